@@ -1,0 +1,7 @@
+"""placeholder"""
+
+if __name__ != "rayad.progress":  # pragma: no cover - a second copy would have its own classes
+    raise ImportError(
+        f"this package is rayad.progress, but it was imported as {__name__!r}; "
+        "install the project (pip install -e .) and import rayad.progress"
+    )
