@@ -1,0 +1,116 @@
+"""How a job runs: names, storage, parallelism. Plain frozen values, checked when they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rayad.dataflow.graph import check_name
+from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
+from rayad.progress import ConfigError, DataflowError
+
+
+def _positive(value: Any, what: str, *, zero: bool = False) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or value < 0 or (value == 0 and not zero):
+        raise ConfigError(f"{what} is {value!r}: it must be a number {'of at least' if zero else 'above'} 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotConfig:
+    """When snapshots are taken: ``interval_s`` is a number of seconds, ``"auto"`` or None for never. (Not taken yet: see README.)"""
+
+    interval_s: float | Literal["auto"] | None = None
+
+    def __post_init__(self) -> None:
+        if self.interval_s is not None and self.interval_s != "auto":
+            _positive(self.interval_s, "SnapshotConfig.interval_s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureConfig:
+    """How many failures a job survives before it gives up. (Recovery comes with snapshots; until then the first one ends the job.)"""
+
+    max_failures: int = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max_failures, bool) or not isinstance(self.max_failures, int) or self.max_failures < 0:
+            raise ConfigError(f"FailureConfig.max_failures is {self.max_failures!r}: it must be an int of at least 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """Of one run.
+
+    Args:
+        name: the job's name; the dataflow's by default.
+        storage_path: folder for snapshots.
+        key_groups: number of key-groups; no keyed vertex can have more replicas.
+        window_batches, window_bytes: credits of each channel; what may be under way to a slow receiver.
+        spill_memory_bytes: how much of a feedback edge's backlog a replica keeps in memory before it goes to disk.
+        spill_directory: where; the system's temporary folder by default.
+        start_timeout_s: how long the actors may take to start.
+        cpus_per_replica: what each vertex actor asks Ray for.
+        host: address that replicas listen on for other nodes; the node's own address on a cluster, loopback on a single node.
+    """
+
+    name: str | None = None
+    storage_path: str | None = None
+    snapshots: SnapshotConfig = field(default_factory=SnapshotConfig)
+    failures: FailureConfig = field(default_factory=FailureConfig)
+    key_groups: int = DEFAULT_KEY_GROUPS
+    window_batches: int = 64
+    window_bytes: int = 16 << 20
+    spill_memory_bytes: int = 64 << 20
+    spill_directory: str | None = None
+    start_timeout_s: float = 120.0
+    cpus_per_replica: float = 0.01
+    host: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.name is not None:
+            check_name(self.name, "the job name")
+        if isinstance(self.key_groups, bool) or not isinstance(self.key_groups, int) or not 1 <= self.key_groups <= 32768:
+            raise ConfigError(f"RunConfig.key_groups is {self.key_groups!r}: it must be an int from 1 to 32768")
+        for what in ("window_batches", "window_bytes", "spill_memory_bytes", "start_timeout_s"):
+            _positive(getattr(self, what), f"RunConfig.{what}")
+        _positive(self.cpus_per_replica, "RunConfig.cpus_per_replica", zero=True)
+
+
+Parallelism = int | Mapping[str, int | tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingConfig:
+    """How many replicas: an int for all vertices, or a dict from vertex name to an int or a range ``(least, most)``; ``default`` for the others."""
+
+    parallelism: Parallelism = 1
+    default: int = 1
+    policy: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.parallelism, Mapping):
+            for name, value in self.parallelism.items():
+                bounds = value if isinstance(value, tuple) else (value, value)
+                if len(bounds) != 2 or any(not _is_count(b) for b in bounds) or bounds[0] > bounds[1]:
+                    raise DataflowError(f"parallelism of {name!r} is {value!r}: it must be an int of at least 1 or a range (least, most) of such")
+        elif not _is_count(self.parallelism):
+            raise DataflowError(f"parallelism is {self.parallelism!r}: it must be an int of at least 1")
+        if not _is_count(self.default):
+            raise DataflowError(f"ScalingConfig.default is {self.default!r}: it must be an int of at least 1")
+
+    def of(self, name: str) -> int | None:
+        """What was asked for a vertex by name; None if nothing."""
+        if not isinstance(self.parallelism, Mapping):
+            return None
+        value = self.parallelism.get(name)
+        return value[0] if isinstance(value, tuple) else value
+
+    @property
+    def otherwise(self) -> int:
+        """Replicas of vertices that are not named."""
+        return self.default if isinstance(self.parallelism, Mapping) else self.parallelism
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -1,0 +1,192 @@
+"""`Dataflow`: where a program begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rayad.dataflow import hooks
+from rayad.dataflow.config import RunConfig, ScalingConfig
+from rayad.dataflow.graph import MutableGraph, NodeKind, check_name
+from rayad.dataflow.items import ItemsSource, LiveInput, as_items
+from rayad.dataflow.source import Source
+from rayad.dataflow.stream import KeyedStream, Stream, input_link
+from rayad.dataflow.vertex import Vertex
+from rayad.progress import DataflowError
+
+if TYPE_CHECKING:
+    from rayad.dataflow.loops import Loop
+    from rayad.dataflow.plan import Plan
+
+
+class Dataflow:
+    """A graph of sources, vertices and loops, and how to run it.
+
+    >>> flow = Dataflow("wordcount")
+    >>> words = flow.from_items(["to be", "or not to be"]).flat_map(str.split)
+    >>> words.key_by(lambda w: w).count(name="counts").collect("counts").name
+    'counts'
+    """
+
+    def __init__(self, name: str = "dataflow") -> None:
+        self.name = check_name(name, "the dataflow's name")
+        self.graph = MutableGraph()
+
+    def __repr__(self) -> str:
+        return f"Dataflow({self.name!r}, {len(self.graph.nodes)} nodes)"
+
+    # -- sources -------------------------------------------------------------
+    def source(self, source: Source, *, name: str | None = None, parallelism: int | None = None, base: str = "source") -> Stream:
+        """Read a :class:`Source`; as many replicas as it has parts, up to the parallelism."""
+        if not isinstance(source, Source):
+            raise DataflowError(f"source() was given {source!r:.60}: it takes an instance of a subclass of rd.Source")
+        node = self.graph.add(NodeKind.SOURCE, 0, name=name, base=base, op=source, parallelism=parallelism)
+        return Stream(self, node.id)
+
+    def from_items(self, items: Iterable[Any], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
+        """Records in memory, all in epoch 0."""
+        return self.source(ItemsSource([as_items(items, "items")], batch_rows, parts), name=name, base="items")
+
+    def from_epochs(self, epochs: Iterable[Iterable[Any]], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
+        """Records in memory: item i of the outer list is epoch i."""
+        lists = [as_items(items, f"epoch {i}") for i, items in enumerate(epochs)]
+        return self.source(ItemsSource(lists, batch_rows, parts), name=name, base="epochs")
+
+    def input(self, name: str) -> Stream:
+        """A live input, fed by ``job.input(name)``."""
+        node = self.graph.add(NodeKind.INPUT, 0, name=name, base="input", op=LiveInput())
+        return Stream(self, node.id)
+
+    def from_arrow(self, table: Any, *, epoch: str | None = None, name: str | None = None, **options: Any) -> Stream:
+        """An Arrow table or batches, columnar; ``epoch`` names an integer column that says the epoch of each row."""
+        return self.source(hooks.call("from_arrow", table, epoch=epoch, **options), name=name, base="arrow")
+
+    def from_spark(self, frame: Any, *, epoch: str | None = None, name: str | None = None, **options: Any) -> Stream:
+        """A Spark DataFrame (batch), through RayDP, columnar and by reference."""
+        return self.source(hooks.call("from_spark", frame, epoch=epoch, **options), name=name, base="spark")
+
+    def from_ray_dataset(self, dataset: Any, *, epoch: str | None = None, name: str | None = None, **options: Any) -> Stream:
+        """A Ray Dataset, columnar and by reference."""
+        return self.source(hooks.call("from_ray_dataset", dataset, epoch=epoch, **options), name=name, base="ray-data")
+
+    def read_text(self, path: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """Lines of text files."""
+        return self.source(hooks.call("read_text", path, **options), name=name, base="text")
+
+    def read_csv(self, path: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """CSV files, columnar."""
+        return self.source(hooks.call("read_csv", path, **options), name=name, base="csv")
+
+    def read_json(self, path: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """JSON-lines files, columnar."""
+        return self.source(hooks.call("read_json", path, **options), name=name, base="json")
+
+    def read_parquet(self, path: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """Parquet files, columnar."""
+        return self.source(hooks.call("read_parquet", path, **options), name=name, base="parquet")
+
+    # -- vertices and loops ------------------------------------------------------
+    def vertex(
+        self,
+        vertex: Callable[[], Vertex],
+        *,
+        inputs: Sequence[Stream | KeyedStream],
+        outputs: int = 1,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Any:
+        """A stateful vertex from a class or factory: one Stream, a tuple of Streams for several outputs, None for no output.
+
+        Input i of ``inputs`` arrives as ``edge`` i. A keyed input is exchanged by its key; another one stays in its replica where
+        the replica counts allow it, so that a vertex with unkeyed inputs has as many replicas as what feeds it.
+        """
+        if not callable(vertex):
+            raise DataflowError(f"vertex() was given {vertex!r:.60}: give the class (or a function that makes an instance), so that each replica has its own")
+        if isinstance(outputs, bool) or not isinstance(outputs, int) or outputs < 0:
+            raise DataflowError(f"outputs is {outputs!r}: it must be an int of at least 0")
+        inputs = list(inputs)
+        if not inputs:
+            raise DataflowError("vertex() was given no inputs: use flow.source(MySource()) for something that makes records by itself")
+        links = [input_link(self, stream) for stream in inputs]
+        scope = scope_of(inputs[0])
+        base = getattr(vertex, "__name__", type(vertex).__name__).strip("<>") or "vertex"
+        node = self.graph.add(
+            NodeKind.VERTEX, scope, name=name, base=base, op=vertex, inputs=links, outputs=outputs, parallelism=parallelism
+        )
+        streams = tuple(Stream(self, node.id, port) for port in range(outputs))
+        return streams[0] if outputs == 1 else streams if outputs else None
+
+    def loop(self, name: str | None = None, *, inside: Loop | None = None) -> Loop:
+        """A loop context: ``enter`` streams, make a ``feedback``, ``leave``. See :class:`Loop`."""
+        from rayad.dataflow.loops import Loop
+
+        return Loop(self, name, inside.scope if inside is not None else None)
+
+    # -- looking and running -------------------------------------------------------
+    def plan(self, parallelism: Any = None, *, scaling: ScalingConfig | None = None, key_groups: int | None = None) -> Plan:
+        """Compile to stages; raises DataflowError where the graph is wrong."""
+        from rayad.dataflow.plan import compile_plan
+
+        config = scaling if scaling is not None else ScalingConfig(parallelism=1 if parallelism is None else parallelism)
+        return compile_plan(self, config, key_groups=key_groups)
+
+    def to_mermaid(self, parallelism: Any = None) -> str:
+        """The graph as a Mermaid flowchart: loops as boxes, stages by colour."""
+        from rayad.dataflow.explain import to_mermaid
+
+        return to_mermaid(self, self.plan(parallelism))
+
+    def explain(self, parallelism: Any = None) -> str:
+        """The plan in words: stages, replicas, what is fused, how edges are partitioned and counted."""
+        from rayad.dataflow.explain import explain
+
+        return explain(self, self.plan(parallelism))
+
+    def submit(
+        self,
+        run: RunConfig | None = None,
+        scaling: ScalingConfig | None = None,
+        *,
+        runtime: str = "ray",
+        parallelism: Any = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> Any:
+        """Start the dataflow and give a job handle at once."""
+        if run is not None and not isinstance(run, RunConfig):
+            raise DataflowError(f"submit() was given {run!r:.60} as first argument: it takes a RunConfig, then a ScalingConfig")
+        if scaling is not None and parallelism is not None:
+            raise DataflowError("both a ScalingConfig and parallelism= were given: give one of them")
+        if scaling is None:
+            scaling = ScalingConfig(parallelism=1 if parallelism is None else parallelism)
+        return hooks.call("submit", self, run or RunConfig(), scaling, runtime=runtime, seed=seed, **options)
+
+    def run(
+        self,
+        run: RunConfig | None = None,
+        scaling: ScalingConfig | None = None,
+        *,
+        runtime: str = "ray",
+        parallelism: Any = None,
+        seed: int = 0,
+        timeout_s: float | None = None,
+        **options: Any,
+    ) -> Any:
+        """Run to the end and give the results: a mapping from sink name to what that sink gives.
+
+        ``runtime="ray"`` joins the cluster it is in, else starts one; ``runtime="local"`` runs everything in this process, deterministically from ``seed``.
+        """
+        live = [node.name for node in self.graph.nodes if node.kind is NodeKind.INPUT]
+        if live:
+            raise DataflowError(f"{self.name!r} has live inputs {live}: use submit(), feed job.input({live[0]!r}) and close() it, then job.wait()")
+        job = self.submit(run, scaling, runtime=runtime, parallelism=parallelism, seed=seed, **options)
+        try:
+            return job.wait(timeout_s=timeout_s)
+        except BaseException:
+            job.cancel()
+            raise
+
+
+def scope_of(stream: Stream | KeyedStream) -> int:
+    """The scope that a stream is in."""
+    return stream.scope if isinstance(stream, Stream) else stream.stream.scope

@@ -1,0 +1,228 @@
+"""The logical graph: what the user's calls have built, before it is planned.
+
+Mutable while the program is written (`Dataflow` adds to it), read-only afterwards. A node lives in one scope: the root or a
+loop context. ``where`` is the user's line that made it, for error messages.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rayad.progress import DataflowError
+
+_PACKAGE_ROOTS = tuple(
+    os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), name) + os.sep
+    for name in ("dataflow", "graphs", "integrations", "actors", "src/rayad", "progress", "autoscale", "snapshots")
+)
+
+
+def users_line() -> str:
+    """``file.py:12``: the innermost line of the call stack that is not Rayad's own."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        path = os.path.realpath(frame.f_code.co_filename)
+        if not path.startswith(_PACKAGE_ROOTS):
+            return f"{os.path.basename(path)}:{frame.f_lineno}"
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return "unknown line"
+
+
+class NodeKind(enum.Enum):
+    """What a logical node is."""
+
+    SOURCE = "source"
+    INPUT = "input"
+    VERTEX = "vertex"
+    STATELESS = "stateless"
+    UNION = "union"
+    EXCHANGE = "exchange"
+    INGRESS = "ingress"
+    EGRESS = "egress"
+    FEEDBACK = "feedback"
+    PROBE = "probe"
+    SINK = "sink"
+
+
+class PartitionKind(enum.Enum):
+    """How the batches of an edge are distributed over the replicas of the receiver."""
+
+    FORWARD = "forward"
+    KEYS = "keys"
+    REBALANCE = "rebalance"
+    BROADCAST = "broadcast"
+    SINGLE = "single"
+
+
+@dataclass(frozen=True, slots=True)
+class KeySelector:
+    """Where a record's key is: a function of the record, or one or more column names."""
+
+    function: Callable[[Any], Any] | None = None
+    columns: tuple[str, ...] = ()
+
+    def row_key(self) -> Callable[[Any], Any]:
+        """A function from a record (a Python object) to its key."""
+        if self.function is not None:
+            return self.function
+        if len(self.columns) == 1:
+            name = self.columns[0]
+            return lambda row: row[name]
+        names = self.columns
+        return lambda row: tuple(row[name] for name in names)
+
+    def describe(self) -> str:
+        """For graphs and messages."""
+        if self.columns:
+            return ",".join(self.columns)
+        return getattr(self.function, "__name__", "key")
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The partitioning of one edge."""
+
+    kind: PartitionKind = PartitionKind.FORWARD
+    key: KeySelector | None = None
+
+    def describe(self) -> str:
+        """For graphs and messages."""
+        return f"keys({self.key.describe()})" if self.key is not None else self.kind.value
+
+
+FORWARD = Partition()
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One logical edge: an output port of ``source`` to the next input port of the node that holds it."""
+
+    source: int
+    port: int
+    partition: Partition = FORWARD
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeInfo:
+    """The root (id 0) or a loop context."""
+
+    id: int
+    parent: int | None
+    name: str
+    depth: int
+    where: str
+
+
+@dataclass(slots=True)
+class Node:
+    """A logical node. ``op`` is what it does: a Source, a vertex factory, a stateless operator, a Sink, a round limit ..."""
+
+    id: int
+    name: str
+    kind: NodeKind
+    scope: int
+    where: str
+    outputs: int = 1
+    inputs: list[Link] = field(default_factory=list)
+    op: Any = None
+    parallelism: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.\- ]*$")
+
+
+def check_name(name: Any, what: str) -> str:
+    """A name for a node, flow or job: it may become part of a path, so it holds letters, digits, ``_ . - `` and blanks and no ``..``."""
+    if not isinstance(name, str) or not _NAME.match(name) or ".." in name or len(name) > 100:
+        raise DataflowError(
+            f"{what} {name!r} is not a name: use 1 to 100 letters, digits, '_', '-', '.' or blanks, beginning with a letter, digit or '_' and without '..'"
+        )
+    return name
+
+
+class MutableGraph:
+    """The nodes and scopes of one dataflow, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.scopes: list[ScopeInfo] = [ScopeInfo(0, None, "root", 0, "")]
+        self._names: dict[str, str] = {}
+
+    def add_scope(self, parent: int, name: str) -> ScopeInfo:
+        """A new loop context inside ``parent``."""
+        scope = ScopeInfo(len(self.scopes), parent, self._claim(name, "loop"), self.scopes[parent].depth + 1, users_line())
+        self.scopes.append(scope)
+        return scope
+
+    def add(
+        self,
+        kind: NodeKind,
+        scope: int,
+        *,
+        name: str | None,
+        base: str,
+        op: Any = None,
+        inputs: list[Link] | None = None,
+        outputs: int = 1,
+        parallelism: int | None = None,
+        **options: Any,
+    ) -> Node:
+        """A new node; an unnamed one is called after ``base`` with a number."""
+        where = users_line()
+        if name is None:
+            number = 0
+            while (name := base if number == 0 else f"{base}-{number + 1}") in self._names:
+                number += 1
+        self._claim(name, kind.value)
+        if parallelism is not None:
+            check_parallelism(parallelism, f"parallelism of {name!r}")
+        node = Node(len(self.nodes), name, kind, scope, where, outputs, list(inputs or ()), op, parallelism, options)
+        for link in node.inputs:
+            source = self.nodes[link.source]
+            if self.scope_of_output(source) != scope and kind not in (NodeKind.INGRESS, NodeKind.EGRESS):
+                raise DataflowError(
+                    f"{name!r} ({where}) is in {self.scopes[scope].name!r} but its input {source.name!r} ({source.where}) is in "
+                    f"{self.scopes[self.scope_of_output(source)].name!r}: an edge may not cross scopes; use loop.enter(stream) or loop.leave(stream)"
+                )
+        self.nodes.append(node)
+        return node
+
+    def scope_of_output(self, node: Node) -> int:
+        """The scope in which a node's output is: an ingress' is inside, an egress' outside."""
+        if node.kind is NodeKind.INGRESS:
+            return int(node.options["inner"])
+        if node.kind is NodeKind.EGRESS:
+            parent = self.scopes[node.scope].parent
+            assert parent is not None
+            return parent
+        return node.scope
+
+    def _claim(self, name: str, what: str) -> str:
+        check_name(name, f"the {what} name")
+        if name in self._names:
+            raise DataflowError(f"the name {name!r} is used twice: at {self._names[name]} and at {users_line()}; names in one dataflow are unique")
+        self._names[name] = users_line()
+        return name
+
+    def consumers(self) -> dict[tuple[int, int], list[tuple[Node, int]]]:
+        """(node id, output port) -> the nodes and input ports that it feeds."""
+        out: dict[tuple[int, int], list[tuple[Node, int]]] = {}
+        for node in self.nodes:
+            for index, link in enumerate(node.inputs):
+                out.setdefault((link.source, link.port), []).append((node, index))
+        return out
+
+
+def check_parallelism(value: Any, what: str) -> int:
+    """A replica count: an int of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise DataflowError(f"{what} is {value!r}: it must be an int of at least 1")
+    return value

@@ -1,0 +1,115 @@
+"""Sources and sinks that need nothing outside: items in memory, live input, collect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from rayad.dataflow.columnar import to_rows
+from rayad.dataflow.sink import Sink, SinkWriter
+from rayad.dataflow.source import Source, SourceBatch, SourcePart
+from rayad.progress import DataflowError, Timestamp
+
+
+class ItemsSource(Source):
+    """Epochs of items held in memory: item i of the outer list is epoch i. One part, or ``parts`` of them with every epoch shared out evenly."""
+
+    def __init__(self, epochs: Sequence[Any], batch_rows: int = 4096, parts: int = 1) -> None:
+        self.epochs = epochs
+        self.batch_rows = batch_rows
+        self.parts = parts
+
+    def list_parts(self) -> Sequence[Any]:
+        return range(self.parts)
+
+    def build_part(self, part: Any, resume: Any | None) -> SourcePart:
+        return _ItemsPart(self, part, resume or (0, 0))
+
+
+class _ItemsPart(SourcePart):
+    def __init__(self, source: ItemsSource, part: int, resume: tuple[int, int]) -> None:
+        self.source = source
+        self.part = part
+        self.epoch, self.row = resume
+
+    def _bounds(self) -> tuple[int, int]:
+        size = len(self.source.epochs[self.epoch])
+        return size * self.part // self.source.parts, size * (self.part + 1) // self.source.parts
+
+    def next_batch(self) -> SourceBatch | None:
+        epochs = self.source.epochs
+        while self.epoch < len(epochs):
+            low, high = self._bounds()
+            start = low + self.row
+            if start < high:
+                end = min(start + self.source.batch_rows, high)
+                self.row += end - start
+                return SourceBatch(self.epoch, epochs[self.epoch][start:end])
+            self.epoch += 1
+            self.row = 0
+        return None
+
+    def epoch_floor(self) -> int:
+        return self.epoch
+
+    def offset(self) -> tuple[int, int]:
+        return (self.epoch, self.row)
+
+
+def as_items(items: Iterable[Any], what: str) -> Any:
+    """A list of records, or a RecordBatch, from what a user gave."""
+    if isinstance(items, pa.RecordBatch):
+        return items
+    if isinstance(items, pa.Table):
+        parts = items.combine_chunks().to_batches()
+        return parts[0] if parts else []
+    if isinstance(items, (str, bytes)):
+        raise DataflowError(f"{what} is the {type(items).__name__} {items!r:.40}: give a list of records; for one text, [text]")
+    try:
+        return list(items)
+    except TypeError as error:
+        raise DataflowError(f"{what} is a {type(items).__name__}: give a list of records") from error
+
+
+class LiveInput(Source):
+    """The records that ``job.input(name)`` sends. It is no Source with parts: the runtime feeds it."""
+
+    def list_parts(self) -> Sequence[Any]:
+        return [0]
+
+    def build_part(self, part: Any, resume: Any | None) -> SourcePart:
+        raise DataflowError("a live input is fed by job.input(name).send(records); it cannot be read")
+
+
+class CollectSink(Sink):
+    """Keeps everything, for ``result[name]``: a list of ``(Timestamp, record)`` in order of time, or the columnar batches."""
+
+    def __init__(self, *, columnar: bool = False) -> None:
+        self.columnar = columnar
+
+    def open(self, replica: int, parallelism: int) -> SinkWriter:
+        return _CollectWriter()
+
+    def publish(self, staged: Sequence[Any]) -> Any:
+        return [item for part in staged for item in part]
+
+    def result(self, receipt: Any) -> Any:
+        if self.columnar:
+            batches = [b for _, b in sorted(receipt, key=lambda item: item[0].sort_key()) if isinstance(b, pa.RecordBatch)]
+            return pa.Table.from_batches(batches) if batches else None
+        ordered = sorted(receipt, key=lambda item: item[0].sort_key())
+        return [(time, row) for time, batch in ordered for row in to_rows(batch)]
+
+
+class _CollectWriter(SinkWriter):
+    def __init__(self) -> None:
+        self.kept: list[tuple[Timestamp, Any]] = []
+
+    def write(self, time: Timestamp, batch: Any) -> None:
+        self.kept.append((time, batch))
+
+    def stage(self) -> Any:
+        kept, self.kept = self.kept, []
+        return kept

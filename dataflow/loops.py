@@ -1,0 +1,111 @@
+"""Loop contexts: structured cycles, to any depth.
+
+A stream enters a loop (its timestamps gain a counter, 0), goes round through a feedback (the counter grows by 1) and leaves (the
+counter is dropped). Source: Naiad (SOSP 2013), 2.1; seed 000, "Graph Structure".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rayad.dataflow.graph import Link, NodeKind, users_line
+from rayad.dataflow.stream import Stream, input_link
+from rayad.progress import DataflowError
+
+if TYPE_CHECKING:
+    from rayad.dataflow.flow import Dataflow
+
+
+class Feedback(Stream):
+    """The stream that comes round again. ``connect`` what shall be fed back, once."""
+
+    def connect(self, stream: Stream) -> None:
+        """Close the cycle: records of ``stream`` reappear here with the loop counter one higher."""
+        node = self.flow.graph.nodes[self.node]
+        if node.inputs:
+            raise DataflowError(f"feedback {node.name!r} ({node.where}) is connected twice, again at {users_line()}: union the streams first")
+        if stream.scope != node.scope:
+            raise DataflowError(
+                f"feedback {node.name!r} ({node.where}) is in {self.flow.graph.scopes[node.scope].name!r}, the stream given at {users_line()} is in "
+                f"{self.flow.graph.scopes[stream.scope].name!r}: an edge may not cross scopes"
+            )
+        link = input_link(self.flow, stream.materialised())
+        node.inputs.append(Link(link.source, link.port))
+
+
+class Loop:
+    """One loop context. ``with`` is not needed: it is closed when its feedbacks are connected."""
+
+    def __init__(self, flow: Dataflow, name: str | None, parent: int | None) -> None:
+        self.flow = flow
+        self._name = name
+        self._parent = parent
+        self._scope: int | None = None
+
+    @property
+    def scope(self) -> int:
+        """The scope's number; the first ``enter`` decides in which scope the loop lies."""
+        if self._scope is None:
+            taken = {scope.name for scope in self.flow.graph.scopes}
+            name, number = self._name or "loop", 1
+            while self._name is None and name in taken:
+                number += 1
+                name = f"loop-{number}"
+            self._scope = self.flow.graph.add_scope(self._parent or 0, name).id
+        return self._scope
+
+    def enter(self, stream: Stream, *, name: str | None = None) -> Stream:
+        """The stream inside the loop, in round 0."""
+        if self._scope is None and self._parent is None:
+            self._parent = stream.scope
+        scope = self.flow.graph.scopes[self.scope]
+        if stream.scope != scope.parent:
+            raise DataflowError(
+                f"enter() at {users_line()}: the stream is in {self.flow.graph.scopes[stream.scope].name!r}, but loop {scope.name!r} lies in "
+                f"{self.flow.graph.scopes[scope.parent or 0].name!r}; enter the loops in between first"
+            )
+        inside = stream.materialised()
+        node = self.flow.graph.add(
+            NodeKind.INGRESS, scope.parent or 0, name=name, base=f"{scope.name}.enter", inputs=[Link(inside.node, inside.port)], inner=scope.id
+        )
+        return Stream(self.flow, node.id, 0, stream.event_time)
+
+    def feedback(self, max_rounds: int | None = None, *, name: str | None = None) -> Feedback:
+        """A stream that will be fed back. With ``max_rounds`` only rounds 0 to max_rounds - 1 exist: what would begin another is dropped."""
+        if max_rounds is not None and (isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1):
+            raise DataflowError(f"max_rounds is {max_rounds!r}: it must be an int of at least 1, or None for as long as there is something")
+        scope = self.flow.graph.scopes[self.scope]
+        node = self.flow.graph.add(NodeKind.FEEDBACK, scope.id, name=name, base=f"{scope.name}.feedback", op=max_rounds)
+        return Feedback(self.flow, node.id)
+
+    def leave(self, stream: Stream, *, name: str | None = None) -> Stream:
+        """The stream outside the loop, without its counter."""
+        scope = self.flow.graph.scopes[self.scope]
+        if stream.scope != scope.id:
+            raise DataflowError(
+                f"leave() at {users_line()}: the stream is in {self.flow.graph.scopes[stream.scope].name!r}, not in loop {scope.name!r}"
+            )
+        inside = stream.materialised()
+        node = self.flow.graph.add(NodeKind.EGRESS, scope.id, name=name, base=f"{scope.name}.leave", inputs=[Link(inside.node, inside.port)])
+        return Stream(self.flow, node.id)
+
+
+def iterate(stream: Stream, body: Any, max_rounds: int | None, name: str | None) -> Stream:
+    """See :meth:`Stream.iterate`."""
+    loop = Loop(stream.flow, name, stream.scope)
+    entered = loop.enter(stream)
+    back = loop.feedback(max_rounds)
+    answer = body(entered.union(back))
+    if not isinstance(answer, tuple) or len(answer) != 2 or not all(isinstance(s, Stream) for s in answer):
+        raise DataflowError(
+            f"the body given to iterate at {users_line()} returned {answer!r:.80}: it must return two streams (again, out): what is fed back and what leaves"
+        )
+    again, out = answer
+    for what, value in (("again", again), ("out", out)):
+        if value.scope != loop.scope:
+            raise DataflowError(
+                f"the body given to iterate at {users_line()} returned {what} in {stream.flow.graph.scopes[value.scope].name!r}: it must be made from the "
+                "stream that the body was given, inside the loop"
+            )
+    back.connect(again)
+    return loop.leave(out)

@@ -1,0 +1,1 @@
+"""Stateful operators of the high-level API, each a :class:`rayad.dataflow.vertex.Vertex`."""

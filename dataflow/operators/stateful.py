@@ -1,0 +1,88 @@
+"""Keyed operators that answer record by record: distinct, stateful_map, join."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rayad.dataflow.columnar import to_rows
+from rayad.dataflow.vertex import Vertex
+from rayad.progress import DataflowError, Timestamp
+
+
+class Distinct(Vertex):
+    """Each distinct ``(key, value)`` once, at the first time (in lexicographic order) that holds it."""
+
+    sequential = True
+
+    def __init__(self) -> None:
+        self.pending: dict[Timestamp, dict[Any, None]] = {}
+        self.seen: set[Any] = set()
+
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        fresh = self.pending.get(time)
+        if fresh is None:
+            fresh = self.pending[time] = {}
+            self.notify_at(time)
+        try:
+            fresh.update(dict.fromkeys(pair for pair in to_rows(batch) if pair not in self.seen))
+        except TypeError as error:
+            raise DataflowError(f"distinct at {self.name!r} needs hashable keys and values: {error}; map records to tuples first") from error
+
+    def on_notify(self, time: Timestamp) -> None:
+        fresh = [pair for pair in self.pending.pop(time) if pair not in self.seen]
+        self.seen.update(fresh)
+        self.send_by(0, fresh, time)
+
+
+class StatefulMap(Vertex):
+    """``f(state, value) -> (state, out)`` for each record on arrival; times are delivered in order, ``out`` of None is not sent."""
+
+    in_order = True
+
+    def __init__(self, function: Any, initial: Any) -> None:
+        self.function = function
+        self.initial = initial
+        self.state: dict[Any, Any] = {}
+
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        state, function, out = self.state, self.function, []
+        initial = self.initial
+        for key, value in to_rows(batch):
+            before = state[key] if key in state else initial() if callable(initial) else initial
+            answer = function(before, value)
+            try:
+                after, result = answer
+            except (TypeError, ValueError) as error:
+                raise DataflowError(f"the function of stateful_map at {self.name!r} returned {answer!r:.80}; it must return (state, output)") from error
+            if after is None:
+                state.pop(key, None)
+            else:
+                state[key] = after
+            if result is not None:
+                out.append((key, result))
+        self.send_by(0, out, time)
+
+
+class Join(Vertex):
+    """Symmetric hash join of two keyed inputs: ``(key, (left, right))`` at the least upper bound of the two times."""
+
+    def __init__(self) -> None:
+        self.sides: tuple[dict[Any, list[Any]], dict[Any, list[Any]]] = ({}, {})
+
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        mine, other = self.sides[edge], self.sides[1 - edge]
+        out: dict[Timestamp, list[Any]] = {}
+        for key, value in to_rows(batch):
+            kept = mine.get(key)
+            if kept is None:
+                mine[key] = [(value, time)]
+            else:
+                kept.append((value, time))
+            for match, then in other.get(key, ()):
+                at = time if then == time else time.join(then)
+                pairs = out.get(at)
+                if pairs is None:
+                    pairs = out[at] = []
+                pairs.append((key, (value, match) if edge == 0 else (match, value)))
+        for at, pairs in out.items():
+            self.send_by(0, pairs, at)

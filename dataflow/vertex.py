@@ -1,0 +1,140 @@
+"""A vertex as its author writes it: Naiad's ``on_recv`` / ``on_notify`` and ``send_by`` / ``notify_at``.
+
+One instance per replica, single-threaded. Source: Naiad (SOSP 2013), section 2.2; seed 000, "Vertex Computation".
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from rayad.progress import DataflowError, Timestamp
+
+
+class _Same:
+    def __repr__(self) -> str:
+        return "the awaited time"
+
+
+SAME: Any = _Same()
+"""Default of ``notify_at(capability=...)``: the callback may send from the awaited time on."""
+
+
+class VertexContext(ABC):
+    """What the runtime gives a vertex. Everything here is checked: nothing goes back in time."""
+
+    name: str
+    replica: int
+    parallelism: int
+    key_groups: int
+
+    @abstractmethod
+    def send_by(self, edge: int, batch: Any, time: Timestamp) -> None:
+        """See :meth:`Vertex.send_by`."""
+
+    @abstractmethod
+    def notify_at(self, time: Timestamp, capability: Timestamp | None) -> None:
+        """See :meth:`Vertex.notify_at`."""
+
+
+class Vertex:
+    """Base class of stateful vertices.
+
+    Override :meth:`on_recv`, and :meth:`on_notify` if you ask for notifications. ``__init__`` takes no runtime arguments; replica number
+    and parallelism are known from :meth:`setup` on.
+
+    >>> class DistinctCount(Vertex):                      # Naiad, figure 4
+    ...     def __init__(self):
+    ...         self.counts = {}
+    ...     def on_recv(self, edge, batch, time):
+    ...         if time not in self.counts:
+    ...             self.counts[time] = {}
+    ...             self.notify_at(time)
+    ...         fresh = [r for r in batch if r not in self.counts[time]]
+    ...         for record in batch:
+    ...             self.counts[time][record] = self.counts[time].get(record, 0) + 1
+    ...         self.send_by(0, list(dict.fromkeys(fresh)), time)
+    ...     def on_notify(self, time):
+    ...         self.send_by(1, list(self.counts.pop(time).items()), time)
+    """
+
+    sequential: bool = False
+    """Deliver a notification only when no lexicographically smaller time can still arrive (see docs/design/engine.md)."""
+
+    in_order: bool = False
+    """Deliver batches in lexicographic order of their times: one is held (and keeps counting) while a smaller time can still arrive."""
+
+    _context: VertexContext | None = None
+
+    # -- what the author writes ------------------------------------------------
+    def setup(self) -> None:
+        """Called once in the replica before anything else; ``self.replica`` and ``self.parallelism`` are known."""
+
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        """Records arrived on input port ``edge``: a list of Python objects or a RecordBatch, all of ``time``."""
+        raise NotImplementedError(f"{type(self).__name__} has inputs but no on_recv(self, edge, batch, time)")
+
+    def on_notify(self, time: Timestamp) -> None:
+        """Everything that could result in ``time`` here is done."""
+        raise NotImplementedError(f"{type(self).__name__} asked for a notification but has no on_notify(self, time)")
+
+    def checkpoint(self) -> Any:
+        """A picklable copy of the state; the default is everything in ``__dict__``."""
+        return {k: v for k, v in self.__dict__.items() if k != "_context"}
+
+    def restore(self, state: Any) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        self.__dict__.update(state)
+
+    def close(self) -> None:
+        """Called once at the end, also after an error."""
+
+    # -- what the author calls -------------------------------------------------
+    def send_by(self, edge: int, batch: Any, time: Timestamp) -> None:
+        """Send records (a list or a RecordBatch) on output port ``edge`` at ``time``, which may not lie before the time being handled."""
+        self._require().send_by(edge, batch, time)
+
+    def notify_at(self, time: Timestamp, capability: Timestamp | None = SAME) -> None:
+        """Ask for ``on_notify(time)``, once, when nothing that could result in ``time`` at this vertex is left anywhere.
+
+        ``capability`` is the earliest time at which that callback may send: by default ``time`` itself; ``None`` when it will send
+        nothing, which holds nobody back (Naiad, 2.3: guarantee and capability).
+        """
+        self._require().notify_at(time, time if capability is SAME else capability)
+
+    def _require(self) -> VertexContext:
+        if self._context is None:
+            raise DataflowError(f"{type(self).__name__} is not running: send_by and notify_at work inside setup, on_recv and on_notify only")
+        return self._context
+
+    @property
+    def name(self) -> str:
+        """The vertex's name in the dataflow."""
+        return self._require().name
+
+    @property
+    def replica(self) -> int:
+        """This replica's number, from 0."""
+        return self._require().replica
+
+    @property
+    def parallelism(self) -> int:
+        """How many replicas the vertex has."""
+        return self._require().parallelism
+
+    @property
+    def key_groups(self) -> int:
+        """How many key-groups keys hash into."""
+        return self._require().key_groups
+
+
+class EndVertex(Vertex):
+    """A vertex that still has something to say when its input ends: it keeps the right to send at its input frontier.
+
+    The runtime moves that right along with the frontier, so downstream is not held back; when no input can come any more it calls
+    :meth:`on_end` once, at the latest time that the right stood at. Not allowed inside loops, where it would keep the loop alive.
+    """
+
+    def on_end(self, time: Timestamp) -> None:
+        """Input has ended; sending at ``time`` is allowed."""
+        raise NotImplementedError
