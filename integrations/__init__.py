@@ -1,7 +1,32 @@
-"""placeholder"""
+"""Where data comes from and goes to: files, Arrow tables, Ray Data, Spark.
+
+Each source and sink is written against the contracts in ``rayad.dataflow.source`` and ``.sink``. Records are Arrow RecordBatches unless
+a source says otherwise; rows are made of them only where a row function asks for them. Spark and RayDP are imported only when used.
+"""
 
 if __name__ != "rayad.integrations":  # pragma: no cover - a second copy would have its own classes
     raise ImportError(
         f"this package is rayad.integrations, but it was imported as {__name__!r}; "
         "install the project (pip install -e .) and import rayad.integrations"
     )
+
+from rayad.integrations.arrow import ArrowSource
+from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
+from rayad.integrations.parquet import ParquetSink, PublishedFiles
+from rayad.integrations.ray_data import RayDatasetSink, RayDatasetSource
+from rayad.integrations.staged import ArrowSink
+from rayad.integrations.text import JsonRowsSource, TextSource
+
+__all__ = [
+    "ArrowSink",
+    "ArrowSource",
+    "CsvSource",
+    "JsonLinesSource",
+    "JsonRowsSource",
+    "ParquetSink",
+    "ParquetSource",
+    "PublishedFiles",
+    "RayDatasetSink",
+    "RayDatasetSource",
+    "TextSource",
+]

@@ -1,0 +1,98 @@
+"""Arrow tables in memory as a source."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from rayad.dataflow.source import Source, SourcePart
+from rayad.integrations.blocks import DEFAULT_BATCH_ROWS, TablePart, check_batch_rows, check_epoch_column, epochs_of, schema_drift
+from rayad.progress import ConfigError
+
+ArrowData: TypeAlias = pa.Table | pa.RecordBatch | Iterable[pa.Table | pa.RecordBatch]
+
+
+class ArrowRange(NamedTuple):
+    """A part: rows ``start`` to ``stop`` of the table."""
+
+    start: int
+    stop: int
+
+
+def as_table(data: ArrowData, where: str) -> pa.Table:
+    """One table from a table, a record batch or several of either; ConfigError if it is something else or the schemas differ."""
+    if isinstance(data, pa.Table):
+        return data
+    if isinstance(data, pa.RecordBatch):
+        return pa.Table.from_batches([data])
+    if isinstance(data, pa.RecordBatchReader):
+        return data.read_all()
+    if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
+        raise ConfigError(f"{where}: got a {type(data).__name__}; give a pyarrow.Table, a RecordBatch, or a list of them")
+    tables: list[pa.Table] = []
+    for index, item in enumerate(data):
+        if not isinstance(item, pa.Table | pa.RecordBatch):
+            raise ConfigError(f"{where}: item {index} is a {type(item).__name__}; give a pyarrow.Table, a RecordBatch, or a list of them")
+        table = item if isinstance(item, pa.Table) else pa.Table.from_batches([item])
+        if tables:
+            drift = schema_drift(f"{where}: item {index}", tables[0].schema, table.schema)
+            if drift is not None:
+                raise drift
+            table = table.select(tables[0].schema.names)
+        tables.append(table)
+    if not tables:
+        raise ConfigError(f"{where}: got an empty list; an empty table needs a schema: give pyarrow.schema(...).empty_table()")
+    return pa.concat_tables(tables)
+
+
+class ArrowSource(Source):
+    """Reads tables that are in memory, as RecordBatches.
+
+    ``epoch`` names an integer column that gives each row's epoch; the rows of a part are put in its order (stable), each batch holds one
+    epoch, and the column stays in the data. Without it all is in epoch 0. ``parts`` says into how many ranges of rows to split
+    (default: one for each ``batch_rows``, 16 at most). With ``epoch`` the parts are read side by side, lowest epoch first.
+
+    >>> source = ArrowSource(pa.table({"e": [1, 0, 1], "x": ["a", "b", "c"]}), epoch="e")
+    >>> part = source.build_part(source.list_parts()[0], None)
+    >>> [(b.epoch, b.batch.column("x").to_pylist()) for b in iter(part.next_batch, None)]
+    [(0, ['b']), (1, ['a', 'c'])]
+    """
+
+    def __init__(
+        self, data: ArrowData, *, batch_rows: int = DEFAULT_BATCH_ROWS, epoch: str | None = None, parts: int | None = None
+    ) -> None:
+        where = "from_arrow"
+        self._table = as_table(data, where)
+        self._batch_rows = check_batch_rows(batch_rows, where)
+        self._epoch = epoch
+        check_epoch_column(self._table.schema, epoch, where)
+        if epoch is not None:
+            epochs_of(self._table.column(epoch), epoch, where)
+        if parts is not None and (isinstance(parts, bool) or parts < 1):
+            raise ConfigError(f"{where}: parts={parts!r}; give the number of ranges to split the rows into, 1 or more")
+        self._parts = parts if parts is not None else min(16, max(1, -(-self._table.num_rows // batch_rows)))
+        self.interleave = epoch is not None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Columns and types of the batches."""
+        return self._table.schema
+
+    def list_parts(self) -> Sequence[ArrowRange]:
+        """Ranges of rows of about the same size, in order."""
+        rows, parts = self._table.num_rows, self._parts
+        cuts = [rows * i // parts for i in range(parts + 1)]
+        ranges = [ArrowRange(a, b) for a, b in itertools.pairwise(cuts) if a < b]
+        return ranges or [ArrowRange(0, 0)]
+
+    def build_part(self, part: ArrowRange, resume: int | None) -> SourcePart:
+        """Open a range; ``resume`` is the number of its rows already given."""
+        rows = self._table.slice(part.start, part.stop - part.start)
+        where = f"from_arrow, rows {part.start} to {part.stop}"
+        return TablePart(lambda: rows, batch_rows=self._batch_rows, epoch=self._epoch, resume=resume, where=where)
+
+
+__all__ = ["ArrowRange", "ArrowSource", "as_table"]

@@ -1,0 +1,312 @@
+"""CSV, JSON-lines and Parquet files as columnar sources. (Lines of text: :mod:`rayad.integrations.text`.)
+
+The columns and types are fixed when the source is made, from the first file or from what is given; a file that differs fails with its
+name, what was expected and what it has. A part of a Parquet source is a row group; of CSV and JSON a file, which is read as a stream.
+With ``epoch=`` a part is loaded whole, for it must be put in order of the epoch; parts are then read side by side, lowest epoch first.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.dataset as pads
+import pyarrow.json as pajson
+from pyarrow import fs
+
+from rayad.dataflow.source import Source, SourcePart
+from rayad.integrations.blocks import (
+    DEFAULT_BATCH_ROWS,
+    StreamPart,
+    TablePart,
+    check_batch_rows,
+    check_epoch_column,
+    describe,
+    schema_drift,
+)
+from rayad.integrations.paths import Paths, find_files
+from rayad.progress import ConfigError, DataflowError
+
+Opened = tuple[Iterator[pa.RecordBatch], Callable[[], Any]]
+
+
+class FilePart(NamedTuple):
+    """A part: a whole file."""
+
+    path: str
+
+
+class _StreamedFiles(Source):
+    """What CSV and JSON have in common: a file is a part, read as a stream of batches."""
+
+    where = ""
+
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        schema: pa.Schema | None,
+        epoch: str | None,
+        batch_rows: int,
+        block_bytes: int,
+        filesystem: fs.FileSystem | None,
+    ) -> None:
+        self._batch_rows = check_batch_rows(batch_rows, self.where)
+        if block_bytes < 1:
+            raise ConfigError(f"{self.where}: block_bytes={block_bytes!r}; give how much of a file to parse at a time, 1 or more")
+        self._block_bytes = block_bytes
+        self._filesystem, files = find_files(paths, filesystem, self.where)
+        self._files = tuple(FilePart(path) for path, size in files if size)
+        if schema is None:
+            if not self._files:
+                raise ConfigError(
+                    f"{self.where}: all {len(files)} files are empty ({files[0].path!r} ..), so the columns are not known; give schema="
+                )
+            schema = self._read_schema(self._files[0].path)
+        self.schema: pa.Schema = schema
+        self._epoch = epoch
+        check_epoch_column(schema, epoch, self.where)
+        self.interleave = epoch is not None
+
+    def _open(self, path: str, schema: pa.Schema | None) -> Any:
+        raise NotImplementedError
+
+    def _read_schema(self, path: str) -> pa.Schema:
+        try:
+            with self._open(path, None) as reader:
+                return reader.schema
+        except (pa.ArrowException, OSError) as error:
+            raise DataflowError(
+                f"{self.where}: cannot find out the columns of {path!r}: {error}; check the file, or give schema="
+            ) from error
+
+    def _stream(self, path: str) -> Opened:
+        expected = self.schema
+        try:
+            reader = self._open(path, expected)
+        except (pa.ArrowException, OSError) as error:
+            raise self._failure(path, error) from error
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            try:
+                drift = schema_drift(repr(path), expected, reader.schema)
+                if drift is not None:
+                    raise drift
+                for batch in reader:
+                    yield batch.select(expected.names)
+            except (pa.ArrowException, OSError) as error:
+                raise self._failure(path, error) from error
+
+        return batches(), reader.close
+
+    def _failure(self, path: str, error: Exception) -> DataflowError:
+        return DataflowError(
+            f"{self.where}: {path!r} does not fit the expected columns {describe(self.schema)}: {error}; "
+            "correct the file, or give schema= with wider types"
+        )
+
+    def _load(self, path: str) -> pa.Table:
+        batches, close = self._stream(path)
+        try:
+            return pa.Table.from_batches(batches, schema=self.schema)
+        finally:
+            close()
+
+    def list_parts(self) -> Sequence[FilePart]:
+        """The files that are not empty."""
+        return self._files
+
+    def build_part(self, part: FilePart, resume: int | None) -> SourcePart:
+        """Open a file; ``resume`` is the number of its rows already given."""
+        where = f"{self.where}: {part.path!r}"
+        if self._epoch is None:
+            return StreamPart(functools.partial(self._stream, part.path), batch_rows=self._batch_rows, resume=resume, where=where)
+        load = functools.partial(self._load, part.path)
+        return TablePart(load, batch_rows=self._batch_rows, epoch=self._epoch, resume=resume, where=where)
+
+
+class CsvSource(_StreamedFiles):
+    """CSV files with a header line, as RecordBatches. Types come from the start of the first file, or from ``schema`` (all columns) or
+    ``column_types`` (some of them); ``delimiter`` separates the fields. Compressed files are read by their suffix."""
+
+    where = "read_csv"
+
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        schema: pa.Schema | None = None,
+        column_types: Mapping[str, pa.DataType] | None = None,
+        delimiter: str = ",",
+        epoch: str | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        block_bytes: int = 1 << 20,
+        filesystem: fs.FileSystem | None = None,
+    ) -> None:
+        if len(delimiter) != 1:
+            raise ConfigError(f"read_csv: delimiter={delimiter!r}; give one character")
+        self._delimiter = delimiter
+        self._column_types = dict(column_types or {})
+        super().__init__(paths, schema=schema, epoch=epoch, batch_rows=batch_rows, block_bytes=block_bytes, filesystem=filesystem)
+        unknown = sorted(set(self._column_types) - set(self.schema.names))
+        if unknown:
+            raise ConfigError(f"read_csv: column_types names {unknown}, the columns are {self.schema.names}")
+
+    def _open(self, path: str, schema: pa.Schema | None) -> Any:
+        types = self._column_types if schema is None else {field.name: field.type for field in schema}
+        return pacsv.open_csv(
+            self._filesystem.open_input_stream(path, compression="detect"),
+            read_options=pacsv.ReadOptions(block_size=self._block_bytes, use_threads=False),
+            parse_options=pacsv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True),
+            convert_options=pacsv.ConvertOptions(column_types=types, strings_can_be_null=False),
+        )
+
+
+class JsonLinesSource(_StreamedFiles):
+    """Files of one JSON object a line, as RecordBatches. Columns and types come from the first block of the first file, or from ``schema``;
+    a field that is missing is null, an unknown one is an error. For lines of varying fields use ``JsonRowsSource``."""
+
+    where = "read_json"
+
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        schema: pa.Schema | None = None,
+        epoch: str | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        block_bytes: int = 1 << 20,
+        filesystem: fs.FileSystem | None = None,
+    ) -> None:
+        super().__init__(paths, schema=schema, epoch=epoch, batch_rows=batch_rows, block_bytes=block_bytes, filesystem=filesystem)
+
+    def _open(self, path: str, schema: pa.Schema | None) -> Any:
+        behaviour = "infer" if schema is None else "error"
+        return pajson.open_json(
+            self._filesystem.open_input_stream(path, compression="detect"),
+            read_options=pajson.ReadOptions(block_size=self._block_bytes, use_threads=False),
+            parse_options=pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior=behaviour),
+        )
+
+
+class RowGroup(NamedTuple):
+    """A part: one row group of a Parquet file, and the lowest epoch that its statistics promise."""
+
+    number: int
+    fragment: Any
+    epoch_floor: int
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return str(self.fragment.path)
+
+
+class ParquetSource(Source):
+    """Parquet files as RecordBatches, a row group a part.
+
+    ``columns``: which to read, in this order. ``filter``: a ``pyarrow.compute`` expression on any columns; row groups that cannot match
+    are not read. Directories such as ``day=3/`` become columns (``partitioning="hive"``; None turns it off).
+    """
+
+    where = "read_parquet"
+
+    def __init__(
+        self,
+        paths: Paths,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: pc.Expression | None = None,
+        epoch: str | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        partitioning: str | None = "hive",
+        filesystem: fs.FileSystem | None = None,
+    ) -> None:
+        self._batch_rows = check_batch_rows(batch_rows, self.where)
+        home, files = find_files(paths, filesystem, self.where)
+        try:
+            self._dataset = pads.dataset([file.path for file in files], filesystem=home, format="parquet", partitioning=partitioning)
+        except (pa.ArrowException, OSError) as error:
+            raise DataflowError(f"{self.where}: cannot read the schema of {files[0].path!r}: {error}; is it a Parquet file?") from error
+        whole = self._dataset.schema
+        missing = [name for name in columns or () if name not in whole.names]
+        if missing:
+            raise ConfigError(f"{self.where}: columns={list(columns or ())!r}: there is no {missing} in {describe(whole)}")
+        self._columns = list(columns) if columns is not None else list(whole.names)
+        self._filter = filter
+        self._epoch = epoch
+        self.schema: pa.Schema = pa.schema([whole.field(name) for name in self._columns])
+        check_epoch_column(self.schema, epoch, self.where)
+        self.interleave = epoch is not None
+
+    def list_parts(self) -> Sequence[RowGroup]:
+        """The row groups that ``filter`` cannot rule out; reads each file's footer and compares its columns."""
+        parts: list[RowGroup] = []
+        expected = self._dataset.schema
+        for fragment in self._dataset.get_fragments(filter=self._filter):
+            try:
+                keys = set(pads.get_partition_keys(fragment.partition_expression))
+                physical = [field for field in fragment.physical_schema if field.name not in keys]
+                drift = schema_drift(repr(fragment.path), pa.schema([f for f in expected if f.name not in keys]), pa.schema(physical))
+                if drift is not None:
+                    raise drift
+                groups = fragment.split_by_row_group(filter=self._filter, schema=expected)
+            except (pa.ArrowException, OSError) as error:
+                raise DataflowError(f"{self.where}: cannot read {fragment.path!r}: {error}; is it a whole Parquet file?") from error
+            parts += [RowGroup(len(parts) + i, group, self._floor(group)) for i, group in enumerate(groups)]
+        return parts
+
+    def _floor(self, group: Any) -> int:
+        if self._epoch is None:
+            return 0
+        keys = pads.get_partition_keys(group.partition_expression)
+        if self._epoch in keys:
+            return int(keys[self._epoch])
+        lows = [info.statistics[self._epoch]["min"] for info in group.row_groups if info.statistics and self._epoch in info.statistics]
+        return max(0, int(min(lows))) if len(lows) == group.num_row_groups and lows else 0
+
+    def _scan(self, part: RowGroup) -> Any:
+        return part.fragment.scanner(
+            schema=self._dataset.schema,
+            columns=self._columns,
+            filter=self._filter,
+            batch_size=self._batch_rows,
+            use_threads=False,
+            batch_readahead=1,
+            fragment_readahead=1,
+        )
+
+    def _stream(self, part: RowGroup) -> Opened:
+        def batches() -> Iterator[pa.RecordBatch]:
+            try:
+                yield from self._scan(part).to_batches()
+            except (pa.ArrowException, OSError) as error:
+                raise DataflowError(f"{self.where}: reading {part.path!r}: {error}; is it a whole Parquet file?") from error
+
+        stream = batches()
+        return stream, stream.close  # type: ignore[attr-defined]
+
+    def _load(self, part: RowGroup) -> pa.Table:
+        stream, _ = self._stream(part)
+        return pa.Table.from_batches(stream, schema=self.schema)
+
+    def build_part(self, part: RowGroup, resume: int | None) -> SourcePart:
+        """Open a row group; ``resume`` is the number of its (filtered) rows already given."""
+        where = f"{self.where}: {part.path!r}, row group {[info.id for info in part.fragment.row_groups]}"
+        if self._epoch is None:
+            return StreamPart(functools.partial(self._stream, part), batch_rows=self._batch_rows, resume=resume, where=where)
+        return TablePart(
+            functools.partial(self._load, part),
+            batch_rows=self._batch_rows,
+            epoch=self._epoch,
+            resume=resume,
+            where=where,
+            floor=part.epoch_floor,
+        )
+
+
+__all__ = ["CsvSource", "FilePart", "JsonLinesSource", "ParquetSource", "RowGroup"]

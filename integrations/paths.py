@@ -1,0 +1,92 @@
+"""Which files a path means, on which file system.
+
+A path may be a file, a directory (its files at any depth, in order of name, without those that start with ``.`` or ``_``), a local glob, a
+URI (``s3://bucket/dir``), or a list of these. All is resolved when the source is made, so that a typing error fails at the call
+that has it and not minutes later in a replica.
+"""
+
+from __future__ import annotations
+
+import glob as _glob
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs
+
+from rayad.progress import ConfigError
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+class FoundFile(NamedTuple):
+    """A file and its size in bytes."""
+
+    path: str
+    size_bytes: int
+
+
+def find_files(paths: Paths, filesystem: fs.FileSystem | None, where: str) -> tuple[fs.FileSystem, tuple[FoundFile, ...]]:
+    """The file system and the files that ``paths`` means; ConfigError naming the path where there are none."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not given:
+        raise ConfigError(f"{where}: got an empty list of paths; give at least one file, directory or URI")
+    found: list[FoundFile] = []
+    chosen: fs.FileSystem | None = filesystem
+    for item in given:
+        text = os.fspath(item)
+        if not text or "\0" in text:
+            raise ConfigError(f"{where}: {item!r} is not a path; give a file, a directory or a URI as text")
+        home, path = _file_system(text, filesystem, where)
+        if chosen is not None and not home.equals(chosen):
+            raise ConfigError(
+                f"{where}: {text!r} is on {home.type_name!r}, the paths before it on {chosen.type_name!r}; use one source for each"
+            )
+        chosen = home
+        found += _expand(home, path, text, where)
+    assert chosen is not None
+    return chosen, tuple(found)
+
+
+def _file_system(text: str, filesystem: fs.FileSystem | None, where: str) -> tuple[fs.FileSystem, str]:
+    if filesystem is not None:
+        return filesystem, text
+    if "://" in text:
+        try:
+            home, path = fs.FileSystem.from_uri(text)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ConfigError(f"{where}: cannot open the URI {text!r}: {error}; give a local path, a known URI, or filesystem=") from error
+        return home, path
+    return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
+
+
+def _expand(home: fs.FileSystem, path: str, text: str, where: str) -> list[FoundFile]:
+    try:
+        info = home.get_file_info(path)
+        if info.type == fs.FileType.File:
+            return [FoundFile(path, info.size)]
+        if info.type == fs.FileType.Directory:
+            inside = home.get_file_info(fs.FileSelector(path, recursive=True))
+            files = [
+                FoundFile(i.path, i.size) for i in inside if i.type == fs.FileType.File and not _hidden(i.path[len(path) :].strip("/"))
+            ]
+            if not files:
+                raise ConfigError(f"{where}: the directory {text!r} holds no files (those that start with '.' or '_' do not count)")
+            return sorted(files)
+    except OSError as error:
+        raise ConfigError(f"{where}: cannot look at {text!r}: {error}; check that it exists and may be read") from error
+    if isinstance(home, fs.LocalFileSystem) and _glob.has_magic(path):
+        names = sorted(name for name in _glob.glob(path, recursive=True) if os.path.isfile(name))
+        if names:
+            return [FoundFile(name, os.path.getsize(name)) for name in names]
+        raise ConfigError(f"{where}: nothing matches {text!r} (as {path!r})")
+    raise ConfigError(f"{where}: there is no file or directory {text!r} (looked at {path!r} on the {home.type_name!r} file system)")
+
+
+def _hidden(relative: str) -> bool:
+    """Spark's rule: a name that starts with ``.`` or ``_`` hides all below it, unless it is a partition directory such as ``_epoch=3``."""
+    return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in relative.split("/"))
+
+
+__all__ = ["FoundFile", "Paths", "find_files"]

@@ -1,0 +1,75 @@
+"""Ray Data sets as sources and results.
+
+The data set is computed once on the driver; its blocks are read by reference (:mod:`rayad.integrations.refs`). Blocks that are not Arrow
+are converted by Ray, as it does for ``to_arrow_refs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from rayad.integrations.blocks import DEFAULT_BATCH_ROWS
+from rayad.integrations.refs import RefSource, number_blocks
+from rayad.integrations.staged import ArrowSink
+from rayad.progress import ConfigError
+
+
+class RayDatasetSource(RefSource):
+    """Reads the blocks of a ``ray.data.Dataset``. It is computed when the source is made, and its blocks are held until the source is gone.
+
+    ``epoch`` names an integer column with each row's epoch; blocks are then put in its order and read side by side, lowest epoch first.
+    """
+
+    where = "from_ray_dataset"
+    hint = (
+        "its owner died or the object store lost it: keep the driver alive until the job has ended, and give Ray more object store memory"
+    )
+
+    def __init__(self, dataset: Any, *, epoch: str | None = None, batch_rows: int = DEFAULT_BATCH_ROWS) -> None:
+        import ray.data
+
+        if not isinstance(dataset, ray.data.Dataset):
+            raise ConfigError(f"from_ray_dataset: got a {type(dataset).__name__}; give a ray.data.Dataset")
+        computed = dataset.materialize()
+        entries = [entry for bundle in computed.iter_internal_ref_bundles() for entry in bundle.blocks]
+        refs: list[Any] = computed.to_arrow_refs()
+        if len(entries) != len(refs):
+            raise ConfigError(
+                f"from_ray_dataset: Ray listed {len(entries)} blocks and {len(refs)} references; call .materialize() on the data set first"
+            )
+        counts = [entry.metadata.num_rows for entry in entries]
+        blocks = [(ref, rows if rows is not None else ray.get(ref).num_rows) for ref, rows in zip(refs, counts, strict=True)]
+        super().__init__(_arrow_schema(computed), number_blocks(blocks), keep=computed, epoch=epoch, batch_rows=batch_rows)
+
+
+def _arrow_schema(dataset: Any) -> pa.Schema:
+    schema = dataset.schema()
+    if schema is None:
+        return pa.schema([])
+    base = schema.base_schema
+    if isinstance(base, pa.Schema):
+        return base
+    try:
+        return pa.schema(list(zip(schema.names, schema.types, strict=True)))
+    except (TypeError, pa.ArrowInvalid) as error:
+        raise ConfigError(
+            f"from_ray_dataset: the columns {schema!r} are not Arrow types: {error}; convert them with map_batches first"
+        ) from error
+
+
+class RayDatasetSink(ArrowSink):
+    """Gives the results as a ``ray.data.Dataset``: a block for each replica (and snapshot), owned by the driver."""
+
+    where = "to_ray_dataset"
+
+    def result(self, receipt: Sequence[bytes]) -> Any:
+        """The data set."""
+        import ray.data
+
+        return ray.data.from_arrow(self.tables(receipt) or [pa.table({})])
+
+
+__all__ = ["RayDatasetSink", "RayDatasetSource"]

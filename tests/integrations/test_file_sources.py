@@ -1,0 +1,167 @@
+"""CSV, JSON lines and Parquet: columns fixed by the first file, drift named, resume exact."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rayad.integrations import CsvSource, JsonLinesSource, ParquetSource
+from rayad.progress import ConfigError, DataflowError
+from tests.integrations.driving import check_resume, drain, read, records
+
+
+def test_csv_types_come_from_the_first_file(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n,s\n1,x\n,y\n")
+    (tmp_path / "b.csv").write_text('s,n\n"line\nbreak",3\n')
+    source = CsvSource(tmp_path)
+    assert source.schema == pa.schema([("n", pa.int64()), ("s", pa.string())])
+    assert records(source) == [{"n": 1, "s": "x"}, {"n": None, "s": "y"}, {"n": 3, "s": "line\nbreak"}]
+
+
+@given(st.lists(st.integers(0, 999), max_size=60), st.integers(1, 9), st.integers(30, 90), st.booleans())
+def test_csv_resumes_exactly_at_any_block_size(values: list[int], batch_rows: int, block_bytes: int, with_epoch: bool) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        path = Path(home, "a.csv")
+        path.write_text("v,i\n" + "".join(f"{v},{i}\n" for i, v in enumerate(values)))
+        schema = pa.schema([("v", pa.int64()), ("i", pa.int64())])
+        source = CsvSource(path, schema=schema, batch_rows=batch_rows, block_bytes=block_bytes, epoch="v" if with_epoch else None)
+        rows = [(row["v"], row["i"]) for row in records(source)]
+        pairs = [(v, i) for i, v in enumerate(values)]
+        assert rows == (sorted(pairs) if with_epoch else pairs)
+        check_resume(source)
+
+
+def test_csv_options(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n;s\n1;x\n")
+    source = CsvSource(tmp_path / "a.csv", delimiter=";", column_types={"n": pa.float32()})
+    assert source.schema.field("n").type == pa.float32()
+    with pytest.raises(ConfigError, match=r"column_types names \['q'\], the columns are \['n', 's'\]"):
+        CsvSource(tmp_path / "a.csv", delimiter=";", column_types={"q": pa.float32()})
+    with pytest.raises(ConfigError, match="give one character"):
+        CsvSource(tmp_path / "a.csv", delimiter="::")
+
+
+def test_csv_values_that_do_not_fit_name_the_file_and_the_value(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n\n1\n")
+    (tmp_path / "b.csv").write_text("n\nmany\n")
+    with pytest.raises(DataflowError) as info:
+        read(CsvSource(tmp_path))
+    assert "b.csv" in str(info.value)
+    assert "{n: int64}" in str(info.value)
+    assert "many" in str(info.value)
+
+
+def test_csv_other_columns_are_drift(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n\n1\n")
+    (tmp_path / "b.csv").write_text("m\n1\n")
+    with pytest.raises(DataflowError) as info:
+        read(CsvSource(tmp_path))
+    assert "b.csv" in str(info.value)
+    assert "column 'n' is missing; column 'm' is extra" in str(info.value)
+
+
+def test_empty_files_have_no_rows_but_one_has_to_tell_the_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("")
+    with pytest.raises(ConfigError, match="all 1 files are empty"):
+        CsvSource(tmp_path)
+    (tmp_path / "b.csv").write_text("n\n1\n")
+    assert records(CsvSource(tmp_path)) == [{"n": 1}]
+
+
+def test_missing_paths_are_named(tmp_path: Path) -> None:
+    for kind in (CsvSource, JsonLinesSource, ParquetSource):
+        with pytest.raises(ConfigError, match=r"there is no file or directory '.*gone'"):
+            kind(tmp_path / "gone")  # type: ignore[operator]
+
+
+def test_json_fields_that_are_missing_are_null_and_unknown_ones_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"a": 1, "b": "x"}\n{"a": 2}\n')
+    (tmp_path / "b.json").write_text('{"b": "y", "a": 3}\n')
+    source = JsonLinesSource(tmp_path)
+    assert records(source) == [{"a": 1, "b": "x"}, {"a": 2, "b": None}, {"a": 3, "b": "y"}]
+    check_resume(source)
+    (tmp_path / "b.json").write_text('{"a": 3, "c": 1}\n')
+    with pytest.raises(DataflowError, match=r"b.json.*unexpected field.*schema="):
+        read(JsonLinesSource(tmp_path))
+
+
+@given(st.integers(0, 50), st.integers(1, 9), st.integers(20, 100))
+def test_json_resumes_exactly_at_any_block_size(rows: int, batch_rows: int, block_bytes: int) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        path = Path(home, "a.json")
+        path.write_text("".join(f'{{"i": {i}}}\n' for i in range(rows)))
+        source = JsonLinesSource(path, schema=pa.schema([("i", pa.int64())]), batch_rows=batch_rows, block_bytes=block_bytes)
+        assert [row["i"] for row in records(source)] == list(range(rows))
+        check_resume(source)
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=40), st.integers(1, 9), st.integers(1, 6), st.booleans(), st.booleans())
+def test_parquet_row_groups_resume_exactly(epochs: list[int], group: int, batch_rows: int, with_epoch: bool, with_filter: bool) -> None:
+    with tempfile.TemporaryDirectory() as home:
+        table = pa.table({"e": epochs, "i": range(len(epochs))})
+        pq.write_table(table, f"{home}/a.parquet", row_group_size=group)
+        source = ParquetSource(
+            home, batch_rows=batch_rows, epoch="e" if with_epoch else None, filter=pc.field("e") > 1 if with_filter else None
+        )
+        wanted = [(e, i) for i, e in enumerate(epochs) if e > 1 or not with_filter]
+        assert sorted((row["e"], row["i"]) for row in records(source)) == sorted(wanted)
+        for part in source.list_parts():
+            reader = source.build_part(part, None)
+            floor = reader.epoch_floor()
+            for epoch, batch in drain(reader):
+                assert floor <= epoch
+                assert set(batch.column("e").to_pylist()) == {epoch} if with_epoch else epoch == 0
+        check_resume(source)
+
+
+def test_parquet_floor_comes_from_the_statistics_before_anything_is_read(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"e": [3, 4, 7, 5]}), tmp_path / "a.parquet", row_group_size=2)
+    source = ParquetSource(tmp_path, epoch="e")
+    assert [source.build_part(part, None).epoch_floor() for part in source.list_parts()] == [3, 5]
+
+
+def test_parquet_columns_are_selected_and_filtered_groups_are_not_listed(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": range(10), "b": ["x"] * 10}), tmp_path / "a.parquet", row_group_size=5)
+    source = ParquetSource(tmp_path, columns=["b"], filter=pc.field("a") > 7)
+    assert records(source) == [{"b": "x"}, {"b": "x"}]
+    assert len(source.list_parts()) == 1
+    with pytest.raises(ConfigError, match=r"there is no \['q'\] in \{a: int64, b: string\}"):
+        ParquetSource(tmp_path, columns=["q"])
+
+
+def test_parquet_partition_directories_become_columns(tmp_path: Path) -> None:
+    for day in (1, 2):
+        (tmp_path / f"day={day}").mkdir()
+        pq.write_table(pa.table({"a": [day * 10]}), tmp_path / f"day={day}" / "x.parquet")
+    source = ParquetSource(tmp_path, epoch="day")
+    assert [(epoch, batch.to_pylist()) for epoch, batch in read(source)] == [(1, [{"a": 10, "day": 1}]), (2, [{"a": 20, "day": 2}])]
+    assert [part.epoch_floor for part in source.list_parts()] == [1, 2]
+
+
+def test_parquet_schema_drift_names_file_expected_and_got(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1], "b": ["x"]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"b": ["y"], "a": [2]}), tmp_path / "2.parquet")
+    assert records(ParquetSource(tmp_path)) == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+    pq.write_table(pa.table({"a": ["x"], "c": [1]}), tmp_path / "3.parquet")
+    with pytest.raises(DataflowError) as info:
+        ParquetSource(tmp_path).list_parts()
+    text = str(info.value)
+    assert "3.parquet" in text
+    assert "column 'a' is string, expected int64" in text
+    assert "Expected {a: int64, b: string}, got {a: string, c: int64}" in text
+
+
+def test_a_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_bytes(b"PAR1 but not really")
+    with pytest.raises(DataflowError, match=r"a.parquet.*is it a Parquet file"):
+        ParquetSource(tmp_path)
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "0.parquet")
+    with pytest.raises(DataflowError, match=r"a.parquet"):
+        ParquetSource(tmp_path).list_parts()
