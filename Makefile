@@ -1,0 +1,65 @@
+# Everything runs in .venv, made from requirements.lock: the first target takes a minute or two, later ones start at once.
+#   make help          what there is
+#   make test          what CI runs
+#   make PYTHON=...    which Python makes .venv; 3.11 or later
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.made-from-lock
+PURE := progress dataflow snapshots autoscale
+ARGS ?=
+
+# Python 3.11 is what the lock was tried with; else the first one that is not older.
+ifndef PYTHON
+PYTHON := $(shell for python in python3.11 python3 python3.12 python3.13; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$python"; break; }; done)
+endif
+
+unexport PYTHONPATH PYTHONHOME
+export RAY_USAGE_STATS_ENABLED := 0
+
+.PHONY: help venv demo test lint bench lock clean
+
+help: ## Show the targets
+	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
+
+venv: $(STAMP) ## Make .venv from the lock, with the project in it as an editable install
+	@echo "$(BIN)/python is ready"
+
+demo: $(STAMP) ## Run the demo: flights, from Spark through a dataflow on Ray
+	$(BIN)/python examples/flights.py $(ARGS)
+
+test: lint ## Lint, then every test: cores, simulation, cluster, notebooks, doctests; ARGS="-k frontier" for some
+	$(BIN)/python -m pytest --doctest-modules tests $(PURE:%=src/rayad/%) $(ARGS)
+
+lint: $(STAMP) ## Ruff, mypy --strict, and who may import whom
+	$(BIN)/python -m ruff check .
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
+
+bench: $(STAMP) ## Run the benchmarks
+	$(BIN)/python -m benchmarks $(ARGS)
+
+lock: ## Write requirements.lock anew from pyproject.toml, in a fresh environment
+	scripts/lock.sh "$(PYTHON)"
+
+clean: ## Remove the environment, caches and builds
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): requirements.lock pyproject.toml
+	@if [ -z "$(PYTHON)" ] || ! "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+		echo "Rayad needs Python 3.11 or later, but $(if $(PYTHON),'$(PYTHON)' is $$("$(PYTHON)" --version 2>&1 || true),no python3 on PATH is one)." >&2; \
+		echo "Install Python 3.11 (with its venv module) and say where it is: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; \
+		exit 1; \
+	fi
+	@[ -x $(BIN)/python ] || "$(PYTHON)" -m venv $(VENV) || { \
+		rm -rf $(VENV); echo "'$(PYTHON) -m venv' failed; on Debian and Ubuntu install the package python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)

