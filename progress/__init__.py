@@ -1,4 +1,73 @@
-"""placeholder"""
+"""Progress tracking: what can still happen, and when (Naiad, SOSP 2013; hierarchical as in McSherry's "core concepts").
+
+Read in this order: `timestamp` and `summary` (the algebra), `antichain` (frontiers), `graph` (what is tracked), `reachability` (what could
+result in what), `tracker` (one scope, incrementally), `scope` (scopes in scopes), `job_tracker` (reports in, views out), `notifications`
+(what a replica does with a view). `pointstamps` is Naiad's simple version: the oracle. Everything here is pure: no I/O, threads, clock or chance.
+"""
+
+from rayad.progress.antichain import Antichain, MutableAntichain, PartiallyOrdered
+from rayad.progress.change_batch import ChangeBatch
+from rayad.progress.errors import ConfigError, DataflowError, DepthError, InternalError, ProtocolError, RayadError, SnapshotError
+from rayad.progress.graph import (
+    ChildPort,
+    EdgeSpec,
+    Location,
+    LocationKind,
+    NodeKind,
+    NodePort,
+    NodeSpec,
+    ProgressGraph,
+    ScopeInput,
+    ScopeOutput,
+    ScopeSpec,
+)
+from rayad.progress.job_tracker import JobTracker, Report, View
+from rayad.progress.notifications import MutableNotificator, Notification
+from rayad.progress.pointstamps import MutablePointstampCounter
+from rayad.progress.reachability import FlatReachability, PathGraph
+from rayad.progress.scope import Scope, ScopeProgress, ScopeTracker
+from rayad.progress.summary import PathSummary
+from rayad.progress.timestamp import Timestamp
+from rayad.progress.tracker import MutableReachabilityTracker
+
+__all__ = [
+    "Antichain",
+    "ChangeBatch",
+    "ChildPort",
+    "ConfigError",
+    "DataflowError",
+    "DepthError",
+    "EdgeSpec",
+    "FlatReachability",
+    "InternalError",
+    "JobTracker",
+    "Location",
+    "LocationKind",
+    "MutableAntichain",
+    "MutableNotificator",
+    "MutablePointstampCounter",
+    "MutableReachabilityTracker",
+    "NodeKind",
+    "NodePort",
+    "NodeSpec",
+    "Notification",
+    "PartiallyOrdered",
+    "PathGraph",
+    "PathSummary",
+    "ProgressGraph",
+    "ProtocolError",
+    "RayadError",
+    "Report",
+    "Scope",
+    "ScopeInput",
+    "ScopeOutput",
+    "ScopeProgress",
+    "ScopeSpec",
+    "ScopeTracker",
+    "SnapshotError",
+    "Timestamp",
+    "View",
+]
 
 if __name__ != "rayad.progress":  # pragma: no cover - a second copy would have its own classes
     raise ImportError(

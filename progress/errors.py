@@ -1,0 +1,62 @@
+"""The error classes of Rayad.
+
+Rule: an error says who broke what. `DataflowError` is the user's program, `ProtocolError` a peer or a channel that broke the
+protocol, `SnapshotError` a snapshot that cannot be taken or restored, `ConfigError` a setting, `InternalError` a bug of ours.
+Every one travels between processes: it pickles with its class, its message, its details and its notes.
+"""
+
+from __future__ import annotations
+
+
+class RayadError(Exception):
+    """Base of all errors of Rayad; keyword arguments become attributes and survive pickling.
+
+    >>> error = ProtocolError("sequence 5 after 3 on channel 7", channel=7)
+    >>> error.channel, str(error)
+    (7, 'sequence 5 after 3 on channel 7')
+    >>> import pickle
+    >>> pickle.loads(pickle.dumps(error)).channel
+    7
+    """
+
+    def __init__(self, message: str = "", **details: object) -> None:
+        super().__init__(message)
+        self.__dict__.update(details)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild_error, (type(self), self.args, dict(self.__dict__)))
+
+    def __getattr__(self, name: str) -> object:  # only called for what is not there; it tells mypy that details are attributes
+        raise AttributeError(f"{type(self).__name__} has no detail {name!r}; it has {sorted(self.__dict__)}")
+
+
+class DataflowError(RayadError):
+    """The user's program breaks a rule of timely dataflow (a graph, a time, a call)."""
+
+
+class DepthError(DataflowError, TypeError):
+    """Two times or summaries of different loop depth were compared or combined."""
+
+
+class ProtocolError(RayadError):
+    """A message between parts of the job is missing, repeated, reordered, or from another incarnation."""
+
+
+class SnapshotError(RayadError):
+    """A snapshot cannot be taken, verified or restored."""
+
+
+class ConfigError(RayadError):
+    """A setting has a value that cannot work."""
+
+
+class InternalError(RayadError):
+    """A broken invariant: a bug in Rayad."""
+
+
+def _rebuild_error(cls: type[RayadError], args: tuple[object, ...], state: dict[str, object]) -> RayadError:
+    """Unpickle without calling `__init__`, so that subclasses may ask for arguments of their own."""
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error

@@ -1,0 +1,151 @@
+"""Checks of a progress graph: its structure, and that every cycle strictly advances time.
+
+Rule for cycles: let S be the outermost scope that a cycle touches. Whatever the cycle does inside the children of S is lost when it leaves them
+(egress drops the counter, ingress starts again at 0), so it must pass a feedback that belongs directly to S. Hence: take S with everything
+inside it, remove the feedbacks of S, and no cycle may be left through a location of S itself. Cycles that stay deeper are judged
+at their own scope. The test runs on the flat graph, so the error names the whole path, also through child scopes and around outside.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from rayad.progress.errors import DataflowError
+from rayad.progress.graph import ChildPort, EdgeSpec, LocationKind, NodeKind, NodePort, NodeSpec, ProgressGraph, ScopeInput, ScopeOutput
+from rayad.progress.reachability import PathGraph, flat_path_graph
+
+
+def validate_graph(graph: ProgressGraph) -> None:
+    """Raise DataflowError with the first rule that the graph breaks."""
+    _check_scopes(graph)
+    for node in graph.nodes:
+        _check_node(graph, node)
+    for edge in graph.edges:
+        _check_edge(graph, edge)
+    _check_cycles(graph)
+
+
+def _check_scopes(graph: ProgressGraph) -> None:
+    for kind, identifiers in (("scope", [s.id for s in graph.scopes]), ("node", [n.id for n in graph.nodes])):
+        repeated = [identifier for identifier, times in Counter(identifiers).items() if times > 1]
+        if repeated:
+            raise DataflowError(f"{kind} ids {repeated} occur more than once; every {kind} needs an id of its own")
+    roots = [scope for scope in graph.scopes if scope.parent is None]
+    if len(roots) != 1 or roots[0].id != 0 or roots[0].inputs or roots[0].outputs:
+        raise DataflowError(f"the scopes without a parent are {roots}; there must be exactly one, with id 0, no inputs and no outputs")
+    for scope in graph.scopes:
+        if scope.inputs < 0 or scope.outputs < 0:
+            raise DataflowError(f"scope {scope.name!r} has {scope.inputs} inputs and {scope.outputs} outputs; both must be >= 0")
+    if len(graph.depth_by_scope) != len(graph.scopes):
+        raise DataflowError(f"the parents of the scopes {graph.scopes} do not lead to the root")
+
+
+def _check_node(graph: ProgressGraph, node: NodeSpec) -> None:
+    if node.scope not in graph.scope_by_id:
+        raise DataflowError(f"node {node.name!r} ({node.id}) is in scope {node.scope}, but the scopes are {sorted(graph.scope_by_id)}")
+    if node.inputs < 0 or node.outputs < 0:
+        raise DataflowError(f"node {node.name!r} has {node.inputs} inputs and {node.outputs} outputs; both must be >= 0")
+    depth = graph.depth_by_scope[node.scope]
+    if node.kind is NodeKind.FEEDBACK:
+        if node.inputs != 1 or node.outputs != 1:
+            raise DataflowError(f"feedback {node.name!r} has {node.inputs} inputs and {node.outputs} outputs; it needs one of each")
+        if node.max_rounds is not None and (node.max_rounds < 1 or depth == 0):
+            raise DataflowError(f"feedback {node.name!r} at depth {depth} has max_rounds={node.max_rounds}; it must be >= 1, in a loop")
+    elif node.max_rounds is not None:
+        raise DataflowError(f"node {node.name!r} is a {node.kind.value} with max_rounds={node.max_rounds}; only a feedback bounds rounds")
+    if node.initial and node.kind is not NodeKind.OPERATOR:
+        raise DataflowError(f"node {node.name!r} is a {node.kind.value} with initial counts {node.initial}; only an operator has them")
+    for time, count in node.initial:
+        if time.depth != depth or count < 1:
+            raise DataflowError(f"node {node.name!r} starts with count {count} at {time}; it needs a time of depth {depth} and a count >= 1")
+
+
+def _check_edge(graph: ProgressGraph, edge: EdgeSpec) -> None:
+    if edge.scope not in graph.scope_by_id:
+        raise DataflowError(f"{edge} is in an unknown scope; the scopes are {sorted(graph.scope_by_id)}")
+    scope = graph.scope_by_id[edge.scope]
+    for endpoint, is_source in ((edge.source, True), (edge.target, False)):
+        match endpoint:
+            case NodePort(node, port):
+                spec = graph.node_by_id.get(node)
+                known, home = spec is not None, spec.scope if spec else None
+                ports = (spec.outputs if is_source else spec.inputs) if spec else 0
+            case ChildPort(child, port):
+                inner = graph.scope_by_id.get(child)
+                known, home = inner is not None, inner.parent if inner else None
+                ports = (inner.outputs if is_source else inner.inputs) if inner else 0
+            case ScopeInput(port) if is_source:
+                known, home, ports = True, edge.scope, scope.inputs
+            case ScopeOutput(port) if not is_source:
+                known, home, ports = True, edge.scope, scope.outputs
+            case _:
+                raise DataflowError(f"{edge} uses {endpoint} as a {'source' if is_source else 'target'}; it is the other end of edges")
+        if not known:
+            raise DataflowError(f"{edge} has the unknown endpoint {endpoint}")
+        if home != edge.scope:
+            raise DataflowError(
+                f"{edge} of scope {edge.scope} has the endpoint {endpoint}, which is directly inside scope {home}; "
+                "an edge joins endpoints of one scope, use the child's ports or the scope's own inputs and outputs to cross"
+            )
+        if not 0 <= port < ports:
+            raise DataflowError(f"{edge} uses port {port} of {endpoint}, which has {ports} {'outputs' if is_source else 'inputs'}")
+
+
+def _check_cycles(graph: ProgressGraph) -> None:
+    flat = flat_path_graph(graph)
+    for scope in graph.scope_by_id.values():
+        inside = [_is_within(graph, location.scope, scope.id) for location in graph.locations]
+        own: list[int] = []
+        for location in graph.locations:
+            if location.scope == scope.id:
+                own.append(location.id)
+                is_node = location.kind is not LocationKind.CHILD_INPUT
+                if is_node and graph.node_by_id[location.owner].kind is NodeKind.FEEDBACK:
+                    inside[location.id] = False
+        for start in own:
+            cycle = _find_cycle(flat, start, inside) if inside[start] else None
+            if cycle:
+                path = " -> ".join(_names(graph, cycle))
+                raise DataflowError(
+                    f"the cycle {path} does not advance time: it passes no feedback of scope {scope.name!r}, the outermost scope it touches, "
+                    f"so a message could result in itself; put a feedback of {scope.name!r} on it",
+                    cycle=_names(graph, cycle),
+                )
+
+
+def _is_within(graph: ProgressGraph, scope: int | None, ancestor: int) -> bool:
+    while scope is not None and scope != ancestor:
+        scope = graph.scope_by_id[scope].parent
+    return scope is not None
+
+
+def _find_cycle(flat: PathGraph, start: int, inside: list[bool]) -> list[int] | None:
+    """A shortest path from `start` back to itself through locations that are `inside`."""
+    came_from: dict[int, int] = {}
+    work = deque([start])
+    while work:
+        location = work.popleft()
+        for target, _ in flat.successors[location]:
+            if target == start:
+                path = [start, location] if location != start else [start]
+                while path[-1] != start:
+                    path.append(came_from[path[-1]])
+                return [*reversed(path), start] if len(path) == 1 else list(reversed(path))
+            if inside[target] and target not in came_from:
+                came_from[target] = location
+                work.append(target)
+    return None
+
+
+def _names(graph: ProgressGraph, cycle: list[int]) -> list[str]:
+    """Names of the nodes and scopes on a cycle of locations, one for each stay."""
+    names: list[str] = []
+    previous: tuple[bool, int] | None = None
+    for identifier in cycle:
+        location = graph.locations[identifier]
+        is_scope = location.kind is LocationKind.CHILD_INPUT
+        name = graph.scope_by_id[location.owner].name if is_scope else graph.node_by_id[location.owner].name
+        if (is_scope, location.owner) != previous:
+            names.append(name)
+        previous = (is_scope, location.owner)
+    return names if len(names) > 1 else [*names, *names]

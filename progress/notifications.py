@@ -1,0 +1,100 @@
+"""Pending notifications of one replica of one vertex (Naiad, sections 2.2 and 2.3).
+
+A notification waits for its *guarantee* time: `on_notify(guarantee)` may run when, in one view, no f of the input frontier is <= guarantee and no p
+of the notify frontier is < guarantee. Its *capability* is the time at which the callback may still send; None means that it may not send.
+An old view is safe: what can still appear is bounded below by it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import NamedTuple
+
+from rayad.progress.errors import InternalError
+from rayad.progress.job_tracker import View
+from rayad.progress.timestamp import Timestamp
+
+
+class Notification(NamedTuple):
+    """A callback that is due: what it waited for, and the time at which it may send (None: it may not)."""
+
+    guarantee: Timestamp
+    capability: Timestamp | None
+
+
+class MutableNotificator:
+    """The requests of one replica that have not been delivered.
+
+    >>> pending = MutableNotificator()
+    >>> pending.request(Timestamp(3), Timestamp(3)), pending.request(Timestamp(3), Timestamp(3))
+    (True, False)
+    >>> pending.deliverable(View((Timestamp(3),), (Timestamp(3),)))
+    []
+    >>> pending.deliverable(View((Timestamp(4),), (Timestamp(3),)))
+    [Notification(guarantee=Timestamp(3), capability=Timestamp(3))]
+    """
+
+    __slots__ = ("_by_guarantee", "_order")
+
+    def __init__(self) -> None:
+        self._by_guarantee: dict[Timestamp, list[Timestamp | None]] = {}
+        self._order: list[tuple[tuple[int, ...], Timestamp]] = []  # guarantees by sort key
+
+    def request(self, guarantee: Timestamp, capability: Timestamp | None) -> bool:
+        """Ask for a notification. False if the same pair is pending already: it will be delivered once."""
+        capabilities = self._by_guarantee.get(guarantee)
+        if capabilities is None:
+            self._by_guarantee[guarantee] = [capability]
+            insort(self._order, (guarantee.sort_key(), guarantee))
+            return True
+        if capability in capabilities:
+            return False
+        capabilities.append(capability)
+        return True
+
+    @property
+    def pending_count(self) -> int:
+        """How many notifications are pending."""
+        return sum(map(len, self._by_guarantee.values()))
+
+    def __len__(self) -> int:
+        return self.pending_count
+
+    def pending(self) -> tuple[Notification, ...]:
+        """All pending notifications, in sort key order; what a snapshot keeps."""
+        return tuple(Notification(time, capability) for _, time in self._order for capability in self._by_guarantee[time])
+
+    def deliverable(self, view: View, sequential: bool = False) -> list[Notification]:
+        """Take out the notifications that may run under `view`, in sort key order.
+
+        With `sequential=True` a time must also have no lexicographically smaller one ahead of it: no element of the input frontier, and no other
+        element of the notify frontier, may have a smaller sort key.
+        """
+        if not self._order:
+            return []
+        inputs, pending = view
+        due: list[Notification] = []
+        delivered: list[Timestamp] = []
+        for key, time in self._order:
+            if any(front <= time for front in inputs) or any(front <= time and front != time for front in pending):
+                if sequential:
+                    break  # what holds this one back holds back everything with a larger sort key
+                continue
+            if sequential and _has_smaller(inputs, pending, key):
+                break
+            due += [Notification(time, capability) for capability in self._by_guarantee[time]]
+            delivered.append(time)
+        for time in delivered:
+            del self._by_guarantee[time]
+            del self._order[bisect_left(self._order, time.sort_key(), key=lambda entry: entry[0])]
+        return due
+
+    def check_invariants(self) -> None:
+        """Raise InternalError unless the two indexes agree."""
+        if [time for _, time in self._order] != sorted(self._by_guarantee, key=Timestamp.sort_key):
+            raise InternalError(f"the order {self._order} does not list exactly the pending times {list(self._by_guarantee)}")
+
+
+def _has_smaller(inputs: tuple[Timestamp, ...], pending: tuple[Timestamp, ...], key: tuple[int, ...]) -> bool:
+    """Is some frontier element lexicographically smaller than `key`?"""
+    return any(front.sort_key() < key for front in inputs) or any(front.sort_key() < key for front in pending)

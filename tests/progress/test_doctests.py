@@ -1,0 +1,17 @@
+"""Every example in the docstrings of rayad.progress runs."""
+
+import doctest
+import importlib
+import pkgutil
+
+import pytest
+
+import rayad.progress
+
+MODULES = [f"rayad.progress.{info.name}" for info in pkgutil.iter_modules(rayad.progress.__path__)]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings_run(name: str) -> None:
+    failed, _ = doctest.testmod(importlib.import_module(name))
+    assert failed == 0
