@@ -1,7 +1,51 @@
-"""placeholder"""
+"""What a user writes: dataflows, streams, vertices, loops, windows; and the plan made from them. Pure: no Ray, no sockets, no threads."""
 
 if __name__ != "rayad.dataflow":  # pragma: no cover - a second copy would have its own classes
     raise ImportError(
         f"this package is rayad.dataflow, but it was imported as {__name__!r}; "
         "install the project (pip install -e .) and import rayad.dataflow"
     )
+
+from rayad.dataflow import windows
+from rayad.dataflow.columnar import Batch, to_record_batch, to_rows
+from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
+from rayad.dataflow.flow import Dataflow
+from rayad.dataflow.hashing import stable_hash
+from rayad.dataflow.loops import Feedback, Loop
+from rayad.dataflow.operators.aggregates import Aggregator
+from rayad.dataflow.plan import Plan, PlanEdge, Stage
+from rayad.dataflow.sink import Sink, SinkWriter
+from rayad.dataflow.source import Source, SourceBatch, SourcePart
+from rayad.dataflow.stream import KeyedStream, Stream, WindowedStream
+from rayad.dataflow.vertex import EndVertex, Vertex
+from rayad.dataflow.windows import Window
+
+__all__ = [
+    "Aggregator",
+    "Batch",
+    "Dataflow",
+    "EndVertex",
+    "FailureConfig",
+    "Feedback",
+    "KeyedStream",
+    "Loop",
+    "Plan",
+    "PlanEdge",
+    "RunConfig",
+    "ScalingConfig",
+    "Sink",
+    "SinkWriter",
+    "SnapshotConfig",
+    "Source",
+    "SourceBatch",
+    "SourcePart",
+    "Stage",
+    "Stream",
+    "Vertex",
+    "Window",
+    "WindowedStream",
+    "stable_hash",
+    "to_record_batch",
+    "to_rows",
+    "windows",
+]

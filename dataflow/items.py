@@ -16,6 +16,8 @@ from rayad.progress import DataflowError, Timestamp
 class ItemsSource(Source):
     """Epochs of items held in memory: item i of the outer list is epoch i. One part, or ``parts`` of them with every epoch shared out evenly."""
 
+    interleave = True
+
     def __init__(self, epochs: Sequence[Any], batch_rows: int = 4096, parts: int = 1) -> None:
         self.epochs = epochs
         self.batch_rows = batch_rows

@@ -249,17 +249,16 @@ class _Compiler:
         return Plan(self.flow.name, stages, edges, sinks, progress, probes, inputs, self.key_groups)
 
     def _steps(self, node: Node, port: int, path: _Path, trail: tuple[int, ...]) -> tuple[Step, ...]:
-        return tuple(
-            step
-            for consumer, index in self.consumers.get((node.id, port), ())
-            if (step := self._step(consumer, index, path, trail)) is not None
-            for step in (step if isinstance(step, tuple) else (step,))
-        )
+        """What happens to batches at an output: one step, or several, for each consumer."""
+        steps: list[Step] = []
+        for consumer, index in self.consumers.get((node.id, port), ()):
+            steps.extend(self._consumer_steps(consumer, index, path, trail))
+        return tuple(steps)
 
-    def _step(self, node: Node, index: int, path: _Path, trail: tuple[int, ...]) -> Any:
+    def _consumer_steps(self, node: Node, index: int, path: _Path, trail: tuple[int, ...]) -> tuple[Step, ...]:
         if self.is_head(node):
             self.links.append((path, node, index))
-            return EdgeStep(len(self.links) - 1)
+            return (EdgeStep(len(self.links) - 1),)
         if node.id in trail:
             cycle = trail[trail.index(node.id) :]
             head = next((i for i in cycle if self.graph.nodes[i].kind is NodeKind.UNION), cycle[0])
@@ -267,17 +266,17 @@ class _Compiler:
         trail = (*trail, node.id)
         if node.kind is NodeKind.STATELESS:
             children = self._steps(node, 0, path, trail)
-            return ApplyStep(node.name, node.where, node.op, children)
+            return (ApplyStep(node.name, node.where, node.op, children),)
         if node.kind is NodeKind.UNION:
             return self._steps(node, 0, path, trail)
         if node.kind in _SHIFTS:
             inside = path.then(node.id)
             children = self._steps(node, 0, inside, trail)
-            return ShiftStep(_SHIFTS[node.kind], node.op if node.kind is NodeKind.FEEDBACK else None, children)
+            return (ShiftStep(_SHIFTS[node.kind], node.op if node.kind is NodeKind.FEEDBACK else None, children),)
         if node.kind is NodeKind.PROBE:
             self._trace(path, NodePort(node.id, 0))
-            return None
-        return SinkStep(node.id)
+            return ()
+        return (SinkStep(node.id),)
 
     # -- parallelism -----------------------------------------------------------
     def _set_parallelism(self, heads: list[Node]) -> None:
@@ -357,8 +356,8 @@ class _Compiler:
         self.progress_edges[EdgeSpec(scope, here, end)] = None
 
     def _progress_graph(self, heads: list[Node]) -> ProgressGraph:
-        for path, target, _ in self.links:
-            self._trace(path, NodePort(target.id, self._port_of(target, path)))
+        for path, target, index in self.links:
+            self._trace(path, NodePort(target.id, 0 if target.id in self.forced else index))
         scopes = tuple(
             ScopeSpec(s.id, s.parent, s.name, self.port_counts.get(("in", s.id), 0), self.port_counts.get(("out", s.id), 0))
             for s in self.graph.scopes
@@ -379,11 +378,6 @@ class _Compiler:
 
     def _inputs_of(self, head: Node) -> int:
         return 1 if head.id in self.forced else len(head.inputs)
-
-    def _port_of(self, target: Node, path: _Path) -> int:
-        if target.id in self.forced:
-            return 0
-        return next(index for p, t, index in self.links if p is path and t is target)
 
     def _edge(self, number: int, path: _Path, target: Node, index: int, progress: ProgressGraph) -> PlanEdge:
         link: Link = target.inputs[index]

@@ -1,0 +1,221 @@
+"""What both runtimes' job handles share: results, states, probes, inputs."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rayad.dataflow.items import as_items
+from rayad.dataflow.plan import Plan
+from rayad.progress import DataflowError, Timestamp
+
+
+class JobState(enum.Enum):
+    """Where a job is in its life; only RUNNING follows STARTING and only one of the last three ends it."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    COMPLETE = "complete"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatistics:
+    """What a job did: seconds, actors, batches and records by stage."""
+
+    start_s: float = 0.0
+    run_s: float = 0.0
+    actors: int = 0
+    stages: dict[str, dict[str, int]] = field(default_factory=dict)
+    progress: dict[str, int] = field(default_factory=dict)
+
+
+class Result(Mapping[str, Any]):
+    """Results by sink name; ``statistics`` tells how the job ran."""
+
+    def __init__(self, values: Mapping[str, Any], statistics: JobStatistics) -> None:
+        self._values = dict(values)
+        self.statistics = statistics
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._values:
+            raise KeyError(f"there is no result {key!r}: the sinks of this dataflow are {sorted(self._values)}")
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"Result({', '.join(sorted(self._values))})"
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress:
+    """One vertex as seen by the progress core: times that can still arrive, and what its replicas have done."""
+
+    name: str
+    frontier: tuple[Timestamp, ...]
+    pending_notifications: tuple[Timestamp, ...]
+    batches_in: int = 0
+    records_in: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """A look at a job: its state, the stages, and how many pointstamps are active."""
+
+    state: JobState
+    stages: tuple[StageProgress, ...]
+    active: int
+
+
+class Probe(ABC):
+    """Progress at one place of the dataflow."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @abstractmethod
+    def frontier(self) -> tuple[Timestamp, ...]:
+        """The minimal times that can still appear here; empty when nothing can."""
+
+    @abstractmethod
+    def wait(self, epoch: int, timeout_s: float | None = None) -> bool:
+        """Wait until ``epoch`` is complete here; False if the timeout came first."""
+
+    def less_than(self, time: Timestamp) -> bool:
+        """Whether something before ``time`` can still appear."""
+        return any(f < time for f in self.frontier())
+
+    def less_equal(self, time: Timestamp) -> bool:
+        """Whether ``time`` or something before it can still appear."""
+        return any(f <= time for f in self.frontier())
+
+    def done(self) -> bool:
+        """Whether nothing can appear any more."""
+        return not self.frontier()
+
+    def complete(self, epoch: int) -> bool:
+        """Whether everything of ``epoch`` and before has passed."""
+        return all(f.epoch > epoch for f in self.frontier())
+
+
+class JobInput(ABC):
+    """The sending end of a live input. Epochs begin at 0 and only grow."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.epoch = 0
+        self.closed = False
+
+    def send(self, records: Any) -> None:
+        """Records (a list, RecordBatch or Table) of the current epoch. Blocks while the dataflow cannot keep up."""
+        self._require_open("send records")
+        batch = as_items(records, f"what was sent to input {self.name!r}")
+        self._send(batch)
+
+    def advance_to(self, epoch: int) -> None:
+        """No more records before ``epoch``."""
+        self._require_open(f"advance to {epoch}")
+        if isinstance(epoch, bool) or not isinstance(epoch, int):
+            raise DataflowError(f"input {self.name!r} cannot advance to {epoch!r}: an epoch is an int")
+        if epoch < self.epoch:
+            raise DataflowError(f"input {self.name!r} cannot go back from epoch {self.epoch} to {epoch}: epochs only grow")
+        if epoch > self.epoch:
+            self.epoch = epoch
+            self._advance(epoch)
+
+    def close(self) -> None:
+        """No more records at all. Closing twice does nothing."""
+        if not self.closed:
+            self.closed = True
+            self._close()
+
+    def __enter__(self) -> JobInput:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _require_open(self, what: str) -> None:
+        if self.closed:
+            raise DataflowError(f"input {self.name!r} is closed: it cannot {what}")
+
+    @abstractmethod
+    def _send(self, batch: Any) -> None: ...
+
+    @abstractmethod
+    def _advance(self, epoch: int) -> None: ...
+
+    @abstractmethod
+    def _close(self) -> None: ...
+
+
+class Job(ABC):
+    """A running dataflow."""
+
+    def __init__(self, name: str, plan: Plan) -> None:
+        self.name = name
+        self.plan = plan
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}: {self.state.value}>"
+
+    @property
+    @abstractmethod
+    def state(self) -> JobState:
+        """Where the job is in its life."""
+
+    @abstractmethod
+    def wait(self, timeout_s: float | None = None) -> Result:
+        """Wait for the end and give the results. Raises what ended the job, or TimeoutError (the job goes on)."""
+
+    def result(self, name: str | None = None) -> Any:
+        """The results, or one of them, once the job is complete; waits for that."""
+        out = self.wait()
+        return out if name is None else out[name]
+
+    @abstractmethod
+    def progress(self) -> JobProgress:
+        """Frontiers and counts now."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """End the job without results; nothing is published, no process stays. Does nothing when it has ended."""
+
+    @abstractmethod
+    def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> Result:
+        """End the input here: sources read no more, inputs close, and what is under way is finished (``drain``); without ``drain`` as cancel."""
+
+    @abstractmethod
+    def input(self, name: str) -> JobInput:
+        """The sending end of the live input ``name``."""
+
+    @abstractmethod
+    def probe(self, name: str) -> Probe:
+        """The probe ``name``."""
+
+    @abstractmethod
+    def explain_stuck(self) -> str:
+        """Why nothing moves: for each waiting notification what still could result in it, and where batches are held up."""
+
+    def _known(self, name: str, kind: str, among: Mapping[str, int]) -> int:
+        if name not in among:
+            raise DataflowError(f"dataflow {self.plan.name!r} has no {kind} {name!r}: it has {sorted(among)}")
+        return among[name]
+
+
+def describe_blockers(stage: str, time: Timestamp, blockers: list[tuple[str, Timestamp, int]], limit: int = 8) -> str:
+    """One paragraph of ``explain_stuck``."""
+    lines = [f"{stage!r} waits for {time}; before it:"]
+    lines.extend(f"  {count} at {place}, {when}" for place, when, count in blockers[:limit])
+    if len(blockers) > limit:
+        lines.append(f"  and {len(blockers) - limit} more")
+    return "\n".join(lines)

@@ -1,0 +1,81 @@
+"""Reading the parts of a source in one replica: in order, or interleaved by epoch. Pure apart from what the user's source does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from rayad.dataflow.source import Source, SourcePart
+from rayad.progress import DataflowError
+
+
+class _OpenPart:
+    """A part being read and the lowest epoch that it may still give."""
+
+    def __init__(self, part: SourcePart, floor: int) -> None:
+        self.part = part
+        self.last = floor
+
+    def floor(self) -> int:
+        return max(self.last, self.part.epoch_floor())
+
+
+class MutableSourceReader:
+    """The parts of one replica. ``epoch`` is the lowest epoch that may still come; it never goes back."""
+
+    def __init__(self, source: Source, parts: Sequence[Any], name: str, where: str) -> None:
+        self.name = name
+        self.where = where
+        self.epoch = 0
+        self.exhausted = False
+        self._source = source
+        self._waiting = list(parts)
+        self._open: list[_OpenPart] = []
+        if source.interleave:
+            self._open = [_OpenPart(source.build_part(part, None), 0) for part in self._waiting]
+            self._waiting = []
+
+    def next(self) -> tuple[int, Any] | None:
+        """The next ``(epoch, batch)``; None: nothing is there yet, or ``exhausted``."""
+        while True:
+            if not self._open:
+                if not self._waiting:
+                    self.exhausted = True
+                    return None
+                self._open.append(_OpenPart(self._source.build_part(self._waiting.pop(0), None), self.epoch))
+            reading = min(self._open, key=_OpenPart.floor) if len(self._open) > 1 else self._open[0]
+            read = reading.part.next_batch()
+            if read is None:
+                reading.part.close()
+                self._open.remove(reading)
+                continue
+            accepted = self._accept(read, reading)
+            if len(self._open) > 1:  # among parts of one epoch: in turn
+                self._open.remove(reading)
+                self._open.append(reading)
+            self.epoch = max(self.epoch, min(part.floor() for part in self._open))
+            return accepted
+
+    def _accept(self, read: Any, reading: _OpenPart) -> tuple[int, Any] | None:
+        epoch, batch = read if isinstance(read, tuple) and len(read) == 2 else (reading.last, read)
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
+            raise DataflowError(f"source {self.name!r} ({self.where}) gave epoch {epoch!r}: an epoch is an int of at least 0")
+        if not isinstance(batch, (list, pa.RecordBatch)):
+            raise DataflowError(f"source {self.name!r} ({self.where}) gave a {type(batch).__name__}: a batch is a list or a RecordBatch")
+        if not (batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)):
+            return None
+        if epoch < reading.last:
+            raise DataflowError(
+                f"source {self.name!r} ({self.where}) gave epoch {epoch} after epoch {reading.last}: input time may not go back; sort the input by epoch, "
+                "or set interleave on the source when it is only the parts that overlap"
+            )
+        reading.last = epoch
+        return epoch, batch
+
+    def close(self) -> None:
+        """Close every part that is still open."""
+        for reading in self._open:
+            reading.part.close()
+        self._open.clear()

@@ -1,0 +1,153 @@
+"""Rayad: timely dataflow on Ray, fed by Spark.
+
+>>> import rayad as rd
+>>> flow = rd.Dataflow("wordcount")
+>>> lines = flow.from_items(["to be", "or not to be"])
+>>> _ = lines.flat_map(str.split).key_by(lambda w: w).count().collect("counts")
+>>> result = flow.run(runtime="local", seed=7)
+>>> sorted(record for _, record in result["counts"])
+[('be', 2), ('not', 1), ('or', 1), ('to', 2)]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rayad.dataflow import (
+    Aggregator,
+    Batch,
+    Dataflow,
+    EndVertex,
+    FailureConfig,
+    Feedback,
+    KeyedStream,
+    Loop,
+    RunConfig,
+    ScalingConfig,
+    Sink,
+    SinkWriter,
+    SnapshotConfig,
+    Source,
+    SourceBatch,
+    SourcePart,
+    Stream,
+    Vertex,
+    Window,
+    WindowedStream,
+    hooks,
+    stable_hash,
+    to_record_batch,
+    to_rows,
+    windows,
+)
+from rayad.progress import (
+    Antichain,
+    ConfigError,
+    DataflowError,
+    InternalError,
+    PathSummary,
+    ProtocolError,
+    RayadError,
+    SnapshotError,
+    Timestamp,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Aggregator",
+    "Antichain",
+    "Batch",
+    "ConfigError",
+    "Dataflow",
+    "DataflowError",
+    "EndVertex",
+    "FailureConfig",
+    "Feedback",
+    "InternalError",
+    "KeyedStream",
+    "Loop",
+    "PathSummary",
+    "ProtocolError",
+    "RayadError",
+    "RunConfig",
+    "ScalingConfig",
+    "Sink",
+    "SinkWriter",
+    "SnapshotConfig",
+    "SnapshotError",
+    "Source",
+    "SourceBatch",
+    "SourcePart",
+    "Stream",
+    "Timestamp",
+    "Vertex",
+    "Window",
+    "WindowedStream",
+    "graphs",
+    "spark_session",
+    "stable_hash",
+    "stop_spark",
+    "to_record_batch",
+    "to_rows",
+    "windows",
+]
+
+
+def spark_session(*args: Any, **kwargs: Any) -> Any:
+    """A Spark session on this Ray cluster through RayDP: see :func:`rayad.integrations.spark_session`."""
+    from rayad.integrations import spark_session as start
+
+    return start(*args, **kwargs)
+
+
+def stop_spark(*args: Any, **kwargs: Any) -> None:
+    """End a session made by :func:`spark_session`."""
+    from rayad.integrations import stop_spark as stop
+
+    stop(*args, **kwargs)
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("graphs", "integrations", "actors", "snapshots", "autoscale"):
+        import importlib
+
+        return importlib.import_module(f"rayad.{name}")
+    raise AttributeError(f"module 'rayad' has no attribute {name!r}")
+
+
+def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: str, seed: int, **options: Any) -> Any:
+    if runtime == "local":
+        from rayad.actors.local import LocalJob
+
+        return LocalJob(flow, run, scaling, seed=seed, **options)
+    if runtime == "ray":
+        from rayad.actors.ray_job import submit_to_ray
+
+        return submit_to_ray(flow, run, scaling, **options)
+    raise ConfigError(f"runtime is {runtime!r}: it must be 'ray' or 'local'")
+
+
+def _connector(attribute: str) -> Any:
+    def make(*args: Any, **kwargs: Any) -> Any:
+        from rayad import integrations
+
+        return getattr(integrations, attribute)(*args, **kwargs)
+
+    return make
+
+
+hooks.register("submit", _submit)
+for _name, _attribute in {
+    "from_arrow": "ArrowSource",
+    "from_spark": "SparkSource",
+    "from_ray_dataset": "RayDatasetSource",
+    "read_text": "TextSource",
+    "read_csv": "CsvSource",
+    "read_json": "JsonLinesSource",
+    "read_parquet": "ParquetSource",
+    "write_parquet": "ParquetSink",
+    "to_ray_dataset": "RayDatasetSink",
+    "to_spark": "SparkSink",
+}.items():
+    hooks.register(_name, _connector(_attribute))
