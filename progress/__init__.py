@@ -1,8 +1,9 @@
 """Progress tracking: what can still happen, and when (Naiad, SOSP 2013; hierarchical as in McSherry's "core concepts").
 
-Read in this order: `timestamp` and `summary` (the algebra), `antichain` (frontiers), `graph` (what is tracked), `reachability` (what could
-result in what), `tracker` (one scope, incrementally), `scope` (scopes in scopes), `job_tracker` (reports in, views out), `notifications`
-(what a replica does with a view). `pointstamps` is Naiad's simple version: the oracle. Everything here is pure: no I/O, threads, clock or chance.
+Read in this order: `timestamp` and `summary` (the algebra), `antichain` (frontiers), `graph` (what is tracked), `reachability` (what
+could result in what), `tracker` (one scope, incrementally), `scope` (scopes in scopes), `job_tracker` (reports in, views out),
+`notifications` (what a replica does with a view). `pointstamps` is Naiad's simple version: the oracle. Everything here is pure: no I/O,
+threads, clock or chance.
 """
 
 from rayad.progress.antichain import Antichain, MutableAntichain, PartiallyOrdered

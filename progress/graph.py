@@ -1,8 +1,9 @@
 """The progress graph: scopes, nodes and edges as the tracker sees them, and the numbering of its locations.
 
 A node stands for a stage (all its replicas), a feedback or a probe; a child scope is a node of its parent. Paths through an operator lead
-`T_i -> N -> C -> every outgoing edge`, without changing the time: `T_i` messages at input port i, `N` pending notifications, `C` capabilities.
-Feedbacks and probes have only `T_i`. A message that enters a child scope is counted in the parent, at the child's input location.
+`T_i -> N -> C -> every outgoing edge`, without changing the time: `T_i` messages at input port i, `N` pending notifications, `C`
+capabilities. Feedbacks and probes have only `T_i`. A message that enters a child scope is counted in the parent, at the child's input
+location.
 
 Location ids are dense integers that depend on nothing but the graph, so every process of a job computes the same ones.
 """
@@ -168,7 +169,8 @@ class ProgressGraph:
             current: int | None = scope.id
             while current is not None and current not in depths:
                 if current in chain or current not in self.scope_by_id:
-                    raise DataflowError(f"scope {scope.name!r} ({scope.id}): its chain of parents {chain + [current]} does not end at the root")
+                    parents = [*chain, current]
+                    raise DataflowError(f"scope {scope.name!r} ({scope.id}): its chain of parents {parents} does not end at the root")
                 chain.append(current)
                 current = self.scope_by_id[current].parent
             depth = -1 if current is None else depths[current]

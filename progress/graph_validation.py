@@ -1,9 +1,10 @@
 """Checks of a progress graph: its structure, and that every cycle strictly advances time.
 
-Rule for cycles: let S be the outermost scope that a cycle touches. Whatever the cycle does inside the children of S is lost when it leaves them
-(egress drops the counter, ingress starts again at 0), so it must pass a feedback that belongs directly to S. Hence: take S with everything
-inside it, remove the feedbacks of S, and no cycle may be left through a location of S itself. Cycles that stay deeper are judged
-at their own scope. The test runs on the flat graph, so the error names the whole path, also through child scopes and around outside.
+Rule for cycles: let S be the outermost scope that a cycle touches. Whatever the cycle does inside the children of S is lost when it
+leaves them (egress drops the counter, ingress starts again at 0), so it must pass a feedback that belongs directly to S. Hence: take S
+with everything inside it, remove the feedbacks of S, and no cycle may be left through a location of S itself. Cycles that stay deeper are
+judged at their own scope. The test runs on the flat graph, so the error names the whole path, also through child scopes and around
+outside.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _check_node(graph: ProgressGraph, node: NodeSpec) -> None:
         raise DataflowError(f"node {node.name!r} is a {node.kind.value} with initial counts {node.initial}; only an operator has them")
     for time, count in node.initial:
         if time.depth != depth or count < 1:
-            raise DataflowError(f"node {node.name!r} starts with count {count} at {time}; it needs a time of depth {depth} and a count >= 1")
+            raise DataflowError(f"node {node.name!r} starts with count {count} at {time}; it needs a count >= 1 at depth {depth}")
 
 
 def _check_edge(graph: ProgressGraph, edge: EdgeSpec) -> None:
@@ -107,7 +108,7 @@ def _check_cycles(graph: ProgressGraph) -> None:
             if cycle:
                 path = " -> ".join(_names(graph, cycle))
                 raise DataflowError(
-                    f"the cycle {path} does not advance time: it passes no feedback of scope {scope.name!r}, the outermost scope it touches, "
+                    f"the cycle {path} does not advance time: it passes no feedback of {scope.name!r}, the outermost scope it touches, "
                     f"so a message could result in itself; put a feedback of {scope.name!r} on it",
                     cycle=_names(graph, cycle),
                 )

@@ -1,10 +1,10 @@
 """The progress of a whole job: reports in, views out.
 
 Reports are atomic, FIFO per replica and applied exactly once; that is the caller's duty, and all that safety needs (see the design page).
-`apply` only notes a report. The first reader after it brings everything up to date in two passes over the scopes that were touched: *up*, children
-first, counts change and the net change of each scope's internal work goes to its parent; *down*, parents first, frontiers are propagated, and
-where the frontier at a child's input moved, it is pushed into the child. So many reports cost one propagation, and no reader ever sees half a
-report.
+`apply` only notes a report. The first reader after it brings everything up to date in two passes over the scopes that were touched: *up*,
+children first, counts change and the net change of each scope's internal work goes to its parent; *down*, parents first, frontiers are
+propagated, and where the frontier at a child's input moved, it is pushed into the child. So many reports cost one propagation, and no
+reader ever sees half a report.
 
 Completion: a job is complete when no count is left. If counts are left but none is positive, a report was lost, split or applied twice,
 since the cause of every pending event is still counted while the event itself may be missing.

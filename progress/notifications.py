@@ -1,8 +1,8 @@
 """Pending notifications of one replica of one vertex (Naiad, sections 2.2 and 2.3).
 
-A notification waits for its *guarantee* time: `on_notify(guarantee)` may run when, in one view, no f of the input frontier is <= guarantee and no p
-of the notify frontier is < guarantee. Its *capability* is the time at which the callback may still send; None means that it may not send.
-An old view is safe: what can still appear is bounded below by it.
+A notification waits for its *guarantee* time: `on_notify(guarantee)` may run when, in one view, no f of the input frontier is <=
+guarantee and no p of the notify frontier is < guarantee. Its *capability* is the time at which the callback may still send; None means
+that it may not send. An old view is safe: what can still appear is bounded below by it.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class MutableNotificator:
     def deliverable(self, view: View, sequential: bool = False) -> list[Notification]:
         """Take out the notifications that may run under `view`, in sort key order.
 
-        With `sequential=True` a time must also have no lexicographically smaller one ahead of it: no element of the input frontier, and no other
-        element of the notify frontier, may have a smaller sort key.
+        With `sequential=True` a time must also have no lexicographically smaller one ahead of it: no element of the input frontier, and
+        no other element of the notify frontier, may have a smaller sort key.
         """
         if not self._order:
             return []

@@ -1,7 +1,8 @@
 """Naiad's single-threaded progress tracking (section 2.3): active pointstamps with occurrence and precursor counts.
 
 A pointstamp is active while its occurrence count is positive. Its precursor count is the number of other active pointstamps that
-could-result-in it; those with none are the frontier. Simple and quadratic: the independent oracle for the incremental trackers, on the flat graph.
+could-result-in it; those with none are the frontier. Simple and quadratic: the independent oracle for the incremental trackers, on the
+flat graph.
 """
 
 from __future__ import annotations

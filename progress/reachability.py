@@ -120,7 +120,8 @@ def _after(source: int, step: PathSummary, targets: list[tuple[int, PathSummary]
 class FlatReachability:
     """Naiad's could-result-in over all locations of a job; summaries are computed for a location when first asked for.
 
-    It is exact: it holds if and only if some path leads from the first location to the second and turns the first time into one <= the second.
+    It is exact: it holds if and only if some path leads from the first location to the second and turns the first time into one <= the
+    second.
     """
 
     def __init__(self, graph: ProgressGraph) -> None:

@@ -1,10 +1,11 @@
 """Hierarchical progress: the protocol between a scope and its parent (McSherry, "Timely dataflow: core concepts", 2014), and the
 implementation for a scope of nodes and child scopes.
 
-A scope shows its parent only: (1) once, what it can do to times between its inputs and outputs, and its initial work; (2) in every pull, the net
-change of its *internal* work as projected onto its outputs, what it *consumed* at its inputs and what it *produced* at its outputs.
-The three come in one `ScopeProgress`, because consumption creates internal work and production retires it: apart they would show, for a moment, a
-scope with nothing left to do. Inner rounds that change nothing at the outputs give an empty pull, and cost the parent nothing.
+A scope shows its parent only: (1) once, what it can do to times between its inputs and outputs, and its initial work; (2) in every pull,
+the net change of its *internal* work as projected onto its outputs, what it *consumed* at its inputs and what it *produced* at its
+outputs. The three come in one `ScopeProgress`, because consumption creates internal work and production retires it: apart they would
+show, for a moment, a scope with nothing left to do. Inner rounds that change nothing at the outputs give an empty pull, and cost the
+parent nothing.
 
 Only internal work is projected. The frontier pushed in from outside is not: it is the parent's own knowledge, and round an outer
 loop it would come back as its own support.
@@ -149,15 +150,13 @@ class ScopeTracker(Scope):
         self._check_external(summaries)
         self.push_external_progress(external)
         self.tracker.propagate()
-        initial: dict[int, PortChanges] = {identifier: [] for identifier in self._children}
-        for identifier, changes in self.take_external_progress():
-            initial[identifier] = changes
+        initial = dict(self.take_external_progress())
         around = self._paths_with_outside(summaries)
         for identifier, child in self._children.items():
             starts = [self.topology.child_outputs[identifier, port] for port in range(child.outputs)]
             ends = [self.topology.child_inputs[identifier, port] for port in range(child.inputs)]
             reached = [around.summaries_from(start) for start in starts]
-            child.set_external_summary([[Antichain(row.get(end, ())) for end in ends] for row in reached], initial[identifier])
+            child.set_external_summary([[Antichain(row.get(end, ())) for end in ends] for row in reached], initial.get(identifier, []))
 
     def _check_external(self, summaries: ScopeSummary) -> None:
         internal, _ = self.get_internal_summary()
@@ -168,8 +167,8 @@ class ScopeTracker(Scope):
                         cycle = out.followed_by(inner)
                         if cycle is not None and not cycle.strictly_advances:
                             raise DataflowError(
-                                f"scope {self.spec.name!r}: from output {output} outside to input {port} ({out}) and back through the scope "
-                                f"({inner}) a time may result in itself ({cycle}); put a feedback on the way"
+                                f"scope {self.spec.name!r}: from output {output} outside to input {port} ({out}) and back through "
+                                f"it ({inner}) a time may result in itself ({cycle}); put a feedback on the way"
                             )
 
     def _paths_with_outside(self, summaries: ScopeSummary) -> PathGraph:
@@ -265,4 +264,4 @@ class ScopeTracker(Scope):
             projected = dict(self.tracker.output_frontiers[output].counts())
             due = dict(expected[output].drain())
             if projected != due:
-                raise InternalError(f"output {output} of scope {self.spec.name!r}: projected {projected}, but its internal work gives {due}")
+                raise InternalError(f"output {output} of {self.spec.name!r}: projected {projected}, but its internal work gives {due}")

@@ -177,7 +177,7 @@ class PathSummary:
         True
         """
         if self.target_depth != other.source_depth:
-            raise DepthError(f"{self} followed by {other}: the first ends at depth {self.target_depth}, the second starts at {other.source_depth}")
+            raise DepthError(f"{self} followed by {other}: the first ends at depth {self.target_depth}, the second starts at another")
         if self.is_empty or other.is_empty:
             return None
         limits = dict(self.limits)

@@ -48,7 +48,7 @@ class Timestamp(_Fields):
         counters = tuple(counters)
         for counter in counters:
             if type(counter) is not int or counter < 0:
-                raise DataflowError(f"Timestamp({epoch}, counters={counters!r}): every loop counter is an integer >= 0, this is {counter!r}")
+                raise DataflowError(f"Timestamp({epoch}, {counters!r}): every loop counter is an integer >= 0, this is {counter!r}")
         return _new(cls, (epoch, counters))
 
     @staticmethod

@@ -1,16 +1,17 @@
 """Incremental frontiers of one scope (timely dataflow's `progress/reachability.rs`).
 
-Every *slot* counts pointstamps (messages, notifications, capabilities, the internal work of a child scope). Its frontier - the minimal times
-with a positive count - flows along the edges: each location keeps, counted, the *implications* of all that reaches it, and passes on only
-changes of its own frontier. The work is proportional to the frontiers that change, not to the size of the graph or of the counts.
+Every *slot* counts pointstamps (messages, notifications, capabilities, the internal work of a child scope). Its frontier - the minimal
+times with a positive count - flows along the edges: each location keeps, counted, the *implications* of all that reaches it, and passes
+on only changes of its own frontier. The work is proportional to the frontiers that change, not to the size of the graph or of the counts.
 
 Invariant (after `propagate`): the implications at a location are exactly the frontiers of its slots, plus what came in over its boundary,
-plus the frontiers of its predecessors moved along the edges. Two levels are needed: a negative count must not cancel what a predecessor implies.
+plus the frontiers of its predecessors moved along the edges. Two levels are needed: a negative count must not cancel what a predecessor
+implies.
 
-Order of work: locations are grouped into strongly connected components, taken in topological order. Outside cycles a location is visited once,
-with all its changes. On a cycle the changes are taken from a heap by (sort key of the time, topological rank without the advancing
-edges), as every step leads to a larger pair: so a (time, location) is final when it is first visited, contributions that a time
-receives round the loop are cancelled before anyone acts on them, and nothing runs round the loop for ever.
+Order of work: locations are grouped into strongly connected components, taken in topological order. Outside cycles a location is visited
+once, with all its changes. On a cycle the changes are taken from a heap by (sort key of the time, topological rank without the advancing
+edges), as every step leads to a larger pair: so a (time, location) is final when it is first visited, contributions that a time receives
+round the loop are cancelled before anyone acts on them, and nothing runs round the loop for ever.
 
 Boundary locations (the scope's inputs) take changes from outside. They take no part in the projection onto the scope's outputs:
 the outside would otherwise support itself through this scope and round an outer loop, and never advance.
