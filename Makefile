@@ -11,7 +11,7 @@ SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
-PURE := progress dataflow snapshots autoscale
+DOCTESTED := __init__.py progress dataflow snapshots autoscale graphs
 ARGS ?=
 
 # Python 3.11 is what the lock was tried with; else the first one that is not older.
@@ -35,7 +35,7 @@ demo: $(STAMP) ## Run the demo: flights, from Spark through a dataflow on Ray
 	$(BIN)/python examples/flights.py $(ARGS)
 
 test: lint ## Lint, then every test: cores, simulation, cluster, notebooks, doctests; ARGS="-k frontier" for some
-	$(BIN)/python -m pytest --doctest-modules tests $(PURE:%=src/rayad/%) $(ARGS)
+	$(BIN)/python -m pytest --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
 
 lint: $(STAMP) ## Ruff, mypy --strict, and who may import whom
 	$(BIN)/python -m ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,9 @@ def test_the_readme_shows_how_to_run_the_demo_and_the_tests() -> None:
 
 
 def is_documented(value: Any) -> bool:
-    """Modules, classes and functions by their own docstring; a constant by its class, which must be ours."""
+    """Modules, classes and functions by their own docstring; an alias of types speaks for itself, a constant by its class."""
+    if isinstance(value, types.UnionType | types.GenericAlias) or type(value).__module__ == "typing":
+        return True
     if inspect.ismodule(value) or inspect.isclass(value) or callable(value):
         return bool((value.__doc__ or "").strip()) and not _has_generated_docstring(value)
     return type(value).__module__.partition(".")[0] in {"rayad", "builtins"}
