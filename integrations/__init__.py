@@ -12,8 +12,11 @@ if __name__ != "rayad.integrations":  # pragma: no cover - a second copy would h
 
 from rayad.integrations.arrow import ArrowSource
 from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
+from rayad.integrations.java import JavaHome, find_java
 from rayad.integrations.parquet import ParquetSink, PublishedFiles
 from rayad.integrations.ray_data import RayDatasetSink, RayDatasetSource
+from rayad.integrations.spark import SparkSink, SparkSource
+from rayad.integrations.spark_session import spark_session, stop_spark
 from rayad.integrations.staged import ArrowSink
 from rayad.integrations.text import JsonRowsSource, TextSource
 
@@ -21,6 +24,7 @@ __all__ = [
     "ArrowSink",
     "ArrowSource",
     "CsvSource",
+    "JavaHome",
     "JsonLinesSource",
     "JsonRowsSource",
     "ParquetSink",
@@ -28,5 +32,10 @@ __all__ = [
     "PublishedFiles",
     "RayDatasetSink",
     "RayDatasetSource",
+    "SparkSink",
+    "SparkSource",
     "TextSource",
+    "find_java",
+    "spark_session",
+    "stop_spark",
 ]

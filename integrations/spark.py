@@ -1,0 +1,239 @@
+"""Spark DataFrames as sources and results.
+
+In: Spark computes the DataFrame and keeps each partition as Arrow IPC bytes (RayDP's recoverable conversion); one Ray task for each
+partition fetches them from the executor and puts the Arrow table into the object store. No Python row is made. The driver owns the
+tables, so they outlive ``stop_spark()``; while Spark lives, Ray can fetch one again that a dead node took along. RayDP's own wrapper
+(``ray.data.from_spark``) is not used because it asks for CPUs that Spark may have taken all of, repartitions as Ray Data sees fit, and
+cannot say which partition was lost.
+
+Out: the results' Arrow batches go to the driver's JVM as they are, by the way that Spark has for pandas (``PythonSQLUtils.toDataFrame``)
+but without pandas, which would turn nullable integers into floats, maps into lists and lose time zones; ``Dataset.to_spark`` of Ray Data
+does go through pandas. The DataFrame then owns its data and depends on no Ray object. For results that are too big for the driver there
+is ``staging_path``: Parquet that Spark reads.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from rayad.dataflow.sink import SinkWriter
+from rayad.integrations.blocks import DEFAULT_BATCH_ROWS, check_batch_rows
+from rayad.integrations.parquet import ParquetSink
+from rayad.integrations.refs import BlockRef, RefSource, number_blocks
+from rayad.integrations.spark_session import import_raydp, refuse_ray_client, session_alive
+from rayad.integrations.spark_types import for_spark
+from rayad.integrations.staged import ArrowSink
+from rayad.progress import ConfigError, DataflowError
+
+_EARLY = (
+    "Spark stopped too early: keep the session until the job has started (its blocks are fetched then), "
+    "and until its end to survive lost nodes"
+)
+BATCH_ROWS_TO_SPARK = 10_000
+"""Rows of an Arrow batch given to Spark; its own default for pandas, and the grain in which it spreads them over partitions."""
+
+
+class SparkSource(RefSource):
+    """Reads a Spark DataFrame, a Spark partition a part; needs the session of ``rayad.spark_session``.
+
+    Spark runs when the job starts (``list_parts``), once for all runs of this source. ``epoch`` names an integer column with each row's
+    epoch: Spark sorts each partition by it (no shuffle), and the partitions are read side by side, lowest epoch first. ``parts``:
+    repartition to so many first.
+    """
+
+    where = "from_spark"
+    unit = "partition"
+    hint = _EARLY
+
+    def __init__(self, df: Any, *, epoch: str | None = None, parts: int | None = None, batch_rows: int = DEFAULT_BATCH_ROWS) -> None:
+        check_batch_rows(batch_rows, self.where)
+        if parts is not None and (isinstance(parts, bool) or not isinstance(parts, int) or parts < 1):
+            raise ConfigError(f"from_spark: parts={parts!r}; give the number of partitions to make, 1 or more")
+        _check_frame(df)
+        super().__init__(_arrow_schema(df), (), epoch=epoch, batch_rows=batch_rows)
+        self._parts = None
+        self._count = parts
+        self._keep = df
+
+    def list_parts(self) -> Sequence[BlockRef]:
+        """Let Spark compute the DataFrame and fetch its partitions into the object store."""
+        if self._parts is None and self._keep is not None:
+            frame = self._keep
+            _check_running(frame)
+            if self._count is not None:
+                frame = frame.repartition(self._count)
+            if self._epoch is not None:
+                frame = frame.sortWithinPartitions(self._epoch)
+            self._parts = number_blocks(fetch_partitions(frame))
+        return super().list_parts()
+
+
+def _check_frame(df: Any) -> None:
+    """Raise ConfigError unless ``df`` is a batch DataFrame of a running RayDP session in this process."""
+    import_raydp("from_spark")
+    from pyspark.sql import DataFrame
+
+    if not isinstance(df, DataFrame):
+        raise ConfigError(
+            f"from_spark: got a {type(df).__module__}.{type(df).__name__}; give a pyspark.sql.DataFrame of rayad.spark_session()"
+        )
+    _check_running(df)
+    refuse_ray_client("from_spark")
+    if df.isStreaming:
+        raise ConfigError(
+            "from_spark: this is a streaming DataFrame; Spark streaming enters by foreachBatch, one micro-batch an epoch: "
+            "df.writeStream.foreachBatch(lambda batch, epoch: ...).start()"
+        )
+    master = df.sparkSession.sparkContext.master
+    if not master.startswith("ray://"):
+        raise ConfigError(
+            f"from_spark: Spark runs on {master!r}, not on Ray; use rayad.spark_session(), or write Parquet and use read_parquet"
+        )
+
+
+def _check_running(df: Any) -> None:
+    if not session_alive(df.sparkSession):
+        raise ConfigError(f"from_spark: the Spark session of this DataFrame has been stopped. {_EARLY}")
+
+
+def _arrow_schema(df: Any) -> pa.Schema:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    fields = []
+    for field in df.schema.fields:
+        try:
+            fields.append(pa.field(field.name, to_arrow_type(field.dataType), nullable=field.nullable))
+        except (PySparkException, TypeError) as error:
+            raise ConfigError(
+                f"from_spark: column {field.name!r} is of type {field.dataType.simpleString()}, which Arrow lacks; cast it"
+            ) from error
+    names = [field.name for field in fields]
+    if len(set(names)) != len(names):
+        raise ConfigError(f"from_spark: column names must differ, got {names}; rename them with toDF(...)")
+    return pa.schema(fields)
+
+
+def fetch_partitions(frame: Any) -> list[tuple[Any, int]]:
+    """Compute ``frame``: for each partition a reference to an Arrow table and its rows. All are in the object store when this returns."""
+    import ray
+    from pyspark import StorageLevel
+
+    context = frame.sparkSession.sparkContext
+    try:
+        writer = context._jvm.org.apache.spark.sql.raydp.ObjectStoreWriter
+        info = writer.prepareRecoverableRDD(frame._jdf, context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK))
+        places = list(info.locations())
+        arguments = (info.rddId(), info.schemaJson(), info.driverAgentUrl())
+    except Exception as error:
+        if not session_alive(frame.sparkSession):
+            raise DataflowError(f"from_spark: Spark ended while it computed the DataFrame. {_EARLY}") from error
+        raise DataflowError(f"from_spark: Spark could not compute the DataFrame: {error}") from error
+    task = ray.remote(num_cpus=0, num_returns=2, max_retries=3)(_fetch_partition)
+    asked = [task.remote(place, arguments[0], index, *arguments[1:]) for index, place in enumerate(places)]
+    blocks: list[tuple[Any, int]] = []
+    for index, (rows, table) in enumerate(asked):
+        try:
+            blocks.append((table, ray.get(rows)))
+        except ray.exceptions.RayError as error:
+            alive = session_alive(frame.sparkSession)
+            cause = "its executor may have died: see Spark's log, give executors more memory" if alive else _EARLY
+            raise DataflowError(
+                f"from_spark: partition {index} of {len(places)} was lost on its way to Ray: {type(error).__name__}: {error}; {cause}"
+            ) from error
+    return blocks
+
+
+def _fetch_partition(executor: str, rdd: int, partition: int, schema_json: str, driver_agent_url: str) -> tuple[int, pa.Table]:
+    """Runs in a Ray worker: the Arrow IPC bytes that a Spark executor holds, as a table."""
+    from raydp.spark.dataset import _fetch_arrow_table_from_executor
+
+    table = _fetch_arrow_table_from_executor._function(f"raydp-executor-{executor}", rdd, partition, schema_json, driver_agent_url)
+    return table.num_rows, table
+
+
+class SparkSink(ArrowSink):
+    """Gives the results as a DataFrame of ``spark``.
+
+    ``schema``: Arrow columns and types; else those of the first records, which then have to exist. ``epoch_column``: a column with each
+    row's epoch. ``staging_path``: a directory seen by all nodes: replicas write Parquet there and Spark reads it, nothing passes through
+    the driver; it must stay for as long as the DataFrame is used.
+    """
+
+    where = "to_spark"
+
+    def __init__(
+        self, spark: Any, *, schema: pa.Schema | None = None, epoch_column: str | None = None, staging_path: str | None = None
+    ) -> None:  # fmt: skip
+        super().__init__(schema=schema, epoch_column=epoch_column)
+        import_raydp(self.where)
+        from pyspark.sql import SparkSession
+
+        if not isinstance(spark, SparkSession):
+            raise ConfigError(f"to_spark: got a {type(spark).__name__}; give the SparkSession that is to have the results")
+        self._spark: Any = spark
+        self._files: ParquetSink | None = None
+        if staging_path is not None:
+            self._files = ParquetSink(staging_path, schema=schema, epoch_column=epoch_column)
+        self._check_alive()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The session stays on the driver."""
+        return {**self.__dict__, "_spark": None}
+
+    def _check_alive(self) -> None:
+        if not session_alive(self._spark):
+            raise ConfigError("to_spark: the Spark session has been stopped; keep it until the job has ended, or use write_parquet")
+
+    def open(self, replica: int, parallelism: int) -> SinkWriter:
+        """The writer of one replica."""
+        return super().open(replica, parallelism) if self._files is None else self._files.open(replica, parallelism)
+
+    def publish(self, staged: Sequence[Any]) -> Any:
+        """The staged Arrow streams, or the published files."""
+        return super().publish(staged) if self._files is None else self._files.publish(staged)
+
+    def abort(self) -> None:
+        """Remove staged files."""
+        if self._files is not None:
+            self._files.abort()
+
+    def result(self, receipt: Any) -> Any:
+        """The DataFrame."""
+        self._check_alive()
+        if self._files is None:
+            return to_data_frame(self._spark, self.tables(receipt))
+        published = self._files.result(receipt)
+        if not published.files:
+            return to_data_frame(self._spark, self.tables(()))
+        return self._spark.read.parquet(*(f"{published.path}/{name}" for name in published.files))
+
+
+def to_data_frame(spark: Any, tables: Sequence[pa.Table]) -> Any:
+    """A Spark DataFrame with the rows of ``tables`` (all of one schema), column by column; DataflowError where a type does not survive."""
+    from pyspark.sql import DataFrame
+    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    if not tables:
+        raise DataflowError("to_spark: there are no records, so the columns are not known; give schema=pyarrow.schema(...)")
+    ready = [for_spark(table) for table in tables]
+    schema = from_arrow_schema(ready[0].schema, prefer_timestamp_ntz=True)
+    batches = [batch for table in ready for batch in table.to_batches(max_chunksize=BATCH_ROWS_TO_SPARK) if batch.num_rows]
+    if not batches:
+        return spark.createDataFrame([], schema)
+    context, jvm = spark.sparkContext, spark._jvm
+    read = functools.partial(_read_stream, jvm)
+    iterator = context._serialize_to_jvm(batches, ArrowStreamSerializer(), read, jvm.ArrowIteratorServer)
+    return DataFrame(jvm.PythonSQLUtils.toDataFrame(iterator, schema.json(), spark._jsparkSession), spark)
+
+
+def _read_stream(jvm: Any, path: str) -> Any:
+    return jvm.PythonSQLUtils.readArrowStreamFromFile(path)
+
+
+__all__ = ["BATCH_ROWS_TO_SPARK", "SparkSink", "SparkSource", "fetch_partitions", "to_data_frame"]

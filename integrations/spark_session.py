@@ -1,0 +1,250 @@
+"""Starting and stopping Spark on Ray (RayDP) so that it works or says why not.
+
+What RayDP leaves to chance is looked at first: a Java of the right version on every node, CPUs and memory. The start itself is bounded
+in time: at the deadline RayDP's master is killed, which ends the wait inside RayDP with an error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rayad.integrations.java import JavaHome, find_java, java_version, open_modules, use_java
+from rayad.integrations.spark_fit import NodeRoom, SparkNeeds, explain_misfit, spark_needs
+from rayad.progress import ConfigError
+
+_MASTER_SUFFIX = "_SPARK_MASTER"
+_started: dict[str, Any] = {}
+"""The session that spark_session() started in this process, and with what arguments; RayDP allows one."""
+
+
+def spark_session(
+    app_name: str = "rayad", *, num_executors: int = 1, executor_cores: int = 1, executor_memory: str | int = "1g",
+    configs: Mapping[str, str] | None = None, java_home: str | os.PathLike[str] | None = None, timeout_s: float = 120.0,
+    **raydp_options: Any,
+) -> Any:  # fmt: skip
+    """A SparkSession whose executors are Ray actors. Joins the Ray that this process uses, else starts one.
+
+    ``configs`` are Spark settings; ``raydp_options`` go to ``raydp.init_spark`` (``placement_group_strategy``, ``enable_hive`` ..).
+    Called again with the same arguments it gives the same session. Raises ConfigError: no RayDP, no fitting Java, Ray started without
+    Java, Ray Client, too few CPUs or too little memory, another Spark running, not up after ``timeout_s``.
+    """
+    arguments = (app_name, num_executors, executor_cores, executor_memory, dict(configs or {}), dict(raydp_options))
+    if timeout_s <= 0:
+        raise ConfigError(f"spark_session: timeout_s={timeout_s!r}; give the seconds to wait for Spark, more than 0")
+    needs = spark_needs(num_executors, executor_cores, executor_memory, configs or {})
+    raydp = import_raydp("spark_session")
+    import ray
+
+    refuse_ray_client("spark_session")
+    running = _running_session()
+    if running is not None:
+        if _started.get("arguments") == arguments:
+            return running
+        raise ConfigError(
+            f"spark_session({app_name!r}): Spark already runs in this process as {running.sparkContext.appName!r} with other arguments; "
+            "use that session, or call stop_spark() first"
+        )
+    java = find_java(java_home)
+    use_java(java)
+    for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(variable, sys.executable)
+    if not ray.is_initialized():
+        ray.init()
+    _check_nodes_have_java(java)
+    placed = raydp_options.get("placement_group") is not None  # its room is set aside already
+    misfit = None if placed else explain_misfit(needs, nodes_room())
+    if misfit is not None:
+        raise ConfigError(f"spark_session({app_name!r}): {misfit}")
+    if _actor_exists(app_name + _MASTER_SUFFIX):
+        raise ConfigError(f"spark_session({app_name!r}): Spark of this name already runs on this Ray; give another app_name, or stop it")
+    settings = open_modules(dict(configs or {}), java.version)
+    session = _start(raydp, app_name, needs, executor_cores, executor_memory, settings, timeout_s, raydp_options)
+    _started.update(session=session, arguments=arguments)
+    return session
+
+
+def stop_spark(session: Any = None, *, timeout_s: float = 20.0) -> None:
+    """Stop the Spark of :func:`spark_session` and wait until its actors are gone; nothing happens where none runs.
+
+    There is at most one in a process: ``session`` is for reading's sake. Blocks that Rayad already fetched stay readable.
+    """
+    raydp = import_raydp("stop_spark")
+    import ray
+
+    name = getattr(getattr(session or _started.get("session"), "sparkContext", None), "appName", None)
+    _started.clear()
+    raydp.stop_spark()
+    deadline = time.monotonic() + timeout_s
+    while name and ray.is_initialized() and _actor_exists(name + _MASTER_SUFFIX) and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def import_raydp(where: str) -> Any:
+    """The raydp module, or ConfigError saying how to get it."""
+    try:
+        import pyspark  # noqa: F401
+        import raydp
+    except ImportError as error:
+        raise ConfigError(f"{where}: Spark needs the packages raydp and pyspark: {error}; pip install 'rayad[spark]'") from error
+    return raydp
+
+
+def refuse_ray_client(where: str) -> None:
+    """Raise ConfigError when this process talks to Ray through Ray Client (``ray://``), which cannot share blocks with Spark."""
+    import ray.util.client
+
+    if ray.util.client.ray.is_connected():
+        raise ConfigError(
+            f"{where}: this process uses Ray Client (ray://...), through which Spark and Ray cannot share data; "
+            "run on a node of the cluster, or send the program there with `ray job submit`"
+        )
+
+
+def session_alive(session: Any) -> bool:
+    """Whether the session's SparkContext still runs."""
+    context = session.sparkContext
+    try:
+        return context._jsc is not None and not context._jsc.sc().isStopped()
+    except Exception:
+        return False
+
+
+def _running_session() -> Any:
+    from pyspark.sql import SparkSession
+
+    session = _started.get("session") or SparkSession._instantiatedSession
+    if session is None:
+        return None
+    if session_alive(session):
+        return session
+    stop_spark(session)  # a session ended with session.stop() leaves RayDP's own state behind
+    return None
+
+
+def _actor_exists(name: str) -> bool:
+    import ray
+
+    try:
+        ray.get_actor(name)
+    except ValueError:
+        return False
+    return True
+
+
+def nodes_room() -> list[NodeRoom]:
+    """What each live node of the Ray cluster has, and has free."""
+    import ray
+    from ray._private.state import available_resources_per_node
+
+    free = available_resources_per_node()
+    rooms = []
+    for node in ray.nodes():
+        if node["Alive"]:
+            have, left = node["Resources"], free.get(node["NodeID"], {})
+            name = node.get("NodeManagerHostname") or node["NodeManagerAddress"]
+            rooms.append(NodeRoom(name, left.get("CPU", 0.0), left.get("memory", 0.0), have.get("CPU", 0.0), have.get("memory", 0.0)))
+    return rooms
+
+
+def _check_nodes_have_java(java: JavaHome, timeout_s: float = 30.0) -> None:
+    """Ask a worker of each node which Java it sees: workers have the environment with which Ray was started there."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    nodes = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
+    probe = ray.remote(num_cpus=0, max_retries=0)(_java_of_this_node)
+    asked = {probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(): node for node in nodes}
+    ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)
+    problems = [f"node {nodes[asked[ref]]} did not answer in {timeout_s:g} s" for ref in late]
+    for ref in ready:
+        problem = ray.get(ref)
+        if problem:
+            problems.append(f"node {nodes[asked[ref]]} {problem}")
+    if problems:
+        raise ConfigError(
+            f"spark_session: Ray was started without a Java for Spark: {'; '.join(problems)}. Ray looks for java when a node starts: "
+            f"put {java.bin!r} (or a Java 17 of the node) on PATH and start Ray again; or call spark_session() before ray.init()"
+        )
+
+
+def _java_of_this_node() -> str:
+    """What is wrong with this node's Java; runs in a Ray worker."""
+    import shutil
+
+    found = shutil.which("java")
+    if found is None:
+        return "has no java on the PATH that Ray was started with"
+    version, problem = java_version(found)
+    return (problem and f"has {found!r}, which {problem}") or (
+        "" if version in (8, 11, 17) else f"has Java {version} at {found!r}, not 8, 11 or 17"
+    )
+
+
+def _start(
+    raydp: Any,
+    app_name: str,
+    needs: SparkNeeds,
+    cores: int,
+    memory: str | int,
+    settings: dict[str, str],
+    timeout_s: float,
+    options: dict[str, Any],
+) -> Any:
+    deadline = time.monotonic() + timeout_s
+    watchdog = threading.Timer(timeout_s, _kill_master, [app_name + _MASTER_SUFFIX])
+    watchdog.daemon = True
+    watchdog.start()
+    try:
+        session = raydp.init_spark(app_name, needs.executors, cores, memory, configs=settings, **options)
+    except Exception as error:
+        late = time.monotonic() >= deadline
+        reason = f"not up after {timeout_s:g} s" if late else "RayDP could not start it"
+        raise ConfigError(
+            f"spark_session({app_name!r}): {reason}: {type(error).__name__}: {error}; see the logs of the Java workers below "
+            f"{_logs_directory()!r}{', or give a longer timeout_s' if late else ''}"
+        ) from error
+    finally:
+        watchdog.cancel()
+    up = _wait_for_executors(session, needs.executors, deadline)
+    if up < needs.executors:
+        raydp.stop_spark()
+        raise ConfigError(
+            f"spark_session({app_name!r}): {up} of {needs.executors} executors were up after {timeout_s:g} s; "
+            f"see the logs of the Java workers below {_logs_directory()!r}, or give a longer timeout_s"
+        )
+    return session
+
+
+def _wait_for_executors(session: Any, wanted: int, deadline: float) -> int:
+    """How many executors are registered, once it is ``wanted`` or the deadline has passed."""
+    status = session.sparkContext._jsc.sc()
+    while True:
+        up = int(status.getExecutorMemoryStatus().size()) - 1  # the driver counts itself
+        if up >= wanted or time.monotonic() >= deadline:
+            return up
+        time.sleep(0.1)
+
+
+def _kill_master(name: str) -> None:
+    """The deadline has passed: end RayDP's wait. Runs in the watchdog's thread."""
+    import ray
+
+    try:
+        ray.kill(ray.get_actor(name))
+    except Exception:
+        return
+
+
+def _logs_directory() -> str:
+    import ray
+
+    node = ray._private.worker._global_node
+    return str(node.get_logs_dir_path()) if node is not None else "/tmp/ray/session_latest/logs"
+
+
+__all__ = ["import_raydp", "nodes_room", "refuse_ray_client", "session_alive", "spark_session", "stop_spark"]

@@ -1,0 +1,80 @@
+"""Which Arrow types Spark reads, and how others are brought to one of them without losing a value.
+
+Spark's JVM takes Arrow buffers by position and trusts that they have the layout of its own type: a column of nanoseconds or with 64-bit
+offsets would be misread without a word. So every column is cast to the exact Arrow type that Spark itself would write, and what would not
+survive is refused.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from rayad.integrations.blocks import describe
+from rayad.progress import DataflowError
+
+
+def spark_arrow_type(kind: pa.DataType, column: str) -> pa.DataType:
+    """The Arrow type that Spark's type for ``kind`` has. DataflowError where there is none.
+
+    >>> spark_arrow_type(pa.uint32(), "x"), spark_arrow_type(pa.timestamp("ns", "Europe/Rome"), "x")
+    (DataType(int64), TimestampType(timestamp[us, tz=UTC]))
+    """
+    wider = {
+        pa.uint8(): pa.int16(),
+        pa.uint16(): pa.int32(),
+        pa.uint32(): pa.int64(),
+        pa.uint64(): pa.decimal128(20, 0),
+        pa.float16(): pa.float32(),
+    }
+    if kind in wider:
+        return wider[kind]
+    if pat.is_boolean(kind) or pat.is_signed_integer(kind) or pat.is_floating(kind) or pat.is_null(kind) or pat.is_date32(kind):
+        return kind
+    if pat.is_string(kind) or pat.is_large_string(kind) or pat.is_string_view(kind):
+        return pa.string()
+    if pat.is_binary(kind) or pat.is_large_binary(kind) or pat.is_binary_view(kind) or pat.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pat.is_decimal(kind) and kind.precision <= 38 and 0 <= kind.scale <= kind.precision:
+        return pa.decimal128(kind.precision, kind.scale)
+    if pat.is_date64(kind):
+        return pa.date32()
+    if pat.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pat.is_duration(kind):
+        return pa.duration("us")
+    if pat.is_dictionary(kind):
+        return spark_arrow_type(kind.value_type, column)
+    if pat.is_map(kind):
+        key = pa.field("key", spark_arrow_type(kind.key_type, f"{column}.key"), nullable=False)
+        return pa.map_(key, pa.field("value", spark_arrow_type(kind.item_type, f"{column}.value")))
+    if pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind):
+        return pa.list_(pa.field("element", spark_arrow_type(kind.value_type, f"{column}[]")))
+    if pat.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        return pa.struct([pa.field(f.name, spark_arrow_type(f.type, f"{column}.{f.name}"), nullable=f.nullable) for f in fields])
+    raise DataflowError(
+        f"to_spark: column {column!r} is of type {kind}, for which Spark 3.5 has none; cast it first (times of day: to int64 or string)"
+    )
+
+
+def for_spark(table: pa.Table) -> pa.Table:
+    """``table`` in the types that Spark reads. DataflowError naming the column where a value does not fit (nanoseconds, say)."""
+    names = table.schema.names
+    if len(set(names)) != len(names):
+        raise DataflowError(f"to_spark: column names must differ, got {describe(table.schema)}; rename them")
+    columns, fields = [], []
+    for field, column in zip(table.schema, table.columns, strict=True):
+        kind = spark_arrow_type(field.type, field.name)
+        try:
+            plain = column.cast(field.type.value_type) if pat.is_dictionary(field.type) else column
+            columns.append(plain if plain.type == kind and plain.type.equals(kind, check_metadata=True) else plain.cast(kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise DataflowError(
+                f"to_spark: column {field.name!r} of type {field.type} does not fit Spark's {kind}: {error}; cast it first"
+            ) from error
+        fields.append(pa.field(field.name, kind, nullable=field.nullable))
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
+
+
+__all__ = ["for_spark", "spark_arrow_type"]
