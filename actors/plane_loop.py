@@ -304,7 +304,7 @@ class PlaneLoop:
             return
         if data is not None:
             if not data:
-                self._drop_pending(link, f"the peer closed the connection when it should have sent {handshake.phase.value}")
+                self._drop_pending(link, link.reason or f"the peer closed the connection when it should have sent {handshake.phase.value}")
                 return
             try:
                 link.enqueue(handshake.receive(data))
