@@ -1,0 +1,351 @@
+"""The shell around one replica: its event loop over the data plane. One per vertex actor; knows nothing of Ray.
+
+Each round: take all frames that are there, run activations while nothing on the way out is held up, hand the batches to the plane, send one
+report of everything that changed, and only then wait. Batches of a loop come before new input, so that what is inside a loop stays bounded by what
+entered it. While a regular channel has no credit left for what was already produced, no activation starts: pressure reaches the sources.
+"""
+
+from __future__ import annotations
+
+import marshal
+import time as clock
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rayad.actors.batches import decode_batch, encode_batch
+from rayad.actors.credits import ReceiveWindow, SendWindow
+from rayad.actors.feedback import MutableFeedbackQueue
+from rayad.actors.mailbox import Mailbox
+from rayad.actors.plane import Address, Frame, Plane
+from rayad.actors.protocol import DRIVER, PROGRESS, Kind, pack_credit, pack_report, replica_name, unpack_credit, unpack_view
+from rayad.actors.replica import Outgoing, ReplicaCore
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.plan import Plan
+from rayad.progress import InternalError, ProtocolError
+
+SLICE_S = 0.002
+"""How long activations run before frames are looked at and progress is reported again."""
+IDLE_SOURCE_S = 0.001
+"""How soon a source that had nothing is asked again; doubles up to IDLE_SOURCE_MAX_S."""
+IDLE_SOURCE_MAX_S = 0.02
+INPUT_CHANNEL_BATCHES = 64
+
+
+@dataclass(slots=True)
+class ReplicaReport:
+    """What a replica did, in the end and on the way."""
+
+    name: str
+    replica: int
+    batches_in: int = 0
+    records_in: int = 0
+    batches_out: int = 0
+    spilled_batches: int = 0
+    spill_memory_bytes_peak: int = 0
+    held_up_s: float = 0.0
+    first_record_s: float | None = None
+    """Seconds since the epoch when the first record was handled."""
+    waiting: list[str] = field(default_factory=list)
+
+
+class ReplicaHost:
+    """Runs one replica to its end."""
+
+    def __init__(self, plan: Plan, stage: int, replica: int, config: RunConfig, *, job: str, secret: bytes, incarnation: int) -> None:
+        self.plan = plan
+        self.stage = plan.stage(stage)
+        self.replica = replica
+        self.config = config
+        self.name = replica_name(stage, replica)
+        self.mailbox = Mailbox()
+        self.plane = Plane(name=self.name, job=job, incarnation=incarnation, secret=secret)
+        self.mailbox.open(self.plane.wakeup)
+        self._edges = {edge.id: edge for edge in plan.edges}
+        self._regular: deque[tuple[int, str, Any]] = deque()
+        self._feedback = MutableFeedbackQueue(config.spill_memory_bytes, config.spill_directory)
+        self._input: deque[Frame] = deque()
+        self._send: dict[tuple[int, int], SendWindow] = {}
+        self._waiting: dict[tuple[int, int], deque[list[Any]]] = {}
+        self._receive: dict[tuple[int, str], ReceiveWindow] = {}
+        self._names: dict[tuple[int, int], str] = {}
+        self._by_peer: dict[tuple[int, str], tuple[int, int]] = {}
+        self._held_up = 0
+        self._held_up_since_s = 0.0
+        self._going = self._done = False
+        self._stopping = False
+        self._idle_s = 0.0
+        self._lost: list[str] = []
+        self.report = ReplicaReport(self.stage.name, replica)
+        for edge in plan.edges:
+            if edge.source == stage:
+                for target in range(plan.stage(edge.target).parallelism):
+                    at = (edge.id, target)
+                    self._names[at] = replica_name(edge.target, target)
+                    self._by_peer[edge.id, self._names[at]] = at
+                    if not edge.is_feedback:
+                        self._send[at] = SendWindow(config.window_batches, int(config.window_bytes))
+        self.core = ReplicaCore(plan, self.stage, replica, room=self._room)
+
+    def _room(self, edge: int, replica: int) -> int:
+        window = self._send.get((edge, replica))
+        if window is None:
+            return 0
+        return window.batches - window.in_flight_batches - len(self._waiting.get((edge, replica), ()))
+
+    # -- start and end ------------------------------------------------------------------
+    def listen(self, host: str) -> Address:
+        """Open the plane; gives the address for the other replicas."""
+        return self.plane.listen(host)
+
+    def peers(self) -> set[str]:
+        """Whom this replica exchanges batches with."""
+        mine = self.stage.id
+        out: set[str] = set()
+        for edge in self.plan.edges:
+            for other, own in ((edge.target, edge.source), (edge.source, edge.target)):
+                if own == mine:
+                    out.update(replica_name(other, i) for i in range(self.plan.stage(other).parallelism))
+        out.discard(self.name)
+        return out
+
+    def run(self, addresses: Mapping[str, Address]) -> dict[int, Any]:
+        """Connect, register, and run until the job is complete; gives what each sink writer has staged."""
+        try:
+            deadline_s = clock.monotonic() + self.config.start_timeout_s
+            self.plane.connect(PROGRESS, addresses[PROGRESS], timeout_s=self.config.start_timeout_s)
+            for peer in sorted(self.peers()):
+                if self.name < peer:  # one connection per pair, made by the smaller name
+                    self.plane.connect(peer, addresses[peer], timeout_s=max(1.0, deadline_s - clock.monotonic()))
+            self.core.start()
+            ready = marshal.dumps((self.core.wants_views, pack_report(self.core.take_changes())))
+            self._await_peers(deadline_s)
+            self.plane.send(PROGRESS, Kind.READY, 0, ready)
+            self._loop()
+            self._note_counts()
+            return self.core.stage_sinks()
+        except BaseException:
+            self.core.abort_sinks()
+            raise
+        finally:
+            self.core.close()
+            self.mailbox.close()
+            self._feedback.close()
+            self.plane.close(linger_s=2.0 if self._done else 0.0)
+
+    def _await_peers(self, deadline_s: float) -> None:
+        while missing := [peer for peer in self.peers() if not self.plane.connected(peer)]:
+            self._dispatch(self.plane.poll(0.1))
+            if clock.monotonic() > deadline_s:
+                raise ProtocolError(f"{self.name} waited {self.config.start_timeout_s} s for connections from {missing}: did these actors start?")
+
+    # -- the loop ------------------------------------------------------------------------
+    def _loop(self) -> None:
+        poll, dispatch = self.plane.poll, self._dispatch
+        while True:
+            frames = poll(self._timeout_s())
+            if frames:
+                dispatch(frames)
+            self.mailbox.serve()
+            if self._going:
+                self._work()
+                self._flush()
+            if self._done:
+                return
+            self._look_for_lost()
+
+    def _timeout_s(self) -> float | None:
+        if not self._going or self._held_up:
+            return 1.0
+        if self._regular or len(self._feedback) or self._input:
+            return 0.0
+        if self.core.source is not None:
+            return 0.0 if self._stopping else self._idle_s
+        return 1.0
+
+    def _dispatch(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            kind = frame.kind
+            if kind == Kind.DATA:
+                if self._edges[frame.channel].is_feedback:
+                    self._feedback.push_encoded(frame.channel, frame.payload)
+                else:
+                    self._regular.append((frame.channel, frame.peer, frame.payload))
+            elif kind == Kind.VIEW:
+                self.core.on_view(unpack_view(frame.payload))
+                while self.core.notify():
+                    pass
+            elif kind == Kind.CREDIT:
+                self._on_credit(frame)
+            elif kind in (Kind.INPUT_BATCH, Kind.INPUT_ADVANCE, Kind.INPUT_CLOSE):
+                self._input.append(frame)
+            elif kind == Kind.GO:
+                self._going = True
+            elif kind == Kind.DONE:
+                self._done = True
+            else:
+                raise ProtocolError(f"{self.name} got a frame of kind {kind} from {frame.peer!r}: that is not for a replica")
+
+    def _work(self) -> None:
+        """Activations until a time slice is over, nothing is left, or the way out is held up."""
+        core = self.core
+        deadline_s = clock.perf_counter() + SLICE_S
+        self._send_out()
+        while not self._held_up:
+            if len(self._feedback):
+                edge, time, batch = self._feedback.pop()
+                core.receive(edge, time, batch)
+            elif self._regular:
+                edge, peer, payload = self._regular.popleft()
+                time, batch = decode_batch(payload)
+                core.receive(edge, time, batch, (edge, peer, len(payload)))
+            elif self._input:
+                self._take_input(self._input.popleft())
+            elif core.source is not None:
+                if not self._read_source():
+                    break
+            else:
+                break
+            while core.notify():
+                pass
+            self._send_out()
+            if clock.perf_counter() > deadline_s:
+                break
+        if self.report.first_record_s is None and core.batches_in:
+            self.report.first_record_s = clock.time()
+        self.report.spill_memory_bytes_peak = max(self.report.spill_memory_bytes_peak, self._feedback.memory_bytes)
+
+    def _read_source(self) -> bool:
+        if self._stopping:
+            self.core.stop_source()
+            return True
+        read = self.core.source_step()
+        if read is False:
+            self._idle_s = min(IDLE_SOURCE_MAX_S, max(IDLE_SOURCE_S, 2 * self._idle_s))
+            return False
+        self._idle_s = 0.0
+        return True
+
+    def _take_input(self, frame: Frame) -> None:
+        if self.core.input_epoch is None:
+            return  # closed by stop(); what was still on its way is dropped
+        if frame.kind == Kind.INPUT_BATCH:
+            _, batch = decode_batch(frame.payload)
+            self.core.input_send(batch)
+            self._grant(0, DRIVER, len(frame.payload))
+        elif frame.kind == Kind.INPUT_ADVANCE:
+            self.core.input_advance(int.from_bytes(frame.payload, "little"))
+        else:
+            self.core.input_close()
+
+    # -- output --------------------------------------------------------------------------
+    def _send_out(self) -> None:
+        """Hand produced batches to the plane, as far as there are credits, and grant credits for what was consumed."""
+        core = self.core
+        if core.outbox:
+            for outgoing in core.outbox:
+                self._send_one(outgoing)
+            core.outbox.clear()
+        if core.done_tokens:
+            for edge, peer, size in core.done_tokens:
+                self._grant(edge, peer, size)
+            core.done_tokens.clear()
+
+    def _send_one(self, outgoing: Outgoing) -> None:
+        edge_id, replica, time, batch = outgoing
+        at = (edge_id, replica)
+        name = self._names[at]
+        if name == self.name:
+            if not self._edges[edge_id].is_feedback:
+                raise InternalError(f"edge {edge_id} of {self.name} leads to itself without a feedback")
+            self._feedback.push_own(edge_id, time, batch)
+            return
+        parts = encode_batch(time, batch)
+        window = self._send.get(at)
+        if window is None:
+            self.plane.send(name, Kind.DATA, edge_id, parts)
+            return
+        waiting = self._waiting.get(at)
+        if waiting or not window.may_send():
+            if not waiting:
+                self._waiting[at] = waiting = deque()
+                if not self._held_up:
+                    self._held_up_since_s = clock.perf_counter()
+                self._held_up += 1
+            assert waiting is not None
+            waiting.append(parts)
+            return
+        window.on_send(sum(map(len, map(memoryview, parts))))
+        self.plane.send(name, Kind.DATA, edge_id, parts)
+
+    def _on_credit(self, frame: Frame) -> None:
+        edge_id = frame.channel
+        at = self._by_peer[edge_id, frame.peer]
+        window = self._send[at]
+        window.on_credit(*unpack_credit(frame.payload))
+        waiting = self._waiting.get(at)
+        while waiting and window.may_send():
+            parts = waiting.popleft()
+            window.on_send(sum(map(len, map(memoryview, parts))))
+            self.plane.send(frame.peer, Kind.DATA, edge_id, parts)
+        if waiting is not None and not waiting:
+            del self._waiting[at]
+            self._held_up -= 1
+            if not self._held_up:
+                self.report.held_up_s += clock.perf_counter() - self._held_up_since_s
+
+    def _grant(self, edge: int, peer: str, size: int) -> None:
+        key = (edge, peer)
+        window = self._receive.get(key)
+        if window is None:
+            window = self._receive[key] = ReceiveWindow(self.config.window_batches, int(self.config.window_bytes))
+        grant = window.on_consumed(size)
+        if grant is not None:
+            self.plane.send(peer, Kind.CREDIT, edge, pack_credit(*grant))
+
+    def _flush(self) -> None:
+        """Send what views and notifications produced, then everything that changed as one report."""
+        self._send_out()
+        changes = self.core.take_changes()
+        if changes:
+            self.plane.send(PROGRESS, Kind.REPORT, 0, pack_report(changes))
+
+    # -- trouble and control ----------------------------------------------------------------
+    def _look_for_lost(self) -> None:
+        for peer in self.plane.take_lost():
+            if peer != DRIVER:
+                self._lost.append(peer)
+                if peer == PROGRESS:
+                    raise ConnectionError(f"{self.name} lost its connection to the progress actor: {self.plane.why_lost(peer)}")
+
+    def stop(self) -> None:
+        """Control call, from another thread: read no more input, finish what was read."""
+        self.mailbox.ask(self._stop)
+
+    def _stop(self) -> None:
+        self._stopping = True
+        if self.stage.kind is NodeKind.INPUT:
+            self.core.input_close()
+
+    def look(self) -> ReplicaReport:
+        """Control call, from another thread: what has been done and what waits."""
+        return self.mailbox.ask(self._note_counts)  # type: ignore[no-any-return]
+
+    def _note_counts(self) -> ReplicaReport:
+        core, report = self.core, self.report
+        report.batches_in, report.records_in, report.batches_out = core.batches_in, core.records_in, core.batches_out
+        report.spilled_batches = self._feedback.spilled_batches
+        report.waiting = [f"notification for {n.guarantee}" for n in core.notificator.pending()]
+        if self._regular or self._input:
+            report.waiting.append(f"{len(self._regular) + len(self._input)} batches not yet consumed")
+        if len(self._feedback):
+            report.waiting.append(f"{len(self._feedback)} batches that came round a loop, {self._feedback.spilled_batches} so far through the disk")
+        for (edge, replica), waiting in self._waiting.items():
+            report.waiting.append(f"{len(waiting)} batches without credit on {self._edges[edge].name}[{replica}]")
+        if core.input_epoch is not None:
+            report.waiting.append(f"live input open in epoch {core.input_epoch}")
+        if self._lost:
+            report.waiting.append(f"lost connections: {self._lost}")
+        return report

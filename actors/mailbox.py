@@ -1,0 +1,97 @@
+"""How control calls reach an event loop: questions are queued, the loop answers them between two polls.
+
+A vertex or progress actor runs its loop as one long call; control calls arrive in other threads (a second concurrency group). They never touch the
+loop's state: they put a function here, wake the loop, and wait for the answer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rayad.progress import ProtocolError
+
+
+class _Question:
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+        self.answered = threading.Event()
+        self.answer: Any = None
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        try:
+            self.answer = self.function()
+        except Exception as error:
+            self.error = error
+        self.answered.set()
+
+
+class Mailbox:
+    """Questions to one loop. ``ask`` from any thread, ``serve`` from the loop's."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._questions: deque[_Question] = deque()
+        self._watchers: list[_Question] = []
+        self._wake: Callable[[], None] | None = None
+        self._closed = False
+
+    def open(self, wake: Callable[[], None]) -> None:
+        """The loop exists; ``wake`` makes it come round."""
+        with self._lock:
+            self._wake = wake
+
+    def ask(self, function: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+        """Run ``function`` in the loop's thread and give its answer."""
+        question = _Question(function)
+        with self._lock:
+            if self._closed:
+                return function()
+            self._questions.append(question)
+            wake = self._wake
+        if wake is not None:
+            wake()
+        if not question.answered.wait(timeout_s):
+            raise ProtocolError(f"the event loop did not answer a control call within {timeout_s} s: it is busy in user code or was stopped")
+        if question.error is not None:
+            raise question.error
+        return question.answer
+
+    def watch(self, predicate: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait until ``predicate``, looked at by the loop after each change, holds."""
+        watcher = _Question(predicate)
+        with self._lock:
+            if self._closed:
+                return bool(predicate())
+            self._watchers.append(watcher)
+            wake = self._wake
+        if wake is not None:
+            wake()
+        return watcher.answered.wait(timeout_s)
+
+    def serve(self) -> None:
+        """Answer what has been asked. Cheap when there is nothing."""
+        while self._questions:
+            with self._lock:
+                question = self._questions.popleft()
+            question.settle()
+        if self._watchers:
+            with self._lock:
+                watchers, self._watchers = self._watchers, []
+            still = []
+            for watcher in watchers:
+                if watcher.function():
+                    watcher.answered.set()
+                else:
+                    still.append(watcher)
+            with self._lock:
+                self._watchers.extend(still)
+
+    def close(self) -> None:
+        """The loop has ended: answer everything now; later questions run in the asking thread."""
+        with self._lock:
+            self._closed = True
+        self.serve()

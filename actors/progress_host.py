@@ -1,0 +1,128 @@
+"""The shell around the progress core: reports in from the plane, views out. One per job, in the progress actor; knows nothing of Ray.
+
+All reports that one wake-up brings are applied before any view goes out, so that a burst costs one propagation.
+"""
+
+from __future__ import annotations
+
+import marshal
+from typing import Any
+
+from rayad.actors.mailbox import Mailbox
+from rayad.actors.plane import Address, Plane
+from rayad.actors.protocol import PROGRESS, Kind, pack_view, replica_name, unpack_report
+from rayad.dataflow.plan import Plan
+from rayad.progress import JobTracker, ProtocolError, Timestamp
+
+
+class ProgressHost:
+    """Runs the progress core of one job to its end."""
+
+    def __init__(self, plan: Plan, *, job: str, secret: bytes, incarnation: int) -> None:
+        self.plan = plan
+        self.tracker = JobTracker(plan.progress)
+        self.mailbox = Mailbox()
+        self.plane = Plane(name=PROGRESS, job=job, incarnation=incarnation, secret=secret)
+        self.mailbox.open(self.plane.wakeup)
+        self.expected = {replica_name(s.id, r) for s in plan.stages for r in range(s.parallelism)}
+        self.names = {s.id: [replica_name(s.id, r) for r in range(s.parallelism)] for s in plan.stages}
+        self.reports = 0
+        self.rounds = 0
+
+    def listen(self, host: str) -> Address:
+        """Open the plane; gives the address for the replicas."""
+        return self.plane.listen(host)
+
+    def run(self) -> dict[str, int]:
+        """Register all replicas, let them go, and publish views until nothing is left; gives some counts."""
+        try:
+            self._register()
+            self._loop()
+            for name in sorted(self.expected):
+                self.plane.send(name, Kind.DONE, 0, b"")
+            return self._counts()
+        finally:
+            self.mailbox.close()
+            self.plane.close(linger_s=2.0)
+
+    def _register(self) -> None:
+        """Every replica tells what it holds from the start; only when all have, any may go."""
+        missing = set(self.expected)
+        while missing:
+            for frame in self.plane.poll(1.0):
+                if frame.kind != Kind.READY or frame.peer not in missing:
+                    raise ProtocolError(f"the progress actor got a frame of kind {frame.kind} from {frame.peer!r} while it waits for {sorted(missing)}")
+                missing.discard(frame.peer)
+                wants_views, report = marshal.loads(frame.payload)
+                if wants_views:
+                    self.tracker.subscribe(int(frame.peer[1:].split(".")[0]))
+                self.tracker.apply(unpack_report(report))
+            self.mailbox.serve()
+            self._look_for_lost()
+        for name in sorted(self.expected):
+            self.plane.send(name, Kind.GO, 0, b"")
+
+    def _loop(self) -> None:
+        plane, tracker, mailbox = self.plane, self.tracker, self.mailbox
+        while True:
+            views = tracker.views()
+            for node, view in views.items():
+                payload = pack_view(view)
+                for name in self.names[node]:
+                    plane.send(name, Kind.VIEW, node, payload)
+            mailbox.serve()
+            if tracker.is_complete():
+                return
+            frames = plane.poll(1.0)
+            for frame in frames:
+                if frame.kind != Kind.REPORT:
+                    raise ProtocolError(f"the progress actor got a frame of kind {frame.kind} from {frame.peer!r}: only reports come here")
+                tracker.apply(unpack_report(frame.payload))
+            self.reports += len(frames)
+            self.rounds += 1
+            if not frames:
+                self._look_for_lost()
+
+    def _look_for_lost(self) -> None:
+        lost = self.plane.take_lost()
+        if lost:
+            raise ConnectionError(f"the progress actor lost its connection to {lost[0]}: {self.plane.why_lost(lost[0])}")
+
+    # -- control calls, from other threads ---------------------------------------------------
+    def look(self) -> dict[int, Any]:
+        """Views by stage."""
+        return self.mailbox.ask(lambda: {stage.id: tuple(self.tracker.view(stage.id)) for stage in self.plan.stages})  # type: ignore[no-any-return]
+
+    def active(self) -> int:
+        """How many pointstamps are active."""
+        return self.mailbox.ask(lambda: len(self.tracker.active()))  # type: ignore[no-any-return]
+
+    def counts(self) -> dict[str, int]:
+        """How much work progress tracking was."""
+        return self.mailbox.ask(self._counts)  # type: ignore[no-any-return]
+
+    def _counts(self) -> dict[str, int]:
+        scopes = {f"changes in scope {scope}": count for scope, count in self.tracker.scope_updates().items()}
+        return {"reports": self.reports, "rounds": self.rounds, **scopes}
+
+    def frontier(self, node: int) -> tuple[Timestamp, ...]:
+        """The frontier at a probe."""
+        return self.mailbox.ask(lambda: self.tracker.frontier_at(node, 0))  # type: ignore[no-any-return]
+
+    def wait_epoch(self, node: int, epoch: int, timeout_s: float | None) -> bool:
+        """Wait until ``epoch`` is complete at a probe."""
+        return self.mailbox.watch(lambda: all(f.epoch > epoch for f in self.tracker.frontier_at(node, 0)), timeout_s)
+
+    def blockers(self) -> list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]:
+        """For every pending notification: stage, time, and what could still result in it."""
+
+        def look() -> list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]:
+            describe = self.plan.progress.describe_location
+            out = []
+            for stage in self.plan.stages:
+                for time in self.tracker.view(stage.id).notify_frontier:
+                    found = [(describe(loc), t, n) for loc, t, n in self.tracker.blockers(stage.id, time)]
+                    out.append((stage.name, time, found))
+            return out
+
+        return self.mailbox.ask(look)  # type: ignore[no-any-return]

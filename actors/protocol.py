@@ -1,0 +1,84 @@
+"""What travels on the data plane besides batches: kinds of frames, reports, views, credits.
+
+Reports and views are small and frequent, so they are flat tuples of ints through ``marshal`` (all processes of a job run the same Python
+version, which Ray enforces, and connections are authenticated).
+"""
+
+from __future__ import annotations
+
+import enum
+import marshal
+import struct
+from collections.abc import Iterable
+
+from rayad.progress import Timestamp, View
+
+PROGRESS = "progress"
+"""The progress actor's name on the plane."""
+DRIVER = "driver"
+"""The driver's name on the plane: it feeds live inputs."""
+
+
+class Kind(enum.IntEnum):
+    """Kinds of frames. The channel is the edge for DATA and CREDIT, the stage for VIEW, 0 otherwise."""
+
+    DATA = 1
+    CREDIT = 2
+    REPORT = 3
+    VIEW = 4
+    READY = 5
+    GO = 6
+    DONE = 7
+    INPUT_BATCH = 8
+    INPUT_ADVANCE = 9
+    INPUT_CLOSE = 10
+
+
+_CREDIT = struct.Struct("<IQ")
+
+
+def replica_name(stage: int, replica: int) -> str:
+    """A replica's name on the plane."""
+    return f"v{stage}.{replica}"
+
+
+def pack_report(changes: Iterable[tuple[int, Timestamp, int]]) -> bytes:
+    """One report: ``(location, time, delta)`` changes, applied together or not at all."""
+    return marshal.dumps([(location, delta, time[0], *time[1]) for location, time, delta in changes])
+
+
+def unpack_report(payload: bytes | memoryview) -> list[tuple[int, Timestamp, int]]:
+    """The inverse of :func:`pack_report`.
+
+    >>> unpack_report(pack_report([(3, Timestamp(1, (2,)), -1)]))
+    [(3, Timestamp(1, (2,)), -1)]
+    """
+    of = Timestamp.of
+    return [(entry[0], of(entry[2], entry[3:]), entry[1]) for entry in marshal.loads(payload)]
+
+
+def pack_view(view: View) -> bytes:
+    """One published view."""
+    return marshal.dumps(([(t[0], *t[1]) for t in view.input_frontier], [(t[0], *t[1]) for t in view.notify_frontier]))
+
+
+def unpack_view(payload: bytes | memoryview) -> View:
+    """The inverse of :func:`pack_view`.
+
+    >>> unpack_view(pack_view(View((Timestamp(1),), ())))
+    View(input_frontier=(Timestamp(1),), notify_frontier=())
+    """
+    inputs, pending = marshal.loads(payload)
+    of = Timestamp.of
+    return View(tuple(of(t[0], t[1:]) for t in inputs), tuple(of(t[0], t[1:]) for t in pending))
+
+
+def pack_credit(batches: int, size: int) -> bytes:
+    """A grant of credits."""
+    return _CREDIT.pack(batches, size)
+
+
+def unpack_credit(payload: bytes | memoryview) -> tuple[int, int]:
+    """Batches and bytes granted."""
+    batches, size = _CREDIT.unpack(payload)
+    return batches, size

@@ -1,0 +1,143 @@
+"""The Ray actors of a job's data side: one per vertex replica, and the progress actor.
+
+Ray gives placement, supervision and control calls; everything else is in the hosts. ``run`` is one long call; its reference tells of the actor's death.
+Control calls use a second concurrency group, so that they are answered meanwhile.
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from rayad.actors.host import ReplicaHost, ReplicaReport
+from rayad.actors.plane import Address
+from rayad.actors.progress_host import ProgressHost
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.plan import Plan
+from rayad.progress import RayadError
+
+CONTROL = {"control": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How an actor's work ended badly: a value, so that it survives pickling whatever the exception was."""
+
+    who: str
+    message: str
+    details: str
+    error: bytes | None
+    """The pickled RayadError, when it is one."""
+    is_lost_peer: bool
+
+    def rebuild(self) -> BaseException | None:
+        """The original RayadError."""
+        return pickle.loads(self.error) if self.error is not None else None
+
+
+def failure_of(who: str, error: BaseException) -> Failure:
+    """Describe an exception as a value."""
+    pickled = None
+    if isinstance(error, RayadError):
+        try:
+            pickled = pickle.dumps(error)
+            pickle.loads(pickled)
+        except Exception:
+            pickled = None
+    details = "".join(traceback.format_exception(error))
+    return Failure(who, f"{type(error).__name__}: {error}", details, pickled, isinstance(error, ConnectionError))
+
+
+class VertexActor:
+    """One replica of one stage."""
+
+    def __init__(self, plan: Plan, stage: int, replica: int, config: RunConfig, job: str, secret: bytes, incarnation: int) -> None:
+        self._who = f"{plan.stage(stage).name}[{replica}]"
+        self._arguments = (plan, stage, replica, config)
+        self._identity = {"job": job, "secret": secret, "incarnation": incarnation}
+        self._host: ReplicaHost | None = None
+
+    def listen(self, host: str) -> Address | Failure:
+        """Build the replica and open its plane."""
+        try:
+            plan, stage, replica, config = self._arguments
+            self._host = ReplicaHost(plan, stage, replica, config, **self._identity)  # type: ignore[arg-type]
+            return self._host.listen(host)
+        except Exception as error:
+            return failure_of(self._who, error)
+
+    def run(self, addresses: dict[str, Address]) -> tuple[ReplicaReport | Failure, dict[int, Any]]:
+        """Run to the end: a report (or a Failure), and what the sinks have staged."""
+        assert self._host is not None
+        try:
+            staged = self._host.run(addresses)
+            return self._host.report, staged
+        except Exception as error:
+            return failure_of(self._who, error), {}
+
+    def stop(self) -> None:
+        """Read no more input."""
+        assert self._host is not None
+        self._host.stop()
+
+    def look(self) -> ReplicaReport:
+        """What it has done so far."""
+        assert self._host is not None
+        return self._host.look()
+
+
+class ProgressActor:
+    """The progress core of one job."""
+
+    def __init__(self, plan: Plan, job: str, secret: bytes, incarnation: int) -> None:
+        self._host = ProgressHost(plan, job=job, secret=secret, incarnation=incarnation)
+
+    def listen(self, host: str) -> Address | Failure:
+        """Open the plane."""
+        try:
+            return self._host.listen(host)
+        except Exception as error:
+            return failure_of("progress", error)
+
+    def run(self) -> tuple[dict[str, int] | Failure, dict[int, Any]]:
+        """Run until the job is complete."""
+        try:
+            return self._host.run(), {}
+        except Exception as error:
+            return failure_of("progress", error), {}
+
+    def call(self, method: str, *args: Any) -> Any:
+        """One of ProgressHost's control calls."""
+        return getattr(self._host, method)(*args)
+
+
+def remote_vertex() -> Any:
+    """The Ray class of vertex actors: never restarted by Ray, because queued calls could reach a newcomer."""
+    options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0}
+    return ray.remote(**options)(with_control(VertexActor, "stop", "look"))
+
+
+def remote_progress() -> Any:
+    """The Ray class of the progress actor."""
+    options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0}
+    return ray.remote(**options)(with_control(ProgressActor, "call"))
+
+
+def with_control(cls: type, *methods: str) -> type:
+    """A subclass whose ``methods`` run in the control concurrency group."""
+    grouped = {name: ray.method(concurrency_group="control")(_forward(cls, name)) for name in methods}
+    return type(cls.__name__, (cls,), grouped)
+
+
+def _forward(cls: type, name: str) -> Any:
+    inner = getattr(cls, name)
+
+    def call(self: Any, *args: Any) -> Any:
+        return inner(self, *args)
+
+    call.__name__ = name
+    return call
