@@ -1,0 +1,62 @@
+"""One Ray for all cluster tests, and a look at what a job leaves behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import psutil
+import pytest
+import ray
+
+ACTORS = ("VertexActor", "ProgressActor", "Coordinator")
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """A Ray of this session's own: four CPUs by name, whatever the machine has."""
+    if ray.is_initialized():
+        yield
+        return
+    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    yield
+    ray.shutdown()
+
+
+def job_processes() -> list[psutil.Process]:
+    """Live actor processes of Rayad jobs below this process' own Ray; others' are none of our business."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            words, status = " ".join(process.cmdline()), process.status()
+        except psutil.NoSuchProcess:
+            continue
+        if words.startswith("ray::") and any(name in words for name in ACTORS) and status != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+def spill_and_socket_names() -> set[str]:
+    """Abstract sockets of Rayad on this machine."""
+    with open("/proc/net/unix", encoding="ascii", errors="replace") as file:
+        return {line.split()[-1] for line in file if "rayad-" in line}
+
+
+@pytest.fixture
+def nothing_left(ray_cluster: None) -> Iterator[Callable[[], None]]:
+    """After the test: no actor process and no socket that was not there before."""
+    sockets = spill_and_socket_names()
+    before = {p.pid for p in job_processes()}
+
+    def check(timeout_s: float = 15.0) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            processes = [p for p in job_processes() if p.pid not in before]
+            left = spill_and_socket_names() - sockets
+            if not processes and not left:
+                return
+            assert time.monotonic() < deadline_s, f"left behind: {processes}, {left}"
+            time.sleep(0.1)
+
+    yield check
+    check()

@@ -1,0 +1,229 @@
+"""How jobs end on real Ray: complete, with an error in user code, with a killed actor, cancelled. Nothing may stay behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psutil
+import pytest
+
+import rayad as rd
+from rayad.actors.job import JobState
+from tests.cluster.conftest import job_processes
+
+Check = Callable[[], None]
+
+
+class Endless(rd.Source):
+    """One part that never ends."""
+
+    def list_parts(self) -> list[int]:
+        return [0]
+
+    def build_part(self, part: int, resume: Any) -> rd.SourcePart:
+        return EndlessPart()
+
+
+class EndlessPart(rd.SourcePart):
+    def __init__(self) -> None:
+        self.epoch = 0
+
+    def next_batch(self) -> rd.SourceBatch:
+        self.epoch += 1
+        time.sleep(0.001)
+        return rd.SourceBatch(self.epoch, [self.epoch])
+
+    def offset(self) -> int:
+        return self.epoch
+
+
+class Raises(rd.Vertex):
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        if self.where == "on_recv":
+            raise ValueError(f"cannot take {batch}")
+        self.notify_at(time)
+
+    def on_notify(self, time: rd.Timestamp) -> None:
+        raise ValueError("cannot go on")
+
+
+class FailingSink(rd.Sink):
+    def open(self, replica: int, parallelism: int) -> rd.SinkWriter:
+        return FailingWriter()
+
+    def publish(self, staged: Any) -> Any:
+        return staged
+
+
+class FailingWriter(rd.SinkWriter):
+    def write(self, time: rd.Timestamp, batch: Any) -> None:
+        raise OSError("disk is made of paper")
+
+    def stage(self) -> Any:
+        return None
+
+
+def running_job(**options: Any) -> Any:
+    flow = rd.Dataflow("endless")
+    flow.source(Endless(), name="ticks").key_by(lambda r: r % 4).count(name="counts").probe("seen").inspect(lambda r: None)
+    job = flow.submit(parallelism=2, **options)
+    assert job.probe("seen").wait(5, timeout_s=60)
+    return job
+
+
+@pytest.mark.parametrize("where", ["on_recv", "on_notify"])
+def test_exception_in_a_vertex_ends_the_job_with_one_error(nothing_left: Check, where: str) -> None:
+    flow = rd.Dataflow("bad")
+    flow.from_items([1]).vertex(lambda: Raises(where), name="strict").collect("out")
+    with pytest.raises(rd.DataflowError) as caught:
+        flow.run(timeout_s=60)
+    message = {"on_recv": "cannot take [1]", "on_notify": "cannot go on"}[where]
+    expected = rf"^'strict'\[0\] \(test_endings\.py:\d+\) failed in {where} at \(0\): ValueError: {re.escape(message)}$"
+    assert re.match(expected, str(caught.value))
+    assert any("raise ValueError" in note for note in caught.value.__notes__)
+
+
+def test_exception_in_a_function_names_the_record(nothing_left: Check) -> None:
+    flow = rd.Dataflow("bad")
+    flow.from_items([4, 2, 0, 1]).map(lambda x: 8 // x, name="divide").collect("out")
+    with pytest.raises(rd.DataflowError, match=r"^'divide'\[0\] \(test_endings\.py:\d+\) failed at \(0\) on record 0: ZeroDivisionError"):
+        flow.run(timeout_s=60)
+
+
+def test_exception_in_a_sink_names_the_sink(nothing_left: Check) -> None:
+    flow = rd.Dataflow("bad")
+    flow.from_items([1]).sink(FailingSink(), "paper")
+    with pytest.raises(rd.DataflowError, match=r"sink 'paper'.*OSError: disk is made of paper"):
+        flow.run(timeout_s=60)
+
+
+def test_unpicklable_function_is_refused_before_anything_starts(nothing_left: Check) -> None:
+    import threading
+
+    lock = threading.Lock()
+    flow = rd.Dataflow("bad")
+    flow.from_items([1]).map(lambda x: lock, name="locked").collect("out")
+    with pytest.raises(rd.DataflowError, match=r"^'locked' \(test_endings\.py:\d+\) cannot be sent to an actor: TypeError"):
+        flow.run(timeout_s=60)
+
+
+def test_unpicklable_record_is_named(nothing_left: Check) -> None:
+    flow = rd.Dataflow("bad")
+    flow.from_items(["a"]).map(lambda x: (x, (i for i in range(3)))).key_by(lambda r: r[0]).vertex(Pass).collect("out")
+    with pytest.raises(rd.DataflowError, match=r"record 0"):
+        flow.run(timeout_s=60)
+
+
+class Pass(rd.Vertex):
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        self.send_by(0, [r[0] for r in batch], time)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("VertexActor", r"job 'endless' failed: '(ticks|counts)'\[\d\]: the actor of '(ticks|counts)'\[\d\] died"),
+        ("ProgressActor", r"job 'endless' failed: the progress actor: the actor of the progress actor died"),
+        ("Coordinator", r"job 'endless' failed: the coordinator: the coordinator actor died"),
+    ],
+)
+def test_a_killed_actor_ends_the_job_with_one_clear_error(nothing_left: Check, name: str, told: str) -> None:
+    job = running_job()
+    victims = [p for p in job_processes() if f"ray::{name}" in " ".join(p.cmdline())]
+    assert victims
+    victims[0].send_signal(signal.SIGKILL)
+    with pytest.raises(rd.RayadError, match=told):
+        job.wait(timeout_s=30)
+    assert job.state is JobState.FAILED
+
+
+def test_cancel_ends_an_endless_job(nothing_left: Check) -> None:
+    job = running_job()
+    job.cancel()
+    assert job.state is JobState.CANCELLED
+    with pytest.raises(rd.DataflowError, match=r"^job 'endless' was cancelled: it has no results$"):
+        job.wait()
+    job.cancel()
+
+
+def test_stop_drains_and_completes(nothing_left: Check) -> None:
+    flow = rd.Dataflow("endless")
+    flow.source(Endless(), name="ticks").key_by(lambda r: 0).count(name="counts").probe("seen").collect("counts")
+    job = flow.submit(parallelism=1)
+    assert job.probe("seen").wait(5, timeout_s=60)
+    result = job.stop(drain=True, timeout_s=30)
+    epochs = [time.epoch for time, _ in result["counts"]]
+    assert epochs == sorted(epochs) and epochs[0] == 1
+    assert [count for _, (_, count) in result["counts"]] == list(range(1, len(epochs) + 1))
+
+
+def test_wait_times_out_and_the_job_goes_on(nothing_left: Check) -> None:
+    job = running_job()
+    with pytest.raises(TimeoutError, match=r"^job 'endless' is not complete after 0.2 s; it goes on, wait\(\) again or cancel\(\)$"):
+        job.wait(timeout_s=0.2)
+    assert job.state is JobState.RUNNING
+    progress = job.progress()
+    assert {stage.name for stage in progress.stages} == {"ticks", "counts"}
+    assert progress.active > 0
+    job.cancel()
+
+
+def test_too_many_cpus_is_an_error_in_seconds(nothing_left: Check) -> None:
+    flow = rd.Dataflow("greedy")
+    flow.from_items([1]).collect("out")
+    began_s = time.monotonic()
+    with pytest.raises(rd.ConfigError, match=r"^'greedy' with 1 replicas of 64 CPUs asks for 64 CPUs, the cluster has 4: lower the parallelism"):
+        flow.run(rd.RunConfig(cpus_per_replica=64))
+    assert time.monotonic() - began_s < 10
+
+
+def test_ctrl_c_in_a_script_leaves_nothing(tmp_path: Any) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import ray, sys, rayad as rd
+            sys.path.insert(0, {here!r})
+            from tests.cluster.test_endings import Endless
+            ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+            flow = rd.Dataflow("endless")
+            flow.source(Endless()).key_by(lambda r: r % 4).count().inspect(lambda r: None)
+            job = flow.submit(parallelism=2)
+            while job.progress().active == 0:
+                pass
+            print("running", flush=True)
+            try:
+                try:
+                    job.wait()
+                except BaseException:
+                    job.cancel()
+                    raise
+            except KeyboardInterrupt:
+                print("interrupted", job.state.value, flush=True)
+                ray.shutdown()
+            """
+        ).format(here=os.getcwd())
+    )
+    child = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env={**os.environ, "RAY_ADDRESS": "local"})
+    assert child.stdout is not None
+    try:
+        assert child.stdout.readline() == "running\n"
+        tree = psutil.Process(child.pid).children(recursive=True)
+        child.send_signal(signal.SIGINT)
+        assert child.stdout.readline() == "interrupted cancelled\n"
+        assert child.wait(timeout=30) == 0
+        _, alive = psutil.wait_procs(tree, timeout=20)
+        assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    finally:
+        child.kill()
