@@ -159,9 +159,13 @@ def open_connection(address: Address) -> tuple[socket.socket, str]:
 
 
 def tune(sock: socket.socket, transport: str) -> None:
-    """Make a data socket non-blocking, without delay, with buffers for large batches."""
+    """Make a data socket non-blocking, without delay, with buffers for large batches; a TCP peer that is silent for 30 s is lost."""
     sock.setblocking(False)
     if transport == "tcp":
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a node that vanished says nothing
+        for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000)):
+            if hasattr(socket, option):
+                sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     else:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_BUFFER_BYTES)

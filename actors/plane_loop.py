@@ -262,7 +262,11 @@ class PlaneLoop:
             except OSError:  # nobody is there (any more)
                 return
             transport = "unix" if listener.family == getattr(socket, "AF_UNIX", None) else "tcp"
-            tune(sock, transport)
+            try:
+                tune(sock, transport)
+            except OSError:  # it is gone already
+                sock.close()
+                continue
             link = Link(sock, transport, self._new_handshake(None), time.monotonic() + self._authentication_timeout_s)
             self._links[link.fd] = link
             self._pending.add(link)
