@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hypothesis import HealthCheck, Verbosity, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # ci: the same examples on every run, so that a red build is red for everybody; it prints the blob that repeats a failure.
-settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+# Not Phase.explain: below Python 3.12 it traces every line while it shrinks, and a failure would then show as a timeout.
+PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.target, Phase.shrink]
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, phases=PHASES)
 # explore: other examples each time; deep: many of them. HYPOTHESIS_PROFILE=deep pytest tests/progress
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.register_profile(
-    "deep", deadline=None, print_blob=True, max_examples=5_000, verbosity=Verbosity.normal, suppress_health_check=[HealthCheck.too_slow]
+    "deep", deadline=None, print_blob=True, phases=PHASES, max_examples=5_000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
