@@ -29,6 +29,9 @@ from rayad.progress import RayadError, Timestamp
 GRACE_S = 0.5
 """After the first failure: how long others may still report, because the first to be noticed is seldom the cause."""
 
+END_TIMEOUT_S = 5.0
+"""How long to wait for killed actors to be gone."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Outcome:
@@ -218,9 +221,17 @@ class Coordinator:
                 logging.getLogger(__name__).warning("sink %r could not clean up", sink.key, exc_info=True)
 
     def _end_actors(self) -> None:
-        for actor in [*self._vertices.values(), self._progress]:
-            if actor is not None:
-                ray.kill(actor, no_restart=True)
+        """Kill all actors and see them dead: one that were still alive when this coordinator ends would get a second order to exit from Ray, and
+        threaded actors abort noisily when the two orders meet (ray 51582)."""
+        actors = [actor for actor in [*self._vertices.values(), self._progress] if actor is not None]
+        for actor in actors:
+            ray.kill(actor, no_restart=True)
+        deadline_s = clock.monotonic() + END_TIMEOUT_S
+        for actor in actors:
+            try:
+                ray.get(actor.ping.remote(), timeout=max(0.1, deadline_s - clock.monotonic()))
+            except (RayActorError, RayTaskError, GetTimeoutError):
+                continue
 
     def _statistics(self, reports: list[ReplicaReport], counts: dict[str, int]) -> JobStatistics:
         stages: dict[str, dict[str, int]] = {}

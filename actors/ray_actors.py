@@ -79,6 +79,9 @@ class VertexActor:
         except Exception as error:
             return failure_of(self._who, error), {}
 
+    def ping(self) -> None:
+        """Answer, if alive."""
+
     def stop(self) -> None:
         """Read no more input."""
         assert self._host is not None
@@ -110,6 +113,9 @@ class ProgressActor:
         except Exception as error:
             return failure_of("progress", error), {}
 
+    def ping(self) -> None:
+        """Answer, if alive."""
+
     def call(self, method: str, *args: Any) -> Any:
         """One of ProgressHost's control calls."""
         return getattr(self._host, method)(*args)
@@ -118,13 +124,13 @@ class ProgressActor:
 def remote_vertex() -> Any:
     """The Ray class of vertex actors: never restarted by Ray, because queued calls could reach a newcomer."""
     options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0}
-    return ray.remote(**options)(with_control(VertexActor, "stop", "look"))
+    return ray.remote(**options)(with_control(VertexActor, "ping", "stop", "look"))
 
 
 def remote_progress() -> Any:
     """The Ray class of the progress actor."""
     options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0}
-    return ray.remote(**options)(with_control(ProgressActor, "call"))
+    return ray.remote(**options)(with_control(ProgressActor, "ping", "call"))
 
 
 def with_control(cls: type, *methods: str) -> type:
