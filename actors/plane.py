@@ -52,6 +52,7 @@ class Plane(PlaneLoop):
     def connect(self, peer: str, address: Address, timeout_s: float = 10.0) -> None:
         """Connect and authenticate; blocks, yet goes on serving the other connections.  Raises ConnectFailed."""
         deadline_s = time.monotonic() + timeout_s
+        before = self._peers[peer].link if peer in self._peers else None
         link: Link | None = None
         while link is None:
             try:
@@ -62,6 +63,9 @@ class Plane(PlaneLoop):
                 self._step(0.005)
         while link.handshake is not None and link.fd >= 0:
             self._step(max(0.0, deadline_s - time.monotonic()))
+            state = self._peers.get(peer)
+            if state is not None and state.link is not None and state.link is not before:
+                return  # the peer's own connect, at the same time, was faster
         if link.handshake is not None:
             raise ConnectFailed(
                 f"{self.name!r} cannot connect to {peer!r} by {link.transport} within {timeout_s} s: {link.reason}. "

@@ -66,9 +66,9 @@ def test_a_large_payload_is_a_writable_view_of_its_own_buffer_and_a_small_one_is
 
 def test_many_frames_come_with_one_poll() -> None:
     with joined() as (a, b):
-        for n in range(500):
+        for n in range(100):
             a.send("b", 1, 0, b"%d" % n)
-        assert [int(frame.payload) for frame in b.poll(1.0)] == list(range(500))
+        assert [int(frame.payload) for frame in b.poll(1.0)] == list(range(100))
         assert b.poll(0) == []
 
 
@@ -94,7 +94,7 @@ def test_blocking_connect_serves_the_other_side_of_a_simultaneous_connect() -> N
         thread.start()
         a.connect("b", address_b)
         while thread.is_alive():
-            a.poll(0.001)
+            assert a.poll(0.001) == []
         thread.join()
         pump([a, b], lambda _: a.connected("b") and b.connected("a"))
         for n in range(50):
