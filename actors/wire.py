@@ -53,7 +53,7 @@ def pack_header(payload_bytes: int, kind: int, channel: int, incarnation: int, s
     """Give the header of a frame.  Raises ProtocolError when a value does not fit its field.
 
     >>> pack_header(2, 7, 1, 0, 5).hex()
-    '1a000000070000000100000000000000' '0500000000000000'
+    '1a0000000700000001000000000000000500000000000000'
     """
     if payload_bytes > PAYLOAD_BYTES_MAX:
         raise ProtocolError(
