@@ -12,6 +12,7 @@ import time as clock
 from collections import deque
 from typing import Any
 
+from rayad.actors.failures import raise_located
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers
 from rayad.actors.replica import ReplicaCore
 from rayad.dataflow.config import RunConfig, ScalingConfig
@@ -109,13 +110,21 @@ class LocalJob(Job):
 
     # -- one step -----------------------------------------------------------------------
     def step(self) -> bool:
-        """One event, drawn from the seed: a batch is consumed, a source read, a report applied or a view delivered. False when nothing can move."""
+        """One event, drawn from the seed: a batch is consumed, a source read, a report applied or a view delivered.
+
+        False when nothing can move. An error ends the job, whoever took the step.
+        """
+        self._raise_if_over()
         items = self._ready.items
-        while items:
-            event = items[int(self._random.random() * len(items))]
-            if self._perform(event):
-                self.steps += 1
-                return True
+        try:
+            while items:
+                event = items[int(self._random.random() * len(items))]
+                if self._perform(event):
+                    self.steps += 1
+                    return True
+        except Exception as error:
+            self._fail(error)
+            raise
         return False
 
     def _perform(self, event: Any) -> bool:
@@ -268,9 +277,14 @@ class LocalJob(Job):
     def _complete(self) -> None:
         staged: dict[int, list[Any]] = {sink.id: [] for sink in self.plan.sinks}
         for core in self.cores.values():
-            for sink, part in core.stage_sinks().items():
-                staged[sink].append(part)
-        values = {sink.key: sink.sink.result(sink.sink.publish(staged[sink.id])) for sink in self.plan.sinks}
+            for sink_id, part in core.stage_sinks().items():
+                staged[sink_id].append(part)
+        values = {}
+        for sink in self.plan.sinks:
+            try:
+                values[sink.key] = sink.sink.result(sink.sink.publish(staged[sink.id]))
+            except Exception as error:
+                raise_located(f"sink {sink.key!r} ({sink.where}) failed in publish", error)
         for core in self.cores.values():
             core.close()
         self._state = JobState.COMPLETE
@@ -295,7 +309,10 @@ class LocalJob(Job):
             core.abort_sinks()
             core.close()
         for sink in self.plan.sinks:
-            sink.sink.abort()
+            try:
+                sink.sink.abort()
+            except Exception:  # it must not raise; what ended the job matters more
+                continue
 
     def cancel(self) -> None:
         if self._state is JobState.RUNNING:

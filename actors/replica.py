@@ -9,30 +9,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from rayad.actors.failures import describe, raise_located
+from rayad.actors.outputs import MutableOutputs, Outgoing
 from rayad.actors.sources import MutableSourceReader
-from rayad.dataflow.columnar import keyed_columns, to_rows
-from rayad.dataflow.graph import NodeKind, PartitionKind
-from rayad.dataflow.hashing import MutableRouter
-from rayad.dataflow.operators.keyed import PAIRS, require_columns
-from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, Stage, Step
-from rayad.dataflow.sink import SinkWriter
+from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext
-from rayad.progress import DataflowError, MutableNotificator, RayadError, Timestamp, View
+from rayad.progress import DataflowError, MutableNotificator, Timestamp, View
 
-Emit = Callable[[Timestamp, Any], None]
-
-
-class Outgoing(NamedTuple):
-    """A batch on its way to one replica of an edge's target."""
-
-    edge: int
-    replica: int
-    time: Timestamp
-    batch: Any
+__all__ = ["Outgoing", "PassThrough", "ReplicaCore"]
 
 
 class PassThrough(Vertex):
@@ -59,18 +48,14 @@ class ReplicaCore(VertexContext):
         self.replica = replica
         self.parallelism = stage.parallelism
         self.key_groups = plan.key_groups
-        self.outbox: list[Outgoing] = []
         self.changes: dict[tuple[int, Timestamp], int] = {}
         self.done_tokens: list[Any] = []
         self.parked: dict[Timestamp, deque[tuple[int, Any, Any]]] = {}
         self.view = View((), ()) if not stage.inputs else None
-        self.batches_in = self.records_in = self.batches_out = 0
-        self._room = room
-        self._turn: dict[int, int] = {}
+        self.batches_in = self.records_in = 0
+        self.outputs = MutableOutputs(plan, stage, replica, self._change, room)
+        self.outbox = self.outputs.outbox
         self._edges = {edge.id: edge for edge in plan.edges}
-        self._writers: dict[int, SinkWriter] = {}
-        self._sinks = {sink.id: sink for sink in plan.sinks}
-        self._emitters = [[self._compile(step) for step in steps] for steps in stage.outputs]
         self._now: Timestamp | None = None
         self._acting = ""
         self.notificator = MutableNotificator()
@@ -78,6 +63,7 @@ class ReplicaCore(VertexContext):
         self.source: MutableSourceReader | None = None
         self.input_epoch: int | None = None
         self.hold: Timestamp | None = None
+        self._latest: Timestamp | None = None  # of the times consumed, while there is a hold
 
     # -- life --------------------------------------------------------------------
     def start(self) -> None:
@@ -97,6 +83,11 @@ class ReplicaCore(VertexContext):
         vertex._context = self
         self._guard("setup", vertex.setup)
         if isinstance(vertex, EndVertex):
+            if stage.depth:
+                raise DataflowError(
+                    f"{stage.name!r} ({stage.where}) is an EndVertex inside a loop: it keeps the right to send until its input ends, so the loop could "
+                    "never end; put it outside the loop"
+                )
             self.hold = Timestamp(0)
             self._change(stage.capability_location, self.hold, 1)
 
@@ -120,15 +111,16 @@ class ReplicaCore(VertexContext):
 
     def stage_sinks(self) -> dict[int, Any]:
         """What every sink writer of this replica has staged, by sink id."""
-        return {sink: self._guard(f"sink {self._sinks[sink].key!r}", writer.stage) for sink, writer in self._writers.items()}
+        return self.outputs.stage_sinks()
 
     def abort_sinks(self) -> None:
         """Throw away what was written."""
-        for writer in self._writers.values():
-            try:
-                writer.abort()
-            except Exception:
-                continue
+        self.outputs.abort_sinks()
+
+    @property
+    def batches_out(self) -> int:
+        """Batches for other replicas so far."""
+        return self.outputs.batches_out
 
     # -- input ---------------------------------------------------------------------
     def receive(self, edge_id: int, time: Timestamp, batch: Any, token: Any = None) -> None:
@@ -136,7 +128,10 @@ class ReplicaCore(VertexContext):
         vertex = self.vertex
         assert vertex is not None
         if vertex.in_order and not self._in_turn(time):
-            self.parked.setdefault(time, deque()).append((edge_id, batch, token))
+            # The credit goes back at once: a smaller time may wait behind this batch on the same channel, for that credit.
+            self.parked.setdefault(time, deque()).append((edge_id, batch, None))
+            if token is not None:
+                self.done_tokens.append(token)
             return
         self._consume(edge_id, time, batch, token)
 
@@ -145,12 +140,14 @@ class ReplicaCore(VertexContext):
         self._now = time
         vertex = self.vertex
         assert vertex is not None
+        if self.hold is not None and (self._latest is None or self._latest < time):
+            self._latest = time
         self.batches_in += 1
         self.records_in += batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)
         try:
             vertex.on_recv(edge.port, batch, time)
         except Exception as error:
-            raise self._failed("on_recv", time, error) from error
+            self._fail(f"on_recv (input {edge.port}, {describe(batch)})", time, error)
         self._now = None
         counted = time if edge.count_depth == len(time[1]) else time.truncate(edge.count_depth)
         self._change(edge.count_location, counted, -1)
@@ -188,7 +185,7 @@ class ReplicaCore(VertexContext):
                 try:
                     vertex.on_notify(time)
                 except Exception as error:
-                    raise self._failed("on_notify", time, error) from error
+                    self._fail("on_notify", time, error)
                 self._now = None
                 self._hold_back(time, capability, -1)
         if self.hold is not None:
@@ -197,7 +194,9 @@ class ReplicaCore(VertexContext):
 
     def _move_hold(self) -> None:
         """Keep the right to send at the input frontier; at its end, the last word."""
-        assert self.view is not None and self.hold is not None and isinstance(self.vertex, EndVertex)
+        assert self.view is not None
+        assert self.hold is not None
+        assert isinstance(self.vertex, EndVertex)
         frontier = self.view.input_frontier
         if frontier:
             front = min(frontier, key=Timestamp.sort_key)
@@ -208,11 +207,13 @@ class ReplicaCore(VertexContext):
             return
         if len(self.notificator) or self.parked:
             return
-        self._now = self.hold
+        # Which frontiers were seen on the way depends on timing; the last time that brought something does not.
+        last = self._latest if self._latest is not None and self.hold < self._latest else self.hold
+        self._now = last
         try:
-            self.vertex.on_end(self.hold)
+            self.vertex.on_end(last)
         except Exception as error:
-            raise self._failed("on_end", self.hold, error) from error
+            self._fail("on_end", last, error)
         self._now = None
         self._change(self.stage.capability_location, self.hold, -1)
         self.hold = None
@@ -250,7 +251,7 @@ class ReplicaCore(VertexContext):
         self.batches_in += 1
         self.records_in += batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)
         self._now = time
-        self.emit(0, time, batch)
+        self.outputs.emit(0, time, batch)
         self._now = None
 
     def input_send(self, batch: Any) -> None:
@@ -274,29 +275,32 @@ class ReplicaCore(VertexContext):
     # -- what a vertex may do ------------------------------------------------------------
     def send_by(self, edge: int, batch: Any, time: Timestamp) -> None:
         """See :meth:`rayad.Vertex.send_by`."""
-        if self._now is None or not self._now <= time:
+        if self._now is None or not _comparable(time, self.stage.depth) or not self._now <= time:
             self._refuse(f"send_by({edge}, ..., {time})", time)
-        if not 0 <= edge < len(self._emitters):
-            raise DataflowError(
-                f"send_by({edge}, ...) from {self.name!r}[{self.replica}] ({self.stage.where}): it has {len(self._emitters)} outputs, numbered from 0; "
-                "give outputs= to flow.vertex"
+        if not (isinstance(edge, int) and 0 <= edge < len(self.outputs)):
+            raise self._misuse(
+                f"send_by({edge!r}, ...)", f": it has {len(self.outputs)} outputs, numbered from 0; give outputs= to flow.vertex for more"
             )
-        if not isinstance(batch, (list, pa.RecordBatch)):
-            if isinstance(batch, (str, bytes, dict)) or not hasattr(batch, "__iter__"):
-                raise DataflowError(
-                    f"send_by({edge}, {batch!r:.60}, {time}) from {self.name!r}[{self.replica}]: a batch is a list of records or a RecordBatch; for one "
-                    "record, [record]"
+        if isinstance(batch, list):
+            batch = batch.copy()  # the vertex may go on with its own; here what is sent stays as it was sent
+        elif not isinstance(batch, pa.RecordBatch):
+            if isinstance(batch, (str, bytes, dict, pa.Table)) or not hasattr(batch, "__iter__"):
+                raise self._misuse(
+                    f"send_by({edge}, {batch!r:.60}, {time})", ": a batch is a list of records or a pyarrow.RecordBatch; for one record, [record]"
                 )
             batch = list(batch)
-        self.emit(edge, time, batch)
+        self.outputs.emit(edge, time, batch)
 
     def notify_at(self, time: Timestamp, capability: Timestamp | None) -> None:
         """See :meth:`rayad.Vertex.notify_at`."""
-        for what, value in (("", time), (" with that capability", capability)):
-            if value is not None and (self._now is None or not self._now <= value) and not (what == "" and capability is None):
-                self._refuse(f"notify_at({time}, capability={capability}){what}", value)
-        if not isinstance(time, Timestamp) or len(time[1]) != self.stage.depth:
-            raise DataflowError(f"notify_at({time!r}) from {self.name!r}[{self.replica}]: a time here is a Timestamp with {self.stage.depth} loop counters")
+        depth, now = self.stage.depth, self._now
+        if not _comparable(time, depth):
+            self._refuse(f"notify_at({time!r:.60})", time)
+        if capability is not None:
+            if now is None or not now <= time:
+                self._refuse(f"notify_at({time})", time)
+            if capability is not time and (not _comparable(capability, depth) or not now <= capability):
+                self._refuse(f"notify_at({time}, capability={capability}), by its capability,", capability)
         if self.notificator.request(time, capability):
             self._hold_back(time, capability, 1)
 
@@ -306,28 +310,19 @@ class ReplicaCore(VertexContext):
         stage = self.stage
         self._change(stage.notify_location if capability == time else stage.capability_location, capability, delta)
 
-    def _refuse(self, what: str, time: Any) -> None:
-        if not isinstance(time, Timestamp) or len(time[1]) != self.stage.depth:
-            raise DataflowError(
-                f"{what} from {self.name!r}[{self.replica}] ({self.stage.where}): a time here is a Timestamp with {self.stage.depth} loop counters"
-            )
+    def _refuse(self, what: str, time: Any) -> NoReturn:
+        if not _comparable(time, self.stage.depth):
+            raise self._misuse(what, f": a time here is a Timestamp with {self.stage.depth} loop counters, this is {time!r:.60}")
         if self._now is None:
-            raise DataflowError(
-                f"{what} from {self.name!r}[{self.replica}] ({self.stage.where}): there is no right to send or ask now; do it in on_recv, or in an on_notify "
-                "that was asked for with a capability"
+            raise self._misuse(
+                what, ": there is no right to send or ask now; do it in on_recv, or in an on_notify that was asked for with a capability"
             )
-        raise DataflowError(
-            f"{what} from {self.name!r}[{self.replica}] ({self.stage.where}) goes back in time: {self._now} is being handled; use a time at or beyond it"
-        )
+        raise self._misuse(what, f" goes back in time: {self._now} is being handled; use a time at or beyond it")
 
-    # -- output ----------------------------------------------------------------------------
-    def emit(self, port: int, time: Timestamp, batch: Any) -> None:
-        """Run the fused steps behind an output and put what leaves into the outbox."""
-        if (batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)) == 0:
-            return
-        for run in self._emitters[port]:
-            run(time, batch)
+    def _misuse(self, what: str, rule: str) -> DataflowError:
+        return DataflowError(f"{what} from {self.name!r}[{self.replica}] ({self.stage.where}){rule}", located=True)
 
+    # -- progress ----------------------------------------------------------------------------
     def _change(self, location: int, time: Timestamp, delta: int) -> None:
         key = (location, time)
         changes = self.changes
@@ -345,153 +340,17 @@ class ReplicaCore(VertexContext):
         self.changes.clear()
         return out
 
-    def _compile(self, step: Step) -> Emit:
-        if isinstance(step, ApplyStep):
-            return self._compile_apply(step)
-        if isinstance(step, ShiftStep):
-            return self._compile_shift(step)
-        if isinstance(step, EdgeStep):
-            return self._compile_edge(self._edges[step.edge])
-        return self._compile_sink(step.sink)
-
-    def _compile_apply(self, step: ApplyStep) -> Emit:
-        apply, children = step.element.apply, [self._compile(child) for child in step.children]
-
-        def run(time: Timestamp, batch: Any) -> None:
-            try:
-                out = apply(batch)
-            except Exception as error:
-                raise self._step_failed(step, time, batch, error) from error
-            if out.num_rows if isinstance(out, pa.RecordBatch) else len(out):
-                for child in children:
-                    child(time, out)
-
-        return run
-
-    def _compile_shift(self, step: ShiftStep) -> Emit:
-        children, kind, bound = [self._compile(child) for child in step.children], step.kind, step.max_rounds
-
-        def run(time: Timestamp, batch: Any) -> None:
-            if kind == "enter":
-                moved = Timestamp.of(time[0], (*time[1], 0))
-            elif kind == "leave":
-                moved = Timestamp.of(time[0], time[1][:-1])
-            else:
-                following = time[1][-1] + 1
-                if bound is not None and following >= bound:
-                    return
-                moved = Timestamp.of(time[0], (*time[1][:-1], following))
-            for child in children:
-                child(moved, batch)
-
-        return run
-
-    def _compile_sink(self, sink_id: int) -> Emit:
-        sink = self._sinks[sink_id]
-        writer = self._writers[sink_id] = self._guard(f"sink {sink.key!r}", lambda: sink.sink.open(self.replica, self.parallelism))
-
-        def run(time: Timestamp, batch: Any) -> None:
-            try:
-                writer.write(time, batch)
-            except Exception as error:
-                raise self._failed(f"sink {sink.key!r} ({sink.where})", time, error) from error
-
-        return run
-
-    def _compile_edge(self, edge: PlanEdge) -> Emit:
-        replicas = self.plan.stage(edge.target).parallelism
-        push = self._push
-        kind = edge.partition
-        if kind is PartitionKind.KEYS:
-            return self._compile_keys(edge, replicas)
-        if kind is PartitionKind.BROADCAST:
-
-            def everyone(time: Timestamp, batch: Any) -> None:
-                for replica in range(replicas):
-                    push(edge, replica, time, batch)
-
-            return everyone
-        if kind is PartitionKind.REBALANCE and replicas > 1:
-
-            def emptiest(time: Timestamp, batch: Any) -> None:
-                push(edge, self._most_room(edge.id, replicas), time, batch)
-
-            return emptiest
-        target = self.replica if kind is PartitionKind.FORWARD else 0
-
-        def straight(time: Timestamp, batch: Any) -> None:
-            push(edge, target, time, batch)
-
-        return straight
-
-    def _compile_keys(self, edge: PlanEdge, replicas: int) -> Emit:
-        assert edge.key is not None
-        router = MutableRouter(replicas, self.key_groups)
-        selector, push = edge.key, self._push
-        row_key = selector.row_key()
-        pairs = selector is PAIRS or selector == PAIRS
-
-        def keys(time: Timestamp, batch: Any) -> None:
-            if isinstance(batch, pa.RecordBatch):
-                leading = keyed_columns(batch.schema) if pairs else None
-                columns = batch.schema.names[:leading] if leading else list(selector.columns)
-                if columns:
-                    try:
-                        require_columns(batch, tuple(columns))
-                        parts: list[Any] = router.split_columns(batch, columns)
-                    except Exception as error:
-                        raise self._failed(f"key_by before {edge.name.split('->')[-1]!r}", time, error) from error
-                    for replica, part in enumerate(parts):
-                        if part.num_rows:
-                            push(edge, replica, time, part)
-                    return
-                batch = to_rows(batch)
-            try:
-                parts = router.split_rows(batch, row_key)
-            except Exception as error:
-                raise self._failed(f"key_by before {edge.name.split('->')[-1]!r}", time, error) from error
-            for replica, part in enumerate(parts):
-                if part:
-                    push(edge, replica, time, part)
-
-        return keys
-
-    def _push(self, edge: PlanEdge, replica: int, time: Timestamp, batch: Any) -> None:
-        self.batches_out += 1
-        self.outbox.append(Outgoing(edge.id, replica, time, batch))
-        counted = time if edge.count_depth == len(time[1]) else time.truncate(edge.count_depth)
-        self._change(edge.count_location, counted, 1)
-
-    def _most_room(self, edge: int, replicas: int) -> int:
-        start = self._turn.get(edge, self.replica)
-        self._turn[edge] = start + 1
-        if self._room is None:
-            return start % replicas
-        room = self._room
-        return max(((start + i) % replicas for i in range(replicas)), key=lambda replica: room(edge, replica))
-
     # -- errors ------------------------------------------------------------------------------
     def _guard(self, what: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except Exception as error:
-            raise self._failed(what, None, error) from error
+            self._fail(what, None, error)
 
-    def _failed(self, what: str, time: Timestamp | None, error: Exception) -> RayadError:
+    def _fail(self, what: str, time: Timestamp | None, error: Exception) -> NoReturn:
         at = f" at {time}" if time is not None else ""
-        place = f"{self.name!r}[{self.replica}] ({self.stage.where}) failed in {what}{at}"
-        if isinstance(error, RayadError):
-            if self.name in str(error):
-                return error
-            return type(error)(f"{place}: {error}")
-        return DataflowError(f"{place}: {type(error).__name__}: {error}")
+        raise_located(f"{self.name!r}[{self.replica}] ({self.stage.where}) failed in {what}{at}", error)
 
-    def _step_failed(self, step: ApplyStep, time: Timestamp, batch: Any, error: Exception) -> RayadError:
-        if isinstance(error, RayadError):
-            return error if step.name in str(error) else type(error)(f"{step.name!r} ({step.where}) failed at {time}: {error}")
-        try:
-            culprit = step.element.culprit(batch)
-        except Exception:
-            culprit = None
-        record = f" on record {culprit!r:.120}" if culprit is not None else ""
-        return DataflowError(f"{step.name!r}[{self.replica}] ({step.where}) failed at {time}{record}: {type(error).__name__}: {error}")
+
+def _comparable(time: Any, depth: int) -> bool:
+    return isinstance(time, Timestamp) and len(time[1]) == depth

@@ -45,18 +45,28 @@ class MutableSourceReader:
                     self.exhausted = True
                     return None
                 self._open.append(_OpenPart(self._source.build_part(self._waiting.pop(0), None), self.epoch))
-            reading = min(self._open, key=_OpenPart.floor) if len(self._open) > 1 else self._open[0]
+            accepted = self._read_one()
+            if self._open:
+                for part in self._open:
+                    part.last = part.floor()
+                self.epoch = max(self.epoch, min(part.last for part in self._open))
+                return accepted
+            if accepted is not None:
+                return accepted
+
+    def _read_one(self) -> tuple[int, Any] | None:
+        """From the part with the lowest epoch that has something, so that a quiet part does not silence the others."""
+        for reading in sorted(self._open, key=_OpenPart.floor) if len(self._open) > 1 else self._open[:1]:
             read = reading.part.next_batch()
+            self._open.remove(reading)
             if read is None:
                 reading.part.close()
-                self._open.remove(reading)
                 continue
+            self._open.append(reading)  # among parts of one epoch: in turn
             accepted = self._accept(read, reading)
-            if len(self._open) > 1:  # among parts of one epoch: in turn
-                self._open.remove(reading)
-                self._open.append(reading)
-            self.epoch = max(self.epoch, min(part.floor() for part in self._open))
-            return accepted
+            if accepted is not None:
+                return accepted
+        return None
 
     def _accept(self, read: Any, reading: _OpenPart) -> tuple[int, Any] | None:
         epoch, batch = read if isinstance(read, tuple) and len(read) == 2 else (reading.last, read)
@@ -68,8 +78,8 @@ class MutableSourceReader:
             return None
         if epoch < reading.last:
             raise DataflowError(
-                f"source {self.name!r} ({self.where}) gave epoch {epoch} after epoch {reading.last}: input time may not go back; sort the input by epoch, "
-                "or set interleave on the source when it is only the parts that overlap"
+                f"source {self.name!r} ({self.where}) gave epoch {epoch} after epoch {reading.last}: input time may not go back; "
+                "sort the input by epoch, or set interleave on the source when it is only the parts that overlap"
             )
         reading.last = epoch
         return epoch, batch

@@ -11,13 +11,15 @@ from rayad.dataflow.columnar import Batch, to_record_batch, to_rows
 from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.hashing import stable_hash
+from rayad.dataflow.keyed_stream import KeyedStream
 from rayad.dataflow.loops import Feedback, Loop
 from rayad.dataflow.operators.aggregates import Aggregator
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.dataflow.source import Source, SourceBatch, SourcePart
-from rayad.dataflow.stream import KeyedStream, Stream, WindowedStream
+from rayad.dataflow.stream import Stream
 from rayad.dataflow.vertex import EndVertex, Vertex
+from rayad.dataflow.windowed_stream import WindowedStream
 from rayad.dataflow.windows import Window
 
 __all__ = [

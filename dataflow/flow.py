@@ -10,7 +10,8 @@ from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.graph import MutableGraph, NodeKind, check_name
 from rayad.dataflow.items import ItemsSource, LiveInput, as_items
 from rayad.dataflow.source import Source
-from rayad.dataflow.stream import KeyedStream, Stream, input_link
+from rayad.dataflow.keyed_stream import KeyedStream, input_link
+from rayad.dataflow.stream import Stream
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError
 
@@ -125,7 +126,7 @@ class Dataflow:
     # -- looking and running -------------------------------------------------------
     def plan(self, parallelism: Any = None, *, scaling: ScalingConfig | None = None, key_groups: int | None = None) -> Plan:
         """Compile to stages; raises DataflowError where the graph is wrong."""
-        from rayad.dataflow.plan import compile_plan
+        from rayad.dataflow.compiler import compile_plan
 
         config = scaling if scaling is not None else ScalingConfig(parallelism=1 if parallelism is None else parallelism)
         return compile_plan(self, config, key_groups=key_groups)

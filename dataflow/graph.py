@@ -7,32 +7,54 @@ loop context. ``where`` is the user's line that made it, for error messages.
 from __future__ import annotations
 
 import enum
+import functools
 import os
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from rayad.progress import DataflowError
 
-_PACKAGE_ROOTS = tuple(
-    os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), name) + os.sep
-    for name in ("dataflow", "graphs", "integrations", "actors", "src/rayad", "progress", "autoscale", "snapshots")
-)
+_FOLDERS = ("actors", "autoscale", "dataflow", "graphs", "integrations", "progress", "snapshots")
+_KERNEL_CELL = re.compile(r"[/\\\\]ipykernel_\d+[/\\\\]\d+\.py$")
 
 
 def users_line() -> str:
-    """``file.py:12``: the innermost line of the call stack that is not Rayad's own."""
-    frame = sys._getframe(1)
+    """``file.py:12``: the innermost line of the call stack that is not Rayad's own; in a notebook ``In[3]:2``."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        path = os.path.realpath(frame.f_code.co_filename)
-        if not path.startswith(_PACKAGE_ROOTS):
-            return f"{os.path.basename(path)}:{frame.f_lineno}"
-        if frame.f_back is None:
-            break
+        filename = frame.f_code.co_filename
+        shown = _shown(filename)
+        if shown is not None:
+            return f"{_cell(frame, shown) if _KERNEL_CELL.search(filename) else shown}:{frame.f_lineno}"
         frame = frame.f_back
     return "unknown line"
+
+
+@functools.lru_cache(maxsize=4096)
+def _shown(filename: str) -> str | None:
+    """How messages call a code object's file; None for Rayad's own and for frozen modules."""
+    if filename.startswith("<"):  # <stdin>, <string>, <ipython-input-3-...>, <doctest ...>: no path
+        return None if filename.startswith("<frozen ") else filename
+    path = os.path.realpath(filename)  # in a checkout src/rayad/dataflow is a link to dataflow
+    return None if path.startswith(_own_roots()) else os.path.basename(path)
+
+
+@functools.lru_cache(maxsize=1)
+def _own_roots() -> tuple[str, ...]:
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return tuple(os.path.realpath(os.path.join(package, folder)) + os.sep for folder in ("", *_FOLDERS))
+
+
+def _cell(frame: FrameType, otherwise: str) -> str:
+    """``In[3]``: IPython's kernel compiles each cell as a temporary file and knows which one it was."""
+    try:
+        return str(frame.f_globals["get_ipython"]().compile.format_code_name(frame.f_code.co_filename)[1])
+    except Exception:  # another IPython, or none: the name of the temporary file is still unique
+        return otherwise
 
 
 class NodeKind(enum.Enum):
@@ -63,10 +85,14 @@ class PartitionKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeySelector:
-    """Where a record's key is: a function of the record, or one or more column names."""
+    """Where a record's key is: a function of the record, or one or more column names.
+
+    ``pairs``: the batches were made by ``operators.keyed``: the key is the first of each pair, or the leading key columns.
+    """
 
     function: Callable[[Any], Any] | None = None
     columns: tuple[str, ...] = ()
+    pairs: bool = False
 
     def row_key(self) -> Callable[[Any], Any]:
         """A function from a record (a Python object) to its key."""
@@ -136,14 +162,17 @@ class Node:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-_NAME = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.\- ]*$")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\- ]*")
+
+_NOT_NAME = re.compile(r"[^A-Za-z0-9_.\- ]")
 
 
 def check_name(name: Any, what: str) -> str:
     """A name for a node, flow or job: it may become part of a path, so it holds letters, digits, ``_ . - `` and blanks and no ``..``."""
-    if not isinstance(name, str) or not _NAME.match(name) or ".." in name or len(name) > 100:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or ".." in name or len(name) > 100:
         raise DataflowError(
-            f"{what} {name!r} is not a name: use 1 to 100 letters, digits, '_', '-', '.' or blanks, beginning with a letter, digit or '_' and without '..'"
+            f"{what} {name!r:.120} is not a name: use 1 to 100 letters, digits, '_', '-', '.' or blanks, "
+            "beginning with a letter, digit or '_' and without '..'"
         )
     return name
 
@@ -156,9 +185,12 @@ class MutableGraph:
         self.scopes: list[ScopeInfo] = [ScopeInfo(0, None, "root", 0, "")]
         self._names: dict[str, str] = {}
 
-    def add_scope(self, parent: int, name: str) -> ScopeInfo:
-        """A new loop context inside ``parent``."""
-        scope = ScopeInfo(len(self.scopes), parent, self._claim(name, "loop"), self.scopes[parent].depth + 1, users_line())
+    def add_scope(self, parent: int, name: str | None) -> ScopeInfo:
+        """A new loop context inside ``parent``; an unnamed one is called ``loop`` with a number."""
+        if name is not None:
+            check_name(name, "the loop name")
+        claimed = self._claim(name or self._free_name("loop"))
+        scope = ScopeInfo(len(self.scopes), parent, claimed, self.scopes[parent].depth + 1, users_line())
         self.scopes.append(scope)
         return scope
 
@@ -175,23 +207,22 @@ class MutableGraph:
         parallelism: int | None = None,
         **options: Any,
     ) -> Node:
-        """A new node; an unnamed one is called after ``base`` with a number."""
+        """A new node; an unnamed one is called after ``base`` with a number. Nothing is added when something is wrong."""
         where = users_line()
-        if name is None:
-            number = 0
-            while (name := base if number == 0 else f"{base}-{number + 1}") in self._names:
-                number += 1
-        self._claim(name, kind.value)
+        if name is not None:
+            check_name(name, f"the {kind.value} name")
+        called = self._free_name(base) if name is None else name
         if parallelism is not None:
-            check_parallelism(parallelism, f"parallelism of {name!r}")
-        node = Node(len(self.nodes), name, kind, scope, where, outputs, list(inputs or ()), op, parallelism, options)
+            check_parallelism(parallelism, f"parallelism of {called!r}")
+        node = Node(len(self.nodes), called, kind, scope, where, outputs, list(inputs or ()), op, parallelism, options)
         for link in node.inputs:
             source = self.nodes[link.source]
-            if self.scope_of_output(source) != scope and kind not in (NodeKind.INGRESS, NodeKind.EGRESS):
+            if self.scope_of_output(source) != scope:
                 raise DataflowError(
-                    f"{name!r} ({where}) is in {self.scopes[scope].name!r} but its input {source.name!r} ({source.where}) is in "
+                    f"{called!r} ({where}) is in {self.scopes[scope].name!r} but its input {source.name!r} ({source.where}) is in "
                     f"{self.scopes[self.scope_of_output(source)].name!r}: an edge may not cross scopes; use loop.enter(stream) or loop.leave(stream)"
                 )
+        self._claim(called)
         self.nodes.append(node)
         return node
 
@@ -205,11 +236,31 @@ class MutableGraph:
             return parent
         return node.scope
 
-    def _claim(self, name: str, what: str) -> str:
-        check_name(name, f"the {what} name")
+    def is_free(self, name: str) -> bool:
+        """Whether no node and no loop has this name yet."""
+        return name not in self._names
+
+    def require_free(self, name: str | None, kind: NodeKind) -> None:
+        """Raise DataflowError if a node of this name could not be added; for operators that add several nodes, before the first."""
+        if name is not None:
+            check_name(name, f"the {kind.value} name")
+            self._refuse_taken(name)
+
+    def _refuse_taken(self, name: str) -> None:
         if name in self._names:
             raise DataflowError(f"the name {name!r} is used twice: at {self._names[name]} and at {users_line()}; names in one dataflow are unique")
+
+    def _claim(self, name: str) -> str:
+        self._refuse_taken(name)
         self._names[name] = users_line()
+        return name
+
+    def _free_name(self, base: str) -> str:
+        base = _NOT_NAME.sub("_", base)
+        name, number = base, 1
+        while name in self._names:
+            number += 1
+            name = f"{base}-{number}"
         return name
 
     def consumers(self) -> dict[tuple[int, int], list[tuple[Node, int]]]:

@@ -237,6 +237,15 @@ class MutableRouter:
             out[route(value) if replica is None else replica].append(row)
         return out
 
+    def culprit(self, rows: list[Any], key: Callable[[Any], Any]) -> Any:
+        """The first record that cannot be routed, for the error message; None when each can."""
+        for row in rows:
+            try:
+                self.route(key(row))
+            except Exception:
+                return row
+        return None
+
     def split_columns(self, batch: pa.RecordBatch, columns: list[str]) -> list[pa.RecordBatch]:
         """Distribute the rows of a columnar batch by its key columns: one batch per replica, order kept, no Python object per row."""
         keys = [batch.column(name) for name in columns]

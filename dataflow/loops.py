@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.graph import Link, NodeKind, users_line
-from rayad.dataflow.stream import Stream, input_link
+from rayad.dataflow.stream import Stream, own_stream
 from rayad.progress import DataflowError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ class Feedback(Stream):
     def connect(self, stream: Stream) -> None:
         """Close the cycle: records of ``stream`` reappear here with the loop counter one higher."""
         node = self.flow.graph.nodes[self.node]
+        own_stream(self.flow, stream, f"connect of feedback {node.name!r}")
         if node.inputs:
             raise DataflowError(f"feedback {node.name!r} ({node.where}) is connected twice, again at {users_line()}: union the streams first")
         if stream.scope != node.scope:
@@ -29,8 +30,8 @@ class Feedback(Stream):
                 f"feedback {node.name!r} ({node.where}) is in {self.flow.graph.scopes[node.scope].name!r}, the stream given at {users_line()} is in "
                 f"{self.flow.graph.scopes[stream.scope].name!r}: an edge may not cross scopes"
             )
-        link = input_link(self.flow, stream.materialised())
-        node.inputs.append(Link(link.source, link.port))
+        inside = stream.materialised()
+        node.inputs.append(Link(inside.node, inside.port))
 
 
 class Loop:
@@ -46,16 +47,13 @@ class Loop:
     def scope(self) -> int:
         """The scope's number; the first ``enter`` decides in which scope the loop lies."""
         if self._scope is None:
-            taken = {scope.name for scope in self.flow.graph.scopes}
-            name, number = self._name or "loop", 1
-            while self._name is None and name in taken:
-                number += 1
-                name = f"loop-{number}"
-            self._scope = self.flow.graph.add_scope(self._parent or 0, name).id
+            self._scope = self.flow.graph.add_scope(self._parent or 0, self._name).id
         return self._scope
 
     def enter(self, stream: Stream, *, name: str | None = None) -> Stream:
         """The stream inside the loop, in round 0."""
+        own_stream(self.flow, stream, "enter")
+        self.flow.graph.require_free(name, NodeKind.INGRESS)
         if self._scope is None and self._parent is None:
             self._parent = stream.scope
         scope = self.flow.graph.scopes[self.scope]
@@ -80,6 +78,8 @@ class Loop:
 
     def leave(self, stream: Stream, *, name: str | None = None) -> Stream:
         """The stream outside the loop, without its counter."""
+        own_stream(self.flow, stream, "leave")
+        self.flow.graph.require_free(name, NodeKind.EGRESS)
         scope = self.flow.graph.scopes[self.scope]
         if stream.scope != scope.id:
             raise DataflowError(
@@ -92,16 +92,20 @@ class Loop:
 
 def iterate(stream: Stream, body: Any, max_rounds: int | None, name: str | None) -> Stream:
     """See :meth:`Stream.iterate`."""
+    if not callable(body):
+        raise DataflowError(f"iterate at {users_line()} was given {body!r:.60}: it takes a function body(inner) that returns (again, out)")
     loop = Loop(stream.flow, name, stream.scope)
     entered = loop.enter(stream)
     back = loop.feedback(max_rounds)
     answer = body(entered.union(back))
     if not isinstance(answer, tuple) or len(answer) != 2 or not all(isinstance(s, Stream) for s in answer):
         raise DataflowError(
-            f"the body given to iterate at {users_line()} returned {answer!r:.80}: it must return two streams (again, out): what is fed back and what leaves"
+            f"the body given to iterate at {users_line()} returned {answer!r:.80}: it must return two streams (again, out): "
+            "what is fed back and what leaves"
         )
     again, out = answer
     for what, value in (("again", again), ("out", out)):
+        own_stream(stream.flow, value, f"iterate ({what})")
         if value.scope != loop.scope:
             raise DataflowError(
                 f"the body given to iterate at {users_line()} returned {what} in {stream.flow.graph.scopes[value.scope].name!r}: it must be made from the "

@@ -19,7 +19,7 @@ from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.aggregates import Aggregator
 from rayad.progress import DataflowError
 
-PAIRS = KeySelector(function=itemgetter(0))
+PAIRS = KeySelector(function=itemgetter(0), pairs=True)
 """Selector of batches made by the elements of this module: the first of each pair, or the leading key columns."""
 
 

@@ -1,0 +1,241 @@
+"""What lies behind a vertex's outputs in one replica: the fused steps, the routing of batches to other replicas, the sink writers.
+
+Compiled once from the plan into nested closures, because every batch passes here. What leaves waits in ``outbox``; each push is counted by
+``change`` in the same activation that caused it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+import pyarrow as pa
+
+from rayad.actors.failures import is_located, raise_located
+from rayad.dataflow.columnar import keyed_columns, to_rows
+from rayad.dataflow.graph import PartitionKind
+from rayad.dataflow.hashing import MutableRouter
+from rayad.dataflow.operators.keyed import require_columns
+from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, Stage, Step
+from rayad.dataflow.sink import SinkWriter
+from rayad.progress import Timestamp
+
+Emit = Callable[[Timestamp, Any], None]
+
+
+class Outgoing(NamedTuple):
+    """A batch on its way to one replica of an edge's target."""
+
+    edge: int
+    replica: int
+    time: Timestamp
+    batch: Any
+
+
+class MutableOutputs:
+    """The outputs of one replica.
+
+    Args:
+        change: counts progress: (location, time, delta).
+        room: for "rebalance" edges: (edge, replica) -> how much room that channel has; the largest wins.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        stage: Stage,
+        replica: int,
+        change: Callable[[int, Timestamp, int], None],
+        room: Callable[[int, int], int] | None,
+    ) -> None:
+        self.plan = plan
+        self.stage = stage
+        self.replica = replica
+        self.outbox: list[Outgoing] = []
+        self.batches_out = 0
+        self.writers: dict[int, SinkWriter] = {}
+        self._change = change
+        self._room = room
+        self._turn: dict[int, int] = {}
+        self._edges = {edge.id: edge for edge in plan.edges}
+        self._sinks = {sink.id: sink for sink in plan.sinks}
+        self._emitters = [[self._compile(step) for step in steps] for steps in stage.outputs]
+
+    def __len__(self) -> int:
+        """How many output ports there are."""
+        return len(self._emitters)
+
+    def emit(self, port: int, time: Timestamp, batch: Any) -> None:
+        """Run the fused steps behind an output and put what leaves into the outbox."""
+        if (batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)) == 0:
+            return
+        for run in self._emitters[port]:
+            run(time, batch)
+
+    def stage_sinks(self) -> dict[int, Any]:
+        """What every sink writer of this replica has staged, by sink id."""
+        out = {}
+        for sink, writer in self.writers.items():
+            try:
+                out[sink] = writer.stage()
+            except Exception as error:
+                raise_located(self._sink_place(sink, "stage"), error)
+        return out
+
+    def abort_sinks(self) -> None:
+        """Throw away what was written. Never raises."""
+        for writer in self.writers.values():
+            try:
+                writer.abort()
+            except Exception:  # the job's own outcome matters more
+                continue
+
+    def _place(self, what: str) -> str:
+        return f"{self.stage.name!r}[{self.replica}] ({self.stage.where}) failed in {what}"
+
+    def _sink_place(self, sink_id: int, hook: str) -> str:
+        sink = self._sinks[sink_id]
+        return self._place(f"{hook} of sink {sink.key!r} ({sink.where})")
+
+    def _compile(self, step: Step) -> Emit:
+        if isinstance(step, ApplyStep):
+            return self._compile_apply(step)
+        if isinstance(step, ShiftStep):
+            return self._compile_shift(step)
+        if isinstance(step, EdgeStep):
+            return self._compile_edge(self._edges[step.edge])
+        return self._compile_sink(step.sink)
+
+    def _compile_apply(self, step: ApplyStep) -> Emit:
+        apply, children = step.element.apply, [self._compile(child) for child in step.children]
+
+        def run(time: Timestamp, batch: Any) -> None:
+            try:
+                out = apply(batch)
+            except Exception as error:
+                self._fail_step(step, time, batch, error)
+            if out.num_rows if isinstance(out, pa.RecordBatch) else len(out):
+                for child in children:
+                    child(time, out)
+
+        return run
+
+    def _compile_shift(self, step: ShiftStep) -> Emit:
+        children, kind, bound = [self._compile(child) for child in step.children], step.kind, step.max_rounds
+
+        def run(time: Timestamp, batch: Any) -> None:
+            if kind == "enter":
+                moved = Timestamp.of(time[0], (*time[1], 0))
+            elif kind == "leave":
+                moved = Timestamp.of(time[0], time[1][:-1])
+            else:
+                following = time[1][-1] + 1
+                if bound is not None and following >= bound:
+                    return
+                moved = Timestamp.of(time[0], (*time[1][:-1], following))
+            for child in children:
+                child(moved, batch)
+
+        return run
+
+    def _compile_sink(self, sink_id: int) -> Emit:
+        sink = self._sinks[sink_id]
+        if sink_id not in self.writers:  # several paths of one replica may lead to a sink: they share its writer
+            number, count = self.plan.writer(sink, self.stage, self.replica)
+            try:
+                self.writers[sink_id] = sink.sink.open(number, count)
+            except Exception as error:
+                raise_located(self._sink_place(sink_id, "open"), error)
+        writer = self.writers[sink_id]
+
+        def run(time: Timestamp, batch: Any) -> None:
+            try:
+                writer.write(time, batch)
+            except Exception as error:
+                raise_located(f"{self._sink_place(sink_id, 'write')} at {time}", error)
+
+        return run
+
+    def _compile_edge(self, edge: PlanEdge) -> Emit:
+        replicas = self.plan.stage(edge.target).parallelism
+        push = self._push
+        kind = edge.partition
+        if kind is PartitionKind.KEYS:
+            return self._compile_keys(edge, replicas)
+        if kind is PartitionKind.BROADCAST:
+
+            def everyone(time: Timestamp, batch: Any) -> None:
+                for replica in range(replicas):
+                    push(edge, replica, time, batch)
+
+            return everyone
+        if kind is PartitionKind.REBALANCE and replicas > 1:
+
+            def emptiest(time: Timestamp, batch: Any) -> None:
+                push(edge, self._most_room(edge.id, replicas), time, batch)
+
+            return emptiest
+        target = self.replica if kind is PartitionKind.FORWARD else 0
+
+        def straight(time: Timestamp, batch: Any) -> None:
+            push(edge, target, time, batch)
+
+        return straight
+
+    def _compile_keys(self, edge: PlanEdge, replicas: int) -> Emit:
+        assert edge.key is not None
+        router = MutableRouter(replicas, self.plan.key_groups)
+        selector, push = edge.key, self._push
+        row_key = selector.row_key()
+        target = self.plan.stage(edge.target).name
+
+        def keys(time: Timestamp, batch: Any) -> None:
+            if isinstance(batch, pa.RecordBatch):
+                leading = keyed_columns(batch.schema) if selector.pairs else None
+                columns = batch.schema.names[:leading] if leading else list(selector.columns)
+                if columns:
+                    parts: list[Any] = []
+                    try:
+                        require_columns(batch, tuple(columns))
+                        parts = router.split_columns(batch, columns)
+                    except Exception as error:
+                        raise_located(f"{self._place(f'key_by before {target!r}')} at {time}", error)
+                    for replica, part in enumerate(parts):
+                        if part.num_rows:
+                            push(edge, replica, time, part)
+                    return
+                batch = to_rows(batch)
+            try:
+                parts = router.split_rows(batch, row_key)
+            except Exception as error:
+                culprit = router.culprit(batch, row_key)
+                raise_located(f"{self._place(f'key_by before {target!r}')} at {time} on record {culprit!r:.120}", error)
+            for replica, part in enumerate(parts):
+                if part:
+                    push(edge, replica, time, part)
+
+        return keys
+
+    def _push(self, edge: PlanEdge, replica: int, time: Timestamp, batch: Any) -> None:
+        self.batches_out += 1
+        self.outbox.append(Outgoing(edge.id, replica, time, batch))
+        counted = time if edge.count_depth == len(time[1]) else time.truncate(edge.count_depth)
+        self._change(edge.count_location, counted, 1)
+
+    def _most_room(self, edge: int, replicas: int) -> int:
+        start = self._turn.get(edge, self.replica)
+        self._turn[edge] = start + 1
+        if self._room is None:
+            return start % replicas
+        room = self._room
+        return max(((start + i) % replicas for i in range(replicas)), key=lambda replica: room(edge, replica))
+
+    def _fail_step(self, step: ApplyStep, time: Timestamp, batch: Any, error: Exception) -> NoReturn:
+        record = ""
+        if not is_located(error):
+            try:
+                culprit = step.element.culprit(batch)
+            except Exception:
+                culprit = None
+            record = f" on record {culprit!r:.120}" if culprit is not None else ""
+        raise_located(f"{step.name!r}[{self.replica}] ({step.where}) failed at {time}{record}", error)

@@ -1,0 +1,368 @@
+"""From the logical graph to the plan. Pure, and deterministic: equal programs give equal plans.
+
+Walks from each head through the stateless nodes behind it and copies them into a tree of steps: what is reached from two heads runs in both. Two
+things make a union a head of its own (a pass-through stage): a cycle without any other head, and too many paths that meet in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rayad.dataflow.config import ScalingConfig
+from rayad.dataflow.graph import Link, MutableGraph, Node, NodeKind, PartitionKind, check_parallelism
+from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
+from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, SinkSpec, SinkStep, Stage, Step, sinks_of
+from rayad.dataflow.vertex import EndVertex, Vertex
+from rayad.progress import (
+    ChildPort,
+    DataflowError,
+    EdgeSpec,
+    NodePort,
+    NodeSpec,
+    ProgressGraph,
+    ScopeInput,
+    ScopeOutput,
+    ScopeSpec,
+    Timestamp,
+)
+from rayad.progress import NodeKind as ProgressKind
+
+if TYPE_CHECKING:
+    from rayad.dataflow.flow import Dataflow
+
+HEADS = frozenset({NodeKind.SOURCE, NodeKind.INPUT, NodeKind.VERTEX, NodeKind.EXCHANGE})
+COPIES_MAX = 8
+"""How often a union may be copied into one stage; each further union doubles what is behind it."""
+_SHIFTS = {NodeKind.INGRESS: "enter", NodeKind.EGRESS: "leave", NodeKind.FEEDBACK: "feedback"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """What lies between a head's output and a consumer."""
+
+    head: int
+    port: int
+    hops: tuple[int, ...] = ()
+
+    def then(self, node: int) -> _Path:
+        return _Path(self.head, self.port, (*self.hops, node))
+
+
+class _NeedsHead(Exception):
+    def __init__(self, head: int) -> None:
+        self.head = head
+
+
+def compile_plan(flow: Dataflow, scaling: ScalingConfig, *, key_groups: int | None = None) -> Plan:
+    """Compile ``flow``. Raises DataflowError, naming operators and the user's lines, where the graph or the parallelism is wrong."""
+    _check_graph(flow)
+    forced: set[int] = set()
+    while True:
+        try:
+            return _Compiler(flow, scaling, key_groups or DEFAULT_KEY_GROUPS, frozenset(forced)).plan()
+        except _NeedsHead as need:
+            forced.add(need.head)
+
+
+def _check_graph(flow: Dataflow) -> None:
+    graph = flow.graph
+    if not graph.nodes:
+        raise DataflowError(f"dataflow {flow.name!r} is empty: begin with flow.from_items(...), flow.input(...) or another source")
+    for node in graph.nodes:
+        if node.kind is NodeKind.FEEDBACK and not node.inputs:
+            raise DataflowError(
+                f"the feedback {node.name!r} ({node.where}) of loop {graph.scopes[node.scope].name!r} is not connected: call "
+                "feedback.connect(stream) with the stream that shall come round again"
+            )
+    for scope in graph.scopes[1:]:
+        inside = [n for n in graph.nodes if n.kind is NodeKind.INGRESS and n.options["inner"] == scope.id]
+        if not inside:
+            raise DataflowError(f"nothing enters the loop {scope.name!r} ({scope.where}): call loop.enter(stream)")
+    consumers = graph.consumers()
+    reached = {n.id for n in graph.nodes if n.kind in (NodeKind.SOURCE, NodeKind.INPUT)}
+    queue = list(reached)
+    while queue:
+        current = queue.pop()
+        for port in range(max(1, graph.nodes[current].outputs)):
+            for consumer, _ in consumers.get((current, port), ()):
+                if consumer.id not in reached:
+                    reached.add(consumer.id)
+                    queue.append(consumer.id)
+    for node in graph.nodes:
+        if node.id not in reached:
+            raise DataflowError(f"{node.name!r} ({node.where}) gets no input from any source: its cycle is never entered; union it with loop.enter(stream)")
+
+
+class _Compiler:
+    def __init__(self, flow: Dataflow, scaling: ScalingConfig, key_groups: int, forced: frozenset[int]) -> None:
+        self.flow = flow
+        self.graph: MutableGraph = flow.graph
+        self.scaling = scaling
+        self.key_groups = key_groups
+        self.forced = forced
+        self.consumers = self.graph.consumers()
+        self.links: list[tuple[_Path, Node, int]] = []
+        self.edge_numbers: dict[Any, int] = {}
+        self.progress_edges: dict[EdgeSpec, None] = {}
+        self.parts: dict[int, tuple[Any, ...]] = {}
+        self.parallelism: dict[int, int] = {}
+        self.ingress_port: dict[int, int] = {}
+        self.egress_port: dict[int, int] = {}
+        self.copies: dict[int, int] = {}
+        self._number_ports()
+
+    def _number_ports(self) -> None:
+        counts: dict[tuple[str, int], int] = {}
+        for node in self.graph.nodes:
+            if node.kind is NodeKind.INGRESS:
+                key = ("in", int(node.options["inner"]))
+                self.ingress_port[node.id] = counts.get(key, 0)
+                counts[key] = counts.get(key, 0) + 1
+            elif node.kind is NodeKind.EGRESS:
+                key = ("out", node.scope)
+                self.egress_port[node.id] = counts.get(key, 0)
+                counts[key] = counts.get(key, 0) + 1
+        self.port_counts = counts
+
+    def is_head(self, node: Node) -> bool:
+        return node.kind in HEADS or node.id in self.forced
+
+    def plan(self) -> Plan:
+        heads = [node for node in self.graph.nodes if self.is_head(node)]
+        trees: dict[int, tuple[tuple[Step, ...], ...]] = {}
+        for head in heads:
+            self.copies.clear()
+            trees[head.id] = tuple(self._steps(head, port, _Path(head.id, port), ()) for port in range(head.outputs))
+        self._check_names(heads)
+        self._set_parallelism(heads)
+        progress = self._progress_graph(heads)
+        progress.validate()
+        edges = tuple(self._edge(i, path, target, port, progress) for i, (path, target, port) in enumerate(self.links))
+        stages = tuple(self._stage(head, trees[head.id], progress) for head in heads)
+        written = {stage.id: set(sinks_of(stage.outputs)) for stage in stages}
+        sinks = tuple(
+            SinkSpec(n.id, str(n.options["key"]), n.name, n.where, n.op, tuple(stage for stage in written if n.id in written[stage]))
+            for n in self.graph.nodes
+            if n.kind is NodeKind.SINK
+        )
+        probes = {n.name: n.id for n in self.graph.nodes if n.kind is NodeKind.PROBE}
+        inputs = {n.name: n.id for n in self.graph.nodes if n.kind is NodeKind.INPUT}
+        return Plan(self.flow.name, stages, edges, sinks, progress, probes, inputs, self.key_groups)
+
+    def _steps(self, node: Node, port: int, path: _Path, trail: tuple[int, ...]) -> tuple[Step, ...]:
+        """What happens to batches at an output: one step, or several, for each consumer."""
+        steps: list[Step] = []
+        for consumer, index in self.consumers.get((node.id, port), ()):
+            steps.extend(self._consumer_steps(consumer, index, path, trail))
+        return tuple(steps)
+
+    def _consumer_steps(self, node: Node, index: int, path: _Path, trail: tuple[int, ...]) -> tuple[Step, ...]:
+        if self.is_head(node):
+            return (EdgeStep(self._link(path, node, index)),)
+        if node.id in trail:
+            cycle = trail[trail.index(node.id) :]
+            head = next((i for i in cycle if self.graph.nodes[i].kind is NodeKind.UNION), cycle[0])
+            raise _NeedsHead(head)
+        trail = (*trail, node.id)
+        if node.kind is NodeKind.STATELESS:
+            children = self._steps(node, 0, path, trail)
+            return (ApplyStep(node.name, node.where, node.op, children),)
+        if node.kind is NodeKind.UNION:
+            self.copies[node.id] = self.copies.get(node.id, 0) + 1
+            if self.copies[node.id] > COPIES_MAX:
+                raise _NeedsHead(node.id)
+            return self._steps(node, 0, path, trail)
+        if node.kind in _SHIFTS:
+            inside = path.then(node.id)
+            children = self._steps(node, 0, inside, trail)
+            return (ShiftStep(_SHIFTS[node.kind], node.op if node.kind is NodeKind.FEEDBACK else None, children),)
+        if node.kind is NodeKind.PROBE:
+            self._trace(path, NodePort(node.id, 0))
+            return ()
+        return (SinkStep(node.id),)
+
+    def _link(self, path: _Path, target: Node, index: int) -> int:
+        """The number of the edge to an input; paths that differ in nothing but stateless steps share one."""
+        key = (path, target.id, 0 if target.id in self.forced else index, target.inputs[index].partition)
+        number = self.edge_numbers.setdefault(key, len(self.links))
+        if number == len(self.links):
+            self.links.append((path, target, index))
+        return number
+
+    # -- parallelism -----------------------------------------------------------
+    def _check_names(self, heads: list[Node]) -> None:
+        """Parallelism is asked for by the names of stages; another name would be passed over in silence."""
+        if isinstance(self.scaling.parallelism, int):
+            return
+        names = {head.name: head for head in heads}
+        nodes = {node.name: node for node in self.graph.nodes}
+        for name in self.scaling.parallelism:
+            what = f"parallelism names {name!r},"
+            if name not in nodes:
+                raise DataflowError(f"{what} which is not in {self.flow.name!r}: its vertices are {sorted(names)}")
+            if name not in names:
+                raise DataflowError(
+                    f"{what} a {nodes[name].kind.value} ({nodes[name].where}) that has no process of its own: it runs in the vertices before it; "
+                    f"the vertices of {self.flow.name!r} are {sorted(names)}"
+                )
+            if names[name].kind is NodeKind.INPUT:
+                raise DataflowError(f"{what} a live input ({names[name].where}): it has one replica; call rebalance() behind it to spread its records")
+
+    def _set_parallelism(self, heads: list[Node]) -> None:
+        incoming: dict[int, list[tuple[_Path, int]]] = {}
+        for path, target, index in self.links:
+            incoming.setdefault(target.id, []).append((path, index))
+        for head in heads:
+            if head.kind in (NodeKind.SOURCE, NodeKind.INPUT):
+                self.parallelism[head.id] = self._of_source(head)
+        pending = [h for h in heads if h.id not in self.parallelism]
+        while pending:
+            later = []
+            for head in pending:
+                asked = self._asked(head)
+                keyed = any(link.partition.kind is PartitionKind.KEYS for link in head.inputs)
+                spread = any(link.partition.kind in (PartitionKind.REBALANCE, PartitionKind.BROADCAST) for link in head.inputs)
+                single = all(link.partition.kind is PartitionKind.SINGLE for link in head.inputs)
+                sources = {path.head for path, _ in incoming.get(head.id, ())} - {head.id}
+                known = [self.parallelism[s] for s in sources if s in self.parallelism]
+                if asked is not None:
+                    self.parallelism[head.id] = asked
+                elif single and head.kind is not NodeKind.UNION:
+                    self.parallelism[head.id] = 1
+                elif keyed or spread or head.id in self.forced:
+                    self.parallelism[head.id] = self.scaling.otherwise
+                elif len(known) == len(sources) and known:
+                    self.parallelism[head.id] = max(known)
+                else:
+                    later.append(head)
+            if len(later) == len(pending):  # a cycle of unkeyed vertices: what is known so far decides
+                head = later[0]
+                sources = {path.head for path, _ in incoming.get(head.id, ())}
+                known = [self.parallelism[s] for s in sources if s in self.parallelism]
+                self.parallelism[head.id] = max(known, default=self.scaling.otherwise)
+                later = later[1:]
+            pending = later
+        for head in heads:
+            count = self.parallelism[head.id]
+            if count > self.key_groups and any(link.partition.kind is PartitionKind.KEYS for link in head.inputs):
+                raise DataflowError(
+                    f"{head.name!r} ({head.where}) has {count} replicas but there are only {self.key_groups} key-groups: a replica without a key-group "
+                    "would get nothing; lower the parallelism or raise RunConfig(key_groups=...)"
+                )
+
+    def _asked(self, head: Node) -> int | None:
+        if head.parallelism is not None:
+            return check_parallelism(head.parallelism, f"parallelism of {head.name!r}")
+        return self.scaling.of(head.name)
+
+    def _of_source(self, head: Node) -> int:
+        try:
+            parts = tuple(head.op.list_parts())
+        except Exception as error:
+            raise DataflowError(f"source {head.name!r} ({head.where}) failed in list_parts: {type(error).__name__}: {error}") from error
+        self.parts[head.id] = parts
+        if head.kind is NodeKind.INPUT:
+            return 1
+        asked = self._asked(head)
+        return max(1, min(len(parts), asked if asked is not None else self.scaling.otherwise))
+
+    # -- progress graph ----------------------------------------------------------
+    def _trace(self, path: _Path, end: NodePort) -> None:
+        """Add the progress edges of one path."""
+        scope = self.graph.nodes[path.head].scope
+        here: Any = NodePort(path.head, path.port)
+        for hop in path.hops:
+            node = self.graph.nodes[hop]
+            if node.kind is NodeKind.INGRESS:
+                inner, port = int(node.options["inner"]), self.ingress_port[hop]
+                self.progress_edges[EdgeSpec(scope, here, ChildPort(inner, port))] = None
+                scope, here = inner, ScopeInput(port)
+            elif node.kind is NodeKind.EGRESS:
+                port = self.egress_port[hop]
+                self.progress_edges[EdgeSpec(scope, here, ScopeOutput(port))] = None
+                here = ChildPort(scope, port)
+                scope = self.graph.scope_of_output(node)
+            else:
+                self.progress_edges[EdgeSpec(scope, here, NodePort(hop, 0))] = None
+                here = NodePort(hop, 0)
+        self.progress_edges[EdgeSpec(scope, here, end)] = None
+
+    def _progress_graph(self, heads: list[Node]) -> ProgressGraph:
+        for path, target, index in self.links:
+            self._trace(path, NodePort(target.id, 0 if target.id in self.forced else index))
+        scopes = tuple(
+            ScopeSpec(s.id, s.parent, s.name, self.port_counts.get(("in", s.id), 0), self.port_counts.get(("out", s.id), 0))
+            for s in self.graph.scopes
+        )
+        nodes = []
+        for head in heads:
+            started = head.kind in (NodeKind.SOURCE, NodeKind.INPUT)
+            initial = ((Timestamp(0), self.parallelism[head.id]),) if started else ()
+            nodes.append(
+                NodeSpec(head.id, head.scope, head.name, self._inputs_of(head), head.outputs, ProgressKind.OPERATOR, None, initial)
+            )
+        for node in self.graph.nodes:
+            if node.kind is NodeKind.FEEDBACK:
+                nodes.append(NodeSpec(node.id, node.scope, node.name, 1, 1, ProgressKind.FEEDBACK, node.op))
+            elif node.kind is NodeKind.PROBE:
+                nodes.append(NodeSpec(node.id, node.scope, node.name, 1, 0, ProgressKind.PROBE))
+        return ProgressGraph(scopes, tuple(nodes), tuple(self.progress_edges))
+
+    def _inputs_of(self, head: Node) -> int:
+        return 1 if head.id in self.forced else len(head.inputs)
+
+    def _edge(self, number: int, path: _Path, target: Node, index: int, progress: ProgressGraph) -> PlanEdge:
+        link: Link = target.inputs[index]
+        port = 0 if target.id in self.forced else index
+        source = self.graph.nodes[path.head]
+        entered = 0
+        for hop in reversed(path.hops):
+            if self.graph.nodes[hop].kind is not NodeKind.INGRESS:
+                break
+            entered += 1
+        if entered:
+            outermost = path.hops[len(path.hops) - entered]
+            location = progress.child_input_location(int(self.graph.nodes[outermost].options["inner"]), self.ingress_port[outermost])
+        else:
+            location = progress.target_location(target.id, port)
+        kind, key = link.partition.kind, link.partition.key
+        if kind is PartitionKind.FORWARD and self.parallelism[source.id] != self.parallelism[target.id]:
+            kind = PartitionKind.REBALANCE
+        return PlanEdge(
+            number,
+            source.id,
+            target.id,
+            port,
+            kind,
+            key,
+            any(self.graph.nodes[hop].kind is NodeKind.FEEDBACK for hop in path.hops),
+            location,
+            self.graph.scopes[target.scope].depth - entered,
+            f"{source.name}->{target.name}",
+        )
+
+    def _stage(self, head: Node, outputs: tuple[tuple[Step, ...], ...], progress: ProgressGraph) -> Stage:
+        depth = self.graph.scopes[head.scope].depth
+        cls = getattr(head.op, "cls", head.op)
+        if depth and isinstance(cls, type) and issubclass(cls, EndVertex):
+            raise DataflowError(
+                f"{head.name!r} ({head.where}) is an EndVertex inside loop {self.graph.scopes[head.scope].name!r}: it keeps the right to send until its "
+                "input ends, so the loop could never end; put it outside the loop"
+            )
+        if isinstance(head.op, Vertex):
+            raise DataflowError(f"{head.name!r} ({head.where}) was given an instance of {type(head.op).__name__}: give the class, so that each replica has its own")
+        return Stage(
+            head.id,
+            head.name,
+            head.where,
+            NodeKind.EXCHANGE if head.id in self.forced else head.kind,
+            None if head.id in self.forced else head.op,
+            self.parts.get(head.id, ()),
+            self._inputs_of(head),
+            self.parallelism[head.id],
+            depth,
+            outputs,
+            progress.notify_location(head.id),
+            progress.capability_location(head.id),
+        )

@@ -1,0 +1,193 @@
+"""`KeyedStream`: running totals, joins and other operators that keep state per key.
+
+Each puts a stateless step before the exchange, which makes pairs and combines what it can, and a vertex behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rayad.dataflow import elements as el
+from rayad.dataflow.graph import KeySelector, Link, NodeKind, Partition, PartitionKind, users_line
+from rayad.dataflow.operators import aggregates as agg
+from rayad.dataflow.operators import keyed, stateful, totals
+from rayad.dataflow.operators.keyed import PAIRS, ValueSelector
+from rayad.dataflow.stream import Stream, checked_function, constant, own_stream
+from rayad.progress import DataflowError
+
+if TYPE_CHECKING:
+    from rayad.dataflow.flow import Dataflow
+    from rayad.dataflow.windowed_stream import WindowedStream
+
+BY_PAIR = Partition(PartitionKind.KEYS, PAIRS)
+"""Exchange of what the elements of ``operators.keyed`` make."""
+
+
+def input_link(flow: Dataflow, stream: Any, what: str = "an input") -> Link:
+    """The edge that a stream becomes when a vertex takes it as input."""
+    if isinstance(stream, KeyedStream):
+        inner = own_stream(flow, stream.stream, what).materialised()
+        return Link(inner.node, inner.port, Partition(PartitionKind.KEYS, stream.key))
+    if not isinstance(stream, Stream):
+        raise DataflowError(f"{what} at {users_line()} is {stream!r:.80}: it must be a Stream or KeyedStream of this dataflow")
+    stream = own_stream(flow, stream, what)
+    return Link(stream.node, stream.port, stream.partition)
+
+
+class KeyedStream:
+    """Records with a key. Results are ``(key, value)`` records: running totals over epochs, each touched key once per completed epoch."""
+
+    def __init__(self, stream: Stream, key: KeySelector) -> None:
+        self.stream = stream
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"<KeyedStream {self.stream.name!r} of {self.flow.name!r} by {self.key.describe()}>"
+
+    @property
+    def flow(self) -> Dataflow:
+        """The dataflow that this stream belongs to."""
+        return self.stream.flow
+
+    def _exchange(self, base: str, element: el.Element, make: Any, name: str | None, parallelism: int | None = None) -> Stream:
+        self.flow.graph.require_free(name, NodeKind.VERTEX)
+        prepared = self.stream._stateless(f"{name or base}.prepare", element, None)
+        link = Link(prepared.node, 0, BY_PAIR)
+        graph = self.flow.graph
+        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base=base, op=make, inputs=[link], parallelism=parallelism)
+        return Stream(self.flow, node.id)
+
+    def _aggregate(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
+        element = keyed.Combine(self.key, ValueSelector.of(value), aggregator)
+        return self._exchange(aggregator.name, element, Make(totals.Totals, aggregator), name)
+
+    def count(self, *, name: str | None = None) -> Stream:
+        """How many records each key has had."""
+        return self._aggregate(agg.Count(), None, name)
+
+    def sum(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Sum of ``value`` (function or column; by default the record itself, or the second of a pair)."""
+        return self._aggregate(agg.Sum(), value, name)
+
+    def min(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Smallest ``value``."""
+        return self._aggregate(agg.Min(), value, name)
+
+    def max(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Largest ``value``."""
+        return self._aggregate(agg.Max(), value, name)
+
+    def mean(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Arithmetic mean of ``value``."""
+        return self._aggregate(agg.Mean(), value, name)
+
+    def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
+        """``function(a, b)``, associative and commutative, over all records of a key (or over ``value`` of them)."""
+        return self._aggregate(agg.Reduce(checked_function(function, "reduce")), record_unless(value), name)
+
+    def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | None = None, name: str | None = None) -> Stream:
+        """The ``k`` largest records (or ``value`` of them) of each key, a list, largest first; ``by`` gives what is compared."""
+        return self._aggregate(agg.TopK(k, by), record_unless(value), name)
+
+    def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
+        """An :class:`Aggregator` of yours, or a dict of several: ``{"flights": "count", "delay": ("mean", "dep_delay")}`` gives ``(key, dict)``."""
+        if isinstance(aggregator, dict):
+            combined, values = several(aggregator)
+            return self._aggregate(combined, values, name)
+        return self._aggregate(agg.by_name(aggregator), value, name)
+
+    def fold(self, initial: Any, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
+        """``function(state, value) -> state``, beginning with ``initial`` (or what it returns, if callable)."""
+        element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
+        return self._exchange("fold", element, Make(totals.Fold, initial, checked_function(function, "fold")), name)
+
+    def distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Each distinct ``(key, record)`` once (or ``(key, value)``)."""
+        element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
+        return self._exchange("distinct", element, Make(stateful.Distinct), name)
+
+    def stateful_map(
+        self, function: Callable[[Any, Any], tuple[Any, Any]], initial: Any = None, value: Any = None, *, name: str | None = None
+    ) -> Stream:
+        """``function(state, record) -> (state, out)`` on each record as it arrives; gives ``(key, out)``; a state of None is forgotten, an ``out`` of None
+        is not sent. ``initial`` is the state of a new key, or a function that makes one."""
+        element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
+        return self._exchange("stateful_map", element, Make(stateful.StatefulMap, checked_function(function, "stateful_map"), initial), name)
+
+    def join(self, other: KeyedStream, *, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """Inner join: ``(key, (left, right))`` for each pair of records with equal keys, at the least upper
+        bound of their times."""
+        if not isinstance(other, KeyedStream):
+            raise DataflowError(f"join at {users_line()} was given {other!r:.80}: both sides must be keyed with key_by")
+        own_stream(self.flow, other.stream, "join")
+        graph = self.flow.graph
+        graph.require_free(name, NodeKind.VERTEX)
+        if other.stream.scope != self.stream.scope:
+            raise DataflowError(
+                f"join at {users_line()}: one side is in {graph.scopes[self.stream.scope].name!r}, the other in "
+                f"{graph.scopes[other.stream.scope].name!r}: an edge may not cross scopes; use loop.enter(stream) or loop.leave(stream)"
+            )
+        links = []
+        for side in (self, other):
+            prepared = side.stream._stateless(f"{name or 'join'}.prepare", keyed.Pair(side.key), None)
+            links.append(Link(prepared.node, 0, BY_PAIR))
+        node = graph.add(
+            NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=Make(stateful.Join), inputs=links, parallelism=parallelism
+        )
+        return Stream(self.flow, node.id)
+
+    def window(self, windows: Any) -> WindowedStream:
+        """Aggregate per window: see :mod:`rayad.windows`. Results are ``(key, window, value)``."""
+        from rayad.dataflow.windowed_stream import WindowedStream
+
+        return WindowedStream(self, windows)
+
+    def vertex(self, vertex: Any, *, outputs: int = 1, name: str | None = None, parallelism: int | None = None) -> Any:
+        """``flow.vertex`` with this stream as its only input, exchanged by key."""
+        return self.flow.vertex(vertex, inputs=[self], outputs=outputs, name=name, parallelism=parallelism)
+
+
+def _identity(record: Any) -> Any:
+    return record
+
+
+def record_unless(value: Any) -> Any:
+    """The value that a user named, else the whole record."""
+    return _identity if value is None else value
+
+
+class Make:
+    """A picklable vertex factory: a class and its arguments."""
+
+    def __init__(self, cls: Any, *args: Any, **kwargs: Any) -> None:
+        self.cls = cls
+        self.args = args
+        self.kwargs = kwargs
+        self.__name__ = cls.__name__
+
+    def __call__(self) -> Any:
+        return self.cls(*self.args, **self.kwargs)
+
+
+class Tuple:
+    """A picklable function: several values of one record as a tuple."""
+
+    def __init__(self, functions: list[Callable[[Any], Any]]) -> None:
+        self.functions = functions
+
+    def __call__(self, record: Any) -> tuple[Any, ...]:
+        return tuple(f(record) for f in self.functions)
+
+
+def several(spec: dict[str, Any]) -> tuple[agg.Several, Tuple]:
+    """The aggregation that a dict describes, and what takes its values out of a record."""
+    parts: dict[str, agg.Aggregator] = {}
+    functions = []
+    for name, entry in spec.items():
+        how, value = entry if isinstance(entry, tuple) else (entry, None)
+        parts[name] = agg.by_name(how)
+        functions.append(ValueSelector.of(value).row_value() if value is not None or parts[name].name != "count" else constant)
+    if not parts:
+        raise DataflowError("aggregate was given an empty dict: name at least one aggregation")
+    return agg.Several(parts), Tuple(functions)

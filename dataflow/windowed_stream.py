@@ -1,0 +1,122 @@
+"""`WindowedStream`: a keyed stream cut into windows over epochs or event time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rayad.dataflow.graph import Link, NodeKind, Partition, PartitionKind, users_line
+from rayad.dataflow.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
+from rayad.dataflow.operators import aggregates as agg
+from rayad.dataflow.operators import keyed, totals, windowing
+from rayad.dataflow.operators.keyed import ValueSelector
+from rayad.dataflow.stream import Stream, checked_function
+from rayad.dataflow.windows import PerEpoch, Session, Sliding, Tumbling
+from rayad.progress import DataflowError
+
+
+def _without_key(record: Any) -> Any:
+    return record[1:]
+
+
+class WindowedStream:
+    """A keyed stream cut into windows."""
+
+    def __init__(self, keyed_stream: KeyedStream, windows: Any, *, keyless: bool = False) -> None:
+        if not isinstance(windows, (PerEpoch, Tumbling, Sliding, Session)):
+            raise DataflowError(f"window was given {windows!r:.60}: use rd.windows.per_epoch(), tumbling(...), sliding(...) or session(...)")
+        self.keyed = keyed_stream
+        self.windows = windows
+        self.keyless = keyless
+        stream = keyed_stream.stream
+        if not isinstance(windows, PerEpoch):
+            if stream.event_time is None:
+                raise DataflowError(
+                    f"window at {users_line()}: the stream {stream.name!r} has no event time; call assign_timestamps(...) after the last map before it"
+                )
+            if stream.scope != 0:
+                raise DataflowError(
+                    f"window at {users_line()}: event-time windows stay open until the input ends, which inside a loop would never happen; use "
+                    "rd.windows.per_epoch() there, or window outside the loop"
+                )
+
+    def _finish(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
+        selector = ValueSelector.of(value)
+        if isinstance(self.windows, PerEpoch):
+            element = keyed.Combine(self.keyed.key, selector, aggregator)
+            out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, Make(totals.EpochTotals, aggregator), name)
+        else:
+            out = self._event_windows(aggregator, selector, name)
+        if not self.keyless:
+            return out
+        bare = out.map(_without_key)
+        if not isinstance(out, LateStream):
+            return bare
+        result = LateStream(bare.flow, bare.node)
+        result.late = out.late.map(_without_key)
+        return result
+
+    def _event_windows(self, aggregator: agg.Aggregator, value: ValueSelector, name: str | None) -> Stream:
+        stream = self.keyed.stream
+        event_time = stream.event_time
+        assert event_time is not None
+        self.keyed.flow.graph.require_free(name, NodeKind.VERTEX)
+        base = name or f"{aggregator.name}-windows"
+        assigned = stream._stateless(
+            f"{base}.prepare", windowing.AssignWindows(self.keyed.key, value, aggregator, event_time.selector, self.windows), None
+        )
+        largest = stream._stateless(f"{base}.largest-time", windowing.LargestTime(event_time.selector), None)
+        node = self.keyed.flow.graph.add(
+            NodeKind.VERTEX,
+            stream.scope,
+            name=name,
+            base=base,
+            op=Make(windowing.EventWindows, aggregator, self.windows, event_time.max_delay),
+            inputs=[Link(assigned.node, 0, BY_PAIR), Link(largest.node, 0, Partition(PartitionKind.BROADCAST))],
+            outputs=2,
+        )
+        result = LateStream(self.keyed.flow, node.id, 0)
+        result.late = Stream(self.keyed.flow, node.id, 1)
+        return result
+
+    def count(self, *, name: str | None = None) -> Stream:
+        """Records per key and window."""
+        return self._finish(agg.Count(), None, name)
+
+    def sum(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Sum of ``value`` per key and window."""
+        return self._finish(agg.Sum(), value, name)
+
+    def min(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Smallest ``value`` per key and window."""
+        return self._finish(agg.Min(), value, name)
+
+    def max(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Largest ``value`` per key and window."""
+        return self._finish(agg.Max(), value, name)
+
+    def mean(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Mean of ``value`` per key and window."""
+        return self._finish(agg.Mean(), value, name)
+
+    def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
+        """``function(a, b)`` per key and window."""
+        return self._finish(agg.Reduce(checked_function(function, "reduce")), record_unless(value), name)
+
+    def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | None = None, name: str | None = None) -> Stream:
+        """The ``k`` largest values per key and window."""
+        return self._finish(agg.TopK(k, by), record_unless(value), name)
+
+    def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
+        """As :meth:`KeyedStream.aggregate`, per key and window."""
+        if isinstance(aggregator, dict):
+            combined, values = several(aggregator)
+            return self._finish(combined, values, name)
+        return self._finish(agg.by_name(aggregator), value, name)
+
+
+class LateStream(Stream):
+    """The results of event-time windows; ``late`` is the stream of what came after its window had fired, as ``(key, window, value)``
+    of those records alone."""
+
+    late: Stream
