@@ -15,8 +15,8 @@ from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
 from rayad.integrations.java import JavaHome, find_java
 from rayad.integrations.parquet import ParquetSink, PublishedFiles
 from rayad.integrations.ray_data import RayDatasetSink, RayDatasetSource
+from rayad.integrations.raydp_session import spark_session, stop_spark
 from rayad.integrations.spark import SparkSink, SparkSource
-from rayad.integrations.spark_session import spark_session, stop_spark
 from rayad.integrations.staged import ArrowSink
 from rayad.integrations.text import JsonRowsSource, TextSource
 

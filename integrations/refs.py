@@ -27,7 +27,10 @@ class BlockRef(NamedTuple):
 
 
 class RefSource(Source):
-    """Reads blocks by reference. ``unit`` is what its user calls a block; ``hint`` says what to do when one is lost."""
+    """Reads blocks (Arrow tables, or buffers with an Arrow IPC stream) by reference.
+
+    ``unit`` is what its user calls a block; ``hint`` says what to do when one is lost.
+    """
 
     where = "from_refs"
     unit = "block"
@@ -69,14 +72,16 @@ class RefSource(Source):
         except ray.exceptions.RayError as error:
             raise DataflowError(
                 f"{self.where}: {self.unit} {part.number} (rows {part.first_row} to {part.first_row + part.rows}) is lost: "
-                f"{type(error).__name__}: {_first_line(error)}; {self.hint}"
+                f"{type(error).__name__}: {first_line(error)}; {self.hint}"
             ) from error
-        if block.num_rows != part.rows:
-            raise DataflowError(f"{self.where}: {self.unit} {part.number} has {block.num_rows} rows, it was listed with {part.rows}")
-        return block.select(self.schema.names)
+        table = pa.ipc.open_stream(block).read_all() if isinstance(block, pa.Buffer) else block
+        if table.num_rows != part.rows:
+            raise DataflowError(f"{self.where}: {self.unit} {part.number} has {table.num_rows} rows, it was listed with {part.rows}")
+        return table.select(self.schema.names)
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error of Ray says in its first line; the rest is stacks of other processes."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else ""
 
@@ -96,4 +101,4 @@ def number_blocks(blocks: Sequence[tuple[Any, int]]) -> tuple[BlockRef, ...]:
     return tuple(parts)
 
 
-__all__ = ["BlockRef", "RefSource", "number_blocks"]
+__all__ = ["BlockRef", "RefSource", "first_line", "number_blocks"]

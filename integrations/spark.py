@@ -1,8 +1,8 @@
 """Spark DataFrames as sources and results.
 
 In: Spark computes the DataFrame and keeps each partition as Arrow IPC bytes (RayDP's recoverable conversion); one Ray task for each
-partition fetches them from the executor and puts the Arrow table into the object store. No Python row is made. The driver owns the
-tables, so they outlive ``stop_spark()``; while Spark lives, Ray can fetch one again that a dead node took along. RayDP's own wrapper
+partition fetches them from the executor and puts them into the object store as they are. No Python row is made. The driver owns the
+blocks, so they outlive ``stop_spark()``; while Spark lives, Ray can fetch one again that a dead node took along. RayDP's own wrapper
 (``ray.data.from_spark``) is not used because it asks for CPUs that Spark may have taken all of, repartitions as Ray Data sees fit, and
 cannot say which partition was lost.
 
@@ -23,8 +23,8 @@ import pyarrow as pa
 from rayad.dataflow.sink import SinkWriter
 from rayad.integrations.blocks import DEFAULT_BATCH_ROWS, check_batch_rows
 from rayad.integrations.parquet import ParquetSink
+from rayad.integrations.raydp_session import actor_exists, import_raydp, refuse_ray_client, session_alive
 from rayad.integrations.refs import BlockRef, RefSource, number_blocks
-from rayad.integrations.spark_session import import_raydp, refuse_ray_client, session_alive
 from rayad.integrations.spark_types import for_spark
 from rayad.integrations.staged import ArrowSink
 from rayad.progress import ConfigError, DataflowError
@@ -33,6 +33,7 @@ _EARLY = (
     "Spark stopped too early: keep the session until the job has started (its blocks are fetched then), "
     "and until its end to survive lost nodes"
 )
+_ACTOR = "raydp-executor-"
 BATCH_ROWS_TO_SPARK = 10_000
 """Rows of an Arrow batch given to Spark; its own default for pandas, and the grain in which it spreads them over partitions."""
 
@@ -104,8 +105,12 @@ def _arrow_schema(df: Any) -> pa.Schema:
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
 
+    try:
+        columns = df.schema.fields
+    except PySparkException as error:
+        raise ConfigError(f"from_spark: a column is of a type that PySpark does not know: {error}; cast it in Spark") from error
     fields = []
-    for field in df.schema.fields:
+    for field in columns:
         try:
             fields.append(pa.field(field.name, to_arrow_type(field.dataType), nullable=field.nullable))
         except (PySparkException, TypeError) as error:
@@ -119,7 +124,10 @@ def _arrow_schema(df: Any) -> pa.Schema:
 
 
 def fetch_partitions(frame: Any) -> list[tuple[Any, int]]:
-    """Compute ``frame``: for each partition a reference to an Arrow table and its rows. All are in the object store when this returns."""
+    """Compute ``frame``: for each partition a reference to an Arrow IPC stream and its rows.
+
+    All are in the object store when this returns. DataflowError where Spark fails or a partition gets lost.
+    """
     import ray
     from pyspark import StorageLevel
 
@@ -127,7 +135,7 @@ def fetch_partitions(frame: Any) -> list[tuple[Any, int]]:
     try:
         writer = context._jvm.org.apache.spark.sql.raydp.ObjectStoreWriter
         info = writer.prepareRecoverableRDD(frame._jdf, context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK))
-        places = list(info.locations())
+        places = _executor_actors(context, list(info.locations()))
         arguments = (info.rddId(), info.schemaJson(), info.driverAgentUrl())
     except Exception as error:
         if not session_alive(frame.sparkSession):
@@ -148,12 +156,36 @@ def fetch_partitions(frame: Any) -> list[tuple[Any, int]]:
     return blocks
 
 
-def _fetch_partition(executor: str, rdd: int, partition: int, schema_json: str, driver_agent_url: str) -> tuple[int, pa.Table]:
-    """Runs in a Ray worker: the Arrow IPC bytes that a Spark executor holds, as a table."""
-    from raydp.spark.dataset import _fetch_arrow_table_from_executor
+def _executor_actors(context: Any, executors: Sequence[str]) -> list[str]:
+    """The name of the Ray actor of each Spark executor.
 
-    table = _fetch_arrow_table_from_executor._function(f"raydp-executor-{executor}", rdd, partition, schema_json, driver_agent_url)
-    return table.num_rows, table
+    An executor that died and was started again has a new id in Spark but its actor keeps the name with the first one; RayDP's master
+    knows which is which (its own conversion looks for the new name and fails).
+    """
+    restarted: dict[str, str] = {}
+    names: list[str] = []
+    for executor in executors:
+        if not actor_exists(_ACTOR + executor) and not restarted:
+            jvm = context._jvm
+            master = jvm.io.ray.api.Ray.getActor("RAY_APP_MASTER").get()
+            restarted = dict(jvm.org.apache.spark.deploy.raydp.RayAppMasterUtils.getRestartedExecutors(master))
+        names.append(_ACTOR + restarted.get(executor, executor))
+    return names
+
+
+def _fetch_partition(executor: str, rdd: int, partition: int, schema_json: str, driver_agent_url: str) -> tuple[int, pa.Buffer]:
+    """Runs in a Ray worker: the Arrow IPC stream that a Spark executor holds, and its rows.
+
+    It goes to the object store as bytes and not as a table: Ray's way with tables fails on the empty offset buffers that Spark
+    writes for a partition in which all strings of a list column are missing, and it would encode once more what is Arrow already.
+    """
+    import ray
+    from raydp.spark.dataset import _enable_load_code_from_local
+
+    _enable_load_code_from_local()  # lets Python call the executor's Java methods
+    held = ray.get_actor(executor).getRDDPartition.remote(rdd, partition, schema_json, driver_agent_url)
+    stream = pa.py_buffer(ray.get(held))
+    return pa.ipc.open_stream(stream).read_all().num_rows, stream
 
 
 class SparkSink(ArrowSink):

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rayad.integrations.java import JavaHome, find_java, java_version, open_modules, use_java
+from rayad.integrations.refs import first_line
 from rayad.integrations.spark_fit import NodeRoom, SparkNeeds, explain_misfit, spark_needs
 from rayad.progress import ConfigError
 
@@ -60,7 +61,7 @@ def spark_session(
     misfit = None if placed else explain_misfit(needs, nodes_room())
     if misfit is not None:
         raise ConfigError(f"spark_session({app_name!r}): {misfit}")
-    if _actor_exists(app_name + _MASTER_SUFFIX):
+    if actor_exists(app_name + _MASTER_SUFFIX):
         raise ConfigError(f"spark_session({app_name!r}): Spark of this name already runs on this Ray; give another app_name, or stop it")
     settings = open_modules(dict(configs or {}), java.version)
     session = _start(raydp, app_name, needs, executor_cores, executor_memory, settings, timeout_s, raydp_options)
@@ -80,7 +81,7 @@ def stop_spark(session: Any = None, *, timeout_s: float = 20.0) -> None:
     _started.clear()
     raydp.stop_spark()
     deadline = time.monotonic() + timeout_s
-    while name and ray.is_initialized() and _actor_exists(name + _MASTER_SUFFIX) and time.monotonic() < deadline:
+    while name and ray.is_initialized() and actor_exists(name + _MASTER_SUFFIX) and time.monotonic() < deadline:
         time.sleep(0.1)
 
 
@@ -126,7 +127,8 @@ def _running_session() -> Any:
     return None
 
 
-def _actor_exists(name: str) -> bool:
+def actor_exists(name: str) -> bool:
+    """Whether a Ray actor of this name lives in this namespace."""
     import ray
 
     try:
@@ -205,7 +207,7 @@ def _start(
         late = time.monotonic() >= deadline
         reason = f"not up after {timeout_s:g} s" if late else "RayDP could not start it"
         raise ConfigError(
-            f"spark_session({app_name!r}): {reason}: {type(error).__name__}: {error}; see the logs of the Java workers below "
+            f"spark_session({app_name!r}): {reason}: {type(error).__name__}: {first_line(error)}; see the logs of the Java workers below "
             f"{_logs_directory()!r}{', or give a longer timeout_s' if late else ''}"
         ) from error
     finally:
@@ -247,4 +249,4 @@ def _logs_directory() -> str:
     return str(node.get_logs_dir_path()) if node is not None else "/tmp/ray/session_latest/logs"
 
 
-__all__ = ["import_raydp", "nodes_room", "refuse_ray_client", "session_alive", "spark_session", "stop_spark"]
+__all__ = ["actor_exists", "import_raydp", "nodes_room", "refuse_ray_client", "session_alive", "spark_session", "stop_spark"]
