@@ -21,11 +21,13 @@ from rayad.dataflow.stream import Stream
 from rayad.dataflow.vertex import EndVertex, Vertex
 from rayad.dataflow.windowed_stream import WindowedStream
 from rayad.dataflow.windows import Window
+from rayad.progress import DataflowError, Timestamp
 
 __all__ = [
     "Aggregator",
     "Batch",
     "Dataflow",
+    "DataflowError",
     "EndVertex",
     "FailureConfig",
     "Feedback",
@@ -43,6 +45,7 @@ __all__ = [
     "SourcePart",
     "Stage",
     "Stream",
+    "Timestamp",
     "Vertex",
     "Window",
     "WindowedStream",
