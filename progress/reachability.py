@@ -105,7 +105,7 @@ def flat_path_graph(graph: ProgressGraph) -> PathGraph:
             edges.append((location.id, graph.capability_location(node.id), PathSummary.identity(depth)))
         else:
             feedback = node.kind is NodeKind.FEEDBACK
-            step = PathSummary.feedback(depth, node.max_rounds) if feedback else PathSummary.identity(depth)
+            step = PathSummary.feedback_bound_below(depth, node.max_rounds) if feedback else PathSummary.identity(depth)
             for port in range(node.outputs):
                 edges += _after(location.id, step, targets_of(node.scope, NodePort(node.id, port)))
     return PathGraph([graph.location_depth(location.id) for location in graph.locations], dict.fromkeys(edges))
@@ -120,11 +120,12 @@ def _after(source: int, step: PathSummary, targets: list[tuple[int, PathSummary]
 class FlatReachability:
     """Naiad's could-result-in over all locations of a job; summaries are computed for a location when first asked for.
 
-    It is exact: it holds if and only if some path leads from the first location to the second and turns the first time into one <= the
-    second.
+    It holds if and only if some path leads from the first location to the second and turns the first time into one <= the second, where
+    bounds on the rounds of inner loops do not count (see `summary`).
     """
 
     def __init__(self, graph: ProgressGraph) -> None:
+        self.graph = graph
         self.paths = flat_path_graph(graph)
         self._from: dict[int, Summaries] = {}
 
@@ -141,3 +142,15 @@ class FlatReachability:
             if result is not None and result <= time2:
                 return True
         return False
+
+    def blocks_itself(self, node: int, guarantee: Timestamp, capability: Timestamp) -> bool:
+        """Would a notification of `node` wait for ever, because what it may send could come back round a loop at its guarantee or before?
+
+        Never if guarantee <= capability. Then no set of notifications can block each other either: "A holds back B" means that A's capability
+        could result in B's guarantee, hence in B's capability, so a ring of them would be a cycle that does not advance time.
+        """
+        if guarantee <= capability:
+            return False
+        start = self.graph.capability_location(node)
+        inputs = range(self.graph.node_by_id[node].inputs)
+        return any(self.could_result_in(capability, start, guarantee, self.graph.target_location(node, port)) for port in inputs)

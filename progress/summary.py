@@ -5,9 +5,13 @@ Every path of ingress, egress and feedback has one canonical form: keep the firs
 incremented: whatever lies deeper has been dropped or is a constant. A loop with a bound of rounds lets nothing through beyond it:
 `limits` holds, for source counters, exclusive upper bounds; outside them a path results in nothing.
 
-The form is exact, also for bounds on counters that a later egress drops, so the laws hold as equalities:
-composition is associative, `a.followed_by(b).results_in(t) == b.results_in(a.results_in(t))`, results_in is monotone, and `a <= b` holds
-exactly if `a` results in something less or equal at every time (where "nothing" counts as infinitely late).
+The form is exact, also for bounds on counters that a later egress drops, so the laws hold as equalities: composition is associative,
+`a.followed_by(b).results_in(t) == b.results_in(a.results_in(t))`, and `a <= b` holds exactly if `a` results in something less or equal at
+every time (where "nothing" counts as infinitely late).
+
+Trap: a bound is monotone only on the outermost counter. Counters are ordered lexicographically, so of `<1, 9>` and the later `<2, 0>` a bound
+of 10 rounds on the inner loop stops the first and lets the second pass. A frontier `{<1, 9>}` stands for everything later too, and
+pushing it through such a bound would lose `<2, 1>`: unsafe. So trackers use `feedback_bound_below`, which ignores the bounds of inner loops.
 """
 
 from __future__ import annotations
@@ -106,6 +110,27 @@ class PathSummary:
             return PathSummary(0, 0, epoch_increment=1)
         return PathSummary(depth, depth, 1, limits=() if max_rounds is None else ((depth - 1, max_rounds - 1),))
 
+    @staticmethod
+    def feedback_bound_below(depth: int, max_rounds: int | None = None) -> PathSummary:
+        """The greatest monotone summary of this form that is <= `feedback(depth, max_rounds)`: what a tracker may rely on.
+
+        >>> PathSummary.feedback_bound_below(1, 3) == PathSummary.feedback(1, 3)
+        True
+        >>> PathSummary.feedback_bound_below(2, 3) == PathSummary.feedback(2)
+        True
+        """
+        exact = PathSummary.feedback(depth, max_rounds)
+        return exact if depth <= 1 or exact.is_empty else PathSummary.feedback(depth)
+
+    @property
+    def is_monotone(self) -> bool:
+        """Does a later time never result in something earlier? All but bounds on inner counters are.
+
+        >>> PathSummary.feedback(1, 3).is_monotone, PathSummary.feedback(2, 3).is_monotone
+        (True, False)
+        """
+        return all(index == 0 for index, _ in self.limits)
+
     @property
     def target_depth(self) -> int:
         """The depth of the times it results in."""
@@ -156,7 +181,7 @@ class PathSummary:
         return False
 
     def results_in(self, time: Timestamp) -> Timestamp | None:
-        """The earliest time that may come out if `time` goes in, or None if nothing does. Monotone."""
+        """The earliest time that may come out if `time` goes in, or None if nothing does. Monotone if `is_monotone`."""
         epoch, counters = time
         if len(counters) != self.source_depth:
             raise DepthError(f"{self}.results_in({time}): the path starts at depth {self.source_depth}, the time has depth {len(counters)}")

@@ -117,7 +117,7 @@ class ScopeTopology:
                     source = self.leaving[node]
                     spec = graph.node_by_id[node]
                     if spec.kind is NodeKind.FEEDBACK:
-                        summary = PathSummary.feedback(self.depth, spec.max_rounds)
+                        summary = PathSummary.feedback_bound_below(self.depth, spec.max_rounds)
                 case ChildPort(child, port):
                     source = self.child_outputs[child, port]
                 case ScopeInput(port):

@@ -104,6 +104,9 @@ class _Drawing:
         self.scopes.append(ScopeSpec(identifier, parent, f"s{identifier}", inputs, outputs))
         available: list[Any] = [ScopeInput(port) for port in range(inputs)]
         targets: list[Any] = []
+        if parent is None:
+            source = self.node(identifier, depth, (0, 1), NodeKind.OPERATOR)
+            available.append(NodePort(source, 0))
         for _ in range(self.number(1, 3)):
             if depth < 2 and self.number(0, 2) == 0:
                 size = self.number(0, 2), self.number(0, 2)

@@ -53,6 +53,8 @@ def model_frontiers(graph: ProgressGraph, points: Iterable[Point]) -> dict[tuple
 
     def leave_node(node: int, time: Timestamp) -> None:
         after = pass_node(graph, node, time)
+        if after is None and len(time.counters) > 1 and graph.node_by_id[node].max_rounds != 1:
+            after = time.next_round()  # a later time may have a smaller inner counter, and pass: the bound says nothing
         if after is not None:
             for port in range(graph.node_by_id[node].outputs):
                 leave(graph.node_by_id[node].scope, NodePort(node, port), after)

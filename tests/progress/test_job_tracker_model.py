@@ -3,7 +3,8 @@
 What holds, and is tested after every step:
 
 - *Exactness.* The hierarchical tracker is not conservative: its frontier at every input is equal to that of the flat model, computed step by
-  step from the positive delivered counts. (Summaries are exact, also for bounded loops, and the internal work is projected without loss.)
+  step from the positive delivered counts. (Summaries are exact, and the internal work is projected without loss. Bounds on rounds count
+  for outermost loops only: those of inner loops are not monotone in the lexicographic order, see `rayad.progress.summary`.)
 - *Equality with Naiad's structure.* t is at or beyond the frontier of an input exactly if some active pointstamp could-result-in it, and a pending
   notification is deliverable by its view exactly if it has no precursor.
 - *Safety.* Whatever is still on the way, no frontier passes what a truly live event could result in.
@@ -61,7 +62,7 @@ class JobMachine(RuleBasedStateMachine):
         time = later(data, event.time)
         if data.draw(st.booleans(), label="with a capability of its own"):
             counted = (graph.capability_location(event.node), time)
-            return Event(event.node, time, counted, "capability", event.worker, later(data, time))
+            return Event(event.node, time, counted, "capability", event.worker, event.time)  # guarantee <= capability
         return Event(event.node, time, (graph.notify_location(event.node), time), "notification", event.worker)
 
     @precondition(lambda self: any(self.job.queues))
@@ -71,6 +72,11 @@ class JobMachine(RuleBasedStateMachine):
         for location, time, delta in self.job.queues[worker][0]:
             self.counter.update(location, time, delta)
         self.job.deliver(worker)
+
+    @precondition(lambda self: not any(self.job.queues) and not (self.acted < 30 and self.job.runnable()))
+    @rule()
+    def rest(self) -> None:
+        """Nothing is left to do; the machine may not stand still without a rule."""
 
     @invariant()
     def frontiers_are_exact(self) -> None:
