@@ -51,6 +51,11 @@ class ReplicaReport:
     waiting: list[str] = field(default_factory=list)
 
 
+def payload_bytes(parts: list[Any]) -> int:
+    """Bytes of an encoded batch, as its receiver counts them."""
+    return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
+
+
 class ReplicaHost:
     """Runs one replica to its end."""
 
@@ -277,7 +282,7 @@ class ReplicaHost:
             assert waiting is not None
             waiting.append(parts)
             return
-        window.on_send(sum(map(len, map(memoryview, parts))))
+        window.on_send(payload_bytes(parts))
         self.plane.send(name, Kind.DATA, edge_id, parts)
 
     def _on_credit(self, frame: Frame) -> None:
@@ -288,7 +293,7 @@ class ReplicaHost:
         waiting = self._waiting.get(at)
         while waiting and window.may_send():
             parts = waiting.popleft()
-            window.on_send(sum(map(len, map(memoryview, parts))))
+            window.on_send(payload_bytes(parts))
             self.plane.send(frame.peer, Kind.DATA, edge_id, parts)
         if waiting is not None and not waiting:
             del self._waiting[at]

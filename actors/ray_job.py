@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 import threading
 from typing import Any
 
@@ -14,7 +15,7 @@ from ray.exceptions import GetTimeoutError, RayActorError
 from rayad.actors.batches import encode_batch
 from rayad.actors.coordinator import Coordinator, Outcome, rebuild_error
 from rayad.actors.credits import SendWindow
-from rayad.actors.host import ReplicaReport
+from rayad.actors.host import ReplicaReport, payload_bytes
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers
 from rayad.actors.plane import Plane
 from rayad.actors.protocol import DRIVER, Kind, replica_name, unpack_credit
@@ -52,18 +53,19 @@ def _is_ray_client() -> bool:
 
 
 def _init() -> None:
-    """``ray.init`` joins where an address is known (RAY_ADDRESS, a job, a local head), else starts a cluster on this machine."""
+    """``ray.init`` joins where an address is known (RAY_ADDRESS, a job, ``ray start`` on this machine), else starts a Ray for this process."""
+    address = os.environ.get("RAY_ADDRESS", "")
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        try:
+            socket.create_connection((host, int(port)), timeout=5).close()
+        except OSError as error:
+            raise ConfigError(
+                f"RAY_ADDRESS is {address!r}, but nothing answers there ({error}); is the cluster up, and is this machine part of it? Unset RAY_ADDRESS to "
+                "start a Ray here, or use runtime='local'"
+            ) from error
     try:
-        if "RAY_ADDRESS" not in os.environ:
-            try:
-                ray.init(address="auto", log_to_driver=True, logging_level="ERROR")
-                return
-            except ConnectionError:
-                pass
-        if os.environ.get("RAY_ADDRESS"):
-            ray.init(logging_level="ERROR")
-        else:
-            ray.init(include_dashboard=False, logging_level="ERROR")
+        ray.init(include_dashboard=False, logging_level="ERROR")
     except Exception as error:
         raise ConfigError(f"Ray could not be joined or started: {error}; start it with `ray start --head`, or use runtime='local'") from error
 
@@ -266,7 +268,7 @@ class _InputPlane:
             while credit and not window.may_send():
                 self._take_credits(plane, 0.1)
             if credit:
-                window.on_send(sum(len(memoryview(part)) for part in payload))
+                window.on_send(payload_bytes(payload))
             plane.send(peer, kind, 0, payload)
             self._take_credits(plane, 0.0)
             while plane.queued_bytes(peer):
