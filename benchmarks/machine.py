@@ -1,0 +1,115 @@
+"""What a benchmark needs of the machine: what to say about it, a Ray of its own, peers in other processes, memory of processes.
+
+Ray starts its workers at nice 15. A plain process that is compared with them is started at the benchmark's own nice level and at 15,
+and the tables say which.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+
+ROOT = Path(__file__).resolve().parent.parent
+WORKER_NICE = 15
+PACKAGES = ("ray", "pyarrow", "numpy", "cloudpickle")
+ACTORS = ("VertexActor", "ProgressActor", "Coordinator")
+MIB = 1 << 20
+
+
+def about() -> dict[str, Any]:
+    """Versions, processors, priority, day and load: nothing that names the machine."""
+    return {
+        "date": datetime.datetime.now(tz=datetime.UTC).strftime("%Y-%m-%d"),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+        "nice": os.nice(0),
+        "load_1_min": round(os.getloadavg()[0], 2),
+        **{name: importlib.metadata.version(name) for name in PACKAGES},
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str:
+    """The checkout's commit; "+" when something in it was changed."""
+    try:
+        command = ["git", "describe", "--always", "--dirty=+"]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+    return done.stdout.strip()
+
+
+@contextmanager
+def own_ray(cpus: int = 4) -> Iterator[None]:
+    """A Ray of this process' own, whatever others run on this machine; used as it is when there is one already."""
+    if ray.is_initialized():
+        yield
+        return
+    start_ray(cpus)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def start_ray(cpus: int = 4) -> None:
+    """``ray.init`` of a new cluster, quietly."""
+    ray.init(address="local", num_cpus=cpus, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+
+
+def in_process(module: str, *arguments: str, nice: int | None = None) -> Any:
+    """Run ``python -m benchmarks.<module> ARGUMENTS``, at a higher ``nice`` level if asked for, and give the JSON that it prints."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+    if nice is not None and nice > os.nice(0):
+        command = ["nice", "-n", str(nice - os.nice(0)), *command]
+    paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[-len(arguments) - 1 :])} failed:\n{done.stderr[-4000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def actor_processes() -> dict[int, str]:
+    """Live actor processes of Rayad jobs under this process' own Ray: pid and class."""
+    found: dict[int, str] = {}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            words = " ".join(process.cmdline())
+            if process.status() == psutil.STATUS_ZOMBIE or not words.startswith("ray::"):
+                continue
+        except psutil.NoSuchProcess:
+            continue
+        kind = next((name for name in ACTORS if name in words), None)
+        if kind is not None:
+            found[process.pid] = kind
+    return found
+
+
+def resident_mib(pid: int) -> float | None:
+    """Resident memory of a process; None when it has ended."""
+    try:
+        return float(psutil.Process(pid).memory_info().rss) / MIB
+    except psutil.NoSuchProcess:
+        return None
+
+
+def unique_mib(pid: int) -> float | None:
+    """Memory that the process shares with no other; None when it has ended."""
+    try:
+        return float(psutil.Process(pid).memory_full_info().uss) / MIB
+    except psutil.NoSuchProcess:
+        return None

@@ -1,0 +1,211 @@
+"""Samples and what is made of them: medians, spreads, ratios, Markdown and JSON. No figure in any document is typed by hand.
+
+A *series* is one thing measured several times (repetitions), each time with one or many samples. Its value in a repetition is
+the median of that repetition's samples. A *ratio* divides two series repetition by repetition, since these were interleaved: what
+else the machine did hit both alike.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+TAIL_SAMPLES_MIN = 100
+"""With fewer samples a 99th percentile would be the maximum by another name."""
+
+
+class WrongResult(Exception):
+    """Two programs that were to be compared gave different results: their times mean nothing."""
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which ``share`` of the samples lie (nearest rank).
+
+    >>> quantile([4.0, 1.0, 3.0, 2.0], 0.5), quantile([1.0, 2.0], 1.0)
+    (2.0, 2.0)
+    """
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def shown(value: float | None) -> str:
+    """Three significant digits, thousands apart.
+
+    >>> shown(1234567.0), shown(42.0), shown(0.01234), shown(None), shown(0)
+    ('1,230,000', '42.0', '0.0123', '-', '0')
+    """
+    if value is None:
+        return "-"
+    if value == 0:
+        return "0"
+    decimals = 2 - math.floor(math.log10(abs(value)))
+    rounded = round(value, decimals)
+    return f"{rounded:,.{max(0, decimals)}f}"
+
+
+@dataclass(slots=True)
+class Series:
+    """One thing, measured: ``repetitions`` holds the samples of each time. ``nice`` is the priority of the processes that did it."""
+
+    name: str
+    unit: str
+    nice: str
+    repetitions: list[list[float]] = field(default_factory=list)
+
+    def add(self, *samples: float) -> None:
+        """One more repetition."""
+        self.repetitions.append([round(sample, 7) for sample in samples])
+
+    @property
+    def medians(self) -> list[float]:
+        """The median of each repetition."""
+        return [statistics.median(samples) for samples in self.repetitions]
+
+    @property
+    def median(self) -> float:
+        """The median over the repetitions."""
+        return statistics.median(self.medians)
+
+    @property
+    def p99(self) -> float | None:
+        """The 99th percentile of all samples; None when there are too few."""
+        everything = [sample for samples in self.repetitions for sample in samples]
+        return quantile(everything, 0.99) if len(everything) >= TAIL_SAMPLES_MIN else None
+
+
+@dataclass(slots=True)
+class Ratio:
+    """``over / under``, and what was hoped for."""
+
+    over: str
+    under: str
+    aim: str = ""
+
+    def values(self, series: dict[str, Series]) -> list[float]:
+        """The ratio in each repetition."""
+        pairs = zip(series[self.over].medians, series[self.under].medians, strict=True)
+        return [over / under for over, under in pairs]
+
+
+@dataclass(slots=True)
+class Table:
+    """Figures that are no repeated samples: counts, memory over time."""
+
+    title: str
+    head: list[str]
+    rows: list[list[Any]] = field(default_factory=list)
+
+    def add(self, *cells: Any) -> None:
+        """One more row."""
+        self.rows.append(list(cells))
+
+    def markdown(self) -> str:
+        """As a Markdown table under its title."""
+        return f"{self.title}:\n\n{as_table(self.head, [[_cell(c) for c in row] for row in self.rows])}"
+
+
+@dataclass(slots=True)
+class Measurement:
+    """The outcome of one benchmark."""
+
+    benchmark: str
+    title: str
+    sizes: dict[str, Any]
+    series: list[Series] = field(default_factory=list)
+    ratios: list[Ratio] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    checks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    quick: bool = False
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def new_series(self, name: str, unit: str, nice: str) -> Series:
+        """Begin a series."""
+        self.series.append(Series(name, unit, nice))
+        return self.series[-1]
+
+    def new_table(self, title: str, *head: str) -> Table:
+        """Begin a table."""
+        self.tables.append(Table(title, list(head)))
+        return self.tables[-1]
+
+    def check(self, what: str, got: Any, wanted: Any) -> None:
+        """Results must be equal, else nothing is measured."""
+        if got != wanted:
+            raise WrongResult(f"{self.benchmark}: {what}: got {got!r:.300}, wanted {wanted!r:.300}")
+        if what not in self.checks:
+            self.checks.append(what)
+
+    # -- for people ---------------------------------------------------------------------
+    def markdown(self) -> str:
+        """Tables of the series, the ratios and the rest."""
+        parts = [self._series_table()] if self.series else []
+        if self.ratios:
+            parts.append(self._ratio_table())
+        parts += [table.markdown() for table in self.tables]
+        if self.checks:
+            parts.append("Checked: " + "; ".join(self.checks) + ".")
+        parts += self.notes
+        return "\n\n".join(parts) + "\n"
+
+    def _series_table(self) -> str:
+        rows = [
+            [s.name, s.unit, s.nice, shown(s.median), shown(min(s.medians)), shown(max(s.medians)), shown(s.p99), str(len(s.repetitions))]
+            for s in self.series
+        ]
+        return as_table(["measured", "unit", "nice", "median", "min", "max", "p99", "repetitions"], rows)
+
+    def _ratio_table(self) -> str:
+        by_name = {series.name: series for series in self.series}
+        rows = []
+        for ratio in self.ratios:
+            values = ratio.values(by_name)
+            spread = [statistics.median(values), min(values), max(values)]
+            rows.append([f"{ratio.over} / {ratio.under}", *map(shown, spread), ratio.aim])
+        return as_table(["ratio", "median", "min", "max", "aim"], rows)
+
+    # -- for machines -------------------------------------------------------------------
+    def to_json(self) -> str:
+        """Everything, samples included: one line for each repetition, so that a diff can be read."""
+        plain = asdict(self)
+        samples = [(series["name"], series.pop("repetitions")) for series in plain["series"]]
+        text = json.dumps(plain, indent=1, ensure_ascii=False)
+        lines = [f"  {json.dumps([name, values], ensure_ascii=False)}" for name, repetitions in samples for values in repetitions]
+        return text[: text.rindex("\n}")] + ',\n "samples": [\n' + ",\n".join(lines) + "\n ]\n}\n"
+
+    @staticmethod
+    def from_json(text: str) -> Measurement:
+        """What :meth:`to_json` wrote."""
+        plain = json.loads(text)
+        samples = plain.pop("samples")
+        plain["series"] = [Series(**entry) for entry in plain["series"]]
+        by_name = {series.name: series for series in plain["series"]}
+        for name, values in samples:
+            by_name[name].repetitions.append(values)
+        plain["ratios"] = [Ratio(**entry) for entry in plain["ratios"]]
+        plain["tables"] = [Table(**entry) for entry in plain["tables"]]
+        return Measurement(**plain)
+
+    def write(self, folder: Path) -> Path:
+        """Write ``<folder>/<benchmark>.json``."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.benchmark}.json"
+        path.write_text(self.to_json(), encoding="utf-8")
+        return path
+
+
+def as_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return shown(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -1,0 +1,52 @@
+"""The results section of docs/benchmarks.md, made from the JSON files: nothing between its marks is typed by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measurement import Measurement
+
+BEGIN, END = "<!-- results: written by python -m benchmarks --report -->", "<!-- end of results -->"
+
+
+def load(folder: Path) -> list[Measurement]:
+    """All measurements of a folder, by name."""
+    return [Measurement.from_json(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
+
+
+def render(measurements: list[Measurement]) -> str:
+    """What stands between the marks."""
+    return "\n".join(_section(measurement) for measurement in measurements) or "Nothing has been measured yet.\n"
+
+
+def _section(measurement: Measurement) -> str:
+    smoke = " (small sizes: a smoke test, not a measurement)" if measurement.quick else ""
+    return (
+        f"### {measurement.title}{smoke}\n\n`python -m benchmarks {measurement.benchmark}{' --quick' if measurement.quick else ''}`; "
+        f"{describe(measurement.about)}. Sizes: {_pairs(measurement.sizes)}.\n\n{measurement.markdown()}"
+    )
+
+
+def describe(about: dict[str, Any]) -> str:
+    """Day and machine in one line."""
+    return _pairs(about)
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in values.items())
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return "/".join(map(_value, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def fill(page: str, section: str) -> str:
+    """The page with ``section`` between its marks. Raises ValueError when a mark is missing."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page lacks the line {BEGIN!r} or {END!r}: put both where the results belong")
+    return f"{before}{BEGIN}\n\n{section}\n{END}{after}"

@@ -1,0 +1,51 @@
+"""The yardstick: round trips between the driver and Ray actors."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import ray
+
+
+@ray.remote(num_cpus=0)  # type: ignore[misc]
+class Echo:
+    """Answers."""
+
+    def ping(self) -> None:
+        """Answer with nothing."""
+
+
+def start(count: int) -> list[Any]:
+    """Actors that answer, warm."""
+    actors = [Echo.remote() for _ in range(count)]
+    ray.get([actor.ping.remote() for actor in actors for _ in range(20)])
+    return actors
+
+
+def stop(actors: list[Any]) -> None:
+    """End them."""
+    for actor in actors:
+        ray.kill(actor)
+
+
+def round_trips_us(actors: list[Any], count: int) -> list[float]:
+    """Microseconds of each of ``count`` calls of one actor, one after another."""
+    actor, clock = actors[0], time.perf_counter
+    out = []
+    for _ in range(count):
+        began = clock()
+        ray.get(actor.ping.remote())
+        out.append(1e6 * (clock() - began))
+    return out
+
+
+def barriers_us(actors: list[Any], count: int) -> list[float]:
+    """The same for a barrier made of Ray calls: all actors have answered before any is asked again."""
+    clock = time.perf_counter
+    out = []
+    for _ in range(count):
+        began = clock()
+        ray.get([actor.ping.remote() for actor in actors])
+        out.append(1e6 * (clock() - began))
+    return out

@@ -1,0 +1,138 @@
+"""How long it takes from ``flow.run`` to the first record, by number of vertex replicas; how many processes there are, and their memory.
+
+With Ray running already, and from nothing: then a process of its own starts Ray and runs the flow, and ``ray.init`` is part of the time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import ray
+
+import rayad as rd
+from benchmarks.machine import actor_processes, in_process, resident_mib, start_ray, unique_mib
+from benchmarks.measurement import Measurement
+
+TITLE = "Start of a job"
+NEEDS_RAY = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured."""
+
+    repetitions: int = 5
+    replicas: tuple[int, ...] = (1, 2, 4, 8)
+    cold_repetitions: int = 3
+    cold_replicas: tuple[int, ...] = (1, 2, 4, 8)
+
+
+FULL = Sizes()
+QUICK = Sizes(repetitions=1, replicas=(1, 2), cold_repetitions=0, cold_replicas=())
+
+
+class NoteFirst(rd.Vertex):
+    """Passes on when its first record came, on the clock that all processes of a machine share."""
+
+    def on_recv(self, edge: int, batch: Any, at: rd.Timestamp) -> None:
+        self.send_by(0, [(self.replica, time.time(), os.nice(0))], at)
+
+
+def program(*, live: bool = False) -> rd.Dataflow:
+    """Source, broadcast, vertex, sink: as many vertex actors as replicas, and one for the source."""
+    flow = rd.Dataflow("startup")
+    start = flow.input("start") if live else flow.from_items(["go"], name="start")
+    start.broadcast().vertex(NoteFirst, name="note").probe("seen").collect("first")
+    return flow
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Seconds to the first record anywhere, until every replica had one, and to the result."""
+
+    first_s: float
+    all_s: float
+    end_s: float
+    replicas: int
+    nice: int
+    statistics: Any
+
+
+def run_once(replicas: int, *, began: float | None = None, **options: Any) -> Run:
+    """Run the program; ``began`` is when the clock started, by default now."""
+    began = time.time() if began is None else began
+    result = program().run(parallelism={"note": replicas} if not options else replicas, **options)
+    ended = time.time()
+    told = [record for _, record in result["first"]]
+    times = [at_s - began for _, at_s, _ in told]
+    return Run(min(times), max(times), ended - began, len({r for r, _, _ in told}), told[0][2], result.statistics)
+
+
+def look_at_processes(replicas: int) -> list[tuple[str, float, float]]:
+    """Class, resident and unshared MiB of each actor process of a running job."""
+    job = program(live=True).submit(parallelism={"note": replicas})
+    try:
+        handle = job.input("start")
+        handle.send(["go"])
+        handle.advance_to(1)
+        job.probe("seen").wait(0, timeout_s=60)
+        found = [(kind, resident_mib(pid) or 0.0, unique_mib(pid) or 0.0) for pid, kind in actor_processes().items()]
+        handle.close()
+        job.wait(timeout_s=60)
+    except BaseException:
+        job.cancel()
+        raise
+    return found
+
+
+def run(sizes: Sizes) -> Measurement:
+    """All numbers of replicas in turn, several times; then from nothing; then a look at processes."""
+    out = Measurement("startup", TITLE, asdict(sizes))
+    first = {n: out.new_series(f"to the first record, {n} replicas, Ray running", "s", "?") for n in sizes.replicas}
+    every = {n: out.new_series(f"to every replica's first record, {n} replicas, Ray running", "s", "?") for n in sizes.replicas}
+    cold = {n: out.new_series(f"to the first record, {n} replicas, Ray not running", "s", "?") for n in sizes.cold_replicas}
+    for _ in range(sizes.repetitions):
+        for n in sizes.replicas:
+            done = run_once(n)
+            out.check("every replica saw the record", done.replicas, n)
+            first[n].add(done.first_s)
+            every[n].add(done.all_s)
+            first[n].nice = every[n].nice = str(done.nice)
+    for _ in range(sizes.cold_repetitions):
+        for n in sizes.cold_replicas:
+            told = in_process("startup", str(n))
+            out.check("every replica saw the record", told["replicas"], n)
+            cold[n].add(told["first_s"])
+            cold[n].nice = str(told["nice"])
+    _add_processes(out, sizes)
+    return out
+
+
+def _add_processes(out: Measurement, sizes: Sizes) -> None:
+    title = "Processes of a job and their memory in MiB, on average"
+    table = out.new_table(title, "vertex replicas", "processes", "class", "of it", "RSS", "USS", "USS of the job")
+    for n in sizes.replicas:
+        found = look_at_processes(n)
+        whole = sum(unique for _, _, unique in found)
+        for kind in sorted({kind for kind, _, _ in found}):
+            mine = [(resident, unique) for k, resident, unique in found if k == kind]
+            table.add(n, len(found), kind, len(mine), sum(r for r, _ in mine) / len(mine), sum(u for _, u in mine) / len(mine), whole)
+        out.check("a job is its replicas, the source, the progress actor and the coordinator", len(found), n + 3)
+
+
+def main() -> None:
+    """From nothing: the number of replicas in, seconds as JSON out. The clock starts when the imports are done."""
+    began = time.time()
+    start_ray(max(4, os.cpu_count() or 1))
+    done = run_once(int(sys.argv[1]), began=began)
+    ray.shutdown()
+    print(json.dumps({"first_s": done.first_s, "replicas": done.replicas, "nice": done.nice}))
+
+
+if __name__ == "__main__":
+    main()
