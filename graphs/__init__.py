@@ -1,7 +1,18 @@
-"""placeholder"""
+"""Graph algorithms as dataflows in loops, kept up to date from epoch to epoch. See docs/graphs.md.
+
+>>> from rayad.dataflow import Dataflow
+>>> flow = Dataflow("roads")
+>>> edges = flow.from_epochs([[("a", "b"), ("c", "d")], [("b", "c")]])
+>>> connected_components(edges).collect("networks").name
+'networks.leave'
+"""
 
 if __name__ != "rayad.graphs":  # pragma: no cover - a second copy would have its own classes
     raise ImportError(
         f"this package is rayad.graphs, but it was imported as {__name__!r}; "
         "install the project (pip install -e .) and import rayad.graphs"
     )
+
+from rayad.graphs.components import connected_components
+
+__all__ = ["connected_components"]

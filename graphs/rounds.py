@@ -1,0 +1,135 @@
+"""What the graph vertices share: rounds, epochs one after another, and messages as columns.
+
+A graph vertex lives in a loop. What arrives for a time is put aside and handled when nothing more can arrive for it (``on_notify``), so results do not
+depend on the order in which batches travel. Its notifications are ``sequential``: no round of epoch e + 1 is handled before the last one of epoch e, so the
+state is always that of one whole prefix of the epochs. The end of an epoch's loop is a notification too: at the counter END, beyond every
+round; results leave at that time, so nothing of a round in between is ever seen outside.
+
+Source: Naiad (SOSP 2013), 2.2 and 4.2 (notifications order rounds; Pregel as a library on them); docs/design/engine.md for the sequential order.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rayad.dataflow import Timestamp, Vertex
+from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME, result_batch
+from rayad.graphs.nodes import MutableNodes
+from rayad.graphs.numbers import Ints, decode_names, distinct, encode_names
+
+END = 1 << 62
+"""The counter of the notification at the end of a loop."""
+
+TO, VALUE, NAME = "to", "value", "name"
+
+
+class RoundVertex(Vertex):
+    """Collects what arrives by time and input, and calls :meth:`on_round` once per time and :meth:`on_end` once per loop."""
+
+    sequential = True
+
+    def __init__(self) -> None:
+        self.waiting: dict[Timestamp, list[tuple[int, Any]]] = {}
+
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        waiting = self.waiting.get(time)
+        if waiting is None:
+            waiting = self.waiting[time] = []
+            self.notify_at(time)
+        waiting.append((edge, batch))
+
+    def on_notify(self, time: Timestamp) -> None:
+        if time.counters[-1] == END:
+            self.on_end(time)
+            return
+        arrived: dict[int, list[Any]] = {}
+        for edge, batch in self.waiting.pop(time, ()):
+            arrived.setdefault(edge, []).append(batch)
+        self.on_round(time, time.counters[-1], arrived)
+
+    def notify_at_end(self, time: Timestamp) -> None:
+        """Ask for :meth:`on_end` when the loop of ``time`` is over everywhere upstream."""
+        self.notify_at(Timestamp.of(time.epoch, (*time.counters[:-1], END)))
+
+    @abstractmethod
+    def on_round(self, time: Timestamp, number: int, arrived: dict[int, list[Any]]) -> None:
+        """Everything of round ``number`` has arrived: the batches by input."""
+
+    def on_end(self, time: Timestamp) -> None:
+        """No round of this loop is left; results may be sent at ``time``."""
+
+
+class GraphVertex(RoundVertex):
+    """A RoundVertex that knows nodes."""
+
+    nodes: MutableNodes
+
+    def setup(self) -> None:
+        self.nodes = MutableNodes(self.replica, self.parallelism, self.key_groups)
+
+    def take_edges(self, batches: list[Any], sides: str = "both") -> tuple[Ints, Ints]:
+        """Prepared edges as dense indexes of sources and targets; with ``sides`` ``"src"`` or ``"dst"`` only that end is taken in (and both arrays are it)."""
+        src = np.concatenate([batch.column(SRC).to_numpy() for batch in batches])
+        dst = np.concatenate([batch.column(DST).to_numpy() for batch in batches])
+        if sides != "both":
+            dense = self.nodes.add(src if sides == SRC else dst)
+            ends = dense, dense
+        elif len(self.nodes):  # few are unknown, if any
+            self.nodes.add_new(src, dst)
+            ends = self.nodes.find(src), self.nodes.find(dst)
+        else:
+            dense = self.nodes.add(np.concatenate([src, dst]))
+            ends = dense[: len(src)], dense[len(src) :]
+        for batch in batches:
+            for numbers, names in ((SRC, SRC_NAME), (DST, DST_NAME)):
+                if names in batch.schema.names and sides in ("both", numbers):
+                    self.nodes.learn(self.nodes.find(batch.column(numbers).to_numpy()), batch.column(names))
+        return ends
+
+    def send_messages(self, port: int, time: Timestamp, to: Ints, value: Any, named: Ints | None = None) -> None:
+        """One columnar batch ``(to, value)`` to the replicas of the nodes ``to`` (numbers); ``named`` are dense indexes whose names go along."""
+        if not len(to):
+            return
+        columns = {TO: pa.array(to), VALUE: pa.array(value)}
+        if named is not None and self.nodes.names:
+            columns[NAME] = encode_names(self.nodes.names_of(named))
+        self.send_by(port, pa.record_batch(columns), time)
+
+    def send_results(self, port: int, time: Timestamp, dense: Ints, values: Any) -> None:
+        """Result records for nodes given by dense index; ``values`` is an array, or a list of names."""
+        if len(dense):
+            names = self.nodes.names_of(dense) if self.nodes.names else self.nodes.numbers[dense]
+            self.send_by(port, result_batch(names, values), time)
+
+
+def received(batches: list[Any]) -> tuple[Ints, Any]:
+    """The columns ``to`` and ``value`` of message batches."""
+    to = np.concatenate([batch.column(TO).to_numpy() for batch in batches])
+    return to, np.concatenate([batch.column(VALUE).to_numpy() for batch in batches])
+
+
+def received_names(batches: list[Any]) -> pa.Array | None:
+    """The names that came with messages, or None."""
+    if all(NAME not in batch.schema.names for batch in batches):
+        return None
+    names: list[Any] = []
+    for batch in batches:
+        names += decode_names(batch.column(NAME)) if NAME in batch.schema.names else [None] * batch.num_rows
+    if all(type(name) is str for name in names):
+        return pa.array(names, pa.string())
+    numbers = [number if name is None else name for number, name in zip(received(batches)[1].tolist(), names, strict=True)]
+    return encode_names(numbers)
+
+
+def members(marked: Ints, count: int) -> Ints:
+    """The distinct dense indexes below ``count``, sorted: by a mask over all nodes where many are given, else by sorting."""
+    if len(marked) * 8 < count:
+        return distinct(marked)
+    mask = np.zeros(count, np.bool_)
+    mask[marked] = True
+    return np.flatnonzero(mask)
+
