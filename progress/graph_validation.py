@@ -89,7 +89,8 @@ def _check_edge(graph: ProgressGraph, edge: EdgeSpec) -> None:
                 "an edge joins endpoints of one scope, use the child's ports or the scope's own inputs and outputs to cross"
             )
         if not 0 <= port < ports:
-            raise DataflowError(f"{edge} uses port {port} of {endpoint}, which has {ports} {'outputs' if is_source else 'inputs'}")
+            has_inputs = is_source == isinstance(endpoint, ScopeInput)
+            raise DataflowError(f"{edge} uses port {port} of {endpoint}, which has {ports} {'inputs' if has_inputs else 'outputs'}")
 
 
 def _check_cycles(graph: ProgressGraph) -> None:

@@ -146,8 +146,8 @@ class FlatReachability:
     def blocks_itself(self, node: int, guarantee: Timestamp, capability: Timestamp) -> bool:
         """Would a notification of `node` wait for ever, because what it may send could come back round a loop at its guarantee or before?
 
-        Never if guarantee <= capability. Then no set of notifications can block each other either: "A holds back B" means that A's capability
-        could result in B's guarantee, hence in B's capability, so a ring of them would be a cycle that does not advance time.
+        Never if guarantee <= capability. Then no set of notifications can block each other either: "A holds back B" means that A's
+        capability could result in B's guarantee, hence in B's capability, so a ring of them would be a cycle that does not advance time.
         """
         if guarantee <= capability:
             return False

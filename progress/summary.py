@@ -9,9 +9,10 @@ The form is exact, also for bounds on counters that a later egress drops, so the
 `a.followed_by(b).results_in(t) == b.results_in(a.results_in(t))`, and `a <= b` holds exactly if `a` results in something less or equal at
 every time (where "nothing" counts as infinitely late).
 
-Trap: a bound is monotone only on the outermost counter. Counters are ordered lexicographically, so of `<1, 9>` and the later `<2, 0>` a bound
-of 10 rounds on the inner loop stops the first and lets the second pass. A frontier `{<1, 9>}` stands for everything later too, and
-pushing it through such a bound would lose `<2, 1>`: unsafe. So trackers use `feedback_bound_below`, which ignores the bounds of inner loops.
+Trap: a bound is monotone only on the outermost counter. Counters are ordered lexicographically, so of `<1, 9>` and the later `<2, 0>` a
+bound of 10 rounds on the inner loop stops the first and lets the second pass. A frontier `{<1, 9>}` stands for everything later too, and
+pushing it through such a bound would lose `<2, 1>`: unsafe. So trackers use `feedback_bound_below`, which ignores the bounds of inner
+loops.
 """
 
 from __future__ import annotations

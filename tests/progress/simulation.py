@@ -196,7 +196,7 @@ class SimulatedJob:
         """The tracker shows exactly the frontiers that the delivered counts imply."""
         expected = model_frontiers(self.graph, self.counted())
         shown = {port: set(self.tracker.frontier_at(*port)) for port in expected}
-        assert shown == expected
+        assert shown == expected, f"the tracker shows {shown}, but the counts imply {expected}"
 
     def check_safety(self) -> None:
         """No frontier has passed a time that a live event could still result in."""

@@ -2,10 +2,12 @@
 
 What holds, and is tested after every step:
 
-- *Exactness.* The hierarchical tracker is not conservative: its frontier at every input is equal to that of the flat model, computed step by
+- *Exactness.* The hierarchical tracker is not conservative: its frontier at every input is equal to that of the flat model, computed step
+by
   step from the positive delivered counts. (Summaries are exact, and the internal work is projected without loss. Bounds on rounds count
   for outermost loops only: those of inner loops are not monotone in the lexicographic order, see `rayad.progress.summary`.)
-- *Equality with Naiad's structure.* t is at or beyond the frontier of an input exactly if some active pointstamp could-result-in it, and a pending
+- *Equality with Naiad's structure.* t is at or beyond the frontier of an input exactly if some active pointstamp could-result-in it, and
+a pending
   notification is deliverable by its view exactly if it has no precursor.
 - *Safety.* Whatever is still on the way, no frontier passes what a truly live event could result in.
 - *Liveness.* When all is delivered and every handler has run, the job is complete, and all frontiers are empty.
@@ -97,7 +99,8 @@ class JobMachine(RuleBasedStateMachine):
         for location in graph.locations:
             if location.kind is LocationKind.TARGET:
                 frontier = self.job.tracker.frontier_at(location.owner, location.port)
-                candidates = {time for place, time, _ in self.counter.active() if graph.location_depth(place) == graph.location_depth(location.id)}
+                depth = graph.location_depth(location.id)
+                candidates = {time for place, time, _ in self.counter.active() if graph.location_depth(place) == depth}
                 for time in candidates | set(frontier):
                     possible = self.counter.precursors_of(location.id, time) or self.job.ledger[location.id, time] > 0
                     assert any(front <= time for front in frontier) == bool(possible)

@@ -1,0 +1,88 @@
+"""Antichains against the obvious definition of minimal elements."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rayad.progress import Antichain, ChangeBatch, InternalError, MutableAntichain, Timestamp
+from tests.progress.simulation import minimal
+from tests.progress.strategies import times
+
+changes = st.lists(st.tuples(times(1), st.integers(-2, 2)), max_size=30)
+
+
+@given(st.lists(times(1)), times(1))
+def test_antichain_keeps_the_minimal_elements(elements: list[Timestamp], probe: Timestamp) -> None:
+    antichain: Antichain[Timestamp] = Antichain()
+    for element in elements:
+        was_covered = antichain.less_equal(element)
+        assert antichain.insert(element) == (not was_covered)
+        antichain.check_invariants()
+    assert set(antichain) == minimal(elements)
+    assert len(antichain) == len(minimal(elements))
+    assert antichain.less_equal(probe) == any(element <= probe for element in elements)
+    assert antichain.less_than(probe) == any(element < probe for element in elements)
+    assert antichain == Antichain(reversed(elements))
+
+
+@given(st.lists(times(1)), st.lists(times(1)))
+def test_dominates_is_less_equal_for_every_element(left: list[Timestamp], right: list[Timestamp]) -> None:
+    expected = all(any(low <= high for low in left) for high in right)
+    assert Antichain(left).dominates(Antichain(right)) == expected
+
+
+@given(changes, st.lists(st.integers(0, 5)))
+def test_mutable_antichain_follows_its_counts(steps: list[tuple[Timestamp, int]], sizes: list[int]) -> None:
+    """Single and batched updates, negative counts included; the changes returned lead from one frontier to the next."""
+    counted: MutableAntichain[Timestamp] = MutableAntichain()
+    model: Counter[Timestamp] = Counter()
+    while steps:
+        size = sizes.pop() if sizes else 1
+        batch, steps = steps[: max(size, 1)], steps[max(size, 1) :]
+        before = Counter(counted.frontier)
+        moved = counted.update(*batch[0]) if size == 0 else counted.update_many(batch)
+        for time, delta in batch:
+            model[time] += delta
+        assert set(counted.frontier) == minimal(time for time, count in model.items() if count > 0)
+        after = Counter(counted.frontier)
+        assert {**after, **{time: after[time] for time in before}} == {
+            time: before[time] + sum(delta for moving, delta in moved if moving == time) for time in {**before, **after}
+        }
+        assert len({time for time, _ in moved}) == len(moved)
+        assert counted.is_empty() == (not any(model.values()))
+        assert all(counted.count(time) == count for time, count in model.items())
+        counted.check_invariants()
+
+
+def test_a_negative_count_hides_nothing_else() -> None:
+    counted = MutableAntichain([(Timestamp(1), -1), (Timestamp(2), 1)])
+    assert counted.frontier == (Timestamp(2),)
+    assert counted.update(Timestamp(1), 1) == []
+    assert counted.update(Timestamp(1), 1) == [(Timestamp(2), -1), (Timestamp(1), 1)]
+
+
+def test_broken_invariants_are_found() -> None:
+    counted = MutableAntichain([(1, 1)])
+    counted._counts[0] = 1
+    with pytest.raises(InternalError, match=r"has frontier \(1,\), but the minimal positive elements are \{0\}"):
+        counted.check_invariants()
+    antichain = Antichain([1])
+    antichain._elements = (1, 2)
+    with pytest.raises(InternalError, match="comparable elements 1 and 2"):
+        antichain.check_invariants()
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(-2, 2))))
+def test_change_batch_sums_by_key(steps: list[tuple[str, int]]) -> None:
+    batch = ChangeBatch(steps)
+    model: Counter[str] = Counter()
+    for key, delta in steps:
+        model[key] += delta
+    expected = {key: total for key, total in model.items() if total}
+    assert (len(batch), batch.is_empty()) == (len(expected), not expected)
+    assert dict(batch.drain()) == expected
+    assert batch.drain() == []
