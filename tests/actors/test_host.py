@@ -1,0 +1,145 @@
+"""Hosts over real sockets, in threads: what they compute, how pressure reaches the source, how loops spill, how they end."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import rayad as rd
+from rayad.actors.protocol import PROGRESS
+from tests.actors.hosts import start_hosts
+
+_OPEN = threading.Event()
+_GIVEN: list[int] = []
+_TAKEN: list[int] = []
+
+
+class Counting(rd.Source):
+    """Batches of one record, counted as they are given."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def list_parts(self) -> list[int]:
+        return [0]
+
+    def build_part(self, part: int, resume: Any) -> rd.SourcePart:
+        return _CountingPart(self.batches)
+
+
+class _CountingPart(rd.SourcePart):
+    def __init__(self, batches: int) -> None:
+        self.left = batches
+
+    def next_batch(self) -> rd.SourceBatch | None:
+        if not self.left:
+            return None
+        self.left -= 1
+        _GIVEN.append(self.left)
+        return rd.SourceBatch(0, [self.left])
+
+    def offset(self) -> int:
+        return self.left
+
+
+class Gate(rd.Vertex):
+    """Takes nothing until the test opens it."""
+
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        assert _OPEN.wait(20)
+        _TAKEN.extend(batch)
+        self.send_by(0, batch, time)
+
+
+def test_word_count_over_sockets() -> None:
+    flow = rd.Dataflow("words")
+    lines = flow.from_epochs([["to be", "or not to be"], ["to"]])
+    lines.flat_map(str.split).key_by(lambda w: w).count().collect("counts")
+    hosts = start_hosts(flow, 2).join()
+    counts = sorted((time.epoch, record) for time, record in hosts.result("counts"))
+    assert counts == [(0, ("be", 2)), (0, ("not", 1)), (0, ("or", 1)), (0, ("to", 2)), (1, ("to", 3))]
+
+
+def test_pressure_reaches_the_source() -> None:
+    _OPEN.clear()
+    _GIVEN.clear()
+    _TAKEN.clear()
+    flow = rd.Dataflow("pressure")
+    flow.source(Counting(5000), name="fast").rebalance().vertex(Gate, name="gate").rebalance().vertex(Gate, name="slow").collect("out")
+    hosts = start_hosts(flow, 1, window_batches=8)
+    waiting = threading.Event()
+    while len(_GIVEN) < 9:
+        waiting.wait(0.01)
+    for _ in range(30):  # the source gets every chance to run ahead
+        hosts.host("fast").look()
+        waiting.wait(0.005)
+    assert len(_GIVEN) <= 10, "one window, one batch held up, one being made"
+    assert any("batches without credit on fast" in line for line in hosts.host("fast").look().waiting)
+    _OPEN.set()
+    hosts.join()
+    assert len(_GIVEN) == 5000
+    assert sorted(record for _, record in hosts.result("out")) == list(range(5000))
+
+
+def test_a_loop_under_load_spills_and_completes() -> None:
+    """Each record doubles for ten rounds through an exchange; the bound is far below what is under way."""
+
+    def body(rows: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
+        spread = rows.key_by(lambda r: r[0]).vertex(Forward, name="spread")
+        grown = spread.flat_map(lambda r: [(2 * r[0], r[1] + 1), (2 * r[0] + 1, r[1] + 1)])
+        return grown.filter(lambda r: r[1] < 10), grown.filter(lambda r: r[1] == 10)
+
+    flow = rd.Dataflow("doubling")
+    flow.from_items([(1, 0), (2, 0), (3, 0)], batch_rows=1).iterate(body).collect("leaves")
+    hosts = start_hosts(flow, 2, spill_memory_bytes=2048, window_batches=4)
+    hosts.join()
+    expected = sorted((start << 10) + i for start in (1, 2, 3) for i in range(1024))
+    assert sorted(record[0] for _, record in hosts.result("leaves")) == expected
+    reports = [hosts.host("spread", replica).report for replica in range(2)]
+    assert sum(r.spilled_batches for r in reports) > 0
+    largest_batch_bytes = 64 * 1024
+    assert max(r.spill_memory_bytes_peak for r in reports) <= 2048 + largest_batch_bytes
+
+
+class Forward(rd.Vertex):
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        self.send_by(0, batch, time)
+
+
+def test_two_loops_that_feed_each_other_do_not_deadlock_on_full_windows() -> None:
+    """An exchange inside a loop with a window of one batch: only the feedback's exemption lets this end."""
+
+    def body(rows: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
+        there = rows.key_by(lambda r: r).vertex(Forward, name="there")
+        back = there.key_by(lambda r: r // 3).vertex(Forward, name="back").map(lambda r: r + 1)
+        return back.filter(lambda r: r % 16 != 0), back.filter(lambda r: r % 16 == 0)
+
+    flow = rd.Dataflow("tight")
+    flow.from_items(list(range(512)), batch_rows=1).iterate(body).collect("out")
+    hosts = start_hosts(flow, 2, window_batches=1).join(60)
+    assert sorted(r for _, r in hosts.result("out")) == sorted((r // 16 + 1) * 16 for r in range(512))
+
+
+def test_an_error_in_one_replica_is_its_own_and_the_others_lose_their_peer() -> None:
+    flow = rd.Dataflow("bad")
+    flow.from_items([1, 0]).rebalance().map(lambda x: 1 // x, name="divide").collect("out")
+    hosts = start_hosts(flow, 1)
+    with pytest.raises(rd.DataflowError, match=r"'divide'\[0\].*on record 0: ZeroDivisionError"):
+        hosts.join()
+    assert isinstance(hosts.errors[PROGRESS], ConnectionError)
+
+
+def test_stop_ends_an_endless_source_and_keeps_what_was_read() -> None:
+    _OPEN.set()
+    _GIVEN.clear()
+    _TAKEN.clear()
+    flow = rd.Dataflow("endless")
+    flow.source(Counting(10**9), name="endless").rebalance().vertex(Gate, name="gate").collect("out")
+    hosts = start_hosts(flow, 1)
+    while not _TAKEN:
+        hosts.host("gate").look()
+    hosts.host("endless").stop()
+    hosts.join()
+    assert sorted(r for _, r in hosts.result("out")) == sorted(_GIVEN)
