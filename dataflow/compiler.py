@@ -184,7 +184,7 @@ class _Compiler:
 
     def _link(self, path: _Path, target: Node, index: int) -> int:
         """The number of the edge to an input; paths that differ in nothing but stateless steps share one."""
-        key = (path, target.id, 0 if target.id in self.forced else index, target.inputs[index].partition)
+        key = (path, target.id, 0 if target.id in self.forced else index)
         number = self.edge_numbers.setdefault(key, len(self.links))
         if number == len(self.links):
             self.links.append((path, target, index))

@@ -9,8 +9,8 @@ from rayad.dataflow import hooks
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.graph import MutableGraph, NodeKind, check_name
 from rayad.dataflow.items import ItemsSource, LiveInput, as_items
-from rayad.dataflow.source import Source
 from rayad.dataflow.keyed_stream import KeyedStream, input_link
+from rayad.dataflow.source import Source
 from rayad.dataflow.stream import Stream
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError

@@ -1,9 +1,13 @@
 """Where a key lives: a stable hash, key-groups, replicas.
 
-A key hashes to one of ``key_groups`` groups (default 256) and each replica owns a contiguous range of them, so that state
-can be stored and moved per group. The hash is the same in every process, Python version and run, and for rows and columns, because snapshots
-and other processes depend on it. Keys that are equal in Python hash alike: ``1 == 1.0 == True == Decimal(1)``. NaN equals nothing, not even itself, and is
-refused. XXH3 (the ``xxhash`` package) hashes bytes; 64-bit integers go through the splitmix64 finaliser, which numpy can do for whole columns.
+A key hashes to one of ``key_groups`` groups (default 256) and each replica owns a contiguous range of them, so that state can be stored and
+moved per group. The hash is the same in every process, Python version and run, and for rows and columns, because snapshots and other
+processes depend on it. Keys that are equal in Python hash alike: ``1 == 1.0 == True == Decimal(1)``. NaN equals nothing, not even itself,
+and is refused.
+
+The definition, in full: 64-bit integers, and whatever equals one, go through the splitmix64 finaliser ``mix64``; other floats through
+``mix64`` of their bits, salted; a tuple is ``h = SALT + length``, then ``h = mix64(h ^ hash(part))`` for each part. numpy does these three for
+whole columns. Everything else is XXH3 (the ``xxhash`` package) of a tag byte and the value's bytes; a string has no tag.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
+import math
 import struct
 import uuid
 from collections.abc import Callable
@@ -28,6 +33,10 @@ from rayad.progress import DataflowError
 
 DEFAULT_KEY_GROUPS = 256
 _MASK = 0xFFFFFFFFFFFFFFFF
+_FLOAT_SALT = 0x6A09E667F3BCC909  # the square roots of 2 and 3: nothing up the sleeve
+_TUPLE_SALT = 0xBB67AE8584CAA73B
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
 _UInts = npt.NDArray[np.uint64]
 
 
@@ -58,24 +67,32 @@ def _bytes(tag: bytes, data: bytes) -> int:
 
 
 def _number(key: int | float | Decimal | Fraction) -> int:
-    if key != key:
+    if isinstance(key, Decimal) and key.is_nan() or key != key:
         raise DataflowError("a key is NaN: NaN equals nothing, so records with it could never meet; replace it (for instance by None) before key_by")
     try:
         whole = int(key)
     except (OverflowError, ValueError):  # infinities
-        return _bytes(b"f", repr(float(key)).encode())
+        return _float(float(key))
     if whole == key:
         if -(2**63) <= whole < 2**63:
             return mix64(whole & _MASK)
-        return _bytes(b"I", str(whole).encode())
-    # A Decimal or Fraction may equal a float: the exact ratio is what they share.
+        return _bytes(b"I", b"%x" % whole)
     if isinstance(key, float):
-        return _bytes(b"f", struct.pack("<d", key))
-    as_float = float(key)
-    if Fraction(as_float) == Fraction(key):
-        return _bytes(b"f", struct.pack("<d", as_float))
+        return _float(key)
+    # A Decimal or Fraction may equal a float; else the exact ratio is what equal ones share.
     ratio = Fraction(key)
-    return _bytes(b"q", f"{ratio.numerator}/{ratio.denominator}".encode())
+    try:
+        near = float(ratio)
+    except OverflowError:
+        near = math.inf
+    if math.isfinite(near) and Fraction(near) == ratio:
+        return _float(near)
+    return _bytes(b"q", b"%x/%x" % (ratio.numerator, ratio.denominator))
+
+
+def _float(key: float) -> int:
+    (bits,) = struct.unpack("<Q", struct.pack("<d", key))
+    return mix64(bits ^ _FLOAT_SALT)
 
 
 def stable_hash(key: Any) -> int:
@@ -97,7 +114,10 @@ def stable_hash(key: Any) -> int:
     if key is None:
         return _bytes(b"n", b"")
     if kind is tuple or isinstance(key, tuple):
-        return _bytes(b"t", b"".join(stable_hash(part).to_bytes(8, "little") for part in key))
+        state = _TUPLE_SALT + len(key)
+        for part in key:
+            state = mix64(state ^ stable_hash(part))
+        return state
     if isinstance(key, (bytes, bytearray, memoryview)):
         return _bytes(b"b", bytes(key))
     if isinstance(key, np.generic):
@@ -115,7 +135,7 @@ def _other(key: Any) -> int:
         return _number(key)
     if isinstance(key, dt.datetime):
         if key.tzinfo is not None:
-            return _bytes(b"z", str(round(key.timestamp() * 1_000_000)).encode())
+            return _bytes(b"z", str((key - _EPOCH) // _MICROSECOND).encode())
         return _bytes(b"d", key.isoformat().encode())
     if isinstance(key, (dt.date, dt.time)):
         return _bytes(b"d", key.isoformat().encode())
@@ -128,7 +148,7 @@ def _other(key: Any) -> int:
     custom = getattr(key, "__rayad_hash__", None)
     if custom is not None:
         return stable_hash(custom())
-    if dataclasses.is_dataclass(key) and getattr(kind, "__dataclass_params__").frozen:
+    if dataclasses.is_dataclass(key) and kind.__dataclass_params__.frozen:
         fields = tuple(getattr(key, f.name) for f in dataclasses.fields(key) if f.compare)
         return _bytes(b"c", kind.__qualname__.encode() + stable_hash(fields).to_bytes(8, "little"))
     raise DataflowError(
@@ -140,43 +160,59 @@ def _other(key: Any) -> int:
 def hash_array(column: pa.Array | pa.ChunkedArray) -> _UInts:
     """:func:`stable_hash` of every element of an Arrow column, shape (n,).
 
-    Integer and integral float columns are hashed by numpy; any other is dictionary-encoded first, so that each distinct value is hashed once.
+    numpy hashes integers and floats; any other column is dictionary-encoded first, so that each distinct value is hashed once.
     """
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
         if isinstance(column, pa.ChunkedArray):
             column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    if column.null_count == 0 and pa.types.is_integer(column.type) and column.type != pa.uint64():
-        return mix64_array(column.to_numpy(zero_copy_only=False).astype(np.int64))
-    if pa.types.is_dictionary(column.type):
-        encoded = column
-    else:
-        encoded = pc.dictionary_encode(column, null_encoding="encode")
-    values = np.fromiter((stable_hash(v) for v in encoded.dictionary.to_pylist()), dtype=np.uint64, count=len(encoded.dictionary))
+    kind = column.type
+    if pa.types.is_integer(kind) and kind != pa.uint64() or pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        if column.null_count:
+            hashes = _hash_numbers(pc.fill_null(column, 0))
+            hashes[pc.is_null(column).to_numpy(zero_copy_only=False)] = stable_hash(None)
+            return hashes
+        return _hash_numbers(column)
+    encoded = column if pa.types.is_dictionary(kind) else pc.dictionary_encode(column, null_encoding="encode")
+    values = _hash_each(encoded.dictionary)
     indices = encoded.indices
     if indices.null_count:
-        with_null = np.append(values, np.uint64(stable_hash(None)))
-        return cast(_UInts, with_null[pc.fill_null(indices, len(values)).to_numpy(zero_copy_only=False)])
+        values = np.append(values, np.uint64(stable_hash(None)))
+        indices = pc.fill_null(indices.cast(pa.int64()), len(values) - 1)
     return cast(_UInts, values[indices.to_numpy(zero_copy_only=False)]) if len(values) else np.zeros(0, np.uint64)
+
+
+def _hash_each(values: pa.Array) -> _UInts:
+    if (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)) and not values.null_count:
+        data = values.cast(pa.large_binary()).to_pylist()
+        return np.fromiter(map(xxhash.xxh3_64_intdigest, data), dtype=np.uint64, count=len(data))
+    return np.fromiter(map(stable_hash, values.to_pylist()), dtype=np.uint64, count=len(values))
+
+
+def _hash_numbers(column: pa.Array) -> _UInts:
+    values = column.to_numpy(zero_copy_only=False)
+    if values.dtype.kind != "f":
+        return mix64_array(values.astype(np.int64))
+    values = values.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        whole = np.trunc(values) == values
+        small = whole & (values >= -(2.0**63)) & (values < 2.0**63)
+        integers = np.where(small, values, 0.0).astype(np.int64)
+    out = np.where(small, mix64_array(integers), mix64_array(values.view(np.uint64) ^ np.uint64(_FLOAT_SALT)))
+    for i in np.flatnonzero((whole & ~small & np.isfinite(values)) | np.isnan(values)):  # beyond 64 bits; NaN raises
+        out[i] = _number(float(values[i]))
+    return cast(_UInts, out)
 
 
 def hash_columns(columns: list[Any]) -> _UInts:
     """The hashes of keys that are one column, or a tuple of several columns."""
     if len(columns) == 1:
         return hash_array(columns[0])
-    parts = np.stack([hash_array(c) for c in columns], axis=1).astype("<u8")
-    flat = parts.tobytes()
-    width = 8 * len(columns)
-    digest = xxhash.xxh3_64_intdigest
-    seen: dict[bytes, int] = {}
-    out = np.empty(len(parts), np.uint64)
-    for i in range(len(parts)):
-        piece = flat[i * width : (i + 1) * width]
-        value = seen.get(piece)
-        if value is None:
-            value = seen[piece] = digest(b"t" + piece)
-        out[i] = value
-    return out
+    parts = [hash_array(column) for column in columns]
+    state = np.full(len(parts[0]), _TUPLE_SALT + len(parts), dtype=np.uint64)
+    for part in parts:
+        state = mix64_array(state ^ part)
+    return state
 
 
 def replica_of_group(group: int, parallelism: int, key_groups: int) -> int:
@@ -208,6 +244,7 @@ class MutableRouter:
         self.parallelism = parallelism
         self.key_groups = key_groups
         self._cache: dict[Any, int] = {}
+        self._owners = [replica_of_group(group, parallelism, key_groups) for group in range(key_groups)]
 
     def route(self, key: Any) -> int:
         """The replica of one key. Raises DataflowError for NaN, unhashable and unstable keys."""
@@ -217,24 +254,26 @@ class MutableRouter:
             raise DataflowError(
                 f"a key is not hashable: {key!r:.80} of type {type(key).__name__}; key_by must give hashable values (a tuple instead of a list)"
             ) from error
-        if replica is None:
-            replica = stable_hash(key) % self.key_groups * self.parallelism // self.key_groups
-            if len(self._cache) >= self.CACHE_ENTRIES_MAX:
-                self._cache.clear()
-            self._cache[key] = replica
+        return self._learn(key) if replica is None else replica
+
+    def _learn(self, key: Any) -> int:
+        replica = self._owners[stable_hash(key) % self.key_groups]
+        if len(self._cache) >= self.CACHE_ENTRIES_MAX:
+            self._cache.clear()
+        self._cache[key] = replica
         return replica
 
     def split_rows(self, rows: list[Any], key: Callable[[Any], Any]) -> list[list[Any]]:
         """Distribute records by ``key(record)``: one list per replica, order kept."""
         out: list[list[Any]] = [[] for _ in range(self.parallelism)]
-        lookup, route = self._cache.get, self.route
+        lookup, learn = self._cache.get, self._learn
         for row in rows:
             value = key(row)
             try:
                 replica = lookup(value)
             except TypeError:
-                replica = None
-            out[route(value) if replica is None else replica].append(row)
+                replica = self.route(value)  # says what is wrong with it
+            out[learn(value) if replica is None else replica].append(row)
         return out
 
     def culprit(self, rows: list[Any], key: Callable[[Any], Any]) -> Any:
@@ -250,7 +289,9 @@ class MutableRouter:
         """Distribute the rows of a columnar batch by its key columns: one batch per replica, order kept, no Python object per row."""
         keys = [batch.column(name) for name in columns]
         for name, column in zip(columns, keys, strict=True):
-            if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
+            kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+            floats = column.dictionary_decode() if kind is not column.type else column
+            if pa.types.is_floating(kind) and pc.any(pc.is_nan(floats)).as_py():
                 raise DataflowError(f"key column {name!r} holds NaN: NaN equals nothing; replace it (for instance by null) before key_by")
         if self.parallelism == 1:
             return [batch]
@@ -259,7 +300,7 @@ class MutableRouter:
         if self.parallelism == 2:
             first = replicas == 0
             return [batch.filter(pa.array(first)), batch.filter(pa.array(~first))]
-        order = np.argsort(replicas, kind="stable")
+        order = np.argsort(replicas.astype(np.uint16), kind="stable")  # 16 bits: a radix sort
         bounds = np.searchsorted(replicas[order], np.arange(self.parallelism + 1))
         taken = batch.take(pa.array(order))
         return [taken.slice(int(bounds[i]), int(bounds[i + 1] - bounds[i])) for i in range(self.parallelism)]

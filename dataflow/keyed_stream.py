@@ -13,7 +13,7 @@ from rayad.dataflow.graph import KeySelector, Link, NodeKind, Partition, Partiti
 from rayad.dataflow.operators import aggregates as agg
 from rayad.dataflow.operators import keyed, stateful, totals
 from rayad.dataflow.operators.keyed import PAIRS, ValueSelector
-from rayad.dataflow.stream import Stream, checked_function, constant, own_stream
+from rayad.dataflow.stream import Stream, checked_function, own_stream
 from rayad.progress import DataflowError
 
 if TYPE_CHECKING:
@@ -182,12 +182,17 @@ class Tuple:
 
 def several(spec: dict[str, Any]) -> tuple[agg.Several, Tuple]:
     """The aggregation that a dict describes, and what takes its values out of a record."""
+    if not spec:
+        raise DataflowError("aggregate was given an empty dict: name at least one aggregation")
     parts: dict[str, agg.Aggregator] = {}
-    functions = []
+    selectors: list[ValueSelector] = []
     for name, entry in spec.items():
+        if not isinstance(name, str):
+            raise DataflowError(f"aggregate was given {name!r:.60} as a name: it must be a string")
+        if isinstance(entry, tuple) and len(entry) != 2:
+            raise DataflowError(f"aggregate was given {entry!r:.80} for {name!r}: give an aggregation, or a pair (aggregation, value)")
         how, value = entry if isinstance(entry, tuple) else (entry, None)
         parts[name] = agg.by_name(how)
-        functions.append(ValueSelector.of(value).row_value() if value is not None or parts[name].name != "count" else constant)
-    if not parts:
-        raise DataflowError("aggregate was given an empty dict: name at least one aggregation")
-    return agg.Several(parts), Tuple(functions)
+        of_record = parts[name].name == "count" or isinstance(parts[name], (agg.Reduce, agg.TopK))
+        selectors.append(ValueSelector.of(record_unless(value) if of_record else value))
+    return agg.Several(parts, selectors), Tuple([selector.row_value() for selector in selectors])

@@ -1,8 +1,9 @@
 """Windows: over epochs, and over event time.
 
-``per_epoch()`` takes each logical time alone. Event-time windows close by a watermark: when an epoch is complete, the watermark is the largest event time seen
-in it or before, over all replicas, less the stream's ``max_delay``. That is a function of the data and the epochs alone, so results do not depend on timing.
-Event times and sizes are numbers (seconds, say), or datetimes with timedelta sizes.
+``per_epoch()`` takes each logical time alone. Event-time windows close by a watermark: when an epoch is complete, the watermark is the
+largest event time seen in it or before, over all replicas, less the stream's ``max_delay``. That is a function of the data and the epochs
+alone, so results do not depend on timing. Event times and sizes are numbers (seconds, say), or datetimes with timedelta sizes; datetimes
+with a time zone are brought to UTC, and windows begin at multiples of their size since 1970-01-01 (UTC) unless an offset says otherwise.
 """
 
 from __future__ import annotations
@@ -73,10 +74,22 @@ class Session:
     gap: Any
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _positive(value: Any, what: str) -> Any:
-    zero = dt.timedelta(0) if isinstance(value, dt.timedelta) else 0
-    if isinstance(value, bool) or not isinstance(value, (int, float, dt.timedelta)) or not value > zero:
+    positive = value > dt.timedelta(0) if isinstance(value, dt.timedelta) else _is_number(value) and value > 0
+    if not positive:
         raise DataflowError(f"{what} is {value!r}: it must be a positive number or timedelta")
+    return value
+
+
+def _offset(value: Any, size: Any) -> Any:
+    """An offset counts from 0, or from 1970-01-01; a datetime says where some window begins."""
+    fits = isinstance(value, (dt.timedelta, dt.datetime)) if isinstance(size, dt.timedelta) else _is_number(value)
+    if value is not None and not fits:
+        raise DataflowError(f"window offset is {value!r} for windows of {size!r}: it must be of the same kind, or a datetime for timedeltas")
     return value
 
 
@@ -87,12 +100,14 @@ def per_epoch() -> PerEpoch:
 
 def tumbling(size: Any, offset: Any = None) -> Tumbling:
     """Event-time windows ``[offset + k*size, offset + (k+1)*size)``; ``size`` in the unit of the event times, or a timedelta."""
-    return Tumbling(_positive(size, "window size"), offset)
+    return Tumbling(_positive(size, "window size"), _offset(offset, size))
 
 
 def sliding(size: Any, slide: Any, offset: Any = None) -> Sliding:
     """Event-time windows of ``size``, one every ``slide``."""
-    return Sliding(_positive(size, "window size"), _positive(slide, "window slide"), offset)
+    if isinstance(_positive(size, "window size"), dt.timedelta) != isinstance(_positive(slide, "window slide"), dt.timedelta):
+        raise DataflowError(f"window size is {size!r} and slide {slide!r}: both must be numbers, or both timedeltas")
+    return Sliding(size, slide, _offset(offset, size))
 
 
 def session(gap: Any) -> Session:

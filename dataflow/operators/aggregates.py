@@ -1,21 +1,37 @@
 """What an aggregation is: how values become an accumulator, how accumulators merge, what comes out.
 
-Merging must be associative and commutative: batches are combined before the exchange and merged in any order.
+Merging must be associative and commutative: batches are combined before the exchange and merged in any order. The built-in ones also have a
+columnar form that gives the same: *partials* made by Arrow's group-by in the sender, merged in numpy arrays by the receiver.
 """
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from rayad.progress import DataflowError
+
+_PLAIN = frozenset({int, float, str, bytes, bool, type(None), complex})
 
 
 class Aggregator(ABC):
-    """Base class of aggregations; subclass it for ``KeyedStream.aggregate``."""
+    """Base class of aggregations; subclass it for ``KeyedStream.aggregate``.
+
+    >>> class Longest(Aggregator):
+    ...     def create(self, value):
+    ...         return value
+    ...     def merge(self, left, right):
+    ...         return max(left, right, key=len)
+    >>> Longest().merge("to", "be or not")
+    'be or not'
+    """
 
     name: str = "aggregate"
 
@@ -35,8 +51,10 @@ class Aggregator(ABC):
         """What is emitted; must not change the accumulator."""
         return accumulator
 
-    # Columnar form: Arrow group_by functions of the partial columns, and how each merges ("sum", "min", "max"); empty: rows only.
-    partials: tuple[tuple[str, str], ...] = ()
+    def emitted(self, accumulator: Any) -> Any:
+        """:meth:`result`, as a value that later merges do not change: a copy if it is a container, which may hold the accumulator."""
+        out = self.result(accumulator)
+        return out if type(out) in _PLAIN else copy.deepcopy(out)
 
     def combine(self, keys: Iterable[Any], values: Iterable[Any]) -> dict[Any, Any]:
         """Accumulators of the values of each key."""
@@ -49,12 +67,32 @@ class Aggregator(ABC):
                 out[key] = create(value)
         return out
 
+    # -- columnar form ------------------------------------------------------------
+    @property
+    def partials(self) -> tuple[tuple[str, str], ...]:
+        """Arrow's group-by functions that make the partial columns, and how each merges ("sum", "min", "max"); empty: rows only."""
+        return ()
 
-class Count(Aggregator):
+    def accumulator(self, partials: Sequence[Any]) -> Any:
+        """The accumulator that one row of partial columns stands for."""
+        raise NotImplementedError
+
+    def finish(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
+        """Named result columns from the arrays of merged partials, each of shape (keys,)."""
+        raise NotImplementedError
+
+
+class _Plain(Aggregator):
+    """A built-in whose accumulators are never changed in place."""
+
+    def emitted(self, accumulator: Any) -> Any:
+        return self.result(accumulator)
+
+
+class Count(_Plain):
     """Number of records."""
 
     name = "count"
-    partials = (("count_all", "sum"),)
 
     def create(self, value: Any) -> int:
         return 1
@@ -68,54 +106,72 @@ class Count(Aggregator):
     def combine(self, keys: Iterable[Any], values: Iterable[Any]) -> dict[Any, Any]:
         return Counter(keys)
 
+    @property
+    def partials(self) -> tuple[tuple[str, str], ...]:
+        return (("count_all", "sum"),) if type(self) is Count else ()
 
-class Sum(Aggregator):
-    """Sum; null values are passed over."""
+    def accumulator(self, partials: Sequence[Any]) -> Any:
+        return partials[0]
 
-    name = "sum"
-    partials = (("sum", "sum"), ("count", "sum"))
+    def finish(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
+        return [(names[0], pa.array(totals[0]))]
+
+
+class _OverValues(_Plain):
+    """An aggregation of the values that are not null; None where there is none."""
+
+    how: str
 
     def create(self, value: Any) -> Any:
         return value
 
-    def add(self, accumulator: Any, value: Any) -> Any:
-        return value if accumulator is None else accumulator if value is None else accumulator + value
+    @property
+    def partials(self) -> tuple[tuple[str, str], ...]:
+        # A subclass may define create() or merge() anew: only the class itself is known to be what Arrow computes.
+        return ((self.how, self.how), ("count", "sum")) if type(self) in (Sum, Min, Max) else ()
+
+    def accumulator(self, partials: Sequence[Any]) -> Any:
+        return partials[0] if partials[1] else None
+
+    def finish(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
+        return [(names[0], pa.array(totals[0], mask=totals[1] == 0))]
+
+
+class Sum(_OverValues):
+    """Sum; null values are passed over."""
+
+    name = how = "sum"
 
     def merge(self, left: Any, right: Any) -> Any:
         return right if left is None else left if right is None else left + right
 
 
-class Min(Aggregator):
-    """Smallest value; null values are passed over."""
+class Min(_OverValues):
+    """Smallest value; null values and NaN are passed over."""
 
-    name = "min"
-    partials = (("min", "min"), ("count", "sum"))
-
-    def create(self, value: Any) -> Any:
-        return value
+    name = how = "min"
 
     def merge(self, left: Any, right: Any) -> Any:
-        return right if left is None else left if right is None or left <= right else right
+        if left is None or left != left:
+            return left if right is None else right
+        return left if right is None or right != right or left <= right else right
 
 
-class Max(Aggregator):
-    """Largest value; null values are passed over."""
+class Max(_OverValues):
+    """Largest value; null values and NaN are passed over."""
 
-    name = "max"
-    partials = (("max", "max"), ("count", "sum"))
-
-    def create(self, value: Any) -> Any:
-        return value
+    name = how = "max"
 
     def merge(self, left: Any, right: Any) -> Any:
-        return right if left is None else left if right is None or left >= right else right
+        if left is None or left != left:
+            return left if right is None else right
+        return left if right is None or right != right or left >= right else right
 
 
-class Mean(Aggregator):
+class Mean(_Plain):
     """Arithmetic mean; null values are passed over, None when there was none."""
 
     name = "mean"
-    partials = (("sum", "sum"), ("count", "sum"))
 
     def create(self, value: Any) -> Any:
         return (0, 0) if value is None else (value, 1)
@@ -125,6 +181,18 @@ class Mean(Aggregator):
 
     def result(self, accumulator: Any) -> Any:
         return accumulator[0] / accumulator[1] if accumulator[1] else None
+
+    @property
+    def partials(self) -> tuple[tuple[str, str], ...]:
+        return (("sum", "sum"), ("count", "sum")) if type(self) is Mean else ()
+
+    def accumulator(self, partials: Sequence[Any]) -> Any:
+        return (partials[0] or 0, partials[1])
+
+    def finish(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            column = pa.array(totals[0] / totals[1], mask=totals[1] == 0)
+        return [(names[0].replace("sum(", "mean(", 1), column)]
 
 
 @dataclass
@@ -142,27 +210,52 @@ class Reduce(Aggregator):
 
 
 @dataclass
-class TopK(Aggregator):
-    """The ``k`` largest values, largest first; equal ones by their representation, so that the result does not depend on the order of arrival."""
+class TopK(_Plain):
+    """The ``k`` largest values, largest first; equal ones by their representation, so that the result does not depend on the order of arrival.
+
+    >>> top = TopK(2)
+    >>> top.result(top.merge(top.merge(top.create(3), top.create(5)), top.create(4)))
+    [5, 4]
+    """
 
     k: int
     by: Callable[[Any], Any] | None = None
     name: str = "top_k"
 
+    def __post_init__(self) -> None:
+        if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
+            raise DataflowError(f"top_k was given k={self.k!r}: it must be an int of at least 1")
+
     def create(self, value: Any) -> Any:
         return [value]
 
+    def add(self, accumulator: Any, value: Any) -> Any:
+        accumulator.append(value)
+        return self._pruned(accumulator)
+
     def merge(self, left: Any, right: Any) -> Any:
-        by = self.by
-        both = sorted(left + right, key=repr)
-        return sorted(both, key=by, reverse=True)[: self.k]
+        left.extend(right)
+        return self._pruned(left)
+
+    def result(self, accumulator: Any) -> Any:
+        return self._largest(accumulator)
+
+    def _pruned(self, values: list[Any]) -> list[Any]:
+        return self._largest(values) if len(values) >= 4 * self.k + 16 else values
+
+    def _largest(self, values: list[Any]) -> list[Any]:
+        return sorted(sorted(values, key=repr), key=self.by, reverse=True)[: self.k]
 
 
 @dataclass
 class Several(Aggregator):
-    """Named aggregations side by side; a value is a tuple with one element for each, the result a dict."""
+    """Named aggregations side by side; a value is a tuple with one element for each, the result a dict.
+
+    ``values`` are the selectors (``operators.keyed.ValueSelector``) of those elements.
+    """
 
     parts: dict[str, Aggregator]
+    values: Sequence[Any] = ()
     name: str = "aggregate"
     _list: list[Aggregator] = field(init=False, repr=False)
 
@@ -183,6 +276,28 @@ class Several(Aggregator):
     def result(self, accumulator: Any) -> Any:
         return {name: a.result(x) for (name, a), x in zip(self.parts.items(), accumulator, strict=True)}
 
+    def emitted(self, accumulator: Any) -> Any:
+        return {name: a.emitted(x) for (name, a), x in zip(self.parts.items(), accumulator, strict=True)}
+
+    @property
+    def partials(self) -> tuple[tuple[str, str], ...]:
+        each = [a.partials for a in self._list]
+        return tuple(partial for partials in each for partial in partials) if all(each) else ()
+
+    def accumulator(self, partials: Sequence[Any]) -> Any:
+        return [a.accumulator(part) for a, part in zip(self._list, self._cut(partials), strict=True)]
+
+    def finish(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
+        parts = zip(self.parts.items(), self._cut(names), self._cut(totals), strict=True)
+        return [(name, a.finish(some, arrays)[0][1]) for (name, a), some, arrays in parts]
+
+    def _cut(self, flat: Sequence[Any]) -> list[Sequence[Any]]:
+        out, at = [], 0
+        for a in self._list:
+            out.append(flat[at : at + len(a.partials)])
+            at += len(a.partials)
+        return out
+
 
 BY_NAME: dict[str, type[Aggregator]] = {"count": Count, "sum": Sum, "min": Min, "max": Max, "mean": Mean}
 
@@ -191,6 +306,6 @@ def by_name(name: Any) -> Aggregator:
     """The built-in aggregation of that name, or ``name`` itself if it is an Aggregator."""
     if isinstance(name, Aggregator):
         return name
-    if name not in BY_NAME:
-        raise DataflowError(f"there is no aggregation {name!r}: use one of {sorted(BY_NAME)} or an instance of rd.Aggregator")
+    if not isinstance(name, str) or name not in BY_NAME:
+        raise DataflowError(f"there is no aggregation {name!r:.60}: use one of {sorted(BY_NAME)} or an instance of rd.Aggregator")
     return BY_NAME[name]()

@@ -1,22 +1,24 @@
 """Before the exchange: records become ``(key, something)`` pairs, combined per batch where the aggregation allows it.
 
-These elements are stateless and run in the sender's process. A batch that leaves them is either a list of pairs or a columnar batch whose leading
-columns are the key (see ``columnar.mark_keyed``); :data:`PAIRS` routes both.
+These elements are stateless and run in the sender's process. A batch that leaves them is either a list of pairs or a columnar batch whose
+leading columns are the key (see ``columnar.mark_keyed``); :data:`PAIRS` routes both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import repeat
 from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rayad.dataflow.columnar import mark_keyed, to_rows
 from rayad.dataflow.elements import Element
 from rayad.dataflow.graph import KeySelector
-from rayad.dataflow.operators.aggregates import Aggregator
+from rayad.dataflow.operators.aggregates import Aggregator, Count, Max, Min, Several
 from rayad.progress import DataflowError
 
 PAIRS = KeySelector(function=itemgetter(0), pairs=True)
@@ -72,7 +74,7 @@ def sole_value_column(batch: pa.RecordBatch, keys: tuple[str, ...]) -> str:
     rest = [name for name in batch.schema.names if name not in keys]
     if len(rest) != 1:
         raise DataflowError(f"which column to aggregate is not clear: besides the key {list(keys)} there are {rest}; name one")
-    return rest[0]
+    return str(rest[0])
 
 
 @dataclass(slots=True)
@@ -100,14 +102,14 @@ class PairValue(Element):
 
 @dataclass(slots=True)
 class Combine(Element):
-    """``(key, accumulator)`` pairs, one for each key in the batch; columnar when the key and value are numeric columns."""
+    """``(key, accumulator)`` pairs, one for each key in the batch; columnar when keys and values are columns and the values numbers."""
 
     key: KeySelector
     value: ValueSelector
     aggregator: Aggregator
 
     def apply(self, batch: Any) -> Any:
-        if isinstance(batch, pa.RecordBatch) and self.key.columns and self.aggregator.partials:
+        if isinstance(batch, pa.RecordBatch) and self.key.columns:
             require_columns(batch, self.key.columns)
             partial = self._columnar(batch)
             if partial is not None:
@@ -115,36 +117,84 @@ class Combine(Element):
         rows = to_rows(batch)
         key = self.key.row_key()
         try:
-            if self.aggregator.name == "count":
-                return list(self.aggregator.combine(map(key, rows), ()).items())
+            if isinstance(self.aggregator, Count):
+                return list(self.aggregator.combine(map(key, rows), repeat(None, len(rows))).items())
             return list(self.aggregator.combine(map(key, rows), map(self.value.row_value(), rows)).items())
         except TypeError:
             for row in rows:
-                try:
-                    hash(key(row))
-                except TypeError as error:
-                    raise unhashable(key(row)) from error
+                require_hashable(key(row))
             raise
 
     def _columnar(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        keys = list(self.key.columns)
-        if self.aggregator.name == "count":
-            return group(batch, keys, [([], "count_all")], ["count"])
-        if self.value.function is not None:
+        """Partials by Arrow's group-by; None where it would give something else than the rows do, or nothing."""
+        if not self.aggregator.partials:
             return None
-        column = self.value.column or sole_value_column(batch, self.key.columns)
-        require_columns(batch, (column,))
-        kind = batch.schema.field(column).type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-            return None
-        functions = [f for f, _ in self.aggregator.partials]
-        return group(batch, keys, [(column, f) for f in functions], [f"{f}({column})" for f in functions])
+        several = isinstance(self.aggregator, Several)
+        parts = zip(self.aggregator.parts.items(), self.aggregator.values, strict=True) if isinstance(self.aggregator, Several) else [
+            ((self.aggregator.name, self.aggregator), self.value)
+        ]  # fmt: skip
+        wanted: list[Any] = []
+        names: list[str] = []
+        for (name, aggregator), value in parts:
+            if isinstance(aggregator, Count):
+                wanted.append(([], "count_all"))
+                names.append(f"{name}.count" if several else "count")
+                continue
+            column = numeric_column(batch, value, self.key.columns)
+            if column is None or (not isinstance(aggregator, (Min, Max)) and may_overflow(batch.column(column))):
+                return None
+            wanted.extend((column, function) for function, _ in aggregator.partials)
+            names.extend(f"{name}.{f}" if several else f"{f}({column})" for f, _ in aggregator.partials)
+        return group(batch, list(self.key.columns), wanted, names)
+
+
+def require_hashable(key: Any) -> None:
+    """Raise DataflowError if ``key`` cannot be a dict key."""
+    try:
+        hash(key)
+    except TypeError as error:
+        raise unhashable(key) from error
+
+
+def numeric_column(batch: pa.RecordBatch, value: ValueSelector, keys: tuple[str, ...]) -> str | None:
+    """The column of numbers that a selector means; None when it is a function, or the column holds something else."""
+    if value.function is not None:
+        return None
+    column = value.column or sole_value_column(batch, keys)
+    require_columns(batch, (column,))
+    kind = batch.schema.field(column).type
+    return column if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind) else None
+
+
+def may_overflow(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether a sum over some of these values could leave 64 bits; Arrow would wrap around silently, Python's ints do not."""
+    kind = column.type
+    if not pa.types.is_integer(kind) or (kind.bit_width <= 32 and len(column) < 1 << 31):
+        return False
+    bounds = pc.min_max(column).as_py()
+    if bounds["max"] is None:
+        return False
+    largest = (1 << 64) if pa.types.is_unsigned_integer(kind) else (1 << 63)
+    return bool(max(abs(bounds["min"]), abs(bounds["max"])) * len(column) >= largest)
 
 
 def group(batch: pa.RecordBatch | pa.Table, keys: list[str], aggregations: list[Any], names: list[str]) -> pa.RecordBatch:
-    """Arrow's group-by as one keyed batch: the key columns first, then the aggregated columns under ``names``."""
+    """Arrow's group-by as one keyed batch: the key columns first, then the aggregated columns under ``names`` (with ``_`` behind one that is taken)."""
     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
-    out = table.group_by(keys, use_threads=False).aggregate(aggregations).combine_chunks()
+    for position, field in enumerate(table.schema):
+        if field.name in keys and pa.types.is_floating(field.type):  # -0.0 and 0.0 are one key
+            table = table.set_column(position, field.name, pc.add(table.column(position), pa.scalar(0.0, field.type)))
+    out = table.unify_dictionaries().group_by(keys, use_threads=False).aggregate(aggregations).combine_chunks()
     columns = [out.column(name) for name in keys] + [out.column(i) for i in range(len(keys), out.num_columns)]
     arrays = [c.chunk(0) if c.num_chunks == 1 else pa.array([], c.type) if c.num_chunks == 0 else pa.concat_arrays(c.chunks) for c in columns]
-    return mark_keyed(pa.RecordBatch.from_arrays(arrays, names=[*keys, *names]), len(keys))
+    return mark_keyed(pa.RecordBatch.from_arrays(arrays, names=distinct_names(keys, names)), len(keys))
+
+
+def distinct_names(taken: list[str], names: list[str]) -> list[str]:
+    """``taken`` and then ``names``, each of these with as many ``_`` behind it as make it new."""
+    out = list(taken)
+    for name in names:
+        while name in out:
+            name += "_"
+        out.append(name)
+    return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from rayad.dataflow.columnar import to_rows
@@ -26,7 +27,7 @@ class Distinct(Vertex):
         try:
             fresh.update(dict.fromkeys(pair for pair in to_rows(batch) if pair not in self.seen))
         except TypeError as error:
-            raise DataflowError(f"distinct at {self.name!r} needs hashable keys and values: {error}; map records to tuples first") from error
+            raise DataflowError(f"distinct {self.name!r} needs hashable keys and values: {error}; map records to tuples first") from error
 
     def on_notify(self, time: Timestamp) -> None:
         fresh = [pair for pair in self.pending.pop(time) if pair not in self.seen]
@@ -48,18 +49,18 @@ class StatefulMap(Vertex):
         state, function, out = self.state, self.function, []
         initial = self.initial
         for key, value in to_rows(batch):
-            before = state[key] if key in state else initial() if callable(initial) else initial
+            before = state[key] if key in state else initial() if callable(initial) else copy.deepcopy(initial)
             answer = function(before, value)
             try:
                 after, result = answer
             except (TypeError, ValueError) as error:
-                raise DataflowError(f"the function of stateful_map at {self.name!r} returned {answer!r:.80}; it must return (state, output)") from error
+                raise DataflowError(f"the function of stateful_map {self.name!r} returned {answer!r:.80}; it must return (state, output)") from error
             if after is None:
                 state.pop(key, None)
             else:
                 state[key] = after
             if result is not None:
-                out.append((key, result))
+                out.append((key, copy.deepcopy(result) if result is after else result))  # the state may go on changing in place
         self.send_by(0, out, time)
 
 

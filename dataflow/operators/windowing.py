@@ -1,7 +1,7 @@
 """Event-time windows. Senders assign windows and combine; the vertex merges, and fires what the watermark has passed.
 
-Port 0 takes ``(key, (window, accumulator))`` pairs, port 1 the largest event time of each batch, broadcast. When epoch e is complete, the
-watermark is the largest event time of the epochs up to e, over all replicas, less ``max_delay``: a function of data and epochs only.
+Port 0 takes ``(key, (window, accumulator))`` pairs, port 1 the largest event time of each batch, broadcast. When epoch e is complete,
+the watermark is the largest event time of the epochs up to e, over all replicas, less ``max_delay``: a function of data and epochs only.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.elements import Element
 from rayad.dataflow.graph import KeySelector
-from rayad.dataflow.operators.aggregates import Aggregator
-from rayad.dataflow.operators.keyed import ValueSelector, require_columns, sole_value_column
+from rayad.dataflow.operators.aggregates import Aggregator, Count, Several
+from rayad.dataflow.operators.keyed import ValueSelector, group, may_overflow, numeric_column, require_columns, require_hashable
 from rayad.dataflow.vertex import EndVertex
 from rayad.dataflow.windows import Session, Sliding, Tumbling, Window
 from rayad.progress import DataflowError, Timestamp
@@ -48,20 +48,34 @@ class AssignWindows(Element):
             if out is not None:
                 return out
         rows = to_rows(batch)
-        key, value, time_of = self.key.row_key(), self.value.row_value(), self.times.row_value()
-        create, add = self.aggregator.create, self.aggregator.add
-        if self.aggregator.name == "count":
-            value = _none
-        if isinstance(self.windows, Session):
-            gap = self.windows.gap
-            return [(key(row), (Window(time_of(row), time_of(row) + gap), create(value(row)))) for row in rows]
+        try:
+            return self._sessions(rows) if isinstance(self.windows, Session) else self._windows(rows)
+        except TypeError:
+            key = self.key.row_key()
+            for row in rows:
+                require_hashable(key(row))
+            raise
+
+    def _selectors(self) -> tuple[Any, Any, Any]:
+        value = _none if isinstance(self.aggregator, Count) else self.value.row_value()
+        return self.key.row_key(), value, self.times.row_value()
+
+    def _sessions(self, rows: list[Any]) -> list[Any]:
+        key, value, time_of = self._selectors()
+        gap, create = self.windows.gap, self.aggregator.create
+        out = []
+        for row in rows:
+            time = event_time(time_of(row), row)
+            out.append((key(row), (Window(time, time + gap), create(value(row)))))
+        return out
+
+    def _windows(self, rows: list[Any]) -> list[Any]:
+        key, value, time_of = self._selectors()
+        create, add, assign = self.aggregator.create, self.aggregator.add, self.windows.assign
         combined: dict[Any, Any] = {}
-        assign = self.windows.assign
         memo: dict[Any, list[Window]] = {}
         for row in rows:
-            time = time_of(row)
-            if time is None or time != time:
-                raise DataflowError(f"the event time of {row!r:.80} is {time!r}: every record needs one; filter such records out first")
+            time = event_time(time_of(row), row)
             windows = memo.get(time)
             if windows is None:
                 windows = memo[time] = assign(time)
@@ -74,36 +88,40 @@ class AssignWindows(Element):
         """Group by key and window in Arrow; Python sees one object per group. None where that does not apply."""
         if not (self.key.columns and self.times.column and isinstance(self.windows, Tumbling) and self.aggregator.partials):
             return None
-        if self.value.function is not None:
-            return None
-        require_columns(batch, (*self.key.columns, self.times.column))
+        names = list(self.key.columns)
+        require_columns(batch, (*names, self.times.column))
+        columns = {f"key{i}": batch.column(name) for i, name in enumerate(names)}
+        wanted: list[Any] = [([], "count_all")]
+        if not isinstance(self.aggregator, Count):
+            column = None if isinstance(self.aggregator, Several) else numeric_column(batch, self.value, (*names, self.times.column))
+            if column is None or may_overflow(batch.column(column)):
+                return None
+            columns["value"] = batch.column(column)
+            wanted = [("value", function) for function, _ in self.aggregator.partials]
         starts = tumbling_starts(batch.column(self.times.column), self.windows)
         if starts is None:
             return None
-        names = list(self.key.columns)
-        columns = {name: batch.column(name) for name in names}
-        columns["__start"] = starts
-        counting = self.aggregator.name == "count"
-        if not counting:
-            column = self.value.column or sole_value_column(batch, (*self.key.columns, self.times.column))
-            columns["__value"] = batch.column(column)
-        functions = [f for f, _ in self.aggregator.partials]
-        wanted = [([] if f == "count_all" else "__value", f) for f in functions]
-        out = pa.table(columns).group_by([*names, "__start"], use_threads=False).aggregate(wanted)
+        out = group(pa.table({**columns, "start": starts}), [*(c for c in columns if c != "value"), "start"], wanted, [f for _, f in wanted])
         lists = [column.to_pylist() for column in out.columns]
-        keys = lists[0] if len(names) == 1 else list(zip(*lists[: len(names)], strict=True))
-        size = self.windows.size
-        partials = list(zip(*lists[len(names) + 1 :], strict=True))
-        name = self.aggregator.name
-        if name == "mean":
-            values = [(total or 0, count) for total, count in partials]
-        else:
-            values = [p[0] for p in partials]
-        return [(k, (Window(s, s + size), v)) for k, s, v in zip(keys, lists[len(names)], values, strict=True)]
+        keys = lists[0] if len(names) == 1 else zip(*lists[: len(names)], strict=True)
+        starting, size = lists[len(names)], self.windows.size
+        values = map(self.aggregator.accumulator, zip(*lists[len(names) + 1 :], strict=True))
+        return [(k, (Window(s, s + size), v)) for k, s, v in zip(keys, starting, values, strict=True)]
 
 
 def _none(row: Any) -> None:
     return None
+
+
+def event_time(time: Any, row: Any) -> Any:
+    """A checked event time. Datetimes with a time zone are brought to UTC: windows are stretches of real time, also where clocks are changed."""
+    if time is None or time != time:
+        raise DataflowError(f"the event time of {row!r:.80} is {time!r}: every record needs one; filter such records out first")
+    return _utc(time)
+
+
+def _utc(time: Any) -> Any:
+    return time.astimezone(dt.UTC) if isinstance(time, dt.datetime) and time.tzinfo is not None else time
 
 
 def tumbling_starts(times: pa.Array, windows: Tumbling) -> pa.Array | None:
@@ -111,10 +129,12 @@ def tumbling_starts(times: pa.Array, windows: Tumbling) -> pa.Array | None:
     if times.null_count:
         raise DataflowError(f"{times.null_count} event times are null: every record needs one; filter such records out first")
     if pa.types.is_timestamp(times.type) and isinstance(windows.size, dt.timedelta) and isinstance(windows.offset, (dt.timedelta, type(None))):
-        micros = times.cast(pa.timestamp("us", tz=times.type.tz)).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        units = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[times.type.unit]
+        micros = units // 1_000 if per_second == 1_000_000_000 else units * (1_000_000 // per_second)
         size = windows.size // dt.timedelta(microseconds=1)
         offset = (windows.offset or dt.timedelta(0)) // dt.timedelta(microseconds=1)
-        return pa.array((micros - offset) // size * size + offset).cast(pa.timestamp("us", tz=times.type.tz))
+        return pa.array((micros - offset) // size * size + offset).cast(pa.timestamp("us", tz="UTC" if times.type.tz else None))
     if pa.types.is_integer(times.type) and isinstance(windows.size, int) and isinstance(windows.offset, (int, type(None))):
         values = times.to_numpy(zero_copy_only=False).astype(np.int64)
         offset = windows.offset or 0
@@ -131,9 +151,9 @@ class LargestTime(Element):
     def apply(self, batch: Any) -> Any:
         if isinstance(batch, pa.RecordBatch) and self.times.column:
             require_columns(batch, (self.times.column,))
-            return [pc.max(batch.column(self.times.column)).as_py()] if batch.num_rows else []
+            return [_utc(pc.max(batch.column(self.times.column)).as_py())] if batch.num_rows else []
         rows = to_rows(batch)
-        return [max(map(self.times.row_value(), rows))] if rows else []
+        return [_utc(max(map(self.times.row_value(), rows)))] if rows else []
 
 
 class EventWindows(EndVertex):
