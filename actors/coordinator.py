@@ -115,7 +115,7 @@ class Coordinator:
         vertex, progress = remote_vertex(), remote_progress()
         identity = (self.job, self.secret, self.incarnation)
         self._progress = progress.options(num_cpus=0).remote(ray.put(plan_for(self.plan, None)), *identity)
-        listening = {PROGRESS: self._progress.listen.remote(host)}
+        listening = {PROGRESS: self._progress.listen.remote(host, "auto" if self.config.unix_sockets else "off")}
         for stage in self.plan.stages:
             spec = ray.put(plan_for(self.plan, stage.id))
             for replica in range(stage.parallelism):

@@ -103,7 +103,7 @@ class ReplicaHost:
     # -- start and end ------------------------------------------------------------------
     def listen(self, host: str) -> Address:
         """Open the plane; gives the address for the other replicas."""
-        return self.plane.listen(host)
+        return self.plane.listen(host, unix="auto" if self.config.unix_sockets else "off")
 
     def peers(self) -> set[str]:
         """Whom this replica exchanges batches with."""

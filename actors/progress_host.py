@@ -29,9 +29,9 @@ class ProgressHost:
         self.reports = 0
         self.rounds = 0
 
-    def listen(self, host: str) -> Address:
+    def listen(self, host: str, unix: str = "auto") -> Address:
         """Open the plane; gives the address for the replicas."""
-        return self.plane.listen(host)
+        return self.plane.listen(host, unix=unix)
 
     def run(self) -> dict[str, int]:
         """Register all replicas, let them go, and publish views until nothing is left; gives some counts."""

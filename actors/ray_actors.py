@@ -99,10 +99,10 @@ class ProgressActor:
     def __init__(self, plan: Plan, job: str, secret: bytes, incarnation: int) -> None:
         self._host = ProgressHost(plan, job=job, secret=secret, incarnation=incarnation)
 
-    def listen(self, host: str) -> Address | Failure:
+    def listen(self, host: str, unix: str) -> Address | Failure:
         """Open the plane."""
         try:
-            return self._host.listen(host)
+            return self._host.listen(host, unix)
         except Exception as error:
             return failure_of("progress", error)
 

@@ -51,6 +51,7 @@ class RunConfig:
         spill_directory: where; the system's temporary folder by default.
         start_timeout_s: how long the actors may take to start.
         cpus_per_replica: what each vertex actor asks Ray for.
+        unix_sockets: whether replicas on one node talk over Unix sockets; False makes all of them use TCP, as between nodes.
         host: address that replicas listen on for other nodes; the node's own address on a cluster, loopback on a single node.
     """
 
@@ -66,6 +67,7 @@ class RunConfig:
     start_timeout_s: float = 120.0
     cpus_per_replica: float = 0.01
     host: str | None = None
+    unix_sockets: bool = True
 
     def __post_init__(self) -> None:
         if self.name is not None:
