@@ -13,6 +13,8 @@ if __name__ != "rayad.graphs":  # pragma: no cover - a second copy would have it
         "install the project (pip install -e .) and import rayad.graphs"
     )
 
+from rayad.graphs.bfs import bfs
 from rayad.graphs.components import connected_components
+from rayad.graphs.pagerank import pagerank
 
-__all__ = ["connected_components"]
+__all__ = ["bfs", "connected_components", "pagerank"]

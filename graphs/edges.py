@@ -6,6 +6,7 @@ A prepared batch has the int64 columns ``src`` and ``dst`` and, where nodes are 
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable
 from typing import Any
 
@@ -118,10 +119,23 @@ def _column_names(column: pa.Array) -> pa.Array | None:
 def _prepared(src: Ints, dst: Ints, src_name: pa.Array | None, dst_name: pa.Array | None) -> pa.RecordBatch:
     columns = {SRC: pa.array(src), DST: pa.array(dst)}
     if src_name is not None or dst_name is not None:
-        nothing = pa.nulls(len(src), pa.binary())
-        columns[SRC_NAME] = nothing if src_name is None else src_name
-        columns[DST_NAME] = nothing if dst_name is None else dst_name
+        columns[SRC_NAME], columns[DST_NAME] = _alike(src_name, dst_name, len(src))
     return pa.record_batch(columns)
+
+
+def _alike(left: pa.Array | None, right: pa.Array | None, count: int) -> tuple[pa.Array, pa.Array]:
+    """Two columns of names with one type; one that is missing is all null: nodes that are their own numbers."""
+    if left is None or right is None:
+        present = right if left is None else left
+        nulls = pa.nulls(count, present.type)
+        return (nulls, present) if left is None else (present, nulls)
+    if left.type == right.type:
+        return left, right
+    pickled = [
+        column if pa.types.is_binary(column.type) else pa.array([pickle.dumps(name, 5) for name in column.to_pylist()], pa.binary())
+        for column in (left, right)
+    ]
+    return pickled[0], pickled[1]
 
 
 def name_column(batch: pa.RecordBatch, name: str) -> pa.Array | None:

@@ -25,6 +25,7 @@ END = 1 << 62
 """The counter of the notification at the end of a loop."""
 
 TO, VALUE, NAME = "to", "value", "name"
+SENDER = b"rayad.sender"
 
 
 class RoundVertex(Vertex):
@@ -91,19 +92,28 @@ class GraphVertex(RoundVertex):
         return ends
 
     def send_messages(self, port: int, time: Timestamp, to: Ints, value: Any, named: Ints | None = None) -> None:
-        """One columnar batch ``(to, value)`` to the replicas of the nodes ``to`` (numbers); ``named`` are dense indexes whose names go along."""
+        """One columnar batch ``(to, value)`` to the replicas of the nodes ``to`` (numbers), marked with this replica's number.
+
+        ``named`` are dense indexes whose names go along, for receivers that may not know them.
+        """
         if not len(to):
             return
         columns = {TO: pa.array(to), VALUE: pa.array(value)}
         if named is not None and self.nodes.names:
             columns[NAME] = encode_names(self.nodes.names_of(named))
-        self.send_by(port, pa.record_batch(columns), time)
+        schema_metadata = {SENDER: b"%d" % self.replica}
+        self.send_by(port, pa.record_batch(columns, metadata=schema_metadata), time)
 
     def send_results(self, port: int, time: Timestamp, dense: Ints, values: Any) -> None:
         """Result records for nodes given by dense index; ``values`` is an array, or a list of names."""
         if len(dense):
             names = self.nodes.names_of(dense) if self.nodes.names else self.nodes.numbers[dense]
             self.send_by(port, result_batch(names, values), time)
+
+
+def sender(batch: Any) -> int:
+    """The replica that sent a message batch."""
+    return int(batch.schema.metadata[SENDER])
 
 
 def received(batches: list[Any]) -> tuple[Ints, Any]:

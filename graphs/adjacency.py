@@ -1,0 +1,80 @@
+"""Directed edges between dense indexes, without duplicates, growing; asked for the neighbours of whole columns of nodes.
+
+An edge is one int64, ``source << 32 | target``; edges are kept in sorted arrays (each of them a CSR whose row pointers are found by binary search). New edges
+become an array of their own, and neighbours of similar size are merged, as in a log-structured merge tree: adding d edges costs O(d log m) amortised,
+however many there are already.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rayad.dataflow import DataflowError
+from rayad.graphs.numbers import Ints, distinct
+
+_SHIFT = 32
+_LOW = (1 << _SHIFT) - 1
+
+
+class MutableAdjacency:
+    """A growing set of directed edges.
+
+    >>> edges = MutableAdjacency()
+    >>> [part.tolist() for part in edges.add(np.array([0, 0, 0]), np.array([2, 1, 2]))]
+    [[0, 0], [1, 2]]
+    >>> [part.tolist() for part in edges.add(np.array([0, 1]), np.array([2, 0]))]
+    [[1], [0]]
+    >>> [part.tolist() for part in edges.neighbours(np.array([1, 0]))]
+    [[0, 1, 1], [0, 1, 2]]
+    """
+
+    MERGE_RATIO = 4
+
+    def __init__(self) -> None:
+        self._layers: list[Ints] = []  # largest first
+
+    def __len__(self) -> int:
+        return sum(map(len, self._layers))
+
+    def add(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
+        """Take edges in; gives those that were not there, sorted and once each."""
+        if len(target) and int(target.max()) > _LOW >> 1:
+            raise DataflowError("one replica knows more than 2**31 nodes: give the graph function a higher parallelism")
+        keys = distinct(source << _SHIFT | target)
+        for layer in self._layers:
+            if len(keys):
+                at = np.searchsorted(layer, keys)
+                at[at == len(layer)] = 0
+                keys = keys[layer[at] != keys]
+        if len(keys):
+            self._layers.append(keys)
+        while len(self._layers) > 1 and len(self._layers[-2]) < self.MERGE_RATIO * len(self._layers[-1]):
+            last = self._layers.pop()
+            self._layers[-1] = np.sort(np.concatenate([self._layers[-1], last]))
+        return keys >> _SHIFT, keys & _LOW
+
+    def all_edges(self) -> tuple[Ints, Ints]:
+        """Sources and targets of all edges, in an order that depends on the edges alone."""
+        if len(self._layers) > 1:
+            self._layers = [np.sort(np.concatenate(self._layers))]
+        if not self._layers:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        return self._layers[0] >> _SHIFT, self._layers[0] & _LOW
+
+    def neighbours(self, sources: Ints) -> tuple[Ints, Ints]:
+        """For each edge that begins in ``sources``: the position of its source there, and its target."""
+        ats, targets = [], []
+        for layer in self._layers:
+            low = np.searchsorted(layer, sources << _SHIFT)
+            length = np.searchsorted(layer, (sources + 1) << _SHIFT) - low
+            total = int(length.sum())
+            if total:
+                at = np.repeat(np.arange(len(sources)), length)
+                begins = np.cumsum(length) - length
+                ats.append(at)
+                targets.append(layer[np.arange(total) + (low - begins)[at]] & _LOW)
+        if len(ats) == 1:
+            return ats[0], targets[0]
+        if not ats:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        return np.concatenate(ats), np.concatenate(targets)

@@ -1,0 +1,178 @@
+"""Breadth-first search: the number of edges on a shortest path from the nearest of several sources.
+
+A node lives, with its outgoing edges, in one replica. In a round a replica takes the distances that arrived and goes on from them level by level until its own
+nodes yield nothing more; then it tells the replica of each node of others that it has come closer to. Distances only fall, so an epoch begins with
+those of the one before, at the new edges alone.
+
+Sources: Naiad (SOSP 2013), 6; McSherry's timely bfs example; Tian et al. (VLDB 2013) for running to a local fixpoint between rounds; Dial (1969) for the buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rayad.dataflow import DataflowError, Stream, Timestamp
+from rayad.dataflow.keyed_stream import Make
+from rayad.graphs.adjacency import MutableAdjacency
+from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME, check_edges, prepared_edges, unused_name
+from rayad.graphs.nodes import grown
+from rayad.graphs.numbers import Ints, number_of
+from rayad.graphs.rounds import GraphVertex, members, received, received_names
+
+BY_SRC, MESSAGES = 0, 1
+AGAIN, OUT = 0, 1
+FAR = np.iinfo(np.int64).max
+
+
+def bfs(
+    edges: Stream,
+    sources: Iterable[Any],
+    *,
+    directed: bool = True,
+    columns: tuple[str, str] | None = None,
+    name: str | None = None,
+    parallelism: int | None = None,
+) -> Stream:
+    """``(node, edges from the nearest source)``, per epoch for the nodes that have become reachable or come closer.
+
+    The graph is that of all edges up to the epoch. A source has distance 0 from the first epoch on in which an edge touches it; sources without edges and nodes that
+    cannot be reached give nothing.
+
+    Args:
+        edges: records ``(u, v)`` or columnar batches.
+        sources: the nodes to begin from, at least one.
+        directed: follow edges from u to v only, or both ways.
+        columns: the two columns of source and target; by default the first two.
+        name: of the vertex; its loop is ``name.loop``.
+        parallelism: replicas of the vertex; by default the job's.
+
+    Raises:
+        DataflowError: for what is no stream of edges, and when there are no sources.
+    """
+    given = check_edges("bfs", edges, columns)
+    if isinstance(sources, (str, bytes)) or not isinstance(sources, Iterable):
+        raise DataflowError(f"bfs() was given sources={sources!r:.60}: give a list of nodes; for one node, [node]")
+    numbers = np.array(sorted({number_of(node) for node in sources}), np.int64)
+    if not len(numbers):
+        raise DataflowError("bfs() was given no sources: give at least one node to begin from")
+    name = unused_name(edges.flow, name, "bfs")
+    flow = edges.flow
+    loop = flow.loop(f"{name}.loop")
+    prepared = prepared_edges(edges, given, name, undirected=not directed)
+    inside = loop.enter(prepared.map_batches(_SourcesAsTargets(numbers), name=f"{name}.sources"))
+    back = loop.feedback()
+    again, out = flow.vertex(
+        Make(BreadthFirst, numbers),
+        inputs=[inside.key_by("src"), back.key_by("to")],
+        outputs=2,
+        name=name,
+        parallelism=parallelism,
+    )
+    back.connect(again)
+    return loop.leave(out)
+
+
+class _SourcesAsTargets:
+    """Adds a self-loop for each source that is a target: edges go to the replica of their ``src`` only, and a source must hear that it is in the graph."""
+
+    def __init__(self, numbers: Ints) -> None:
+        self.numbers = numbers
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        dst = batch.column(DST).to_numpy()
+        hits = np.flatnonzero(np.isin(dst, self.numbers))
+        if not len(hits):
+            return batch
+        taken = batch.take(pa.array(hits[np.unique(dst[hits], return_index=True)[1]]))
+        ends = {SRC: DST, SRC_NAME: DST_NAME}
+        loops = pa.record_batch({column: taken.column(ends.get(column, column)) for column in batch.schema.names})
+        return pa.concat_batches([batch, loops])
+
+
+class BreadthFirst(GraphVertex):
+    """One replica. By dense index: ``distance`` is the best known so far (for nodes of others: that was sent); ``told`` what was last emitted."""
+
+    def __init__(self, sources: Ints) -> None:
+        super().__init__()
+        self.sources = sources
+        self.edges = MutableAdjacency()
+        self.distance: Ints = np.empty(0, np.int64)
+        self.levels: dict[int, list[Ints]] = {}
+        self.closer: list[Ints] = []
+
+    def on_round(self, time: Timestamp, number: int, arrived: dict[int, list[Any]]) -> None:
+        before = len(self.nodes)
+        if BY_SRC in arrived:
+            source, target = self.edges.add(*self.take_edges(arrived[BY_SRC]))
+            self.distance = grown(self.distance, len(self.nodes), FAR)
+            fresh = np.arange(before, len(self.nodes))
+            begin = fresh[self.nodes.mine[fresh] & np.isin(self.nodes.numbers[fresh], self.sources)]
+            self._lower(begin, np.zeros(len(begin), np.int64))
+            near = self.distance[source] != FAR
+            self._lower(target[near], self.distance[source[near]] + 1)
+        if MESSAGES in arrived:
+            to, value = received(arrived[MESSAGES])
+            dense = self.nodes.add(to, received_names(arrived[MESSAGES]))
+            self.distance = grown(self.distance, len(self.nodes), FAR)
+            self._lower(dense, value)
+        self._spread()
+        if self.closer:
+            self._tell(time)
+
+    def _lower(self, nodes: Ints, distance: Ints) -> None:
+        """Take ``distance[i]`` for ``nodes[i]`` where it is better."""
+        better = distance < self.distance[nodes]
+        nodes, distance = nodes[better], distance[better]
+        if not len(nodes):
+            return
+        np.minimum.at(self.distance, nodes, distance)
+        self.closer.append(nodes)
+        lowered = members(nodes, len(self.nodes))
+        lowered = lowered[self.nodes.mine[lowered]]
+        levels = self.distance[lowered]
+        order = np.argsort(levels, kind="stable")
+        lowered, levels = lowered[order], levels[order]
+        cuts = np.flatnonzero(levels[1:] != levels[:-1]) + 1
+        for part in np.split(lowered, cuts):
+            if len(part):
+                self.levels.setdefault(int(self.distance[part[0]]), []).append(part)
+
+    def _spread(self) -> None:
+        """Go on from what has come closer, nearest first, until nothing of this replica does any more."""
+        mine, distance = self.nodes.mine, self.distance
+        while self.levels:
+            level = min(self.levels)
+            parts = self.levels.pop(level)
+            nodes = parts[0] if len(parts) == 1 else members(np.concatenate(parts), len(mine))
+            target = self.edges.neighbours(nodes[distance[nodes] == level])[1]
+            target = target[distance[target] > level + 1]
+            if len(target):
+                distance[target] = level + 1
+                target = members(target, len(mine))
+                self.closer.append(target)
+                onward = target[mine[target]]
+                if len(onward):
+                    self.levels.setdefault(level + 1, []).append(onward)
+
+    def _tell(self, time: Timestamp) -> None:
+        """Send the new distances of nodes of others; keep those of our own until the epoch ends."""
+        closer = members(np.concatenate(self.closer), len(self.nodes))
+        mine = self.nodes.mine[closer]
+        self.closer = []
+        self.reached.append(closer[mine])
+        others = closer[~mine]
+        self.notify_at_end(time)
+        self.send_messages(AGAIN, time, self.nodes.numbers[others], self.distance[others], others)
+
+    def setup(self) -> None:
+        super().setup()
+        self.reached: list[Ints] = []
+
+    def on_end(self, time: Timestamp) -> None:
+        reached = members(np.concatenate(self.reached), len(self.nodes))
+        self.reached = []
+        self.send_results(OUT, time, reached, self.distance[reached])
