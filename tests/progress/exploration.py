@@ -41,7 +41,9 @@ def explore(
         job.check_frontiers()
         job.check_safety()
         job.check_notifications()
-        moves: list[Callable[[], None]] = [lambda event=event: job.act(event, *behaviour(graph, event)) for event in distinct(job.runnable())]
+        moves: list[Callable[[], None]] = [
+            lambda event=event: job.act(event, *behaviour(graph, event)) for event in distinct(job.runnable())
+        ]
         moves += [lambda worker=worker: job.queues[worker].popleft() and None for worker in range(workers) if job.queues[worker]]
         if not moves:
             assert not job.live, f"everything was delivered, but these cannot run: {job.live}"
@@ -110,7 +112,9 @@ def crossing(graph: ProgressGraph, event: Event, workers: int = 2) -> Actions:
     if event.kind == "notification":
         return [], []
     if event.time.counters[0] < 2:
-        return [(*route, following) for route in first_routes(graph, event, 1)], [notification(graph, event)] if event.time.counters[0] else []
+        return [(*route, following) for route in first_routes(graph, event, 1)], [notification(graph, event)] if event.time.counters[
+            0
+        ] else []
     return [(*route, following) for route in first_routes(graph, event, 3)], []
 
 
@@ -137,7 +141,7 @@ def two_epochs(graph: ProgressGraph, event: Event) -> Actions:
 
 
 def inner_and_outer(graph: ProgressGraph, event: Event) -> Actions:
-    """The `nested_loops` graph: one inner round in each of two outer rounds, always to the other worker; the sink asks for notifications."""
+    """The `nested_loops` graph: one inner round in each of two outer rounds, to the other worker; the sink asks for notifications."""
     other = 1 - event.worker
     receiver = {0: 1, 1: 2, 2: 2 if event.time.counters[-1:] == (0,) else 4, 4: 1 if event.time.counters == (0,) else 6}.get(event.node)
     if receiver is None or (event.node != 0 and event.kind == "notification"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from itertools import pairwise
 from typing import Any
 
 from hypothesis import strategies as st
@@ -63,4 +64,4 @@ def composable(draw: Any, source: int, target: int, monotone: bool = False) -> P
 def summary_chains(draw: Any, length: int) -> list[PathSummary]:
     """Summaries of which each one starts where the one before ends."""
     depths = [draw(st.integers(0, 3)) for _ in range(length + 1)]
-    return [draw(composable(source, target)) for source, target in zip(depths, depths[1:], strict=False)]
+    return [draw(composable(source, target)) for source, target in pairwise(depths)]

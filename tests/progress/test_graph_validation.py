@@ -79,7 +79,12 @@ def test_locations_in_words() -> None:
         "entry 0 of scope 'loop' (1)",
         "unknown location 11 (there are 11)",
     ]
-    assert (graph.target_location(1, 1), graph.notify_location(1), graph.capability_location(1), graph.child_input_location(1, 0)) == (3, 4, 5, 10)
+    assert (graph.target_location(1, 1), graph.notify_location(1), graph.capability_location(1), graph.child_input_location(1, 0)) == (
+        3,
+        4,
+        5,
+        10,
+    )
 
 
 @pytest.mark.parametrize(

@@ -78,9 +78,11 @@ def test_wrong_parts_are_refused(epoch: int, counters: tuple[int, ...], message:
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("compare", [Timestamp.__le__, Timestamp.__lt__, Timestamp.__ge__, Timestamp.__gt__, Timestamp.join, Timestamp.meet])
+@pytest.mark.parametrize(
+    "compare", [Timestamp.__le__, Timestamp.__lt__, Timestamp.__ge__, Timestamp.__gt__, Timestamp.join, Timestamp.meet]
+)
 def test_times_of_different_depth_are_not_compared(compare: object) -> None:
-    with pytest.raises(DepthError, match="loop depths [01] and [01]; only times of the same scope can be compared"):
+    with pytest.raises(DepthError, match=r"loop depths [01] and [01]; only times of the same scope can be compared"):
         compare(Timestamp(1), Timestamp(1, (0,)))  # type: ignore[operator]
 
 
