@@ -110,7 +110,8 @@ class Coordinator:
                 self._abort_sinks()
 
     def _start(self) -> dict[Any, tuple[str, Any]]:
-        """Create all actors side by side, exchange addresses, and begin; gives for each long call's first result its name and second result."""
+        """Create all actors side by side, exchange addresses, and begin; gives for each long call's first result its name and second
+        result."""
         host = self.config.host or ("127.0.0.1" if len(ray.nodes()) == 1 else ray.util.get_node_ip_address())
         vertex, progress = remote_vertex(), remote_progress()
         identity = (self.job, self.secret, self.incarnation)
@@ -151,8 +152,10 @@ class Coordinator:
                 raise _Failed(
                     Failure(
                         "coordinator",
-                        f"{len(waiting)} of {len(listening)} actors did not start within {self.config.start_timeout_s} s: {names[:5]}; free resources now: "
-                        f"{ray.available_resources().get('CPU', 0.0):g} CPUs; lower the parallelism or RunConfig(cpus_per_replica=...), or raise start_timeout_s",
+                        f"{len(waiting)} of {len(listening)} actors did not start within {self.config.start_timeout_s} s: {names[:5]}; "
+                        "free resources now: "
+                        f"{ray.available_resources().get('CPU', 0.0):g} CPUs; lower the parallelism or RunConfig(cpus_per_replica=...), "
+                        "or raise start_timeout_s",
                         "",
                         None,
                         False,
@@ -221,7 +224,8 @@ class Coordinator:
                 logging.getLogger(__name__).warning("sink %r could not clean up", sink.key, exc_info=True)
 
     def _end_actors(self) -> None:
-        """Kill all actors and see them dead: one that were still alive when this coordinator ends would get a second order to exit from Ray, and
+        """Kill all actors and see them dead: one that were still alive when this coordinator ends would get a second order to exit from
+        Ray, and
         threaded actors abort noisily when the two orders meet (ray 51582)."""
         actors = [actor for actor in [*self._vertices.values(), self._progress] if actor is not None]
         for actor in actors:
@@ -236,7 +240,8 @@ class Coordinator:
     def _statistics(self, reports: list[ReplicaReport], counts: dict[str, int]) -> JobStatistics:
         stages: dict[str, dict[str, int]] = {}
         for report in reports:
-            entry = stages.setdefault(report.name, {"replicas": 0, "batches_in": 0, "records_in": 0, "batches_out": 0, "spilled_batches": 0})
+            zeros = {"replicas": 0, "batches_in": 0, "records_in": 0, "batches_out": 0, "spilled_batches": 0}
+            entry = stages.setdefault(report.name, zeros)
             entry["replicas"] += 1
             entry["batches_in"] += report.batches_in
             entry["records_in"] += report.records_in
@@ -291,7 +296,10 @@ class Coordinator:
         try:
             return bool(ray.get(self._progress.call.remote("wait_epoch", node, epoch, timeout_s)))
         except (RayActorError, RayTaskError):
-            return self.state is JobState.COMPLETE
+            return self._is_complete()
+
+    def _is_complete(self) -> bool:
+        return self.state is JobState.COMPLETE
 
     def _call(self, method: str, *args: Any) -> Any:
         if self.state is not JobState.RUNNING or self._progress is None:

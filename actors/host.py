@@ -1,7 +1,8 @@
 """The shell around one replica: its event loop over the data plane. One per vertex actor; knows nothing of Ray.
 
 Each round: take all frames that are there, run activations while nothing on the way out is held up, hand the batches to the plane, send one
-report of everything that changed, and only then wait. Batches of a loop come before new input, so that what is inside a loop stays bounded by what
+report of everything that changed, and only then wait. Batches of a loop come before new input, so that what is inside a loop stays
+bounded by what
 entered it. While a regular channel has no credit left for what was already produced, no activation starts: pressure reaches the sources.
 """
 
@@ -144,7 +145,9 @@ class ReplicaHost:
         while missing := [peer for peer in self.peers() if not self.plane.connected(peer)]:
             self._dispatch(self.plane.poll(0.1))
             if clock.monotonic() > deadline_s:
-                raise ProtocolError(f"{self.name} waited {self.config.start_timeout_s} s for connections from {missing}: did these actors start?")
+                raise ProtocolError(
+                    f"{self.name} waited {self.config.start_timeout_s} s for connections from {missing}: did these actors start?"
+                )
 
     # -- the loop ------------------------------------------------------------------------
     def _loop(self) -> None:
@@ -346,7 +349,9 @@ class ReplicaHost:
         if self._regular or self._input:
             report.waiting.append(f"{len(self._regular) + len(self._input)} batches not yet consumed")
         if len(self._feedback):
-            report.waiting.append(f"{len(self._feedback)} batches that came round a loop, {self._feedback.spilled_batches} so far through the disk")
+            report.waiting.append(
+                f"{len(self._feedback)} batches that came round a loop, {self._feedback.spilled_batches} so far through the disk"
+            )
         for (edge, replica), waiting in self._waiting.items():
             report.waiting.append(f"{len(waiting)} batches without credit on {self._edges[edge].name}[{replica}]")
         if core.input_epoch is not None:

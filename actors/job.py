@@ -192,7 +192,8 @@ class Job(ABC):
 
     @abstractmethod
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> Result:
-        """End the input here: sources read no more, inputs close, and what is under way is finished (``drain``); without ``drain`` as cancel."""
+        """End the input here: sources read no more, inputs close, and what is under way is finished (``drain``); without ``drain`` as
+        cancel."""
 
     @abstractmethod
     def input(self, name: str) -> JobInput:

@@ -1,8 +1,11 @@
 """The local runtime: a whole dataflow in this process, deterministic from a seed.
 
-It drives the same replica and progress cores as the Ray runtime and joins them with queues: batches FIFO per channel, reports FIFO per replica,
-views FIFO per replica; which queue moves next is drawn from a seeded generator, so every interleaving that a cluster could show can appear here, and the
-same seed shows the same one. It is Naiad's single-threaded scheduler (seed 000), the embedded default for tests and notebooks, and the simulator.
+It drives the same replica and progress cores as the Ray runtime and joins them with queues: batches FIFO per channel, reports FIFO per
+replica,
+views FIFO per replica; which queue moves next is drawn from a seeded generator, so every interleaving that a cluster could show can
+appear here, and the
+same seed shows the same one. It is Naiad's single-threaded scheduler (seed 000), the embedded default for tests and notebooks, and the
+simulator.
 """
 
 from __future__ import annotations
@@ -265,7 +268,9 @@ class LocalJob(Job):
     def _cannot_move(self) -> None:
         still = [name for name, stage in self.plan.inputs.items() if self.cores[stage, 0].input_epoch is not None]
         if still:
-            raise _StillOpen(f"job {self.name!r} cannot end: its live inputs {still} are open; close() them, or use job.probe(name).wait(epoch)")
+            raise _StillOpen(
+                f"job {self.name!r} cannot end: its live inputs {still} are open; close() them, or use job.probe(name).wait(epoch)"
+            )
         raise InternalError(f"job {self.name!r} (seed {self.seed}, step {self.steps}) is stuck:\n{self.explain_stuck()}")
 
     def _raise_if_over(self) -> None:

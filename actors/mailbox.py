@@ -1,7 +1,7 @@
 """How control calls reach an event loop: questions are queued, the loop answers them between two polls.
 
-A vertex or progress actor runs its loop as one long call; control calls arrive in other threads (a second concurrency group). They never touch the
-loop's state: they put a function here, wake the loop, and wait for the answer.
+A vertex or progress actor runs its loop as one long call; control calls arrive in other threads (a second concurrency group). They never
+touch the loop's state: they put a function here, wake the loop, and wait for the answer.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Mailbox:
         if wake is not None:
             wake()
         if not question.answered.wait(timeout_s):
-            raise ProtocolError(f"the event loop did not answer a control call within {timeout_s} s: it is busy in user code or was stopped")
+            raise ProtocolError(
+                f"the event loop did not answer a control call within {timeout_s} s: it is busy in user code or was stopped"
+            )
         if question.error is not None:
             raise question.error
         return question.answer

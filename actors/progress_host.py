@@ -51,7 +51,9 @@ class ProgressHost:
         while missing:
             for frame in self.plane.poll(1.0):
                 if frame.kind != Kind.READY or frame.peer not in missing:
-                    raise ProtocolError(f"the progress actor got a frame of kind {frame.kind} from {frame.peer!r} while it waits for {sorted(missing)}")
+                    raise ProtocolError(
+                        f"the progress actor got a frame of kind {frame.kind} from {frame.peer!r} while it waits for {sorted(missing)}"
+                    )
                 missing.discard(frame.peer)
                 wants_views, report = marshal.loads(frame.payload)
                 if wants_views:
@@ -91,7 +93,12 @@ class ProgressHost:
     # -- control calls, from other threads ---------------------------------------------------
     def look(self) -> dict[int, Any]:
         """Views by stage."""
-        return self.mailbox.ask(lambda: {stage.id: tuple(self.tracker.view(stage.id)) for stage in self.plan.stages})  # type: ignore[no-any-return]
+
+
+        def views() -> dict[int, Any]:
+            return {stage.id: tuple(self.tracker.view(stage.id)) for stage in self.plan.stages}
+
+        return self.mailbox.ask(views)  # type: ignore[no-any-return]
 
     def active(self) -> int:
         """How many pointstamps are active."""

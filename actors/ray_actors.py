@@ -1,7 +1,7 @@
 """The Ray actors of a job's data side: one per vertex replica, and the progress actor.
 
-Ray gives placement, supervision and control calls; everything else is in the hosts. ``run`` is one long call; its reference tells of the actor's death.
-Control calls use a second concurrency group, so that they are answered meanwhile.
+Ray gives placement, supervision and control calls; everything else is in the hosts. ``run`` is one long call; its reference tells of the
+actor's death. Control calls use a second concurrency group, so that they are answered meanwhile.
 """
 
 from __future__ import annotations

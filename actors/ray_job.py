@@ -19,7 +19,7 @@ from rayad.actors.host import ReplicaReport, payload_bytes
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers
 from rayad.actors.plane import Plane
 from rayad.actors.protocol import DRIVER, Kind, replica_name, unpack_credit
-from rayad.actors.ray_actors import with_control
+from rayad.actors.ray_actors import Failure, with_control
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import Plan
@@ -32,17 +32,21 @@ def ensure_ray(cpus_needed: float, what: str) -> None:
     """Join the cluster that this process is in, or start one; refuse what cannot work, in seconds."""
     if _is_ray_client():
         raise ConfigError(
-            "this driver is connected through Ray Client (ray://): the driver must run inside the cluster, because it talks to the actors directly; "
+            "this driver is connected through Ray Client (ray://): the driver must run inside the cluster, because it talks to the "
+            "actors directly; "
             "submit the script with `ray job submit`, or run it on the head node"
         )
     if not ray.is_initialized():
         if os.environ.get("RAY_ADDRESS", "").startswith("ray://"):
-            raise ConfigError("RAY_ADDRESS names a Ray Client server (ray://): use the cluster's own address (auto or host:6379), or `ray job submit`")
+            raise ConfigError(
+                "RAY_ADDRESS names a Ray Client server (ray://): use the cluster's own address (auto or host:6379), or `ray job submit`"
+            )
         _init()
     cpus = ray.cluster_resources().get("CPU", 0.0)
     if cpus_needed > cpus + 1e-6:
         raise ConfigError(
-            f"{what} asks for {cpus_needed:g} CPUs, the cluster has {cpus:g}: lower the parallelism or RunConfig(cpus_per_replica=...), or start Ray with more"
+            f"{what} asks for {cpus_needed:g} CPUs, the cluster has {cpus:g}: lower the parallelism or RunConfig(cpus_per_replica=...), "
+            "or start Ray with more"
         )
 
 
@@ -53,7 +57,8 @@ def _is_ray_client() -> bool:
 
 
 def _init() -> None:
-    """``ray.init`` joins where an address is known (RAY_ADDRESS, a job, ``ray start`` on this machine), else starts a Ray for this process."""
+    """``ray.init`` joins where an address is known (RAY_ADDRESS, a job, ``ray start`` on this machine), else starts a Ray for this
+    process."""
     address = os.environ.get("RAY_ADDRESS", "")
     host, _, port = address.rpartition(":")
     if host and port.isdigit():
@@ -61,13 +66,16 @@ def _init() -> None:
             socket.create_connection((host, int(port)), timeout=5).close()
         except OSError as error:
             raise ConfigError(
-                f"RAY_ADDRESS is {address!r}, but nothing answers there ({error}); is the cluster up, and is this machine part of it? Unset RAY_ADDRESS to "
+                f"RAY_ADDRESS is {address!r}, but nothing answers there ({error}); is the cluster up, and is this machine part of it? "
+                "Unset RAY_ADDRESS to "
                 "start a Ray here, or use runtime='local'"
             ) from error
     try:
         ray.init(include_dashboard=False, logging_level="ERROR")
     except Exception as error:
-        raise ConfigError(f"Ray could not be joined or started: {error}; start it with `ray start --head`, or use runtime='local'") from error
+        raise ConfigError(
+            f"Ray could not be joined or started: {error}; start it with `ray start --head`, or use runtime='local'"
+        ) from error
 
 
 def check_picklable(plan: Plan) -> None:
@@ -95,7 +103,8 @@ def _try_pickle(value: Any, name: str, where: str) -> None:
         cloudpickle.dumps(value)
     except Exception as error:
         raise DataflowError(
-            f"{name!r} ({where}) cannot be sent to an actor: {type(error).__name__}: {error}; create connections, locks and open files inside the operator "
+            f"{name!r} ({where}) cannot be sent to an actor: {type(error).__name__}: {error}; create connections, locks and open files "
+            "inside the operator "
             "(in setup() of a Vertex), not outside of it"
         ) from error
 
@@ -145,9 +154,8 @@ class RayJob(Job):
         except GetTimeoutError:
             raise TimeoutError(f"job {self.name!r} is not complete after {timeout_s} s; it goes on, wait() again or cancel()") from None
         except RayActorError as error:
-            from rayad.actors.ray_actors import Failure
-
-            failure = Failure("the coordinator", f"the coordinator actor died: {str(error).strip().splitlines()[0]}", str(error), None, False)
+            told = f"the coordinator actor died: {str(error).strip().splitlines()[0]}"
+            failure = Failure("the coordinator", told, str(error), None, False)
             self._outcome = Outcome(JobState.FAILED, {}, JobStatistics(), failure)
         self._feed.close()
         self._kill_coordinator()
@@ -251,7 +259,8 @@ class RayProbe(Probe):
 
 
 class _InputPlane:
-    """The driver's end of the data plane, shared by all live inputs of a job; guarded by a lock, since plane objects are for one thread at a time."""
+    """The driver's end of the data plane, shared by all live inputs of a job; guarded by a lock, since plane objects are for one thread
+    at a time."""
 
     def __init__(self, job: RayJob) -> None:
         self._job = job

@@ -22,7 +22,8 @@ except rd.RayadError as error:
 
 def run(**env: str) -> tuple[str, float]:
     began_s = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", SCRIPT], env={**os.environ, **env}, capture_output=True, text=True, timeout=100, check=True)
+    command = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=100, check=True)
     return done.stdout.strip(), time.monotonic() - began_s
 
 

@@ -29,7 +29,8 @@ def test_a_probe_tells_when_an_epoch_of_a_live_input_is_complete(nothing_left: C
     words.advance_to(1)
     assert probe.wait(0, timeout_s=30)
     assert probe.frontier() == (rd.Timestamp(1),)
-    assert probe.less_equal(rd.Timestamp(1)) and not probe.less_than(rd.Timestamp(1))
+    assert probe.less_equal(rd.Timestamp(1))
+    assert not probe.less_than(rd.Timestamp(1))
     assert not probe.wait(1, timeout_s=0.2)
     words.send(["a"])
     words.close()
@@ -126,10 +127,13 @@ def test_an_input_of_a_failed_job_raises_what_ended_it(nothing_left: Check) -> N
     flow.input("numbers").map(lambda x: 1 // x, name="divide").collect("out")
     job = flow.submit()
     numbers = job.input("numbers")
-    numbers.send([0])
+
+    def send_on() -> None:
+        for number in [0] + [1] * 10_000:
+            numbers.send([number])
+
     with pytest.raises(rd.DataflowError, match="'divide'"):
-        for _ in range(10_000):
-            numbers.send([1])
+        send_on()
     assert job.state is JobState.FAILED
 
 
