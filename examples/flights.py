@@ -48,6 +48,7 @@ TABLES = {
 }
 """What is written: a folder and its columns for each; a column ``day`` is added."""
 
+ROUNDS = 20
 FOLDER = click.Path(path_type=Path, file_okay=False)
 SPARK = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
 
@@ -66,7 +67,7 @@ def analyse(flights: rd.Stream) -> dict[str, rd.Stream]:
     flown = flights.map_batches(routes_flown, name="routes-flown")
     both_ways = flown.flat_map(lambda r: ((r[1], r[2]), (r[2], r[1])))
     edges = both_ways.key_by(lambda e: e[0]).distinct(lambda e: e[1], name="new-routes")
-    ranks = rd.graphs.pagerank(edges, rounds=20)
+    ranks = rd.graphs.pagerank(edges, rounds=ROUNDS)
     own_airports = flown.map(lambda r: (f"{r[0]}:{r[1]}", f"{r[0]}:{r[2]}"))
     own_edges = own_airports.key_by(lambda e: e[0]).distinct(lambda e: e[1], name="new-airline-routes")
     networks = rd.graphs.connected_components(own_edges)
@@ -132,7 +133,7 @@ class Phases:
 @click.option("--seed", default=0, show_default=True, help="Of the local runtime's interleaving.")
 def main(days: int, parallelism: int, out: Path, no_spark: bool, scratch: Path | None, local: bool, seed: int) -> None:
     """Analyse a year of flights from New York, day by day."""
-    from flights_tables import show_tables
+    from flights_tables import read_results, show_tables
     from job_display import JobDisplay
 
     console = Console()
@@ -148,17 +149,18 @@ def main(days: int, parallelism: int, out: Path, no_spark: bool, scratch: Path |
         try:
             if not (local or no_spark):
                 phases.run("Spark reads and cleans", lambda: dataflow.plan(parallelism))  # the plan needs the partitions; they are kept
-            began_s = time.perf_counter()
             runtime = "local" if local else "ray"
-            job = phases.run("starting the job", lambda: dataflow.submit(parallelism=parallelism, runtime=runtime, seed=seed))
+            job = phases.run("submitting the job", lambda: dataflow.submit(parallelism=parallelism, runtime=runtime, seed=seed))
+            began_s = time.perf_counter()
             result = JobDisplay("flights", unit="day", epochs=days, sources=["flights"], console=console).watch(job)
-            phases.seconds["dataflow"] = time.perf_counter() - began_s
+            phases.seconds["actors and dataflow"] = time.perf_counter() - began_s
         finally:
             if not (local or no_spark):
                 phases.run("stopping Spark", rd.stop_spark)
     rows = result.statistics.stages["flights"]["records_in"]
-    show_tables(console, out, TABLES)
-    say_what_was_done(console, phases, result.statistics, rows, days, job)
+    tables = read_results(out, TABLES)
+    show_tables(console, tables)
+    say_what_was_done(console, phases, result.statistics, rows, tables)
     console.print(f"results: {out}", highlight=False, soft_wrap=True)
 
 
@@ -188,15 +190,21 @@ def refuse_foreign_files(out: Path) -> None:
             raise click.ClickException(f"{folder} holds files that are no earlier result of this program: give another --out")
 
 
-def say_what_was_done(console: Console, phases: Phases, statistics: Any, rows: int, days: int, job: Any) -> None:
+def say_what_was_done(console: Console, phases: Phases, statistics: Any, rows: int, tables: dict[str, pa.Table]) -> None:
     """How much, how fast, by how many processes."""
-    where = f"{statistics.actors} Ray actors, up in {statistics.start_s:.1f} s" if statistics.actors else "one process, no Ray"
-    console.print(
-        f"\n{rows:,} flights of {days} days in {statistics.run_s:.1f} s of dataflow: {rows / statistics.run_s:,.0f} flights/s through "
-        f"{len(statistics.stages)} vertices ({where})",
-        highlight=False,
-        soft_wrap=True,
-    )
+    where = f"{statistics.actors} Ray actors, up in {statistics.start_s:.1f} s" if statistics.actors else "this process, without Ray"
+    replicas = sum(stage["replicas"] for stage in statistics.stages.values())
+    days = {name: len(pc.unique(table.column("day"))) for name, table in tables.items()}
+    speed = f"{rows / statistics.run_s:,.0f} flights/s"
+    records = sum(table.num_rows for table in tables.values())
+    lines = [
+        f"{rows:,} flights in {days['carriers']} epochs of a day each, {records:,} records of results",
+        f"PageRank: {ROUNDS} rounds on each of {days['pagerank']} days with a new route; airlines' networks brought up to date on {days['networks']} days",
+        f"dataflow: {statistics.run_s:.1f} s, {speed} through {len(statistics.stages)} vertices with {replicas} replicas",
+        f"run by: {where}",
+        f"in all: {sum(phases.seconds.values()):.1f} s: {', '.join(f'{name} {seconds:.1f}' for name, seconds in phases.seconds.items())}",
+    ]
+    console.print("\n".join(lines), highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

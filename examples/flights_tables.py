@@ -15,8 +15,12 @@ from rich.console import Console
 from rich.table import Table
 
 
-def read_results(folder: Path, schema: pa.Schema) -> pa.Table:
-    """Everything that was written into one folder, in order of days."""
+def read_results(out: Path, schemas: dict[str, pa.Schema]) -> dict[str, pa.Table]:
+    """Everything that was written, each folder a table in order of days."""
+    return {name: _read_folder(out / name, schema) for name, schema in schemas.items()}
+
+
+def _read_folder(folder: Path, schema: pa.Schema) -> pa.Table:
     full = schema.append(pa.field("day", pa.int64()))
     files = sorted(str(path) for path in folder.glob("*.parquet"))
     return dataset.dataset(files, schema=full, format="parquet").to_table().sort_by("day") if files else full.empty_table()
@@ -28,9 +32,8 @@ def latest(table: pa.Table, key: list[str]) -> list[dict[str, Any]]:
     return list(newest.values())
 
 
-def show_tables(console: Console, out: Path, schemas: dict[str, pa.Schema]) -> None:
+def show_tables(console: Console, tables: dict[str, pa.Table]) -> None:
     """Print the most telling records of each result."""
-    tables = {name: read_results(out / name, schema) for name, schema in schemas.items()}
     airports = names_of("airports.csv", "faa", "name")
     airlines = names_of("airlines.csv", "carrier", "name")
     networks = latest(tables["networks"], ["carrier", "airport"])

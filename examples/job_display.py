@@ -66,8 +66,7 @@ class JobDisplay:
                     return job.wait(timeout_s=self.refresh_s)
                 except TimeoutError:
                     progress = job.progress()
-                    if _is_running(progress):
-                        live.update(self.table(job, progress), refresh=True)
+                    live.update(self.table(job, progress) if _is_running(progress) else Text(self.line(progress)), refresh=True)
 
     def _watch_lines(self, job: Any) -> Any:
         said_s = time.monotonic()
@@ -90,7 +89,7 @@ class JobDisplay:
         """One line for the log."""
         elapsed_s = time.monotonic() - self._began_s
         if not _is_running(progress):
-            return f"{elapsed_s:6.1f} s  {progress.state.value}"
+            return f"{elapsed_s:6.1f} s  {self.title}: {progress.state.value}"
         done = [(count, stage.name) for stage in progress.stages if (count := self.complete(stage)) is not None]
         count, last = min(done)
         of = "" if self.epochs is None else f" of {self.epochs}"
@@ -103,7 +102,7 @@ class JobDisplay:
         replicas = {stage.name: stage.parallelism for stage in job.plan.stages}
         rows = sum(stage.records_in for stage in progress.stages if stage.name in self.sources)
         elapsed_s = time.monotonic() - self._began_s
-        caption = f"{progress.state.value} for {elapsed_s:.1f} s, {rows:,} rows read, {sum(replicas.values())} replicas"
+        caption = f"{elapsed_s:.1f} s since it was submitted, {rows:,} rows read, {sum(replicas.values())} replicas"
         table = Table(title=self.title, caption=caption, header_style="bold", border_style="dim")
         table.title_justify = table.caption_justify = "left"
         table.add_column("vertex", no_wrap=True)
@@ -140,7 +139,7 @@ class JobDisplay:
         now_s = time.monotonic()
         passed_s = max(now_s - self._looked_s, 1e-3)
         for stage in progress.stages:
-            speed = (stage.records_in - self._records.get(stage.name, 0)) / passed_s
+            speed = (stage.records_in - self._records[stage.name]) / passed_s if stage.name in self._records else 0.0
             before = self._speeds.get(stage.name, speed)
             self._speeds[stage.name] = 0.5 * before + 0.5 * speed  # smooth: single looks jump between epochs
             self._records[stage.name] = stage.records_in
