@@ -1,0 +1,10 @@
+"""The set of test programs; every runtime runs all of them (``tests/programs/test_local.py``, ``tests/cluster``).
+
+For a runtime with other processes, which cannot import these modules: ``cloudpickle.register_pickle_by_value(module)`` for each of ``MODULES``.
+"""
+
+from tests.programs import connected, loops, model, program, totals, vertices, windowed
+from tests.programs.program import Program
+
+MODULES = (model, program, totals, windowed, vertices, loops, connected)
+PROGRAMS: list[Program] = [*totals.PROGRAMS, *windowed.PROGRAMS, *vertices.PROGRAMS, *loops.PROGRAMS, *connected.PROGRAMS]

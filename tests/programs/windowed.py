@@ -1,0 +1,228 @@
+"""Programs with windows: over epochs, and over event time with watermarks, late records and the flush at the end."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+
+import rayad as rd
+from tests.programs import model as m
+from tests.programs.program import Expected, Program
+
+# (key, event time, value); epoch 2 brings records for windows that the watermark has passed by then.
+EVENTS: list[list[tuple[str, int, int]]] = [
+    [("a", 1, 1), ("b", 3, 2), ("a", 9, 3), ("a", 4, 4)],
+    [("a", 12, 5), ("b", 21, 6), ("b", 22, 7)],
+    [("a", 2, 8), ("b", 14, 9), ("a", 30, 10), ("c", 19, 11)],
+    [],
+    [("c", 33, 12), ("a", 34, 13), ("a", 41, 14)],
+]
+
+Assign = Callable[[Any], list[rd.Window]]
+
+
+def assigner(windows: Any) -> Assign:
+    """All windows that hold a time, by looking at every window there is."""
+
+    def assign(time: Any) -> list[rd.Window]:
+        slide = getattr(windows, "slide", windows.size)
+        return [rd.Window(start, start + windows.size) for start in range(-100, 101) if start % slide == 0 and start <= time < start + windows.size]
+
+    return assign
+
+
+def event_windows(
+    epochs: list[list[Any]], windows: Any, result: Callable[[list[Any]], Any], delay: Any, assign: Assign
+) -> tuple[m.Timed, m.Timed]:
+    """The model: ``(results, late)``. Records are ``(key, time, value)``; late ones are counted together per epoch, key and window."""
+    kept: dict[Any, list[Any]] = {}
+    mark: Any = None
+    out: m.Timed = []
+    late: m.Timed = []
+    last = 0
+    for epoch, events in enumerate(epochs):
+        if not events:
+            continue
+        last = epoch
+        for key, time, value in events:
+            for window in assign(time):
+                if mark is not None and window.end <= mark:
+                    late.append((rd.Timestamp(epoch), (key, window, result([value]))))
+                else:
+                    kept.setdefault((key, window), []).append(value)
+        newest = max(time for _, time, _ in events) - delay
+        mark = newest if mark is None else max(mark, newest)
+        for key, window in [at for at in kept if at[1].end <= mark]:
+            out.append((rd.Timestamp(epoch), (key, window, result(kept.pop((key, window))))))
+    out.extend((rd.Timestamp(last), (key, window, result(values))) for (key, window), values in kept.items())
+    return out, late
+
+
+def sessions(epochs: list[list[Any]], gap: int, result: Callable[[list[Any]], Any]) -> m.Timed:
+    """The model of session windows, without late records."""
+    kept: dict[str, list[tuple[int, int]]] = {}
+    mark, last, out = -1000, 0, []
+
+    def fire(epoch: int, until: int) -> None:
+        for key, events in kept.items():
+            events.sort()
+            while events:
+                run = [events[0]]
+                for event in events[1:]:
+                    if event[0] - run[-1][0] > gap:
+                        break
+                    run.append(event)
+                if run[-1][0] + gap > until:
+                    # A later session of the key ends later still.
+                    break
+                del events[: len(run)]
+                out.append((rd.Timestamp(epoch), (key, rd.Window(run[0][0], run[-1][0] + gap), result([v for _, v in run]))))
+
+    for epoch, events in enumerate(epochs):
+        for key, time, value in events:
+            kept.setdefault(key, []).append((time, value))
+            mark, last = max(mark, time), epoch
+        fire(epoch, mark)
+    fire(last, 10_000)
+    return out
+
+
+def per_epoch(flow: rd.Dataflow, *, columns: bool) -> None:
+    schema = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
+    rows = [[{"k": k, "t": t, "v": v} for k, t, v in events] for events in EVENTS]
+    stream = flow.from_epochs([pa.RecordBatch.from_pylist(r, schema=schema) for r in rows] if columns else rows, parts=2, batch_rows=2)
+    windowed = stream.key_by("k").window(rd.windows.per_epoch())
+    windowed.count().collect("count")
+    windowed.sum("v").collect("sum")
+    windowed.aggregate({"n": "count", "v": ("max", "v")}).collect("several")
+    windowed.top_k(1, "v").collect("top")
+    stream.window(rd.windows.per_epoch()).count().collect("all")
+
+
+def per_epoch_expected() -> Expected:
+    stream = m.epochs(EVENTS)
+    return {
+        "count": m.per_epoch(stream, lambda r: r[0], len),
+        "sum": m.per_epoch(stream, lambda r: r[0], lambda rs: sum(r[2] for r in rs)),
+        "several": m.per_epoch(stream, lambda r: r[0], lambda rs: {"n": len(rs), "v": max(r[2] for r in rs)}),
+        "top": m.per_epoch(stream, lambda r: r[0], lambda rs: [max(r[2] for r in rs)]),
+        "all": [(t, r[1:]) for t, r in m.per_epoch(stream, lambda r: 0, len)],
+    }
+
+
+def on_event_time(flow: rd.Dataflow, *, windows: Any, delay: int, columns: bool) -> None:
+    rows = [[{"k": k, "t": t, "v": v} for k, t, v in events] for events in EVENTS]
+    schema = pa.schema([("k", pa.string()), ("t", pa.int64()), ("v", pa.int64())])
+    source = flow.from_epochs([pa.RecordBatch.from_pylist(r, schema=schema) for r in rows] if columns else rows, parts=2, batch_rows=1)
+    stream = source.assign_timestamps("t", max_delay=delay)
+    counted = stream.key_by("k").window(windows).count(name="counted")
+    counted.collect("count")
+    counted.late.key_by(lambda r: (r[0], r[1])).window(rd.windows.per_epoch()).sum(lambda r: r[2]).collect("late")
+    stream.key_by("k").window(windows).sum("v").collect("sum")
+    stream.key_by("k").window(windows).mean("v").collect("mean")
+    stream.filter(lambda row: row["v"] > 0).window(windows).max("v").collect("all")
+
+
+def on_event_time_expected(*, windows: Any, delay: int) -> Expected:
+    assign = assigner(windows)
+    count, late = event_windows(EVENTS, windows, len, delay, assign)
+    everything = [[("", t, v) for _, t, v in events] for events in EVENTS]
+    return {
+        "count": count,
+        "late": m.per_epoch(late, lambda r: (r[0], r[1]), lambda rs: sum(r[2] for r in rs)),
+        "sum": event_windows(EVENTS, windows, sum, delay, assign)[0],
+        "mean": event_windows(EVENTS, windows, lambda vs: sum(vs) / len(vs), delay, assign)[0],
+        "all": [(t, r[1:]) for t, r in event_windows(everything, windows, max, delay, assign)[0]],
+    }
+
+
+SESSION_EVENTS = [
+    [("a", 1, 1), ("b", 2, 2), ("a", 4, 3)],
+    [("a", 7, 4), ("b", 8, 5), ("c", 6, 6)],
+    [("c", 20, 7), ("a", 15, 8)],
+    [("c", 22, 9), ("c", 25, 10), ("b", 40, 11)],
+]
+
+
+def session(flow: rd.Dataflow) -> None:
+    stream = flow.from_epochs(SESSION_EVENTS, parts=2, batch_rows=1).assign_timestamps(lambda r: r[1])
+    stream.key_by(lambda r: r[0]).window(rd.windows.session(3)).sum(lambda r: r[2]).collect("sum")
+    stream.key_by(lambda r: r[0]).window(rd.windows.session(3)).reduce(max, lambda r: r[2]).collect("max")
+
+
+def session_expected() -> Expected:
+    return {"sum": sessions(SESSION_EVENTS, 3, sum), "max": sessions(SESSION_EVENTS, 3, max)}
+
+
+# -- datetimes ----------------------------------------------------------------------------------------------------------------
+
+ZONE = ZoneInfo("America/New_York")
+BEGIN = dt.datetime(2024, 3, 9, 20, tzinfo=dt.UTC)  # clocks change within the next day
+MOMENTS = [[("a", BEGIN + dt.timedelta(hours=5 * i), i) for i in range(e, e + 6)] for e in range(0, 18, 6)]
+DAY = dt.timedelta(days=1)
+
+
+def datetimes(flow: rd.Dataflow, *, columns: bool, zone: bool) -> None:
+    tz = "America/New_York" if zone else None
+    schema = pa.schema([("k", pa.string()), ("t", pa.timestamp("ms", tz)), ("v", pa.int64())])
+    rows = [[{"k": k, "t": t.astimezone(ZONE) if zone else t.replace(tzinfo=None), "v": v} for k, t, v in events] for events in MOMENTS]
+    source = flow.from_epochs([pa.RecordBatch.from_pylist(r, schema=schema) for r in rows] if columns else rows, batch_rows=2)
+    stream = source.assign_timestamps("t", max_delay=dt.timedelta(hours=1)).key_by("k")
+    stream.window(rd.windows.tumbling(DAY)).sum("v").map(_plain).collect("days")
+    stream.window(rd.windows.tumbling(DAY, dt.timedelta(hours=5))).sum("v").map(_plain).collect("shifted")
+    stream.window(rd.windows.sliding(DAY, dt.timedelta(hours=12))).sum("v").map(_plain).collect("sliding")
+    stream.window(rd.windows.session(dt.timedelta(hours=4))).count().map(_plain).collect("sessions")
+
+
+def _plain(record: Any) -> Any:
+    """Window bounds as naive UTC datetimes: which class of time zone they carry does not matter."""
+    key, window, value = record
+    bounds = [b.to_pydatetime() if hasattr(b, "to_pydatetime") else b for b in window]
+    return key, tuple((b.astimezone(dt.UTC) if b.tzinfo else b).replace(tzinfo=None) for b in bounds), value
+
+
+def datetimes_expected() -> Expected:
+    def starting(size: dt.timedelta, slide: dt.timedelta, offset: dt.timedelta) -> Assign:
+        first = dt.datetime(2024, 3, 1, tzinfo=dt.UTC) + offset
+        return lambda time: [rd.Window(s, s + size) for i in range(200) if (s := first + i * slide) <= time < s + size]
+
+    hour = dt.timedelta(hours=1)
+    out = {
+        name: event_windows(MOMENTS, None, sum, hour, starting(DAY, slide, offset))[0]
+        for name, slide, offset in (("days", DAY, 0 * hour), ("shifted", DAY, 5 * hour), ("sliding", 12 * hour, 0 * hour))
+    }
+    alone = [(time, rd.Window(time, time + 4 * hour)) for events in MOMENTS for _, time, _ in events]
+    marks = [max(t for _, t, _ in events) - hour for events in MOMENTS]
+    out["sessions"] = [
+        (rd.Timestamp(next((e for e, mark in enumerate(marks) if window.end <= mark), len(marks) - 1)), ("a", window, 1)) for _, window in alone
+    ]
+    return {name: m.mapped(timed, _plain) for name, timed in out.items()}
+
+
+PROGRAMS = [
+    *(Program(f"per-epoch-{form}", partial(per_epoch, columns=form == "columns"), per_epoch_expected) for form in ("rows", "columns")),
+    *(
+        Program(
+            f"{name}-{form}",
+            partial(on_event_time, windows=windows, delay=delay, columns=form == "columns"),
+            partial(on_event_time_expected, windows=windows, delay=delay),
+        )
+        for name, windows, delay in (
+            ("tumbling", rd.windows.tumbling(10), 0),
+            ("tumbling-delayed", rd.windows.tumbling(10), 8),
+            ("sliding", rd.windows.sliding(10, 5), 2),
+        )
+        for form in ("rows", "columns")
+    ),
+    Program("session", session, session_expected),
+    *(
+        Program(f"datetimes-{form}-{zone}", partial(datetimes, columns=form == "columns", zone=zone == "zone"), datetimes_expected)
+        for form in ("rows", "columns")
+        for zone in ("naive", "zone")
+    ),
+]
