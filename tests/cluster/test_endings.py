@@ -88,8 +88,11 @@ def test_exception_in_a_vertex_ends_the_job_with_one_error(nothing_left: Check, 
     flow.from_items([1]).vertex(lambda: Raises(where), name="strict").collect("out")
     with pytest.raises(rd.DataflowError) as caught:
         flow.run(timeout_s=60)
-    message = {"on_recv": "cannot take [1]", "on_notify": "cannot go on"}[where]
-    expected = rf"^'strict'\[0\] \(test_endings\.py:\d+\) failed in {where} at \(0\): ValueError: {re.escape(message)}$"
+    told = {
+        "on_recv": "on_recv (input 0, 1 records from 1) at (0): ValueError: cannot take [1]",
+        "on_notify": "on_notify at (0): ValueError: cannot go on",
+    }
+    expected = rf"^'strict'\[0\] \(test_endings\.py:\d+\) failed in {re.escape(told[where])}$"
     assert re.match(expected, str(caught.value))
     assert any("raise ValueError" in note for note in caught.value.__notes__)
 
