@@ -16,5 +16,6 @@ if __name__ != "rayad.graphs":  # pragma: no cover - a second copy would have it
 from rayad.graphs.bfs import bfs
 from rayad.graphs.components import connected_components
 from rayad.graphs.pagerank import pagerank
+from rayad.graphs.scc import strongly_connected_components
 
-__all__ = ["bfs", "connected_components", "pagerank"]
+__all__ = ["bfs", "connected_components", "pagerank", "strongly_connected_components"]

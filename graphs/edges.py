@@ -138,9 +138,9 @@ def _alike(left: pa.Array | None, right: pa.Array | None, count: int) -> tuple[p
     return pickled[0], pickled[1]
 
 
-def name_column(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """A column of names, or None where all nodes are integers."""
-    return batch.column(name) if name in batch.schema.names else None
+def named_edges(src: Ints, dst: Ints, names: tuple[list[Any], list[Any]] | None) -> pa.RecordBatch:
+    """A prepared batch from numbers and, where nodes are no integers, the names of both ends."""
+    return _prepared(src, dst, *((None, None) if names is None else map(encode_names, names)))
 
 
 def result_batch(names: list[Any] | Ints, values: Any) -> Any:
