@@ -7,6 +7,7 @@ threads, clock or chance.
 """
 
 from rayad.progress.antichain import Antichain, MutableAntichain, PartiallyOrdered
+from rayad.progress.chain import MutableChain
 from rayad.progress.change_batch import ChangeBatch
 from rayad.progress.errors import ConfigError, DataflowError, DepthError, InternalError, ProtocolError, RayadError, SnapshotError
 from rayad.progress.graph import (
@@ -45,6 +46,7 @@ __all__ = [
     "Location",
     "LocationKind",
     "MutableAntichain",
+    "MutableChain",
     "MutableNotificator",
     "MutablePointstampCounter",
     "MutableReachabilityTracker",

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from rayad.progress.antichain import MutableAntichain
 from rayad.progress.errors import DataflowError, ProtocolError
 from rayad.progress.graph import LocationKind, NodeKind, NodeSpec, ProgressGraph, ScopeSpec
 from rayad.progress.reachability import FlatReachability
@@ -33,6 +34,14 @@ class View(NamedTuple):
 
     input_frontier: tuple[Timestamp, ...]
     notify_frontier: tuple[Timestamp, ...]
+
+
+class _Watch(NamedTuple):
+    """What the view of a node is made of."""
+
+    inputs: MutableAntichain[Timestamp]  # implications at all its inputs
+    pending: MutableAntichain[Timestamp]  # counts at N
+    held: MutableAntichain[Timestamp]  # counts at C
 
 
 class JobTracker:
@@ -66,6 +75,7 @@ class JobTracker:
         self._routes = {
             location.id: (location.scope, self._scopes[location.scope].slot_of_location[location.id]) for location in graph.locations
         }
+        self._watches = {node: self._watch(spec) for node, spec in graph.node_by_id.items()}
         self._noted: list[tuple[int, Timestamp, int]] = []
         self._subscribed: set[int] = set()
         self._changed: set[int] = set()  # nodes to look at in the next `views`
@@ -80,6 +90,15 @@ class JobTracker:
         children = {child.id: self._build_scope(child) for child in self.graph.children(spec.id)}
         self._scopes[spec.id] = ScopeTracker(self.graph, spec, children)
         return self._scopes[spec.id]
+
+    def _watch(self, spec: NodeSpec) -> _Watch:
+        scope = self._scopes[spec.scope]
+        joined = scope.topology.joined_of[spec.id]
+        inputs: MutableAntichain[Timestamp] = MutableAntichain() if joined is None else scope.tracker.implications[joined]
+        if spec.kind is not NodeKind.OPERATOR:
+            return _Watch(inputs, MutableAntichain(), MutableAntichain())
+        slots = [scope.slot_of_location[place(spec.id)] for place in (self.graph.notify_location, self.graph.capability_location)]
+        return _Watch(inputs, scope.tracker.pointstamps[slots[0]], scope.tracker.pointstamps[slots[1]])
 
     def apply(self, report: Report) -> None:
         """Note a report. Either all of it takes effect or, if an entry is wrong, nothing."""
@@ -158,27 +177,15 @@ class JobTracker:
         self._changed = set()
         fresh: dict[int, View] = {}
         for node in changed:
-            if not self._is_waiting(node):
+            inputs, pending, held = self._watches[node]
+            if pending.is_empty() and held.is_empty() and node not in self._subscribed:
                 self._unpublished.add(node)
                 continue
             self._unpublished.discard(node)
-            view = self._view(node)
+            view = View(_sorted(inputs.frontier), _sorted(pending.frontier))
             if self._published.get(node) != view:
                 self._published[node] = fresh[node] = view
         return fresh
-
-    def _is_waiting(self, node: int) -> bool:
-        return node in self._subscribed or self._has_pending(node)
-
-    def _has_pending(self, node: int) -> bool:
-        spec = self.graph.node_by_id[node]
-        if spec.kind is not NodeKind.OPERATOR:
-            return False
-        scope = self._scopes[spec.scope]
-        return any(
-            not scope.tracker.pointstamps[scope.slot_of_location[location]].is_empty()
-            for location in (self.graph.notify_location(node), self.graph.capability_location(node))
-        )
 
     def subscribe(self, node: int) -> None:
         """Publish the views of `node` also when it has nothing pending; its present view comes with the next `views`."""
@@ -196,17 +203,8 @@ class JobTracker:
         """The present view of `node`."""
         self._known(node)
         self._flush()
-        return self._view(node)
-
-    def _view(self, node: int) -> View:
-        spec = self.graph.node_by_id[node]
-        scope = self._scopes[spec.scope]
-        joined = scope.topology.joined_of[node]
-        inputs = () if joined is None else scope.tracker.implications[joined].frontier
-        pending: tuple[Timestamp, ...] = ()
-        if spec.kind is NodeKind.OPERATOR:
-            pending = scope.tracker.pointstamps[scope.slot_of_location[self.graph.notify_location(node)]].frontier
-        return View(_sorted(inputs), _sorted(pending))
+        inputs, pending, _ = self._watches[node]
+        return View(_sorted(inputs.frontier), _sorted(pending.frontier))
 
     def frontier_at(self, node: int, port: int) -> tuple[Timestamp, ...]:
         """The times that may still arrive at input `port` of `node`."""

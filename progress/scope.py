@@ -116,6 +116,7 @@ class ScopeTracker(Scope):
             location_owners=topology.location_owners,
             exports=topology.child_inputs.values(),
             sort_key=Timestamp.sort_key,
+            total_order=topology.depth == 0,
         )
 
     def _leave(self, summary: PathSummary) -> PathSummary:

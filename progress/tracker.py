@@ -24,6 +24,7 @@ from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
 from rayad.progress.antichain import MutableAntichain, PartiallyOrdered
+from rayad.progress.chain import MutableChain
 from rayad.progress.change_batch import ChangeBatch
 from rayad.progress.components import components_in_order, order_without
 from rayad.progress.errors import InternalError
@@ -59,6 +60,7 @@ class MutableReachabilityTracker(Generic[T]):
     - `projections`: for each slot, the (output, summary) of its minimal paths to the scope's outputs.
     - `slot_owners`, `location_owners`: who is to be named in `take_changed_owners` when the frontier there (or the emptiness of the slot)
       changes; None for nobody.
+    - `total_order`: whether all times are comparable, so that `sort_key` is the order itself.
     - `exports`: locations whose changes are collected for `take_exports` (inputs of child scopes).
     """
 
@@ -74,6 +76,7 @@ class MutableReachabilityTracker(Generic[T]):
         location_owners: Sequence[Hashable | None] = (),
         exports: Iterable[int] = (),
         sort_key: Callable[[T], object] = lambda time: time,
+        total_order: bool = False,
     ) -> None:
         edges = list(dict.fromkeys(edges))
         self._sort_key = sort_key
@@ -84,8 +87,12 @@ class MutableReachabilityTracker(Generic[T]):
         self._projections = self._projections or ((),) * len(self._slots)
         self._exports = frozenset(exports)
         self._order(locations, edges)
-        self.pointstamps: list[MutableAntichain[T]] = [MutableAntichain() for _ in self._slots]
-        self.implications: list[MutableAntichain[T]] = [MutableAntichain() for _ in range(locations)]
+
+        def empty() -> MutableAntichain[T]:
+            return MutableChain(sort_key=sort_key) if total_order else MutableAntichain()
+
+        self.pointstamps: list[MutableAntichain[T]] = [empty() for _ in self._slots]
+        self.implications: list[MutableAntichain[T]] = [empty() for _ in range(locations)]
         self.output_frontiers: list[MutableAntichain[T]] = [MutableAntichain() for _ in range(outputs)]
         self._boundary: dict[int, MutableAntichain[T]] = {}
         self._slot_changes: list[Changes[T] | None] = [None] * len(self._slots)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.progress import Antichain, ChangeBatch, InternalError, MutableAntichain, Timestamp
+from rayad.progress import Antichain, ChangeBatch, InternalError, MutableAntichain, MutableChain, Timestamp
 from tests.progress.simulation import minimal
 from tests.progress.strategies import times
 
@@ -37,8 +37,28 @@ def test_dominates_is_less_equal_for_every_element(left: list[Timestamp], right:
 
 @given(changes, st.lists(st.integers(0, 5)))
 def test_mutable_antichain_follows_its_counts(steps: list[tuple[Timestamp, int]], sizes: list[int]) -> None:
+    follow(MutableAntichain(), steps, sizes)
+
+
+@given(st.lists(st.tuples(times(0, largest=9), st.integers(-2, 2)), max_size=40), st.lists(st.integers(0, 5)))
+def test_mutable_chain_does_the_same_for_a_total_order(steps: list[tuple[Timestamp, int]], sizes: list[int]) -> None:
+    follow(MutableChain(sort_key=Timestamp.sort_key), steps, sizes)
+
+
+def test_a_chain_forgets_what_has_gone() -> None:
+    """Elements that come and go behind the frontier do not pile up."""
+    chain = MutableChain([(Timestamp(0), 1)], sort_key=Timestamp.sort_key)
+    for _ in range(500):
+        chain.update(Timestamp(5), 1)
+        chain.update(Timestamp(5), -1)
+        assert len(chain._heap) <= 65
+    chain.update_many([(Timestamp(0), -1), (Timestamp(1), 1)])
+    assert chain.frontier == (Timestamp(1),)
+    chain.check_invariants()
+
+
+def follow(counted: MutableAntichain[Timestamp], steps: list[tuple[Timestamp, int]], sizes: list[int]) -> None:
     """Single and batched updates, negative counts included; the changes returned lead from one frontier to the next."""
-    counted: MutableAntichain[Timestamp] = MutableAntichain()
     model: Counter[Timestamp] = Counter()
     while steps:
         size = sizes.pop() if sizes else 1
