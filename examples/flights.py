@@ -25,8 +25,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+import flights_data
 import pyarrow as pa
 import pyarrow.compute as pc
+from flights_tables import read_results, show_tables
+from job_display import JobDisplay
 from rich.console import Console
 
 import rayad as rd
@@ -95,10 +98,8 @@ def routes_flown(batch: pa.RecordBatch) -> list[tuple[str, str, str]]:
 
 def flow() -> rd.Dataflow:
     """For ``rayad plan examples/flights.py:flow``: the dataflow on the flights of one day, without Spark and without files."""
-    from flights_data import read_with_arrow
-
     dataflow = rd.Dataflow("flights")
-    for name, stream in analyse(dataflow.from_arrow(read_with_arrow(1), epoch="day", name="flights")).items():
+    for name, stream in analyse(dataflow.from_arrow(flights_data.read_with_arrow(1), epoch="day", name="flights")).items():
         stream.collect(f"{name}-table")
     return dataflow
 
@@ -133,9 +134,6 @@ class Phases:
 @click.option("--seed", default=0, show_default=True, help="Of the local runtime's interleaving.")
 def main(days: int, parallelism: int, out: Path, no_spark: bool, scratch: Path | None, local: bool, seed: int) -> None:
     """Analyse a year of flights from New York, day by day."""
-    from flights_tables import read_results, show_tables
-    from job_display import JobDisplay
-
     console = Console()
     out = out.resolve()
     refuse_foreign_files(out)
@@ -166,8 +164,6 @@ def main(days: int, parallelism: int, out: Path, no_spark: bool, scratch: Path |
 
 def read(dataflow: rd.Dataflow, phases: Phases, folder: Path, days: int, parallelism: int, *, use_spark: bool) -> rd.Stream:
     """The cleaned flights as a stream, an epoch a day."""
-    import flights_data
-
     if not use_spark:
         table = phases.run("reading with Arrow", lambda: flights_data.read_with_arrow(days))
         # A day's flights stand together in the table: parts by day would leave all but one replica waiting.
@@ -199,7 +195,7 @@ def say_what_was_done(console: Console, phases: Phases, statistics: Any, rows: i
     records = sum(table.num_rows for table in tables.values())
     lines = [
         f"{rows:,} flights in {days['carriers']} epochs of a day each, {records:,} records of results",
-        f"PageRank: {ROUNDS} rounds on each of {days['pagerank']} days with a new route; airlines' networks brought up to date on {days['networks']} days",
+        f"PageRank: {ROUNDS} rounds on each of {days['pagerank']} days with a new route; airlines' networks changed on {days['networks']}",
         f"dataflow: {statistics.run_s:.1f} s, {speed} through {len(statistics.stages)} vertices with {replicas} replicas",
         f"run by: {where}",
         f"in all: {sum(phases.seconds.values()):.1f} s: {', '.join(f'{name} {seconds:.1f}' for name, seconds in phases.seconds.items())}",

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from job_display import JobDisplay
 from rich.console import Console
 from rich.table import Table
 
@@ -67,8 +68,6 @@ def size_of(path: Path) -> int:
 @click.option("--seed", default=0, show_default=True, help="Of the local runtime's interleaving.")
 def main(paths: tuple[Path, ...], parallelism: int, times: int, top: int, local: bool, seed: int) -> None:
     """Count the words of text files (PATHS: files or folders; by default the Python language reference)."""
-    from job_display import JobDisplay
-
     console = Console()
     with tempfile.TemporaryDirectory(prefix="rayad-wordcount-") as scratch:
         texts = [path.resolve() for path in paths] or [write_language_reference(Path(scratch))]

@@ -1,0 +1,35 @@
+"""Executes the notebook, or the cells of it that need neither Ray nor Spark."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import Any
+
+import nbformat
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+from tests.examples.running import EXAMPLES, environment
+
+NOTEBOOK = EXAMPLES / "quickstart.ipynb"
+
+
+def read_notebook() -> Any:
+    """The notebook as it is stored."""
+    return nbformat.read(NOTEBOOK, as_version=4)
+
+
+def run_notebook(*tags: str, timeout_s: int = 110, **env: str) -> list[str]:
+    """What each code cell prints, in order. Cells with tags are run only where ``tags`` has all of theirs."""
+    notebook = read_notebook()
+    notebook.cells = [cell for cell in notebook.cells if set(cell.metadata.get("tags", ())) <= set(tags)]
+    with tempfile.TemporaryDirectory(prefix="kernel-") as folder:
+        # Unix sockets: over TCP anybody on the machine could read along.
+        manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{folder}/socket")
+        client = NotebookClient(notebook, km=manager, timeout=timeout_s, resources={"metadata": {"path": str(EXAMPLES)}})
+        client.execute(env=environment(**env))
+    return [
+        "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    ]

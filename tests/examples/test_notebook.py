@@ -1,0 +1,41 @@
+"""The notebook in one process. With Ray and Spark: tests/cluster/test_examples_notebook.py."""
+
+from __future__ import annotations
+
+from tests.examples.notebook import read_notebook, run_notebook
+
+
+def test_the_notebook_is_stored_without_outputs() -> None:
+    cells = [cell for cell in read_notebook().cells if cell.cell_type == "code"]
+    assert len(cells) > 8
+    assert all(not cell.outputs and cell.execution_count is None for cell in cells)
+
+
+def test_the_notebook_runs_from_a_list_to_a_vertex_of_ones_own() -> None:
+    counts, plan, orders, windows, loop, graph, live, vertex = run_notebook()
+    assert "(0) ('be', 2)" in counts.splitlines()
+    assert "5 operators in 2 stages, 3 vertex actors" in plan
+    assert orders.splitlines()[0].endswith("(Timestamp(1), ('apples', 5)), (Timestamp(2), ('pears', 6)), (Timestamp(2), ('plums', 1))]")
+    assert windows.splitlines() == [
+        "epoch 2: a from 0 to 10: 21.0",
+        "epoch 2: a from 10 to 20: 24.0",
+        "epoch 2: b from 0 to 10: 18.0",
+        "epoch 3: b from 20 to 30: 19.0",
+        "late: [('a', Window(start=0, end=10), 99.0)]",
+    ]
+    assert loop == "871 takes 178 steps to reach 1\n"
+    assert graph.splitlines() == GROUPS
+    assert live.splitlines()[:2] == ["complete before the promise: False", "complete after it:           True"]
+    assert vertex.splitlines()[1] == "[(Timestamp(0), ('be', 1)), (Timestamp(0), ('to', 2)), (Timestamp(1), ('be', 1))]"
+
+
+GROUPS = [
+    "epoch 0: ann is in the group of ann",
+    "epoch 0: bob is in the group of ann",
+    "epoch 0: cid is in the group of cid",
+    "epoch 0: dan is in the group of cid",
+    "epoch 1: eve is in the group of cid",
+    "epoch 2: cid is in the group of ann",
+    "epoch 2: dan is in the group of ann",
+    "epoch 2: eve is in the group of ann",
+]

@@ -1,0 +1,102 @@
+"""The examples in one process: what they print, and that ``rayad plan`` can show them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rayad.cli import main as rayad
+from tests.examples.running import EXAMPLES, environment, run_example
+
+
+def test_wordcount_agrees_with_a_plain_count(tmp_path: Path) -> None:
+    text = (EXAMPLES.parent / "LICENSE").read_text(encoding="utf-8")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "licence.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "more.txt").write_text("It's the end.\nThe END", encoding="utf-8")
+    printed = run_example("wordcount.py", "folder", "more.txt", "--times", "2", "--local", "--top", "4", cwd=tmp_path)
+    expected = Counter(re.findall(r"[a-z]+(?:'[a-z]+)?", f"{text}\nit's the end the end".lower()))
+    expected += expected
+    shown = re.findall(r"│ (\S+) +│ +([\d,]+) │", printed)
+    assert shown == [(word, f"{times:,}") for word, times in sorted(expected.items(), key=lambda item: (-item[1], item[0]))[:4]]
+    assert f"{expected.total():,} words, {len(expected):,} distinct" in printed
+
+
+def test_wordcount_has_a_text_of_its_own(tmp_path: Path) -> None:
+    printed = run_example("wordcount.py", "--local", cwd=tmp_path)
+    assert printed.startswith("counting words of python-language-reference.txt: 0.")
+    assert re.search(r"│ the +│ [\d,]+ │", printed)
+
+
+def test_distinct_count_sends_early_and_late(tmp_path: Path) -> None:
+    assert run_example("distinct_count.py", cwd=tmp_path).splitlines() == [
+        "epoch 0: to be or not to be",
+        "  distinct: be not or to",
+        "  counts:   be=2 not=1 or=1 to=2",
+        "epoch 1: that is the question",
+        "  distinct: is question that the",
+        "  counts:   is=1 question=1 that=1 the=1",
+        "epoch 2: to be is to do",
+        "  distinct: be do is to",
+        "  counts:   be=1 do=1 is=1 to=2",
+    ]
+
+
+def test_a_loop_and_a_loop_in_a_loop_agree(tmp_path: Path) -> None:
+    def steps(number: int) -> int:
+        count = 0
+        while number != 1:
+            number, count = (number // 2 if number % 2 == 0 else 3 * number + 1), count + 1
+        return count
+
+    longest = sorted(range(1, 300), key=lambda n: (-steps(n), n))[:3]
+    found = ", ".join(f"{n} in {steps(n)} steps" for n in longest)
+    assert run_example("collatz_loop.py", "300", cwd=tmp_path).splitlines() == [
+        f"one-loop: the longest walks from below 300 are from {found}",
+        f"nested: the longest walks from below 300 are from {found}",
+    ]
+
+
+LIVE = [
+    "epoch 0: sent 3 orders, complete: False",
+    "epoch 0: complete: True",
+    "epoch 1: sent 1 orders, complete: False",
+    "epoch 1: complete: True",
+    "epoch 2: sent 3 orders, complete: False",
+    "epoch 2: complete: True",
+    "epoch 0: apples 5",
+    "epoch 0: pears 1",
+    "epoch 1: plums 7",
+    "epoch 2: apples 6",
+    "epoch 2: pears 5",
+    "epoch 2: plums 8",
+]
+
+
+def test_a_probe_tells_when_totals_are_final(tmp_path: Path) -> None:
+    assert run_example("live_probe.py", cwd=tmp_path).splitlines() == LIVE
+
+
+@pytest.mark.parametrize("name", ["wordcount", "flights", "distinct_count", "collatz_loop", "live_probe"])
+def test_the_plan_of_each_example_can_be_shown(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    shown = CliRunner().invoke(rayad, ["plan", f"{EXAMPLES / name}.py:flow"], catch_exceptions=False)
+    assert shown.exit_code == 0
+    assert "stages" in shown.output
+
+
+def test_flights_refuses_to_replace_what_it_did_not_write(tmp_path: Path) -> None:
+    import subprocess
+
+    (tmp_path / "mine" / "carriers").mkdir(parents=True)
+    (tmp_path / "mine" / "carriers" / "precious.txt").write_text("mine")
+    command = [sys.executable, str(EXAMPLES / "flights.py"), "--local", "--days", "1", "--out", "mine"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "holds files that are no earlier result of this program: give another --out" in done.stderr
+    assert (tmp_path / "mine" / "carriers" / "precious.txt").read_text() == "mine"
