@@ -43,10 +43,13 @@ class Sizes:
     replicas: int = 2
     object_batches: int = 8
     object_rows: tuple[int, int] = (1_000, 64_000)
+    control_rows: tuple[int, int] = (500, 4_000)
 
 
 FULL = Sizes()
-QUICK = Sizes(repetitions=2, rows=200_000, keys=100, batch_rows=8_192, object_batches=4, object_rows=(500, 8_000))
+QUICK = Sizes(
+    repetitions=2, rows=200_000, keys=100, batch_rows=8_192, object_batches=4, object_rows=(500, 8_000), control_rows=(250, 2_000)
+)
 
 
 def batches_of(part: int, sizes: Sizes) -> Iterator[pa.RecordBatch]:
@@ -189,12 +192,15 @@ def count_objects(run_program: Callable[[], Any]) -> Objects:
 
 def measure_objects(sizes: Sizes, out: Measurement) -> dict[str, tuple[Objects, Objects]]:
     """The columnar program and the control, with small and with large batches; a first run of each lets Python fill its caches."""
-    programs: dict[str, Callable[[Sizes], rd.Dataflow]] = {"columns": program, "control: a function for each row": row_program}
+    programs: dict[str, tuple[Callable[[Sizes], rd.Dataflow], tuple[int, int]]] = {
+        "columns": (program, sizes.object_rows),
+        "control: a function for each row": (row_program, sizes.control_rows),
+    }
     table = out.new_table("Python objects in the local runtime", "program", "rows", "batches", "calls", "blocks at most", "blocks a row")
     found: dict[str, tuple[Objects, Objects]] = {}
-    for name, make in programs.items():
+    for name, (make, by_batch) in programs.items():
         counted = []
-        for batch_rows in sizes.object_rows:
+        for batch_rows in by_batch:
             rows = batch_rows * sizes.object_batches
             here = replace(sizes, rows=rows, batch_rows=batch_rows)
             make(here).run(runtime="local", parallelism=sizes.replicas)
@@ -209,8 +215,9 @@ def measure_objects(sizes: Sizes, out: Measurement) -> dict[str, tuple[Objects, 
 
 def check_objects(found: dict[str, tuple[Objects, Objects]], sizes: Sizes, out: Measurement) -> None:
     """Growth from small to large batches: not one object or call for a hundred rows more; the control shows that both would be seen."""
-    rows = sizes.object_batches * (sizes.object_rows[1] - sizes.object_rows[0])
     for name, (small, large) in found.items():
+        by_batch = sizes.object_rows if name == "columns" else sizes.control_rows
+        rows = sizes.object_batches * (by_batch[1] - by_batch[0])
         grows_calls, grows_blocks = large.calls - small.calls > rows / 100, large.blocks_peak - small.blocks_peak > rows / 100
         if name == "columns":
             out.check("columns: neither calls nor objects grow with the rows", (grows_calls, grows_blocks), (False, False))

@@ -1,0 +1,27 @@
+"""Every benchmark that needs Ray runs on Ray, with small sizes; what it checks holds. Nothing here asserts on time."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.__main__ import NAMES, measure
+from benchmarks.measurement import Measurement
+
+pytestmark = pytest.mark.cluster
+ON_RAY = [name for name in NAMES if importlib.import_module(f"benchmarks.{name}").NEEDS_RAY]
+
+
+@pytest.mark.parametrize("name", ON_RAY)
+def test_a_benchmark_runs_and_its_results_are_equal(name: str, nothing_left: Callable[[], None]) -> None:
+    module = importlib.import_module(f"benchmarks.{name}")
+    out = measure(name, quick=True)
+    assert out.benchmark == name
+    assert out.checks
+    assert all(sample > 0 for series in out.series for samples in series.repetitions for sample in samples)
+    expected = {"startup": {1}, "slow_sink": {1, 2}}.get(name, {module.QUICK.repetitions})
+    assert {len(series.repetitions) for series in out.series if series.repetitions} <= expected
+    assert Measurement.from_json(out.to_json()).markdown() == out.markdown()
+    nothing_left()
