@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
+from rayad.progress.components import components_in_order
 from rayad.progress.errors import DataflowError
 from rayad.progress.graph import ChildPort, EdgeSpec, LocationKind, NodeKind, NodePort, NodeSpec, ProgressGraph, ScopeInput, ScopeOutput
-from rayad.progress.reachability import PathGraph, flat_path_graph
+from rayad.progress.reachability import flat_path_graph
 
 
 def validate_graph(graph: ProgressGraph) -> None:
@@ -97,21 +98,22 @@ def _check_cycles(graph: ProgressGraph) -> None:
     flat = flat_path_graph(graph)
     for scope in graph.scope_by_id.values():
         inside = [_is_within(graph, location.scope, scope.id) for location in graph.locations]
-        own: list[int] = []
-        for location in graph.locations:
-            if location.scope == scope.id:
-                own.append(location.id)
-                is_node = location.kind is not LocationKind.CHILD_INPUT
-                if is_node and graph.node_by_id[location.owner].kind is NodeKind.FEEDBACK:
-                    inside[location.id] = False
-        for start in own:
-            cycle = _find_cycle(flat, start, inside) if inside[start] else None
-            if cycle:
-                path = " -> ".join(_names(graph, cycle))
+        own = {location.id for location in graph.locations if location.scope == scope.id}
+        for identifier in own:
+            location = graph.locations[identifier]
+            if location.kind is not LocationKind.CHILD_INPUT and graph.node_by_id[location.owner].kind is NodeKind.FEEDBACK:
+                inside[identifier] = False
+        successors = [
+            [target for target, _ in steps if inside[target]] if inside[place] else [] for place, steps in enumerate(flat.successors)
+        ]
+        for members in components_in_order(successors):
+            start = next((member for member in members if member in own), None)
+            if start is not None and (len(members) > 1 or start in successors[start]):
+                names = _names(graph, _find_cycle(successors, start))
                 raise DataflowError(
-                    f"the cycle {path} does not advance time: it passes no feedback of {scope.name!r}, the outermost scope it touches, "
-                    f"so a message could result in itself; put a feedback of {scope.name!r} on it",
-                    cycle=_names(graph, cycle),
+                    f"the cycle {' -> '.join(names)} does not advance time: it passes no feedback of {scope.name!r}, the outermost scope "
+                    f"it touches, so a message could result in itself; put a feedback of {scope.name!r} on it",
+                    cycle=names,
                 )
 
 
@@ -121,22 +123,20 @@ def _is_within(graph: ProgressGraph, scope: int | None, ancestor: int) -> bool:
     return scope is not None
 
 
-def _find_cycle(flat: PathGraph, start: int, inside: list[bool]) -> list[int] | None:
-    """A shortest path from `start` back to itself through locations that are `inside`."""
+def _find_cycle(successors: list[list[int]], start: int) -> list[int]:
+    """A shortest path from `start`, which lies on a cycle, back to itself."""
     came_from: dict[int, int] = {}
     work = deque([start])
-    while work:
+    while start not in came_from:
         location = work.popleft()
-        for target, _ in flat.successors[location]:
-            if target == start:
-                path = [start, location] if location != start else [start]
-                while path[-1] != start:
-                    path.append(came_from[path[-1]])
-                return [*reversed(path), start] if len(path) == 1 else list(reversed(path))
-            if inside[target] and target not in came_from:
+        for target in successors[location]:
+            if target not in came_from:
                 came_from[target] = location
                 work.append(target)
-    return None
+    path = [start, came_from[start]]
+    while path[-1] != start:
+        path.append(came_from[path[-1]])
+    return path[::-1]
 
 
 def _names(graph: ProgressGraph, cycle: list[int]) -> list[str]:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from rayad.progress.antichain import Antichain
-from rayad.progress.graph import ChildPort, LocationKind, NodeKind, NodePort, ProgressGraph, ScopeInput, ScopeOutput, Source
+from rayad.progress.graph import ChildPort, LocationKind, NodeKind, NodePort, ProgressGraph, ScopeInput, ScopeOutput, Source, Target
 from rayad.progress.summary import PathSummary
 from rayad.progress.timestamp import Timestamp
 
@@ -66,6 +66,9 @@ def flat_path_graph(graph: ProgressGraph) -> PathGraph:
     """The whole job as one graph of count locations: `T_i -> N -> C -> edges`, with ingress, egress and feedback as edge summaries."""
     edges: list[tuple[int, int, PathSummary]] = []
     outgoing: dict[tuple[int, Source], list[tuple[int, PathSummary]]] = {}
+    edges_from: dict[tuple[int, Source], list[Target]] = {}
+    for edge in dict.fromkeys(graph.edges):
+        edges_from.setdefault((edge.scope, edge.source), []).append(edge.target)
 
     def targets_of(scope: int, source: Source) -> list[tuple[int, PathSummary]]:
         """Where a message leaving `source` in `scope` is counted next, and what happens to its time before."""
@@ -74,10 +77,8 @@ def flat_path_graph(graph: ProgressGraph) -> PathGraph:
             return outgoing[key]
         depth = graph.depth_by_scope[scope]
         reached: list[tuple[int, PathSummary]] = []
-        for edge in graph.edges_by_scope[scope]:
-            if edge.source != source:
-                continue
-            match edge.target:
+        for target in edges_from.get(key, ()):
+            match target:
                 case NodePort(node, port):
                     reached.append((graph.target_location(node, port), PathSummary.identity(depth)))
                 case ChildPort(child, port):
