@@ -4,18 +4,27 @@
 >>> flow = Dataflow("roads")
 >>> edges = flow.from_epochs([[("a", "b"), ("c", "d")], [("b", "c")]])
 >>> connected_components(edges).collect("networks").name
-'networks.leave'
+'components.changed'
 """
 
 if __name__ != "rayad.graphs":  # pragma: no cover - a second copy would have its own classes
     raise ImportError(
-        f"this package is rayad.graphs, but it was imported as {__name__!r}; "
-        "install the project (pip install -e .) and import rayad.graphs"
+        f"this package is rayad.graphs, but it was imported as {__name__!r}; install the project (pip install -e .) and import rayad.graphs"
     )
 
 from rayad.graphs.bfs import bfs
 from rayad.graphs.components import connected_components
 from rayad.graphs.pagerank import pagerank
+from rayad.graphs.pregel import pregel
 from rayad.graphs.scc import strongly_connected_components
+from rayad.graphs.vertex_program import ProgramVertex, VertexProgram
 
-__all__ = ["bfs", "connected_components", "pagerank", "strongly_connected_components"]
+__all__ = [
+    "ProgramVertex",
+    "VertexProgram",
+    "bfs",
+    "connected_components",
+    "pagerank",
+    "pregel",
+    "strongly_connected_components",
+]

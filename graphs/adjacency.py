@@ -1,8 +1,8 @@
 """Directed edges between dense indexes, without duplicates, growing; asked for the neighbours of whole columns of nodes.
 
-An edge is one int64, ``source << 32 | target``; edges are kept in sorted arrays (each of them a CSR whose row pointers are found by binary search). New edges
-become an array of their own, and neighbours of similar size are merged, as in a log-structured merge tree: adding d edges costs O(d log m) amortised,
-however many there are already.
+An edge is one int64, ``source << 32 | target``; edges are kept in sorted arrays (each of them a CSR whose row pointers
+are found by binary search). New edges become an array of their own, and neighbours of similar size are merged, as in a
+log-structured merge tree: adding d edges costs O(d log m) amortised, however many there are already.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Breadth-first search: the number of edges on a shortest path from the nearest of several sources.
 
-A node lives, with its outgoing edges, in one replica. In a round a replica takes the distances that arrived and goes on from them level by level until its own
-nodes yield nothing more; then it tells the replica of each node of others that it has come closer to. Distances only fall, so an epoch begins with
-those of the one before, at the new edges alone.
+A node lives, with its outgoing edges, in one replica. In a round a replica takes the distances that arrived and goes on
+from them level by level until its own nodes yield nothing more; then it tells the replica of each node of others that
+it has come closer to. Distances only fall, so an epoch begins with those of the one before, at the new edges alone.
 
-Sources: Naiad (SOSP 2013), 6; McSherry's timely bfs example; Tian et al. (VLDB 2013) for running to a local fixpoint between rounds; Dial (1969) for the buckets.
+Sources: Naiad (SOSP 2013), 6; McSherry's timely bfs example; Tian et al. (VLDB 2013) for running to a local fixpoint
+    between rounds; Dial (1969) for the buckets.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def bfs(
 ) -> Stream:
     """``(node, edges from the nearest source)``, per epoch for the nodes that have become reachable or come closer.
 
-    The graph is that of all edges up to the epoch. A source has distance 0 from the first epoch on in which an edge touches it; sources without edges and nodes that
-    cannot be reached give nothing.
+    The graph is that of all edges up to the epoch. A source has distance 0 from the first epoch on in which an edge
+    touches it; sources without edges and nodes that cannot be reached give nothing.
 
     Args:
         edges: records ``(u, v)`` or columnar batches.
@@ -73,11 +74,12 @@ def bfs(
         parallelism=parallelism,
     )
     back.connect(again)
-    return loop.leave(out)
+    return loop.leave(out, name=f"{name}.changed")
 
 
 class _SourcesAsTargets:
-    """Adds a self-loop for each source that is a target: edges go to the replica of their ``src`` only, and a source must hear that it is in the graph."""
+    """Adds a self-loop for each source that is a target: edges go to the replica of their ``src`` only, and a source
+    must hear that it is in the graph."""
 
     def __init__(self, numbers: Ints) -> None:
         self.numbers = numbers
@@ -94,7 +96,8 @@ class _SourcesAsTargets:
 
 
 class BreadthFirst(GraphVertex):
-    """One replica. By dense index: ``distance`` is the best known so far (for nodes of others: that was sent); ``told`` what was last emitted."""
+    """One replica. By dense index: ``distance`` is the best known so far (for nodes of others: that was sent); ``told``
+    what was last emitted."""
 
     def __init__(self, sources: Ints) -> None:
         super().__init__()

@@ -1,14 +1,16 @@
 """Connected components: every node's value is the smallest node that it is connected with.
 
-Each replica keeps disjoint sets over its own nodes and the *ghosts*, nodes of other replicas that its edges touch; every edge is known to the replicas of
-both its ends. The only message is "``to`` is connected with ``value``", which is a further edge. In a round a replica merges what arrived, down to
-a local fixpoint, and tells the replica of each ghost whose label has fallen its new label. A label of another replica becomes a ghost itself, and its
-replica is told of one node that has it: later falls reach everybody who holds that label in one hop, instead of going node by node through the graph.
-Edges are not kept: the sets are all the state, so a later epoch costs what it changes.
+Each replica keeps disjoint sets over its own nodes and the *ghosts*, nodes of other replicas that its edges touch;
+every edge is known to the replicas of both its ends. The only message is "``to`` is connected with ``value``", which is
+a further edge. In a round a replica merges what arrived, down to a local fixpoint, and tells the replica of each ghost
+whose label has fallen its new label. A label of another replica becomes a ghost itself, and its replica is told of one
+node that has it: later falls reach everybody who holds that label in one hop, instead of going node by node through the
+graph. Edges are not kept: the sets are all the state, so a later epoch costs what it changes.
 
-Sources: Naiad (SOSP 2013), 6.1 and seed 000 (weakly connected components by label propagation in a loop); Tian et al., "From think like a vertex to
-think like a graph" (VLDB 2013), and Yan et al., Blogel (VLDB 2014): local fixpoints between rounds; Stergiou et al., "Shortcutting label propagation" (WSDM
-2018); McSherry, Isard and Murray, "Scalability! But at what COST?" (HotOS 2015): union-find per worker, merge what differs.
+Sources: Naiad (SOSP 2013), 6.1 and seed 000 (weakly connected components by label propagation in a loop); Tian et al.,
+"From think like a vertex to think like a graph" (VLDB 2013), and Yan et al., Blogel (VLDB 2014): local fixpoints
+between rounds; Stergiou et al., "Shortcutting label propagation" (WSDM 2018); McSherry, Isard and Murray, "Scalability!
+But at what COST?" (HotOS 2015): union-find per worker, merge what differs.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ def connected_components(
 ) -> Stream:
     """``(node, smallest node of its component)``, per epoch for the nodes whose component's smallest node has changed.
 
-    The graph is that of all edges up to the epoch, taken as undirected. Duplicate edges and self-loops are fine. "Smallest" compares numbers by value
-    and strings alphabetically (numbers come before strings).
+    The graph is that of all edges up to the epoch, taken as undirected. Duplicate edges and self-loops are fine.
+    "Smallest" compares numbers by value and strings alphabetically (numbers come before strings).
 
     Args:
         edges: records ``(u, v)`` or columnar batches.
@@ -64,7 +66,7 @@ def components_of(prepared: Stream, name: str, parallelism: int | None) -> Strea
         parallelism=parallelism,
     )
     back.connect(again)
-    return loop.leave(out)
+    return loop.leave(out, name=f"{name}.changed")
 
 
 class Components(GraphVertex):

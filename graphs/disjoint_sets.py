@@ -1,9 +1,11 @@
 """Disjoint sets over dense indexes, merged by whole columns of pairs.
 
-Invariant: ``root[i]`` is the smallest member of the set of i (smallest as ``MutableNodes.in_order`` says), never another; so a set's root is its label, and
-exactly those members whose label has fallen are touched by a merge. A merge of m pairs contracts them to their distinct roots, hooks each root to its smallest
-neighbour and shortens pointers until nothing is left (Shiloach and Vishkin 1982, in numpy), then relabels the members of the sets that lost their root.
-These are found through circular lists, one per set, in time proportional to their number; or by one pass over all nodes when they are many.
+Invariant: ``root[i]`` is the smallest member of the set of i (smallest as ``MutableNodes.in_order`` says), never
+another; so a set's root is its label, and exactly those members whose label has fallen are touched by a merge. A merge
+of m pairs contracts them to their distinct roots, hooks each root to its smallest neighbour and shortens pointers until
+nothing is left (Shiloach and Vishkin 1982, in numpy), then relabels the members of the sets that lost their root. These
+are found through circular lists, one per set, in time proportional to their number; or by one pass over all nodes when
+they are many.
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class MutableDisjointSets:
         apart = a != b
         a, b = a[apart], b[apart]
         if not len(a):
-            return a
+            return np.empty(0, np.int64)
         roots = self.nodes.in_order(self._distinct(a, b))
         place = self._place(roots, a, b)
         winner = roots[smallest_reachable(len(roots), *place)]

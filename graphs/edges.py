@@ -1,7 +1,7 @@
 """From a user's edges to columns of node numbers, and the checks of what the graph functions are given.
 
-A prepared batch has the int64 columns ``src`` and ``dst`` and, where nodes are no integers, their names as ``src_name`` and ``dst_name`` (see
-``numbers.py``). Preparing is a stateless step that runs fused into whatever makes the edges.
+A prepared batch has the int64 columns ``src`` and ``dst`` and, where nodes are no integers, their names as ``src_name``
+and ``dst_name`` (see ``numbers.py``). Preparing is a stateless step that runs fused into whatever makes the edges.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ SRC, DST, SRC_NAME, DST_NAME = "src", "dst", "src_name", "dst_name"
 
 
 class NumberEdges:
-    """A function for ``map_batches``: edges as rows or columns in, prepared batches out. ``columns`` are the two columns, by default the first two."""
+    """A function for ``map_batches``: edges as rows or columns in, prepared batches out. ``columns`` are the two
+    columns, by default the first two."""
 
     CACHE_ENTRIES_MAX = 1 << 20
 
@@ -126,7 +127,7 @@ def _prepared(src: Ints, dst: Ints, src_name: pa.Array | None, dst_name: pa.Arra
 def _alike(left: pa.Array | None, right: pa.Array | None, count: int) -> tuple[pa.Array, pa.Array]:
     """Two columns of names with one type; one that is missing is all null: nodes that are their own numbers."""
     if left is None or right is None:
-        present = right if left is None else left
+        present: Any = right if left is None else left
         nulls = pa.nulls(count, present.type)
         return (nulls, present) if left is None else (present, nulls)
     if left.type == right.type:
@@ -145,7 +146,7 @@ def named_edges(src: Ints, dst: Ints, names: tuple[list[Any], list[Any]] | None)
 
 def result_batch(names: list[Any] | Ints, values: Any) -> Any:
     """Result records ``(node, value)``: columnar where each side has one plain type, else rows. Arrays and lists of names alike."""
-    sides = [_result_column(side) for side in (names, values)]
+    sides: list[Any] = [_result_column(side) for side in (names, values)]
     if any(side is None for side in sides):
         rows = [side.tolist() if isinstance(side, np.ndarray) else side for side in (names, values)]
         return list(zip(*rows, strict=True))
@@ -186,7 +187,7 @@ def unused_name(flow: Dataflow, name: str | None, base: str) -> str:
     """``name``, or else ``base``, with a number where it or a name made from it is taken."""
     if name is not None:
         return name
-    taken = {item.name for item in (*flow.graph.nodes, *flow.graph.scopes)}
+    taken = {node.name for node in flow.graph.nodes} | {scope.name for scope in flow.graph.scopes}
     number, candidate = 1, base
     while any(used == candidate or used.startswith(f"{candidate}.") for used in taken):
         number += 1

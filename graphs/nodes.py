@@ -1,8 +1,9 @@
 """The nodes that one replica knows: its own, and those of other replicas that its edges and labels speak of.
 
-Each gets a dense index in order of arrival, which never changes, so that all other state is arrays by dense index. Nodes of one call are added in order
-of their numbers: the dense indexes, and with them the order of floating-point sums, do not depend on the order in which batches arrived.
-The lookup is an open-addressing hash table in numpy (linear probing, at most half full), for whole columns at once.
+Each gets a dense index in order of arrival, which never changes, so that all other state is arrays by dense index.
+Nodes of one call are added in order of their numbers: the dense indexes, and with them the order of floating-point
+sums, do not depend on the order in which batches arrived. The lookup is an open-addressing hash table in numpy (linear
+probing, at most half full), for whole columns at once.
 """
 
 from __future__ import annotations
@@ -147,7 +148,8 @@ class MutableNodes:
 
 
 def grown(array: Any, count: int, fill: Any) -> Any:
-    """``array`` with room for at least ``count`` elements, new ones holding ``fill``; doubles, so that growing step by step stays linear."""
+    """``array`` with room for at least ``count`` elements, new ones holding ``fill``; doubles, so that growing step by
+    step stays linear."""
     if count <= len(array):
         return array
     larger = np.full(max(count, 2 * len(array), 64), fill, array.dtype)

@@ -1,11 +1,13 @@
 """Node numbers: every node, whatever its Python type, is one int64 inside the graph algorithms.
 
-An integer that fits is its own number. Any other node gets the integer whose stable hash equals the node's: splitmix64 is a bijection, so
-``number = unmix(stable_hash(node))``. Hence ``stable_hash(number) == stable_hash(node)``: a batch that is exchanged by number goes to the replica (and
-key-group) where the node itself would go, no replica has to ask another one for a number, and messages are plain int64 columns. What is lost is
-the name of a node that is no integer; it travels in a column of its own wherever the receiver may not know it yet.
+An integer that fits is its own number. Any other node gets the integer whose stable hash equals the node's: splitmix64
+is a bijection, so ``number = unmix(stable_hash(node))``. Hence ``stable_hash(number) == stable_hash(node)``: a batch
+that is exchanged by number goes to the replica (and key-group) where the node itself would go, no replica has to ask
+another one for a number, and messages are plain int64 columns. What is lost is the name of a node that is no integer;
+it travels in a column of its own wherever the receiver may not know it yet.
 
-Two nodes with the same 64-bit hash would have one number (for a million nodes the chance is 3e-8); ``MutableNodes`` refuses them where it sees both.
+Two nodes with the same 64-bit hash would have one number (for a million nodes the chance is 3e-8); ``MutableNodes``
+refuses them where it sees both.
 """
 
 from __future__ import annotations
@@ -77,7 +79,9 @@ def number_of(node: Any) -> int:
 def number_column(column: pa.Array) -> Ints:
     """The numbers of a column of nodes; integers are taken as they are, others are hashed once per distinct value."""
     if column.null_count:
-        raise DataflowError(f"a node column holds {column.null_count} nulls: an edge has a node at each end; filter such rows out before the graph")
+        raise DataflowError(
+            f"a node column holds {column.null_count} nulls: an edge has a node at each end; filter such rows out before the graph"
+        )
     if pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type):
         values: Ints = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
         return values
@@ -87,7 +91,8 @@ def number_column(column: pa.Array) -> Ints:
 
 
 def order_key(node: Any) -> tuple[Any, ...]:
-    """The order in which "the smallest node" is meant: numbers, then strings, then bytes, then tuples part by part, then all else by its hash.
+    """The order in which "the smallest node" is meant: numbers, then strings, then bytes, then tuples part by part,
+    then all else by its hash.
 
     >>> sorted(["b", 2, "a", (1, "x")], key=order_key)
     [2, 'a', 'b', (1, 'x')]

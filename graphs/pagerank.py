@@ -1,13 +1,16 @@
 """PageRank: power iteration over the whole graph so far, once per epoch that brings edges.
 
-A node lives, with its outgoing edges, in one replica. With x = n times the rank, a round is ``x' = (1 - d) + d (A x + dangling(x) / n)``, which needs the number of
-nodes n only when the contributions are received: so counting nodes costs no round of its own. Contributions are summed per target before they are
-sent, one batch to each replica; every replica also broadcasts one row, its part of the dangling mass and of n, which is what starts the others' round.
+A node lives, with its outgoing edges, in one replica. With x = n times the rank, a round is ``x' = (1 - d) + d (A x +
+dangling(x) / n)``, which needs the number of nodes n only when the contributions are received: so counting nodes costs
+no round of its own. Contributions are summed per target before they are sent, one batch to each replica; every replica
+also broadcasts one row, its part of the dangling mass and of n, which is what starts the others' round.
 
-A round costs one gather and one weighted ``bincount`` over the local edges. Ranks are those of exactly ``rounds`` iterations from the uniform vector; a
-warm start would give others, and as dangling mass and n reach every node, a small change of the graph is a small change everywhere.
+A round costs one gather and one weighted ``bincount`` over the local edges. Ranks are those of exactly ``rounds``
+iterations from the uniform vector; a warm start would give others, and as dangling mass and n reach every node, a small
+change of the graph is a small change everywhere.
 
-Sources: Page, Brin, Motwani and Winograd (1999), 2.6 for dangling pages; Naiad (SOSP 2013), 6.1 and 6.3; McSherry's timely PageRank example.
+Sources: Page, Brin, Motwani and Winograd (1999), 2.6 for dangling pages; Naiad (SOSP 2013), 6.1 and 6.3; McSherry's
+    timely PageRank example.
 """
 
 from __future__ import annotations
@@ -40,8 +43,9 @@ def pagerank(
 ) -> Stream:
     """``(node, rank)``, per epoch for the nodes whose rank has changed. Ranks sum to 1.
 
-    The graph is that of all edges up to the epoch; duplicate edges count once, a self-loop is an edge. The rank is that of ``rounds`` power iterations from
-    the uniform vector, with the mass of nodes without outgoing edges spread uniformly (as networkx does it).
+    The graph is that of all edges up to the epoch; duplicate edges count once, a self-loop is an edge. The rank is that
+    of ``rounds`` power iterations from the uniform vector, with the mass of nodes without outgoing edges spread
+    uniformly (as networkx does it).
 
     Args:
         edges: records ``(u, v)`` or columnar batches.
@@ -72,14 +76,14 @@ def pagerank(
     )
     back.connect(again)
     totals.connect(totals_again)
-    return loop.leave(out)
+    return loop.leave(out, name=f"{name}.changed")
 
 
 class PageRank(GraphVertex):
     """One replica. Round 0 takes edges in, round 1 sends the first contributions, round k + 1 has the result of k iterations.
 
-    Everything by dense index: ``x`` is n times the rank; ``partial`` what the nodes of this replica contribute to each node (to its own nodes they are added here,
-    to the others' they are sent); ``told`` the rank last emitted.
+    Everything by dense index: ``x`` is n times the rank; ``partial`` what the nodes of this replica contribute to each
+    node (to its own nodes they are added here, to the others' they are sent); ``told`` the rank last emitted.
     """
 
     def __init__(self, rounds: int, damping: float) -> None:

@@ -1,11 +1,13 @@
 """What the graph vertices share: rounds, epochs one after another, and messages as columns.
 
-A graph vertex lives in a loop. What arrives for a time is put aside and handled when nothing more can arrive for it (``on_notify``), so results do not
-depend on the order in which batches travel. Its notifications are ``sequential``: no round of epoch e + 1 is handled before the last one of epoch e, so the
-state is always that of one whole prefix of the epochs. The end of an epoch's loop is a notification too: at the counter END, beyond every
-round; results leave at that time, so nothing of a round in between is ever seen outside.
+A graph vertex lives in a loop. What arrives for a time is put aside and handled when nothing more can arrive for it
+(``on_notify``), so results do not depend on the order in which batches travel. Its notifications are ``sequential``: no
+round of epoch e + 1 is handled before the last one of epoch e, so the state is always that of one whole prefix of the
+epochs. The end of an epoch's loop is a notification too: at the counter END, beyond every round; results leave at that
+time, so nothing of a round in between is ever seen outside.
 
-Source: Naiad (SOSP 2013), 2.2 and 4.2 (notifications order rounds; Pregel as a library on them); docs/design/engine.md for the sequential order.
+Source: Naiad (SOSP 2013), 2.2 and 4.2 (notifications order rounds; Pregel as a library on them); docs/design/engine.md
+    for the sequential order.
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ class GraphVertex(RoundVertex):
         self.nodes = MutableNodes(self.replica, self.parallelism, self.key_groups)
 
     def take_edges(self, batches: list[Any], sides: str = "both") -> tuple[Ints, Ints]:
-        """Prepared edges as dense indexes of sources and targets; with ``sides`` ``"src"`` or ``"dst"`` only that end is taken in (and both arrays are it)."""
+        """Prepared edges as dense indexes of sources and targets; with ``sides`` ``"src"`` or ``"dst"`` only that end
+        is taken in (and both arrays are it)."""
         src = np.concatenate([batch.column(SRC).to_numpy() for batch in batches])
         dst = np.concatenate([batch.column(DST).to_numpy() for batch in batches])
         if sides != "both":
@@ -142,4 +145,3 @@ def members(marked: Ints, count: int) -> Ints:
     mask = np.zeros(count, np.bool_)
     mask[marked] = True
     return np.flatnonzero(mask)
-

@@ -1,21 +1,25 @@
 """Strongly connected components, by trimming and forward-backward colouring in two nested loops.
 
-The outer loop goes from phase to phase; within each phase an inner loop propagates something along the edges until nothing changes. An epoch is
+The outer loop goes from phase to phase; within each phase an inner loop propagates something along the edges until
+nothing changes. An epoch is
 
     REACH, then TRIM, COLOUR, MARK, TRIM, COLOUR, MARK, ... until no node is active
 
-- REACH finds what the new edges can have changed: the nodes that are reachable from a head of a new edge and reach a tail of one. A component that is not the one of
-  before holds a new edge, so all its nodes are among these; and with a node its whole component is. These nodes become active. In the first epoch
-  they are all nodes with edges in and out.
+- REACH finds what the new edges can have changed: the nodes that are reachable from a head of a new edge and reach a
+  tail of one. A component that is not the one of before holds a new edge, so all its nodes are among these; and with a
+  node its whole component is. These nodes become active. In the first epoch they are all nodes with edges in and out.
 - TRIM takes away, again and again, active nodes without an active predecessor or successor: each is a component of its own.
 - COLOUR gives each active node the smallest active node that reaches it.
-- MARK goes back from each node that has its own colour, within that colour: what it meets is its component, which is finished and no longer active.
+- MARK goes back from each node that has its own colour, within that colour: what it meets is its component, which is
+  finished and no longer active.
 
-Edges are only ever added, so components only ever merge: pairs (node, a node of its component) stay true. They leave both loops and go through connected components,
-which turns them into "the smallest node of the component", tells only what has changed, and knows how nodes that are no integers are ordered.
+Edges are only ever added, so components only ever merge: pairs (node, a node of its component) stay true. They leave
+both loops and go through connected components, which turns them into "the smallest node of the component", tells only
+what has changed, and knows how nodes that are no integers are ordered.
 
-Sources: Fleischer, Hendrickson and Pinar (2000) and Orzan (2004) for forward-backward and colouring, McLendon et al. (2005) for trimming; McSherry, Murray, Isaacs and
-Isard, "Differential dataflow" (CIDR 2013) and Naiad (SOSP 2013), 6.1, for SCC as nested loops.
+Sources: Fleischer, Hendrickson and Pinar (2000) and Orzan (2004) for forward-backward and colouring, McLendon et al.
+(2005) for trimming; McSherry, Murray, Isaacs and Isard, "Differential dataflow" (CIDR 2013) and Naiad (SOSP 2013), 6.1,
+for SCC as nested loops.
 """
 
 from __future__ import annotations
@@ -64,7 +68,8 @@ def strongly_connected_components(
 ) -> Stream:
     """``(node, smallest node of its strongly connected component)``, per epoch for the nodes for which that has changed.
 
-    The graph is that of all edges up to the epoch. Duplicate edges and self-loops are fine. "Smallest" is as in :func:`connected_components`.
+    The graph is that of all edges up to the epoch. Duplicate edges and self-loops are fine. "Smallest" is as in
+    :func:`connected_components`.
 
     Args:
         edges: records ``(u, v)`` or columnar batches.
@@ -99,8 +104,9 @@ def strongly_connected_components(
 class StrongComponents(GraphVertex):
     """One replica: all edges of its nodes, both ways.
 
-    By dense index: ``alive`` (active and not yet trimmed or marked; False for nodes of others), ``bits`` of REACH, ``indegree`` and ``outdegree`` among the
-    active, ``colour``. Between epochs nothing is alive and all the rest is as it was in the beginning.
+    By dense index: ``alive`` (active and not yet trimmed or marked; False for nodes of others), ``bits`` of REACH,
+    ``indegree`` and ``outdegree`` among the active, ``colour``. Between epochs nothing is alive and all the rest is as
+    it was in the beginning.
     """
 
     def setup(self) -> None:
@@ -215,7 +221,8 @@ class StrongComponents(GraphVertex):
 
     # -- TRIM ----------------------------------------------------------------------
     def _trim(self, time: Timestamp, number: int, messages: list[Any]) -> None:
-        """Round 0: the active nodes count themselves at their neighbours (first time), or those just marked take themselves off. From round 1 on: take away."""
+        """Round 0: the active nodes count themselves at their neighbours (first time), or those just marked take
+        themselves off. From round 1 on: take away."""
         first = time.counters[-2] == 1
         if number == 0:
             told = [self._count_at_neighbours(self.active if first else self.leaving, 1 if first else -1)[0]]
@@ -226,7 +233,8 @@ class StrongComponents(GraphVertex):
         self._send_degrees(time, told)
 
     def _count_at_neighbours(self, nodes: Ints, sign: int) -> tuple[tuple[Ints, Ints], Ints]:
-        """Change the degrees of the neighbours of ``nodes``; gives the ghosts that have to hear of it (as successors, as predecessors), and the others."""
+        """Change the degrees of the neighbours of ``nodes``; gives the ghosts that have to hear of it (as successors,
+        as predecessors), and the others."""
         after, before = self.out.neighbours(nodes)[1], self.into.neighbours(nodes)[1]
         mine, alive = self.nodes.mine, self.alive
         near_after, near_before = after[alive[after]], before[alive[before]]
