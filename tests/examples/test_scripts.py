@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -91,8 +93,6 @@ def test_the_plan_of_each_example_can_be_shown(name: str, monkeypatch: pytest.Mo
 
 
 def test_flights_refuses_to_replace_what_it_did_not_write(tmp_path: Path) -> None:
-    import subprocess
-
     (tmp_path / "mine" / "carriers").mkdir(parents=True)
     (tmp_path / "mine" / "carriers" / "precious.txt").write_text("mine")
     command = [sys.executable, str(EXAMPLES / "flights.py"), "--local", "--days", "1", "--out", "mine"]
@@ -100,3 +100,15 @@ def test_flights_refuses_to_replace_what_it_did_not_write(tmp_path: Path) -> Non
     assert done.returncode == 1
     assert "holds files that are no earlier result of this program: give another --out" in done.stderr
     assert (tmp_path / "mine" / "carriers" / "precious.txt").read_text() == "mine"
+
+
+def test_flights_replaces_results_of_an_earlier_run(tmp_path: Path) -> None:
+    def run(days: str) -> set[str]:
+        run_example("flights.py", "--days", days, "--local", cwd=tmp_path)
+        return {path.name for path in tmp_path.glob("out/flights/carriers/*.parquet")}
+
+    before, after = run("1"), run("2")
+    assert before
+    assert after
+    assert not before & after
+    assert set(pq.read_table(tmp_path / "out" / "flights" / "carriers").column("day").to_pylist()) == {0, 1}

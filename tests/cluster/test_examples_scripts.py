@@ -1,0 +1,46 @@
+"""The small examples and the notebook on real Ray, as programs of their own that join the session's cluster."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import ray
+
+from tests.examples.notebook import run_notebook
+from tests.examples.running import run_example
+from tests.examples.test_notebook import GROUPS
+from tests.examples.test_scripts import LIVE
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def address(ray_cluster: None) -> str:
+    """Of the session's Ray."""
+    found: str = ray.get_runtime_context().gcs_address
+    return found
+
+
+def test_wordcount_on_ray_prints_what_it_prints_alone(address: str, tmp_path: Path) -> None:
+    alone = run_example("wordcount.py", "--local", cwd=tmp_path)
+    on_ray = run_example("wordcount.py", cwd=tmp_path, RAY_ADDRESS=address)
+    words = [re.findall(r"│ (\S+) +│ +([\d,]+) │", printed) for printed in (alone, on_ray)]
+    assert len(words[0]) == 10
+    assert words[0] == words[1]
+    assert re.search(r"words/s by 5 Ray actors, up in [\d.]+ s", on_ray.replace("\n", " "))
+
+
+def test_live_input_and_probe_on_ray(address: str, tmp_path: Path) -> None:
+    assert run_example("live_probe.py", "--ray", cwd=tmp_path, RAY_ADDRESS=address).splitlines() == LIVE
+
+
+@pytest.mark.spark
+def test_the_whole_notebook_with_ray_and_spark(address: str) -> None:
+    *_, on_ray, from_spark = run_notebook("ray", "spark", RAY_ADDRESS=address)
+    assert [line for line in on_ray.splitlines() if line.startswith("epoch")] == GROUPS
+    assert re.search(r"^\d+ actors$", on_ray, re.MULTILINE)
+    means = {shop: sum(i for i in range(1000) if i % 7 == shop) / len(range(shop, 1000, 7)) for shop in range(7)}
+    shown = [line for line in from_spark.splitlines() if line.startswith("day")]
+    assert shown == [f"day 2: shop {shop} sells at {mean:.2f}" for shop, mean in means.items()]
