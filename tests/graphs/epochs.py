@@ -1,4 +1,4 @@
-"""Graphs that grow by epochs: how the tests make them, run an algorithm on them, and compare it with a reference on the whole graph so far."""
+"""Graphs that grow by epochs: how tests make them, run an algorithm on them, and compare it with a reference on the graph so far."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def test_sources_are_nodes(sources: Any, message: str) -> None:
 
 
 def test_a_program_is_an_instance() -> None:
-    with pytest.raises(rd.DataflowError, match="an instance of a subclass of rd.graphs.VertexProgram"):
+    with pytest.raises(rd.DataflowError, match=r"an instance of a subclass of rd\.graphs\.VertexProgram"):
         pregel(edges(), Idle)  # type: ignore[arg-type]
     with pytest.raises(rd.DataflowError, match="max_supersteps=0"):
         pregel(edges(), Idle(), max_supersteps=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import networkx as nx
@@ -53,7 +54,7 @@ def test_equal_keys_are_one_node() -> None:
 def test_a_long_path_takes_few_rounds(parallelism: int) -> None:
     """Labels jump along the labels before them: 2,000 nodes in a row need nowhere near 2,000 rounds."""
     order = np.random.default_rng(1).permutation(2_000).tolist()
-    path = [list(zip(order, order[1:], strict=False))]
+    path = [list(pairwise(order))]
     check_changes(path, run(path, connected_components, parallelism=parallelism), reference)
     assert statistics_of("components", connected_components, path, parallelism)["batches_in"] < 40 * parallelism
 
