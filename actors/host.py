@@ -80,7 +80,7 @@ class ReplicaHost:
         self._by_peer: dict[tuple[int, str], tuple[int, int]] = {}
         self._held_up = 0
         self._held_up_since_s = 0.0
-        self._going = self._done = False
+        self._going = self._done = self._subscribed = False
         self._stopping = False
         self._idle_s = 0.0
         self._lost: list[str] = []
@@ -126,7 +126,8 @@ class ReplicaHost:
                 if self.name < peer:  # one connection per pair, made by the smaller name
                     self.plane.connect(peer, addresses[peer], timeout_s=max(1.0, deadline_s - clock.monotonic()))
             self.core.start()
-            ready = marshal.dumps((self.core.wants_views, pack_report(self.core.take_changes())))
+            self._subscribed = self.core.wants_views
+            ready = marshal.dumps((self._subscribed, pack_report(self.core.take_changes())))
             self._await_peers(deadline_s)
             self.plane.send(PROGRESS, Kind.READY, 0, ready)
             self._loop()
@@ -316,6 +317,9 @@ class ReplicaHost:
     def _flush(self) -> None:
         """Send what views and notifications produced, then everything that changed as one report."""
         self._send_out()
+        if not self._subscribed and self.core.wants_views:
+            self._subscribed = True
+            self.plane.send(PROGRESS, Kind.SUBSCRIBE, 0, b"")
         changes = self.core.take_changes()
         if changes:
             self.plane.send(PROGRESS, Kind.REPORT, 0, pack_report(changes))

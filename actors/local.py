@@ -71,6 +71,7 @@ class LocalJob(Job):
         self._edges = {edge.id: edge for edge in self.plan.edges}
         self._queued: dict[Where, int] = {}  # batches waiting on regular channels out of a replica
         self._blocked: dict[Where, set[tuple[int, int, int]]] = {}
+        self._subscribed: set[Where] = set()
         self._ready = _Ready()
         self._inputs: dict[str, LocalInput] = {}
         self._input_queue: dict[Where, deque[tuple[str, Any]]] = {}
@@ -91,6 +92,7 @@ class LocalJob(Job):
                 self.cores[where] = core
                 core.start()
                 if core.wants_views:
+                    self._subscribed.add(where)
                     self.tracker.subscribe(stage.id)
                 self.tracker.apply(core.take_changes())
         for where, core in self.cores.items():
@@ -202,6 +204,10 @@ class LocalJob(Job):
                 self._queued[at] = self._queued.get(at, 0) + 1
         core.outbox.clear()
         core.done_tokens.clear()
+        if core.wants_views and at not in self._subscribed:
+            self._subscribed.add(at)
+            self.tracker.subscribe(at[0])
+            self._publish()
         report = core.take_changes()
         if report:
             self.reports[at].append(report)

@@ -10,7 +10,7 @@ from typing import Any
 
 from rayad.actors.mailbox import Mailbox
 from rayad.actors.plane import Address, Plane
-from rayad.actors.protocol import PROGRESS, Kind, pack_view, replica_name, unpack_report
+from rayad.actors.protocol import PROGRESS, Kind, pack_view, replica_name, stage_of, unpack_report
 from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker, ProtocolError, Timestamp
 
@@ -57,7 +57,7 @@ class ProgressHost:
                 missing.discard(frame.peer)
                 wants_views, report = marshal.loads(frame.payload)
                 if wants_views:
-                    self.tracker.subscribe(int(frame.peer[1:].split(".")[0]))
+                    self.tracker.subscribe(stage_of(frame.peer))
                 self.tracker.apply(unpack_report(report))
             self.mailbox.serve()
             self._look_for_lost()
@@ -77,9 +77,12 @@ class ProgressHost:
                 return
             frames = plane.poll(1.0)
             for frame in frames:
-                if frame.kind != Kind.REPORT:
+                if frame.kind == Kind.REPORT:
+                    tracker.apply(unpack_report(frame.payload))
+                elif frame.kind == Kind.SUBSCRIBE:
+                    tracker.subscribe(stage_of(frame.peer))
+                else:
                     raise ProtocolError(f"the progress actor got a frame of kind {frame.kind} from {frame.peer!r}: only reports come here")
-                tracker.apply(unpack_report(frame.payload))
             self.reports += len(frames)
             self.rounds += 1
             if not frames:

@@ -32,6 +32,7 @@ class Kind(enum.IntEnum):
     INPUT_BATCH = 8
     INPUT_ADVANCE = 9
     INPUT_CLOSE = 10
+    SUBSCRIBE = 11
 
 
 _CREDIT = struct.Struct("<IQ")
@@ -40,6 +41,15 @@ _CREDIT = struct.Struct("<IQ")
 def replica_name(stage: int, replica: int) -> str:
     """A replica's name on the plane."""
     return f"v{stage}.{replica}"
+
+
+def stage_of(name: str) -> int:
+    """The stage of a replica, from its name.
+
+    >>> stage_of(replica_name(7, 1))
+    7
+    """
+    return int(name[1:].split(".")[0])
 
 
 def pack_report(changes: Iterable[tuple[int, Timestamp, int]]) -> bytes:

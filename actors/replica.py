@@ -19,7 +19,7 @@ from rayad.actors.sources import MutableSourceReader
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext
-from rayad.progress import DataflowError, MutableNotificator, Timestamp, View
+from rayad.progress import DataflowError, FlatReachability, MutableNotificator, Timestamp, View
 
 __all__ = ["Outgoing", "PassThrough", "ReplicaCore"]
 
@@ -59,6 +59,8 @@ class ReplicaCore(VertexContext):
         self._now: Timestamp | None = None
         self._acting = ""
         self.notificator = MutableNotificator()
+        self._waits_unseen = False  # for a notification without capability, which the progress core does not count
+        self._reachability: FlatReachability | None = None
         self.vertex: Vertex | None = None
         self.source: MutableSourceReader | None = None
         self.input_epoch: int | None = None
@@ -78,14 +80,17 @@ class ReplicaCore(VertexContext):
         make = PassThrough if stage.kind is NodeKind.EXCHANGE else stage.op
         vertex = self._guard("__init__", make)
         if not isinstance(vertex, Vertex):
-            raise DataflowError(f"{stage.name!r} ({stage.where}) made {vertex!r:.60}: a vertex must be an instance of a subclass of rd.Vertex")
+            raise DataflowError(
+                f"{stage.name!r} ({stage.where}) made {vertex!r:.60}: a vertex must be an instance of a subclass of rd.Vertex"
+            )
         self.vertex = vertex
         vertex._context = self
         self._guard("setup", vertex.setup)
         if isinstance(vertex, EndVertex):
             if stage.depth:
                 raise DataflowError(
-                    f"{stage.name!r} ({stage.where}) is an EndVertex inside a loop: it keeps the right to send until its input ends, so the loop could "
+                    f"{stage.name!r} ({stage.where}) is an EndVertex inside a loop: it keeps the right to send until its input ends, so "
+                    "the loop could "
                     "never end; put it outside the loop"
                 )
             self.hold = Timestamp(0)
@@ -94,7 +99,7 @@ class ReplicaCore(VertexContext):
     @property
     def wants_views(self) -> bool:
         """Whether it must be told of its input frontier even while it waits for no notification."""
-        return self.hold is not None or (self.vertex is not None and self.vertex.in_order)
+        return self._waits_unseen or self.hold is not None or (self.vertex is not None and self.vertex.in_order)
 
     def _open_source(self) -> MutableSourceReader:
         mine = self.stage.parts[self.replica :: self.stage.parallelism]
@@ -301,8 +306,24 @@ class ReplicaCore(VertexContext):
                 self._refuse(f"notify_at({time})", time)
             if capability is not time and (not _comparable(capability, depth) or not now <= capability):
                 self._refuse(f"notify_at({time}, capability={capability}), by its capability,", capability)
+        if capability is None:
+            self._waits_unseen = True
+        elif not time <= capability:
+            self._check_not_waiting_for_itself(time, capability)
         if self.notificator.request(time, capability):
             self._hold_back(time, capability, 1)
+
+    def _check_not_waiting_for_itself(self, time: Timestamp, capability: Timestamp) -> None:
+        """In a loop, what may be sent at an early capability can come round to before the time that is waited for."""
+        if self._reachability is None:
+            self._reachability = FlatReachability(self.plan.progress)
+        if self._reachability.blocks_itself(self.stage.id, time, capability):
+            raise self._misuse(
+                f"notify_at({time}, capability={capability})",
+                ": what it may send at its capability could come round the loop to before the time that it waits for, so it would wait "
+                "for itself for "
+                "ever; use a capability at or beyond that time, or None",
+            )
 
     def _hold_back(self, time: Timestamp, capability: Timestamp | None, delta: int) -> None:
         if capability is None:
