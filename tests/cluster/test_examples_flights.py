@@ -20,7 +20,7 @@ import ray
 
 from tests.examples.running import run_example
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 DAYS = 20
 EPOCHS_LOOKED_AT = (0, 1, 5, 11, DAYS - 1)
 STATISTICS = ["flights", "cancelled", "mean_delay", "max_delay"]
@@ -40,17 +40,17 @@ def raw() -> pd.DataFrame:
     return frame[frame.day < DAYS]
 
 
-@pytest.fixture(scope="module", params=["arrow", pytest.param("spark", marks=pytest.mark.spark), "local"])
+@pytest.fixture(scope="module", params=[pytest.param("spark", marks=pytest.mark.spark), "local"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, str]:
-    """How it read, where the results are, and what was printed."""
+    """How it ran (on Ray and from Spark, or in one process and by Arrow), where the results are, and what was printed."""
     how = request.param
     out = tmp_path_factory.mktemp(how)
-    options = {"arrow": ["--no-spark"], "spark": [], "local": ["--local", "--seed", "3"]}[how]
+    options = {"spark": [], "local": ["--local", "--seed", "3"]}[how]
     env = {}
     if how != "local":
         request.getfixturevalue("ray_cluster")
         env = {"RAY_ADDRESS": ray.get_runtime_context().gcs_address}
-    printed = run_example("flights.py", "--days", str(DAYS), "--out", "results", *options, cwd=out, **env)
+    printed = run_example("flights.py", "--days", str(DAYS), "--out", "results", *options, cwd=out, timeout_s=250, **env)
     return how, out / "results", printed
 
 

@@ -19,7 +19,7 @@ def read_notebook() -> Any:
     return nbformat.read(NOTEBOOK, as_version=4)
 
 
-def run_notebook(*tags: str, timeout_s: int = 110, **env: str) -> list[str]:
+def run_notebook(*tags: str, timeout_s: int = 200, **env: str) -> list[str]:
     """What each code cell prints, in order. Cells with tags are run only where ``tags`` has all of theirs."""
     notebook = read_notebook()
     notebook.cells = [cell for cell in notebook.cells if set(cell.metadata.get("tags", ())) <= set(tags)]
