@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -58,8 +59,9 @@ class Series:
     repetitions: list[list[float]] = field(default_factory=list)
 
     def add(self, *samples: float) -> None:
-        """One more repetition."""
-        self.repetitions.append([round(sample, 7) for sample in samples])
+        """One more repetition, with as many digits as mean something."""
+        digits = 6 if len(samples) < TAIL_SAMPLES_MIN else 3
+        self.repetitions.append([float(f"{sample:.{digits}g}") for sample in samples])
 
     @property
     def medians(self) -> list[float]:
@@ -171,11 +173,11 @@ class Measurement:
 
     # -- for machines -------------------------------------------------------------------
     def to_json(self) -> str:
-        """Everything, samples included: one line for each repetition, so that a diff can be read."""
+        """Everything, samples included: one line for each repetition, so that a diff can be read; many as values and counts."""
         plain = asdict(self)
         samples = [(series["name"], series.pop("repetitions")) for series in plain["series"]]
         text = json.dumps(plain, indent=1, ensure_ascii=False)
-        lines = [f"  {json.dumps([name, values], ensure_ascii=False)}" for name, repetitions in samples for values in repetitions]
+        lines = [f"  {json.dumps([name, *_packed(values)], ensure_ascii=False)}" for name, repetitions in samples for values in repetitions]
         return text[: text.rindex("\n}")] + ',\n "samples": [\n' + ",\n".join(lines) + "\n ]\n}\n"
 
     @staticmethod
@@ -185,8 +187,9 @@ class Measurement:
         samples = plain.pop("samples")
         plain["series"] = [Series(**entry) for entry in plain["series"]]
         by_name = {series.name: series for series in plain["series"]}
-        for name, values in samples:
-            by_name[name].repetitions.append(values)
+        for name, values, counts in samples:
+            counted = zip(values, counts or [1] * len(values), strict=True)
+            by_name[name].repetitions.append([value for value, count in counted for _ in range(count)])
         plain["ratios"] = [Ratio(**entry) for entry in plain["ratios"]]
         plain["tables"] = [Table(**entry) for entry in plain["tables"]]
         return Measurement(**plain)
@@ -197,6 +200,14 @@ class Measurement:
         path = folder / f"{self.benchmark}.json"
         path.write_text(self.to_json(), encoding="utf-8")
         return path
+
+
+def _packed(samples: list[float]) -> tuple[list[float], list[int] | None]:
+    """Few samples as they came; many as the values in ascending order and how often each came."""
+    if len(samples) < TAIL_SAMPLES_MIN:
+        return samples, None
+    counted = sorted(Counter(samples).items())
+    return [value for value, _ in counted], [count for _, count in counted]
 
 
 def as_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -28,14 +28,14 @@ class Sizes:
     repetitions: int = 3
     children: int = 8
     rounds: int = 5
-    record_bytes: int = 512
-    small_bytes: int = 1 << 20
+    record_bytes: int = 4_096
+    small_bytes: int = 4 << 20
     large_bytes: int = 1 << 30
     replicas: int = 2
 
 
 FULL = Sizes()
-QUICK = Sizes(repetitions=1, children=4, rounds=5, small_bytes=1 << 14)
+QUICK = Sizes(repetitions=1, children=4, rounds=5, record_bytes=64, small_bytes=1 << 12)
 
 
 class Grow(rd.Vertex):
@@ -46,10 +46,11 @@ class Grow(rd.Vertex):
         self.leaves = self.checksum = 0
 
     def on_recv(self, edge: int, batch: Any, at: rd.Timestamp) -> None:
-        children, filler = self.sizes.children, bytes(self.sizes.record_bytes)
+        children, eighths = self.sizes.children, self.sizes.record_bytes // 8
         if at.counters[-1] < self.sizes.rounds:
             for number, _ in batch:
-                self.send_by(0, [(children * number + child, filler) for child in range(1, children + 1)], at)
+                numbers = range(children * number + 1, children * number + children + 1)
+                self.send_by(0, [(n, n.to_bytes(8, "little") * eighths) for n in numbers], at)  # no two alike: a pickle would share them
             return
         if not self.leaves:
             self.notify_at(at)

@@ -72,6 +72,13 @@ def test_json_keeps_everything(example: Measurement, tmp_path: Path) -> None:
     assert again.markdown() == example.markdown()
 
 
+def test_many_samples_are_kept_as_values_and_counts(example: Measurement) -> None:
+    example.series[0].add(*[2.0, 1.0] * 100)
+    line = next(line for line in example.to_json().splitlines() if "100" in line)
+    assert line.strip(", ") == '["fast", [1.0, 2.0], [100, 100]]'
+    assert Measurement.from_json(example.to_json()).series[0].repetitions[-1] == [1.0] * 100 + [2.0] * 100
+
+
 def test_unequal_results_end_a_benchmark(example: Measurement) -> None:
     with pytest.raises(WrongResult) as caught:
         example.check("the totals are equal", 1, 2)

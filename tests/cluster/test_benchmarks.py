@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 
 import pytest
 
@@ -15,13 +14,10 @@ ON_RAY = [name for name in NAMES if importlib.import_module(f"benchmarks.{name}"
 
 
 @pytest.mark.parametrize("name", ON_RAY)
-def test_a_benchmark_runs_and_its_results_are_equal(name: str, nothing_left: Callable[[], None]) -> None:
-    module = importlib.import_module(f"benchmarks.{name}")
-    out = measure(name, quick=True)
+def test_a_benchmark_runs_and_its_results_are_equal(name: str, ray_cluster: None) -> None:
+    out = measure(name, quick=True, repetitions=1)
     assert out.benchmark == name
     assert out.checks
     assert all(sample > 0 for series in out.series for samples in series.repetitions for sample in samples)
-    expected = {"startup": {1}, "slow_sink": {1, 2}}.get(name, {module.QUICK.repetitions})
-    assert {len(series.repetitions) for series in out.series if series.repetitions} <= expected
+    assert {len(series.repetitions) for series in out.series} == ({1, 2} if name == "slow_sink" else {1})  # it cancels two jobs
     assert Measurement.from_json(out.to_json()).markdown() == out.markdown()
-    nothing_left()
