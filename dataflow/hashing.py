@@ -7,7 +7,8 @@ and is refused.
 
 The definition, in full: 64-bit integers, and whatever equals one, go through the splitmix64 finaliser ``mix64``; other floats through
 ``mix64`` of their bits, salted; a tuple is ``h = SALT + length``, then ``h = mix64(h ^ hash(part))`` for each part. numpy does these three for
-whole columns. Everything else is XXH3 (the ``xxhash`` package) of a tag byte and the value's bytes; a string has no tag.
+whole columns. A string is XXH3 (the ``xxhash`` package) of its UTF-8; everything else XXH3 of 0xff, which no UTF-8 holds, a letter for the
+type, and the value's bytes.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def mix64_array(values: npt.NDArray[Any]) -> _UInts:
 
 
 def _bytes(tag: bytes, data: bytes) -> int:
-    return int(xxhash.xxh3_64_intdigest(tag + data))
+    return int(xxhash.xxh3_64_intdigest(b"\xff" + tag + data))
 
 
 def _number(key: int | float | Decimal | Fraction) -> int:

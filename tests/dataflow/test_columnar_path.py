@@ -1,0 +1,210 @@
+"""Columns stay columns from source to sink: no Python object is made per row; and they give what rows give."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rayad as rd
+from tests.programs import model as m
+
+BATCH_ROWS = 1 << 16
+BATCHES = 16  # a million rows
+
+
+class Columns(rd.Source):
+    """Large batches with a string key, a small integer key and large values, made on the way."""
+
+    def __init__(self, batches: int = BATCHES) -> None:
+        self.batches = batches
+
+    def list_parts(self) -> Sequence[Any]:
+        return [0]
+
+    def build_part(self, part: Any, resume: Any | None) -> rd.SourcePart:
+        return ColumnsPart(self.batches)
+
+
+class ColumnsPart(rd.SourcePart):
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+        self.at = 0
+        rng = np.random.default_rng(7)
+        numbers = rng.integers(0, 50, BATCH_ROWS)
+        self.batch = pa.record_batch(
+            {
+                "name": pc.binary_join_element_wise("name-", pa.array(numbers).cast(pa.string()), ""),
+                "group": numbers,
+                "value": rng.integers(10**9, 2 * 10**9, BATCH_ROWS),
+                "time": np.arange(BATCH_ROWS) // 1000,
+            }
+        )
+
+    def next_batch(self) -> rd.SourceBatch | None:
+        self.at += 1
+        return rd.SourceBatch(self.at // 8, self.batch) if self.at <= self.batches else None
+
+    def offset(self) -> int:
+        return self.at
+
+
+def blocks_peak(flow: rd.Dataflow) -> int:
+    """How many Python objects more than before were alive at once, looked at on every call and return while the dataflow runs."""
+    job = flow.submit(runtime="local", parallelism=2)
+    base = sys.getallocatedblocks()
+    peak = 0
+
+    def look(frame: Any, event: str, arg: Any) -> None:
+        nonlocal peak
+        peak = max(peak, sys.getallocatedblocks() - base)
+
+    sys.setprofile(look)
+    try:
+        job.wait()
+    finally:
+        sys.setprofile(None)
+    return peak
+
+
+def totals(stream: rd.Stream) -> rd.Stream:
+    return stream.key_by("name").sum("value")
+
+
+def several(stream: rd.Stream) -> rd.Stream:
+    return stream.key_by(["name", "group"]).aggregate({"n": "count", "sum": ("sum", "value"), "mean": ("mean", "value")})
+
+
+def windowed(stream: rd.Stream) -> rd.Stream:
+    return stream.assign_timestamps("time").key_by("group").window(rd.windows.tumbling(10)).sum("value")
+
+
+def per_epoch(stream: rd.Stream) -> rd.Stream:
+    return stream.key_by("group").window(rd.windows.per_epoch()).max("value")
+
+
+class Rows(rd.Vertex):
+    """Takes columns by key and passes them on."""
+
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        assert isinstance(batch, pa.RecordBatch)
+        self.send_by(0, batch, time)
+
+
+def exchanged(stream: rd.Stream) -> rd.Stream:
+    return stream.key_by("group").vertex(Rows).rebalance().map_batches(lambda b: b.slice(0, 1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("program", [totals, several, windowed, per_epoch, exchanged])
+def test_no_object_is_made_per_row(program: Any) -> None:
+    def flow(batches: int) -> rd.Dataflow:
+        flow = rd.Dataflow()
+        source = flow.source(Columns(batches))
+        program(source.map_batches(lambda b: b.set_column(2, "value", pc.multiply(b.column("value"), 2)))).collect("out")
+        return flow
+
+    flow(1).run(runtime="local", parallelism=2)  # what is imported or cached at the first use is no object per row
+    assert blocks_peak(flow(BATCHES)) < BATCH_ROWS // 4
+
+
+def test_the_measurement_sees_objects_per_row() -> None:
+    flow = rd.Dataflow()
+    flow.source(Columns(1)).map_batches(rd.to_rows).map_batches(lambda rows: rows[:1]).collect("out")
+    assert blocks_peak(flow) > BATCH_ROWS
+
+
+def test_a_million_rows_are_summed_right() -> None:
+    flow = rd.Dataflow()
+    totals(flow.source(Columns())).collect("out")
+    result = flow.run(runtime="local", parallelism=2)["out"]
+    batch = ColumnsPart(1).batch
+    table = batch.select(["name", "value"])
+    sums = pa.Table.from_batches([table]).group_by("name").aggregate([("value", "sum")]).to_pydict()
+    by_name = dict(zip(sums["name"], sums["value_sum"], strict=True))
+    expected = [(rd.Timestamp(e), (name, total * n)) for e, n in ((0, 7), (1, 15), (2, 16)) for name, total in by_name.items()]
+    m.require_same(result, expected, "sums")
+
+
+# -- rows and columns give the same --------------------------------------------------------------------------------------------
+
+KEYS = {
+    "s": (st.sampled_from(["a", "b", ""]), pa.string()),
+    "i": (st.integers(-2, 2), pa.int64()),
+    "f": (st.sampled_from([0.0, -0.0, 1.0, 0.5]), pa.float64()),
+}
+VALUES = {
+    "small": (st.integers(-128, 127), pa.int8()),
+    "large": (st.sampled_from([2**62, -(2**62), 2**63 - 1, 5, -(2**63)]), pa.int64()),
+    "unsigned": (st.sampled_from([2**63, 2**64 - 1, 3]), pa.uint64()),
+    "float": (st.sampled_from([0.5, -1.25, 1e6, float("inf")]), pa.float64()),
+    "float32": (st.sampled_from([0.5, -1.25, 3.0]), pa.float32()),
+    "bool": (st.booleans(), pa.bool_()),
+}
+
+
+def same_from_rows_and_columns(epochs: list[list[dict[str, Any]]], schema: pa.Schema, build: Any, parallelism: int, seed: int) -> None:
+    batches = [pa.RecordBatch.from_pylist(rows, schema=schema) for rows in epochs]
+    results = []
+    for source in ([batch.to_pylist() for batch in batches], batches):
+        flow = rd.Dataflow()
+        build(flow.from_epochs(source, batch_rows=2))
+        results.append(flow.run(runtime="local", parallelism=parallelism, seed=seed))
+    assert set(results[0]) == set(results[1])
+    for sink in results[0]:
+        m.require_same([(t, _canonical(r)) for t, r in results[1][sink]], [(t, _canonical(r)) for t, r in results[0][sink]], sink)
+
+
+def _canonical(value: Any) -> Any:
+    """-0.0 is 0.0; ``repr`` tells them apart."""
+    if isinstance(value, (tuple, list)):
+        return tuple(_canonical(part) for part in value)
+    if isinstance(value, dict):
+        return {name: _canonical(part) for name, part in value.items()}
+    return value + 0.0 if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("value", VALUES)
+@settings(max_examples=20)
+@given(data=st.data(), parallelism=st.integers(1, 3), seed=st.integers(0, 99))
+def test_rows_and_columns_give_the_same(value: str, data: st.DataObject, parallelism: int, seed: int) -> None:
+    values, kind = VALUES[value]
+    row = st.fixed_dictionaries({**{name: st.none() | keys for name, (keys, _) in KEYS.items()}, "v": st.none() | values})
+    epochs = data.draw(st.lists(st.lists(row, max_size=6), min_size=1, max_size=3))
+    schema = pa.schema([*((name, t) for name, (_, t) in KEYS.items()), ("v", kind)])
+
+    def build(stream: rd.Stream) -> None:
+        for key in ("s", "i", "f", ["s", "i"], ["f", "s"]):
+            keyed = stream.key_by(key)
+            name = "-".join(key)
+            keyed.count().collect(f"count {name}")
+            keyed.window(rd.windows.per_epoch()).sum("v").collect(f"window {name}")
+            keyed.aggregate({"a": ("sum", "v"), "b": ("mean", "v"), "i": ("max", "v"), "n": "count"}).collect(f"several {name}")
+            for how in ("sum", "min", "max", "mean"):
+                getattr(keyed, how)("v").collect(f"{how} {name}")
+
+    same_from_rows_and_columns(epochs, schema, build, parallelism, seed)
+
+
+def test_schema_drift_is_refused() -> None:
+    flow = rd.Dataflow()
+    batches = [pa.record_batch({"k": ["a"], "v": pa.array([1], pa.int64())}), pa.record_batch({"k": ["a"], "v": pa.array([1.5], pa.float64())})]
+    flow.from_epochs(batches).key_by("k").sum("v", name="sums").collect("out")
+    with pytest.raises(rd.DataflowError) as caught:
+        flow.run(runtime="local")
+    assert "failed in on_notify at (1): schema drift at 'sums': its state has columns 'k: string\\nsum(v): int64\\ncount(v): int64', (1) brings" in str(caught.value)
+    assert str(caught.value).endswith("cast them to one schema before key_by")
+
+
+def test_the_column_to_sum_must_be_clear() -> None:
+    flow = rd.Dataflow()
+    flow.from_arrow(pa.table({"k": ["a"], "v": [1], "w": [2]})).key_by("k").sum(name="sums")
+    with pytest.raises(rd.DataflowError) as caught:
+        flow.run(runtime="local")
+    assert str(caught.value).endswith(": which column to aggregate is not clear: besides the key ['k'] there are ['v', 'w']; name one")
