@@ -18,6 +18,7 @@ Each becomes a folder of Parquet with a column ``day``; the tables printed at th
 from __future__ import annotations
 
 import datetime as dt
+import os
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -53,7 +54,9 @@ TABLES = {
 
 ROUNDS = 20
 FOLDER = click.Path(path_type=Path, file_okay=False)
-SPARK = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.sql.session.timeZone": "UTC"}
+SPARK = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+QUIET = {"RAY_LOG_TO_DRIVER": "0", "RAY_BACKEND_LOG_LEVEL": "error"}
+"""Environment in which Ray keeps the messages of its own processes in its log files."""
 
 
 # -- the dataflow ------------------------------------------------------------------------------
@@ -134,6 +137,8 @@ class Phases:
 @click.option("--seed", default=0, show_default=True, help="Of the local runtime's interleaving.")
 def main(days: int, parallelism: int, out: Path, no_spark: bool, scratch: Path | None, local: bool, seed: int) -> None:
     """Analyse a year of flights from New York, day by day."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)  # Ray is not imported yet
     console = Console()
     out = out.resolve()
     refuse_foreign_files(out)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -103,11 +104,10 @@ class JobDisplay:
         rows = sum(stage.records_in for stage in progress.stages if stage.name in self.sources)
         elapsed_s = time.monotonic() - self._began_s
         caption = f"{elapsed_s:.1f} s since it was submitted, {rows:,} rows read, {sum(replicas.values())} replicas"
-        table = Table(title=self.title, caption=caption, header_style="bold", border_style="dim")
+        table = Table(title=self.title, caption=caption, header_style="bold", border_style="dim", box=box.SIMPLE_HEAD)
         table.title_justify = table.caption_justify = "left"
         table.add_column("vertex", no_wrap=True)
-        table.add_column("replicas", justify="right")
-        table.add_column(f"{self.unit}s complete")
+        table.add_column(f"{self.unit}s complete", no_wrap=True)
         table.add_column("round", justify="right")
         table.add_column("records in", justify="right")
         table.add_column("per second", justify="right")
@@ -115,8 +115,7 @@ class JobDisplay:
             done = self.complete(stage)
             speed = self._speeds.get(stage.name, 0.0)
             table.add_row(
-                stage.name,
-                str(replicas.get(stage.name, "")),
+                f"{stage.name} x{replicas[stage.name]}",
                 self._bar(done),
                 _round_of(stage),
                 f"{stage.records_in:,}",
@@ -132,7 +131,7 @@ class JobDisplay:
         grid = Table.grid(padding=(0, 1))
         grid.add_column(justify="right", width=len(str(self.epochs)))
         grid.add_column()
-        grid.add_row(str(count), ProgressBar(total=max(self.epochs, 1), completed=count, width=24))
+        grid.add_row(str(count), ProgressBar(total=max(self.epochs, 1), completed=count, width=14 if self.console.width < 90 else 24))
         return grid
 
     def _take_speeds(self, progress: Any) -> None:

@@ -1,6 +1,6 @@
 """``ray job submit``: the examples as jobs on a cluster that was started for them, with a job server.
 
-The cluster is ``ray start --block`` on free ports and a temporary folder, with a token of its own. Its own processes are ended afterwards, so
+The cluster is ``ray start --block`` on free ports and a temporary folder, with a token of its own. Afterwards its own processes are ended:
 no other Ray on the machine is touched.
 """
 
