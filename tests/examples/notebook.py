@@ -27,7 +27,7 @@ def run_notebook(*tags: str, timeout_s: int = 200, **env: str) -> list[str]:
         # Unix sockets: over TCP anybody on the machine could read along.
         manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{folder}/socket")
         client = NotebookClient(notebook, km=manager, timeout=timeout_s, resources={"metadata": {"path": str(EXAMPLES)}})
-        client.execute(env=environment(**env))
+        client.execute(env=environment(**env), cleanup_kc=True)
     return [
         "".join(output.text for output in cell.outputs if output.get("name") == "stdout")
         for cell in notebook.cells
