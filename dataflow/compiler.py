@@ -203,7 +203,7 @@ class _Compiler:
                 raise DataflowError(f"{what} which is not in {self.flow.name!r}: its vertices are {sorted(names)}")
             if name not in names:
                 raise DataflowError(
-                    f"{what} a {nodes[name].kind.value} ({nodes[name].where}) that has no process of its own: it runs in the vertices before it; "
+                    f"{what} a {nodes[name].kind.value} operator ({nodes[name].where}) without a process of its own: it runs in the vertices before it; "
                     f"the vertices of {self.flow.name!r} are {sorted(names)}"
                 )
             if names[name].kind is NodeKind.INPUT:

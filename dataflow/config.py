@@ -74,7 +74,9 @@ class RunConfig:
             check_name(self.name, "the job name")
         if isinstance(self.key_groups, bool) or not isinstance(self.key_groups, int) or not 1 <= self.key_groups <= 32768:
             raise ConfigError(f"RunConfig.key_groups is {self.key_groups!r}: it must be an int from 1 to 32768")
-        for what in ("window_batches", "window_bytes", "spill_memory_bytes", "start_timeout_s"):
+        if isinstance(self.window_batches, bool) or not isinstance(self.window_batches, int) or self.window_batches < 1:
+            raise ConfigError(f"RunConfig.window_batches is {self.window_batches!r}: it must be an int of at least 1")
+        for what in ("window_bytes", "spill_memory_bytes", "start_timeout_s"):
             _positive(getattr(self, what), f"RunConfig.{what}")
         _positive(self.cpus_per_replica, "RunConfig.cpus_per_replica", zero=True)
 

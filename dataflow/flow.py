@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow import hooks
@@ -50,6 +50,8 @@ class Dataflow:
 
     def from_epochs(self, epochs: Iterable[Iterable[Any]], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
         """Records in memory: item i of the outer list is epoch i."""
+        if isinstance(epochs, (str, bytes, Mapping)) or not isinstance(epochs, Iterable):
+            raise DataflowError(f"from_epochs was given {epochs!r:.60}: give a list with one list of records for each epoch")
         lists = [as_items(items, f"epoch {i}") for i, items in enumerate(epochs)]
         return self.source(ItemsSource(lists, batch_rows, parts), name=name, base="epochs")
 
@@ -102,10 +104,15 @@ class Dataflow:
         the replica counts allow it, so that a vertex with unkeyed inputs has as many replicas as what feeds it.
         """
         if not callable(vertex):
-            raise DataflowError(f"vertex() was given {vertex!r:.60}: give the class (or a function that makes an instance), so that each replica has its own")
+            raise DataflowError(
+                f"vertex() was given {vertex!r:.60}: give the class (or a function that makes an instance), so that each replica has its own"
+            )
+        if isinstance(vertex, type) and not issubclass(vertex, Vertex):
+            raise DataflowError(f"vertex() was given the class {vertex.__name__}: it must be a subclass of rd.Vertex")
         if isinstance(outputs, bool) or not isinstance(outputs, int) or outputs < 0:
             raise DataflowError(f"outputs is {outputs!r}: it must be an int of at least 0")
-        inputs = list(inputs)
+        if isinstance(inputs, (Stream, KeyedStream)) or not isinstance(inputs, Sequence):
+            raise DataflowError(f"vertex() was given inputs={inputs!r:.80}: give a list of streams")
         if not inputs:
             raise DataflowError("vertex() was given no inputs: use flow.source(MySource()) for something that makes records by itself")
         links = [input_link(self, stream) for stream in inputs]

@@ -11,7 +11,8 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -210,7 +211,7 @@ class MutableGraph:
         """A new node; an unnamed one is called after ``base`` with a number. Nothing is added when something is wrong."""
         where = users_line()
         if name is not None:
-            check_name(name, f"the {kind.value} name")
+            check_name(name, "the operator's name")
         called = self._free_name(base) if name is None else name
         if parallelism is not None:
             check_parallelism(parallelism, f"parallelism of {called!r}")
@@ -236,14 +237,26 @@ class MutableGraph:
             return parent
         return node.scope
 
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Take back every node, scope and name that was added inside, if it ends in an error."""
+        nodes, scopes, names = len(self.nodes), len(self.scopes), len(self._names)
+        try:
+            yield
+        except BaseException:
+            del self.nodes[nodes:], self.scopes[scopes:]
+            for name in list(self._names)[names:]:
+                del self._names[name]
+            raise
+
     def is_free(self, name: str) -> bool:
         """Whether no node and no loop has this name yet."""
         return name not in self._names
 
-    def require_free(self, name: str | None, kind: NodeKind) -> None:
+    def require_free(self, name: str | None) -> None:
         """Raise DataflowError if a node of this name could not be added; for operators that add several nodes, before the first."""
         if name is not None:
-            check_name(name, f"the {kind.value} name")
+            check_name(name, "the operator's name")
             self._refuse_taken(name)
 
     def _refuse_taken(self, name: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +19,9 @@ class ItemsSource(Source):
     interleave = True
 
     def __init__(self, epochs: Sequence[Any], batch_rows: int = 4096, parts: int = 1) -> None:
+        for what, value in (("batch_rows", batch_rows), ("parts", parts)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise DataflowError(f"{what} is {value!r}: it must be an int of at least 1")
         self.epochs = epochs
         self.batch_rows = batch_rows
         self.parts = parts
@@ -69,10 +72,14 @@ def as_items(items: Iterable[Any], what: str) -> Any:
         return parts[0] if parts else []
     if isinstance(items, (str, bytes)):
         raise DataflowError(f"{what} is the {type(items).__name__} {items!r:.40}: give a list of records; for one text, [text]")
+    if isinstance(items, Mapping):
+        raise DataflowError(f"{what} is the {type(items).__name__} {items!r:.40}: give a list of records; for its entries, list(x.items())")
+    if hasattr(items, "iloc"):  # list() of a pandas frame gives its column names
+        raise DataflowError(f"{what} is a {type(items).__name__}: give pyarrow.Table.from_pandas(x)")
     try:
         return list(items)
     except TypeError as error:
-        raise DataflowError(f"{what} is a {type(items).__name__}: give a list of records") from error
+        raise DataflowError(f"{what} is {items!r:.40}: give a list of records") from error
 
 
 class LiveInput(Source):

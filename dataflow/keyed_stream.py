@@ -51,7 +51,7 @@ class KeyedStream:
         return self.stream.flow
 
     def _exchange(self, base: str, element: el.Element, make: Any, name: str | None, parallelism: int | None = None) -> Stream:
-        self.flow.graph.require_free(name, NodeKind.VERTEX)
+        self.flow.graph.require_free(name)
         prepared = self.stream._stateless(f"{name or base}.prepare", element, None)
         link = Link(prepared.node, 0, BY_PAIR)
         graph = self.flow.graph
@@ -122,7 +122,7 @@ class KeyedStream:
             raise DataflowError(f"join at {users_line()} was given {other!r:.80}: both sides must be keyed with key_by")
         own_stream(self.flow, other.stream, "join")
         graph = self.flow.graph
-        graph.require_free(name, NodeKind.VERTEX)
+        graph.require_free(name)
         if other.stream.scope != self.stream.scope:
             raise DataflowError(
                 f"join at {users_line()}: one side is in {graph.scopes[self.stream.scope].name!r}, the other in "

@@ -53,7 +53,7 @@ class Loop:
     def enter(self, stream: Stream, *, name: str | None = None) -> Stream:
         """The stream inside the loop, in round 0."""
         own_stream(self.flow, stream, "enter")
-        self.flow.graph.require_free(name, NodeKind.INGRESS)
+        self.flow.graph.require_free(name)
         if self._scope is None and self._parent is None:
             self._parent = stream.scope
         scope = self.flow.graph.scopes[self.scope]
@@ -79,7 +79,7 @@ class Loop:
     def leave(self, stream: Stream, *, name: str | None = None) -> Stream:
         """The stream outside the loop, without its counter."""
         own_stream(self.flow, stream, "leave")
-        self.flow.graph.require_free(name, NodeKind.EGRESS)
+        self.flow.graph.require_free(name)
         scope = self.flow.graph.scopes[self.scope]
         if stream.scope != scope.id:
             raise DataflowError(
@@ -94,6 +94,11 @@ def iterate(stream: Stream, body: Any, max_rounds: int | None, name: str | None)
     """See :meth:`Stream.iterate`."""
     if not callable(body):
         raise DataflowError(f"iterate at {users_line()} was given {body!r:.60}: it takes a function body(inner) that returns (again, out)")
+    with stream.flow.graph.all_or_nothing():
+        return _iterate(stream, body, max_rounds, name)
+
+
+def _iterate(stream: Stream, body: Any, max_rounds: int | None, name: str | None) -> Stream:
     loop = Loop(stream.flow, name, stream.scope)
     entered = loop.enter(stream)
     back = loop.feedback(max_rounds)

@@ -6,6 +6,7 @@ A call that is refused adds nothing.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ def constant(record: Any) -> int:
 def own_stream(flow: Dataflow, stream: Any, what: str) -> Stream:
     """``stream``, if it is an unkeyed stream of ``flow``. ``what`` was given it, for the message."""
     if not isinstance(stream, Stream):
-        raise DataflowError(f"{what} at {users_line()} was given {stream!r:.80}: it takes a Stream, and a keyed one only before its key_by")
+        raise DataflowError(f"{what} at {users_line()} was given {stream!r:.80}: it takes a Stream; a keyed one is not, call it before key_by")
     if stream.flow is not flow:
         raise DataflowError(f"{what} at {users_line()} was given {stream!r:.80}, a stream of another dataflow than this {flow!r}")
     return stream
@@ -72,7 +73,7 @@ class Stream:
         return graph.scope_of_output(graph.nodes[self.node])
 
     def _stateless(self, base: str, element: el.Element, name: str | None, *, keeps_time: bool = False) -> Stream:
-        self.flow.graph.require_free(name, NodeKind.STATELESS)
+        self.flow.graph.require_free(name)
         start = self.materialised()
         node = self.flow.graph.add(
             NodeKind.STATELESS, self.scope, name=name, base=base, op=element, inputs=[Link(start.node, start.port)]
@@ -113,7 +114,7 @@ class Stream:
         """The records of this and the other streams, all in the same scope."""
         for other in others:
             own_stream(self.flow, other, "union")
-        self.flow.graph.require_free(name, NodeKind.UNION)
+        self.flow.graph.require_free(name)
         streams = [s.materialised() for s in (self, *others)]
         node = self.flow.graph.add(
             NodeKind.UNION, self.scope, name=name, base="union", inputs=[Link(s.node, s.port) for s in streams]
@@ -161,6 +162,11 @@ class Stream:
     def assign_timestamps(self, time: Callable[[Any], Any] | str, *, max_delay: Any = None) -> Stream:
         """Say where a record's event time is (function or column) and how much later than newer ones a record may come. Survives filter and
         union; after a map say it again."""
+        if not (isinstance(time, str) or callable(time)):
+            raise DataflowError(f"assign_timestamps was given {time!r:.60}: give a function of the record or a column name")
+        zero = dt.timedelta(0) if isinstance(max_delay, dt.timedelta) else 0
+        if max_delay is not None and (isinstance(max_delay, bool) or not isinstance(max_delay, (int, float, dt.timedelta)) or max_delay < zero):
+            raise DataflowError(f"max_delay is {max_delay!r:.60}: it must be a number or timedelta of at least 0, in the unit of the event times")
         return Stream(self.flow, self.node, self.port, windowing.EventTime(ValueSelector.of(time), max_delay), self.partition)
 
     def window(self, windows: Any) -> WindowedStream:
@@ -217,7 +223,7 @@ class Stream:
 
     def probe(self, name: str | None = None) -> Stream:
         """A place to look at progress: ``job.probe(name)`` tells which times can still appear here. Gives this stream again."""
-        self.flow.graph.require_free(name, NodeKind.PROBE)
+        self.flow.graph.require_free(name)
         start = self.materialised()
         self.flow.graph.add(NodeKind.PROBE, self.scope, name=name, base="probe", inputs=[Link(start.node, start.port)], outputs=0)
         return self

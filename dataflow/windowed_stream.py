@@ -60,7 +60,7 @@ class WindowedStream:
         stream = self.keyed.stream
         event_time = stream.event_time
         assert event_time is not None
-        self.keyed.flow.graph.require_free(name, NodeKind.VERTEX)
+        self.keyed.flow.graph.require_free(name)
         base = name or f"{aggregator.name}-windows"
         assigned = stream._stateless(
             f"{base}.prepare", windowing.AssignWindows(self.keyed.key, value, aggregator, event_time.selector, self.windows), None

@@ -32,13 +32,13 @@ def test_it_is_delivered_on_the_local_runtime() -> None:
     for seed in range(5):
         HEARD.clear()
         tidying().run(runtime="local", seed=seed)
-        assert HEARD == [(0, rd.Timestamp(epoch)) for epoch in range(3)]
+        assert [(0, rd.Timestamp(epoch)) for epoch in range(3)] == HEARD
 
 
 def test_it_is_delivered_over_the_data_plane() -> None:
     HEARD.clear()
     start_hosts(tidying()).join()
-    assert HEARD == [(0, rd.Timestamp(epoch)) for epoch in range(3)]
+    assert [(0, rd.Timestamp(epoch)) for epoch in range(3)] == HEARD
 
 
 class WaitsForItself(rd.Vertex):
