@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 import rayad as rd
-from benchmarks import round_trips
+from benchmarks import machine, round_trips
 from benchmarks.measurement import Measurement, Ratio
 
 TITLE = "Global barrier"
@@ -91,15 +91,18 @@ def run(sizes: Sizes) -> Measurement:
     actors = round_trips.start(2)
     try:
         for _ in range(sizes.repetitions):
+            machine.settle()
             single = round_trips.round_trips_us(actors, sizes.round_trips)
             both = round_trips.barriers_us(actors, sizes.round_trips // 2)
             for replicas in sizes.replicas:
+                machine.settle()
                 done = run_once(sizes.barriers, replicas)
                 out.check("every replica passed every barrier", done.replicas, replicas)
                 out.check("no replica passed a barrier before all had passed the one before it", done.is_global, True)
                 series[replicas].add(*done.durations_us)
                 series[replicas].nice = str(done.nice)
                 round_trip.nice = ray_barrier.nice = f"{os.nice(0)}, actors {done.nice}"
+            machine.settle()
             round_trip.add(*single, *round_trips.round_trips_us(actors, sizes.round_trips))
             ray_barrier.add(*both, *round_trips.barriers_us(actors, sizes.round_trips // 2))
     finally:

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import rayad as rd
-from benchmarks.machine import WORKER_NICE, in_process
+from benchmarks.machine import WORKER_NICE, in_process, settle
 from benchmarks.measurement import Measurement, Ratio
 
 TITLE = "A keyed sum over columns"
@@ -237,17 +238,28 @@ def run(sizes: Sizes) -> Measurement:
     }
     operator = out.new_series(f"Rayad sum, {sizes.replicas} replicas", "rows/s", str(WORKER_NICE))
     vertex = out.new_series(f"Rayad every row exchanged, {sizes.replicas} replicas", "rows/s", str(WORKER_NICE))
+    few = out.new_series("Rayad sum, two batches only: what a run costs however few rows", "s", str(WORKER_NICE))
     wanted = digest(plain(sizes, threads=True))
-    for _ in range(sizes.repetitions):
-        for (threads, nice), series in peers.items():
-            told = in_process("columns", json.dumps(asdict(sizes)), json.dumps(threads), nice=nice)
-            out.check("pyarrow and both programs gave the same totals", told["digest"], wanted)
-            series.add(sizes.rows / told["seconds"])
-        for series, combined in ((operator, True), (vertex, False)):
-            totals, statistics = run_once(sizes, combined=combined)
-            out.check("pyarrow and both programs gave the same totals", digest(totals), wanted)
-            series.add(sizes.rows / statistics.run_s)
-    out.ratios = [Ratio(rayad.name, peer.name) for rayad in (operator, vertex) for peer in peers.values()]
+
+    def peer(threads: bool, nice: int) -> tuple[list[int], float]:
+        told = in_process("columns", json.dumps(asdict(sizes)), json.dumps(threads), nice=nice)
+        return told["digest"], told["seconds"]
+
+    def rayad(combined: bool) -> tuple[list[int], float]:
+        totals, statistics = run_once(sizes, combined=combined)
+        return digest(totals), statistics.run_s
+
+    todo = [(series, partial(peer, threads, nice)) for (threads, nice), series in peers.items()]
+    todo += [(operator, partial(rayad, True)), (vertex, partial(rayad, False))]
+    for repetition in range(sizes.repetitions):
+        for series, measure in todo if repetition % 2 == 0 else reversed(todo):
+            settle()
+            found, seconds = measure()
+            out.check("pyarrow and both programs gave the same totals", found, wanted)
+            series.add(sizes.rows / seconds)
+        settle()
+        few.add(run_once(replace(sizes, rows=2 * sizes.batch_rows), combined=True)[1].run_s)
+    out.ratios = [Ratio(ours.name, series.name) for ours in (operator, vertex) for series in peers.values()]
     measure_objects(sizes, out)
     return out
 

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Any
 
 import rayad as rd
-from benchmarks import round_trips
+from benchmarks import machine, round_trips
 from benchmarks.measurement import Measurement, Ratio
 
 TITLE = "Latency of one record"
@@ -125,11 +125,13 @@ def run(sizes: Sizes) -> Measurement:
     actors = round_trips.start(1)
     try:
         for _ in range(sizes.repetitions):
+            machine.settle()
             before = round_trips.round_trips_us(actors, sizes.round_trips)
             done = run_once(sizes)
             out.check("every record reached the sink, once", done.numbers, list(range(sizes.records + sizes.epochs)))
             to_sink.add(*done.to_sink_us)
             complete.add(*done.complete_us)
+            machine.settle()
             round_trip.add(*before, *round_trips.round_trips_us(actors, sizes.round_trips))
             round_trip.nice = to_sink.nice = complete.nice = f"{os.nice(0)}, actors {done.nice}"
     finally:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import rayad as rd
+from benchmarks import machine
 from benchmarks.measurement import Measurement, Ratio
 from rayad.dataflow.hashing import MutableRouter
 
@@ -160,6 +161,7 @@ def run(sizes: Sizes) -> Measurement:
     series = {name: out.new_series(name, "rounds/s", "?") for name in variants}
     for _ in range(sizes.repetitions):
         for name, arguments in variants.items():
+            machine.settle()
             done = run_once(sizes.rounds, **arguments)
             out.check("the token visited all replicas in turn, every round", done.trail, trail_of(sizes.rounds, arguments["replicas"]))
             out.check("it made all rounds", done.rounds, sizes.rounds)

@@ -13,6 +13,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -96,6 +97,29 @@ def actor_processes() -> dict[int, str]:
         kind = next((name for name in ACTORS if name in words), None)
         if kind is not None:
             found[process.pid] = kind
+    return found
+
+
+def settle(quiet_share: float = 0.05, look_s: float = 0.25, most_s: float = 10.0) -> None:
+    """Wait until the processes below this one are quiet: after a job Ray ends workers and starts new ones, in what follows."""
+    deadline_s = time.monotonic() + most_s
+    before = _cpu_s_of_children()
+    while time.monotonic() < deadline_s:
+        time.sleep(look_s)
+        now = _cpu_s_of_children()
+        if sum(used - before.get(pid, 0.0) for pid, used in now.items()) <= quiet_share * look_s:
+            return
+        before = now
+
+
+def _cpu_s_of_children() -> dict[int, float]:
+    found = {}
+    for process in psutil.Process().children(recursive=True):
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        found[process.pid] = times.user + times.system
     return found
 
 

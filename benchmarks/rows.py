@@ -13,11 +13,12 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
 import rayad as rd
-from benchmarks.machine import WORKER_NICE, in_process
+from benchmarks.machine import WORKER_NICE, in_process, settle
 from benchmarks.measurement import Measurement, Ratio
 
 TITLE = "A keyed sum over Python records"
@@ -142,16 +143,24 @@ def run(sizes: Sizes) -> Measurement:
     operator = out.new_series(f"Rayad sum, {sizes.replicas} replicas", "rows/s", str(WORKER_NICE))
     vertex = out.new_series(f"Rayad every record exchanged, {sizes.replicas} replicas", "rows/s", str(WORKER_NICE))
     wanted = digest(plain(sizes))
-    for _ in range(sizes.repetitions):
-        for nice, series in peers.items():
-            told = in_process("rows", json.dumps(asdict(sizes)), nice=nice)
-            out.check("plain Python and both programs gave the same totals", told["digest"], wanted)
-            series.add(sizes.records / told["seconds"])
-        for series, combined in ((operator, True), (vertex, False)):
-            totals, statistics = run_once(sizes, combined=combined)
-            out.check("plain Python and both programs gave the same totals", digest(totals), wanted)
-            series.add(sizes.records / statistics.run_s)
-    out.ratios = [Ratio(rayad.name, name) for rayad in (operator, vertex) for name in names.values()]
+
+    def peer(nice: int) -> tuple[int, float]:
+        told = in_process("rows", json.dumps(asdict(sizes)), nice=nice)
+        return told["digest"], told["seconds"]
+
+    def rayad(combined: bool) -> tuple[int, float]:
+        totals, statistics = run_once(sizes, combined=combined)
+        return digest(totals), statistics.run_s
+
+    todo = [(series, partial(peer, nice)) for nice, series in peers.items()]
+    todo += [(operator, partial(rayad, True)), (vertex, partial(rayad, False))]
+    for repetition in range(sizes.repetitions):
+        for series, measure in todo if repetition % 2 == 0 else reversed(todo):
+            settle()
+            found, seconds = measure()
+            out.check("plain Python and both programs gave the same totals", found, wanted)
+            series.add(sizes.records / seconds)
+    out.ratios = [Ratio(ours.name, name) for ours in (operator, vertex) for name in names.values()]
     return out
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import rayad as rd
-from benchmarks.machine import actor_processes, resident_mib
+from benchmarks.machine import actor_processes, resident_mib, settle
 from benchmarks.measurement import Measurement, Ratio, Table
 
 TITLE = "A sink slower than its source"
@@ -202,6 +202,7 @@ def run(sizes: Sizes) -> Measurement:
     memory = out.new_table("Resident memory in MiB", "run", "process", *times, "most batches under way", "MiB read")
     for repetition in range(sizes.repetitions):
         for name, pause_s in pauses.items():
+            settle()
             seen = watch(sizes, pause_s)
             out.check("no actor process was left after cancel", seen.left_over, 0)
             speed[name].add(seen.read / seen.seconds)

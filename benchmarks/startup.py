@@ -15,7 +15,7 @@ from typing import Any
 import ray
 
 import rayad as rd
-from benchmarks.machine import actor_processes, in_process, resident_mib, start_ray, unique_mib
+from benchmarks.machine import actor_processes, in_process, resident_mib, settle, start_ray, unique_mib
 from benchmarks.measurement import Measurement
 
 TITLE = "Start of a job"
@@ -98,6 +98,7 @@ def run(sizes: Sizes) -> Measurement:
     cold = {n: out.new_series(f"to the first record, {n} replicas, Ray not running", "s", "?") for n in sizes.cold_replicas}
     for _ in range(sizes.repetitions):
         for n in sizes.replicas:
+            settle()
             done = run_once(n)
             out.check("every replica saw the record", done.replicas, n)
             first[n].add(done.first_s)
@@ -105,6 +106,7 @@ def run(sizes: Sizes) -> Measurement:
             first[n].nice = every[n].nice = str(done.nice)
     for _ in range(sizes.cold_repetitions):
         for n in sizes.cold_replicas:
+            settle()
             told = in_process("startup", str(n))
             out.check("every replica saw the record", told["replicas"], n)
             cold[n].add(told["first_s"])
