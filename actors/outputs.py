@@ -18,7 +18,7 @@ from rayad.dataflow.hashing import MutableRouter
 from rayad.dataflow.operators.keyed import require_columns
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, Stage, Step
 from rayad.dataflow.sink import SinkWriter
-from rayad.progress import Timestamp
+from rayad.progress import RayadError, Timestamp
 
 Emit = Callable[[Timestamp, Any], None]
 
@@ -232,7 +232,7 @@ class MutableOutputs:
 
     def _fail_step(self, step: ApplyStep, time: Timestamp, batch: Any, error: Exception) -> NoReturn:
         record = ""
-        if not is_located(error):
+        if not is_located(error) and not (isinstance(error, RayadError) and isinstance(batch, pa.RecordBatch)):  # of columns, no record is at fault
             try:
                 culprit = step.element.culprit(batch)
             except Exception:
