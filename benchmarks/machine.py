@@ -100,15 +100,15 @@ def actor_processes() -> dict[int, str]:
     return found
 
 
-def settle(quiet_share: float = 0.05, look_s: float = 0.25, most_s: float = 10.0) -> None:
+def settle(quiet_share: float = 0.2, look_s: float = 0.25, most_s: float = 5.0) -> None:
     """Wait until the processes below this one are quiet: after a job Ray ends workers and starts new ones, in what follows."""
     deadline_s = time.monotonic() + most_s
-    before = _cpu_s_of_children()
-    while time.monotonic() < deadline_s:
+    before, quiet_looks = _cpu_s_of_children(), 0
+    while quiet_looks < 2 and time.monotonic() < deadline_s:
         time.sleep(look_s)
         now = _cpu_s_of_children()
-        if sum(used - before.get(pid, 0.0) for pid, used in now.items()) <= quiet_share * look_s:
-            return
+        used_s = sum(used - before.get(pid, 0.0) for pid, used in now.items())
+        quiet_looks = quiet_looks + 1 if used_s <= quiet_share * look_s else 0
         before = now
 
 
