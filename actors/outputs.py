@@ -232,7 +232,8 @@ class MutableOutputs:
 
     def _fail_step(self, step: ApplyStep, time: Timestamp, batch: Any, error: Exception) -> NoReturn:
         record = ""
-        if not is_located(error) and not (isinstance(error, RayadError) and isinstance(batch, pa.RecordBatch)):  # of columns, no record is at fault
+        of_columns = isinstance(error, RayadError) and isinstance(batch, pa.RecordBatch)  # then no record is at fault
+        if not is_located(error) and not of_columns:
             try:
                 culprit = step.element.culprit(batch)
             except Exception:

@@ -291,7 +291,8 @@ class ReplicaCore(VertexContext):
         elif not isinstance(batch, pa.RecordBatch):
             if isinstance(batch, (str, bytes, dict, pa.Table)) or not hasattr(batch, "__iter__"):
                 raise self._misuse(
-                    f"send_by({edge}, {batch!r:.60}, {time})", ": a batch is a list of records or a pyarrow.RecordBatch; for one record, [record]"
+                    f"send_by({edge}, {batch!r:.60}, {time})", ": a batch is a list of records or a pyarrow.RecordBatch; for one "
+                    "record, [record]"
                 )
             batch = list(batch)
         self.outputs.emit(edge, time, batch)

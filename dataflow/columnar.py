@@ -1,7 +1,7 @@
 """Batches: a list of Python objects, or a ``pyarrow.RecordBatch``; and the ways between the two.
 
-A columnar batch stays columnar until a row function asks for Python objects. A row of it is then a dict by column name, or, when the schema's
-metadata says ``rayad.rows = keyed:N``, a tuple: the first N columns are the key (a tuple of them when N > 1), the others follow.
+A columnar batch stays columnar until a row function asks for Python objects. A row of it is then a dict by column name, or, when the
+schema's metadata says ``rayad.rows = keyed:N``, a tuple: the first N columns are the key (a tuple of them when N > 1), the others follow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def batch_rows(batch: Any) -> int:
 
 
 def mark_keyed(batch: pa.RecordBatch, key_columns: int, *, named: bool = False) -> pa.RecordBatch:
-    """Say that rows of ``batch`` are ``(key, *values)`` tuples with ``key_columns`` leading key columns; with ``named``, ``(key, {name: value})``."""
+    """Say that rows of ``batch`` are ``(key, *values)`` tuples with ``key_columns`` leading key columns; with ``named``, ``(key, "
+    "{name: value})``."""
     metadata = dict(batch.schema.metadata or {})
     metadata[ROWS_KEY] = b"%s:%d" % (b"named" if named else b"keyed", key_columns)
     return batch.replace_schema_metadata(metadata)
@@ -76,8 +77,8 @@ def to_rows(batch: Any) -> list[Any]:
 
 
 def to_record_batch(rows: Any, schema: pa.Schema | None = None) -> pa.RecordBatch:
-    """Records as one columnar batch: dicts by name, ``(key, value)`` pairs as columns ``key`` and ``value``, other tuples as ``c0 c1 ..``, anything
-    else as one column ``value``. Raises DataflowError where the rows do not fit one schema, or not ``schema``.
+    """Records as one columnar batch: dicts by name, ``(key, value)`` pairs as columns ``key`` and ``value``, other tuples as ``c0 c1
+    ..``, anything else as one column ``value``. Raises DataflowError where the rows do not fit one schema, or not ``schema``.
 
     >>> to_record_batch([{"a": 1}, {"a": None}]).schema.names
     ['a']
@@ -92,7 +93,8 @@ def to_record_batch(rows: Any, schema: pa.Schema | None = None) -> pa.RecordBatc
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, KeyError, TypeError) as error:
         expected = "one type per column" if schema is None else f"the schema {schema.to_string(show_schema_metadata=False)!r}"
         raise DataflowError(
-            f"{len(rows)} records do not fit {expected}: {error}; first record: {rows[0] if rows else None!r:.120}; convert them with map() before this step"
+            f"{len(rows)} records do not fit {expected}: {error}; first record: {rows[0] if rows else None!r:.120}; convert them "
+            "with map() before this step"
         ) from error
 
 
@@ -127,7 +129,9 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     if batch.schema.equals(schema):
         return batch
     if batch.schema.names != schema.names:
-        raise DataflowError(f"schema drift: expected the columns {schema.names}, got {batch.schema.names}; select or rename them before this step")
+        raise DataflowError(
+            f"schema drift: expected the columns {schema.names}, got {batch.schema.names}; select or rename them before this step"
+        )
     try:
         return pa.RecordBatch.from_arrays([c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)], schema=schema)
     except pa.ArrowInvalid as error:

@@ -1,6 +1,7 @@
 """From the logical graph to the plan. Pure, and deterministic: equal programs give equal plans.
 
-Walks from each head through the stateless nodes behind it and copies them into a tree of steps: what is reached from two heads runs in both. Two
+Walks from each head through the stateless nodes behind it and copies them into a tree of steps: what is reached from two heads runs in
+both. Two
 things make a union a head of its own (a pass-through stage): a cycle without any other head, and too many paths that meet in it.
 """
 
@@ -91,7 +92,10 @@ def _check_graph(flow: Dataflow) -> None:
                     queue.append(consumer.id)
     for node in graph.nodes:
         if node.id not in reached:
-            raise DataflowError(f"{node.name!r} ({node.where}) gets no input from any source: its cycle is never entered; union it with loop.enter(stream)")
+            raise DataflowError(
+                f"{node.name!r} ({node.where}) gets no input from any source: its cycle is never entered; union it with "
+                "loop.enter(stream)"
+            )
 
 
 class _Compiler:
@@ -203,11 +207,15 @@ class _Compiler:
                 raise DataflowError(f"{what} which is not in {self.flow.name!r}: its vertices are {sorted(names)}")
             if name not in names:
                 raise DataflowError(
-                    f"{what} a {nodes[name].kind.value} operator ({nodes[name].where}) without a process of its own: it runs in the vertices before it; "
+                    f"{what} a {nodes[name].kind.value} operator ({nodes[name].where}) without a process of its own: it runs in the "
+                    "vertices before it; "
                     f"the vertices of {self.flow.name!r} are {sorted(names)}"
                 )
             if names[name].kind is NodeKind.INPUT:
-                raise DataflowError(f"{what} a live input ({names[name].where}): it has one replica; call rebalance() behind it to spread its records")
+                raise DataflowError(
+                    f"{what} a live input ({names[name].where}): it has one replica; call rebalance() behind it to spread its "
+                    "records"
+                )
 
     def _set_parallelism(self, heads: list[Node]) -> None:
         incoming: dict[int, list[tuple[_Path, int]]] = {}
@@ -247,7 +255,8 @@ class _Compiler:
             count = self.parallelism[head.id]
             if count > self.key_groups and any(link.partition.kind is PartitionKind.KEYS for link in head.inputs):
                 raise DataflowError(
-                    f"{head.name!r} ({head.where}) has {count} replicas but there are only {self.key_groups} key-groups: a replica without a key-group "
+                    f"{head.name!r} ({head.where}) has {count} replicas but there are only {self.key_groups} key-groups: a replica "
+                    "without a key-group "
                     "would get nothing; lower the parallelism or raise RunConfig(key_groups=...)"
                 )
 
@@ -347,11 +356,15 @@ class _Compiler:
         cls = getattr(head.op, "cls", head.op)
         if depth and isinstance(cls, type) and issubclass(cls, EndVertex):
             raise DataflowError(
-                f"{head.name!r} ({head.where}) is an EndVertex inside loop {self.graph.scopes[head.scope].name!r}: it keeps the right to send until its "
+                f"{head.name!r} ({head.where}) is an EndVertex inside loop {self.graph.scopes[head.scope].name!r}: it keeps the "
+                "right to send until its "
                 "input ends, so the loop could never end; put it outside the loop"
             )
         if isinstance(head.op, Vertex):
-            raise DataflowError(f"{head.name!r} ({head.where}) was given an instance of {type(head.op).__name__}: give the class, so that each replica has its own")
+            raise DataflowError(
+                f"{head.name!r} ({head.where}) was given an instance of {type(head.op).__name__}: give the class, so that each "
+                "replica has its own"
+            )
         return Stage(
             head.id,
             head.name,

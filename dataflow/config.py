@@ -86,7 +86,8 @@ Parallelism = int | Mapping[str, int | tuple[int, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingConfig:
-    """How many replicas: an int for all vertices, or a dict from vertex name to an int or a range ``(least, most)``; ``default`` for the others."""
+    """How many replicas: an int for all vertices, or a dict from vertex name to an int or a range ``(least, most)``; ``default`` "
+    "for the others."""
 
     parallelism: Parallelism = 1
     default: int = 1
@@ -97,7 +98,9 @@ class ScalingConfig:
             for name, value in self.parallelism.items():
                 bounds = value if isinstance(value, tuple) else (value, value)
                 if len(bounds) != 2 or any(not _is_count(b) for b in bounds) or bounds[0] > bounds[1]:
-                    raise DataflowError(f"parallelism of {name!r} is {value!r}: it must be an int of at least 1 or a range (least, most) of such")
+                    raise DataflowError(
+                        f"parallelism of {name!r} is {value!r}: it must be an int of at least 1 or a range (least, most) of such"
+                    )
         elif not _is_count(self.parallelism):
             raise DataflowError(f"parallelism is {self.parallelism!r}: it must be an int of at least 1")
         if not _is_count(self.default):

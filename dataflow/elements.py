@@ -1,6 +1,7 @@
 """Stateless operators: functions from a batch to a batch, run inside a neighbour's process.
 
-Each is a small picklable object with ``apply(batch) -> batch``. Row operators take columnar batches by turning them into Python objects first.
+Each is a small picklable object with ``apply(batch) -> batch``. Row operators take columnar batches by turning them into Python
+objects first.
 """
 
 from __future__ import annotations

@@ -78,7 +78,8 @@ def explain(flow: Dataflow, plan: Plan) -> str:
     """Stages with what is fused into each, and the edges between them."""
     graph = flow.graph
     lines = [
-        f"{plan.name}: {len(graph.nodes)} operators in {len(plan.stages)} stages, {plan.replicas} vertex actors, {plan.key_groups} key-groups"
+        f"{plan.name}: {len(graph.nodes)} operators in {len(plan.stages)} stages, {plan.replicas} vertex actors, {plan.key_groups} "
+        "key-groups"
     ]
     for stage in plan.stages:
         scope = graph.scopes[graph.nodes[stage.id].scope]

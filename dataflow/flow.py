@@ -105,7 +105,8 @@ class Dataflow:
         """
         if not callable(vertex):
             raise DataflowError(
-                f"vertex() was given {vertex!r:.60}: give the class (or a function that makes an instance), so that each replica has its own"
+                f"vertex() was given {vertex!r:.60}: give the class (or a function that makes an instance), so that each replica "
+                "has its own"
             )
         if isinstance(vertex, type) and not issubclass(vertex, Vertex):
             raise DataflowError(f"vertex() was given the class {vertex.__name__}: it must be a subclass of rd.Vertex")
@@ -182,11 +183,14 @@ class Dataflow:
     ) -> Any:
         """Run to the end and give the results: a mapping from sink name to what that sink gives.
 
-        ``runtime="ray"`` joins the cluster it is in, else starts one; ``runtime="local"`` runs everything in this process, deterministically from ``seed``.
+        ``runtime="ray"`` joins the cluster it is in, else starts one; ``runtime="local"`` runs everything in this process,
+        deterministically from ``seed``.
         """
         live = [node.name for node in self.graph.nodes if node.kind is NodeKind.INPUT]
         if live:
-            raise DataflowError(f"{self.name!r} has live inputs {live}: use submit(), feed job.input({live[0]!r}) and close() it, then job.wait()")
+            raise DataflowError(
+                f"{self.name!r} has live inputs {live}: use submit(), feed job.input({live[0]!r}) and close() it, then job.wait()"
+            )
         job = self.submit(run, scaling, runtime=runtime, parallelism=parallelism, seed=seed, **options)
         try:
             return job.wait(timeout_s=timeout_s)

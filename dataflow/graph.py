@@ -221,7 +221,8 @@ class MutableGraph:
             if self.scope_of_output(source) != scope:
                 raise DataflowError(
                     f"{called!r} ({where}) is in {self.scopes[scope].name!r} but its input {source.name!r} ({source.where}) is in "
-                    f"{self.scopes[self.scope_of_output(source)].name!r}: an edge may not cross scopes; use loop.enter(stream) or loop.leave(stream)"
+                    f"{self.scopes[self.scope_of_output(source)].name!r}: an edge may not cross scopes; use loop.enter(stream) or "
+                    "loop.leave(stream)"
                 )
         self._claim(called)
         self.nodes.append(node)
@@ -261,7 +262,9 @@ class MutableGraph:
 
     def _refuse_taken(self, name: str) -> None:
         if name in self._names:
-            raise DataflowError(f"the name {name!r} is used twice: at {self._names[name]} and at {users_line()}; names in one dataflow are unique")
+            raise DataflowError(
+                f"the name {name!r} is used twice: at {self._names[name]} and at {users_line()}; names in one dataflow are unique"
+            )
 
     def _claim(self, name: str) -> str:
         self._refuse_taken(name)

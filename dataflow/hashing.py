@@ -6,9 +6,9 @@ processes depend on it. Keys that are equal in Python hash alike: ``1 == 1.0 == 
 and is refused.
 
 The definition, in full: 64-bit integers, and whatever equals one, go through the splitmix64 finaliser ``mix64``; other floats through
-``mix64`` of their bits, salted; a tuple is ``h = SALT + length``, then ``h = mix64(h ^ hash(part))`` for each part. numpy does these three for
-whole columns. A string is XXH3 (the ``xxhash`` package) of its UTF-8; everything else XXH3 of 0xff, which no UTF-8 holds, a letter for the
-type, and the value's bytes.
+``mix64`` of their bits, salted; a tuple is ``h = SALT + length``, then ``h = mix64(h ^ hash(part))`` for each part. numpy does these
+three for whole columns. A string is XXH3 (the ``xxhash`` package) of its UTF-8; everything else XXH3 of 0xff, which no UTF-8 holds, a
+letter for the type, and the value's bytes.
 """
 
 from __future__ import annotations
@@ -68,8 +68,10 @@ def _bytes(tag: bytes, data: bytes) -> int:
 
 
 def _number(key: int | float | Decimal | Fraction) -> int:
-    if isinstance(key, Decimal) and key.is_nan() or key != key:
-        raise DataflowError("a key is NaN: NaN equals nothing, so records with it could never meet; replace it (for instance by None) before key_by")
+    if (isinstance(key, Decimal) and key.is_nan()) or key != key:
+        raise DataflowError(
+            "a key is NaN: NaN equals nothing, so records with it could never meet; replace it (for instance by None) before key_by"
+        )
     try:
         whole = int(key)
     except (OverflowError, ValueError):  # infinities
@@ -99,8 +101,8 @@ def _float(key: float) -> int:
 def stable_hash(key: Any) -> int:
     """A 64-bit hash of ``key``: equal keys hash alike, everywhere and always.
 
-    Takes None, numbers, str, bytes, dates, times, UUIDs, enums, tuples and frozensets of these, frozen dataclasses, numpy scalars, and objects
-    with a method ``__rayad_hash__()`` that gives one of these. Raises DataflowError for NaN and for everything else.
+    Takes None, numbers, str, bytes, dates, times, UUIDs, enums, tuples and frozensets of these, frozen dataclasses, numpy scalars, and
+    objects with a method ``__rayad_hash__()`` that gives one of these. Raises DataflowError for NaN and for everything else.
 
     >>> stable_hash(1) == stable_hash(1.0) == stable_hash(True)
     True
@@ -153,7 +155,8 @@ def _other(key: Any) -> int:
         fields = tuple(getattr(key, f.name) for f in dataclasses.fields(key) if f.compare)
         return _bytes(b"c", kind.__qualname__.encode() + stable_hash(fields).to_bytes(8, "little"))
     raise DataflowError(
-        f"a key of type {kind.__module__}.{kind.__qualname__} has no hash that is the same in every process: {key!r:.80}; use a string, number, bytes, "
+        f"a key of type {kind.__module__}.{kind.__qualname__} has no hash that is the same in every process: {key!r:.80}; use a "
+        "string, number, bytes, "
         "date, UUID, enum, a tuple of these or a frozen dataclass, or give the type a method __rayad_hash__() that returns one of these"
     )
 
@@ -168,7 +171,7 @@ def hash_array(column: pa.Array | pa.ChunkedArray) -> _UInts:
         if isinstance(column, pa.ChunkedArray):
             column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
     kind = column.type
-    if pa.types.is_integer(kind) and kind != pa.uint64() or pa.types.is_float32(kind) or pa.types.is_float64(kind):
+    if (pa.types.is_integer(kind) and kind != pa.uint64()) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
         if column.null_count:
             hashes = _hash_numbers(pc.fill_null(column, 0))
             hashes[pc.is_null(column).to_numpy(zero_copy_only=False)] = stable_hash(None)
@@ -253,7 +256,8 @@ class MutableRouter:
             replica = self._cache.get(key)
         except TypeError as error:
             raise DataflowError(
-                f"a key is not hashable: {key!r:.80} of type {type(key).__name__}; key_by must give hashable values (a tuple instead of a list)"
+                f"a key is not hashable: {key!r:.80} of type {type(key).__name__}; key_by must give hashable values (a tuple "
+                "instead of a list)"
             ) from error
         return self._learn(key) if replica is None else replica
 

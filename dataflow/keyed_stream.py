@@ -91,7 +91,8 @@ class KeyedStream:
         return self._aggregate(agg.TopK(k, by), record_unless(value), name)
 
     def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
-        """An :class:`Aggregator` of yours, or a dict of several: ``{"flights": "count", "delay": ("mean", "dep_delay")}`` gives ``(key, dict)``."""
+        """An :class:`Aggregator` of yours, or a dict of several: ``{"flights": "count", "delay": ("mean", "dep_delay")}`` gives "
+        "``(key, dict)``."""
         if isinstance(aggregator, dict):
             combined, values = several(aggregator)
             return self._aggregate(combined, values, name)
@@ -110,10 +111,11 @@ class KeyedStream:
     def stateful_map(
         self, function: Callable[[Any, Any], tuple[Any, Any]], initial: Any = None, value: Any = None, *, name: str | None = None
     ) -> Stream:
-        """``function(state, record) -> (state, out)`` on each record as it arrives; gives ``(key, out)``; a state of None is forgotten, an ``out`` of None
-        is not sent. ``initial`` is the state of a new key, or a function that makes one."""
+        """``function(state, record) -> (state, out)`` on each record as it arrives; gives ``(key, out)``; a state of None is
+        forgotten, an ``out`` of None is not sent. ``initial`` is the state of a new key, or a function that makes one."""
         element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
-        return self._exchange("stateful_map", element, Make(stateful.StatefulMap, checked_function(function, "stateful_map"), initial), name)
+        make = Make(stateful.StatefulMap, checked_function(function, "stateful_map"), initial)
+        return self._exchange("stateful_map", element, make, name)
 
     def join(self, other: KeyedStream, *, name: str | None = None, parallelism: int | None = None) -> Stream:
         """Inner join: ``(key, (left, right))`` for each pair of records with equal keys, at the least upper

@@ -24,10 +24,13 @@ class Feedback(Stream):
         node = self.flow.graph.nodes[self.node]
         own_stream(self.flow, stream, f"connect of feedback {node.name!r}")
         if node.inputs:
-            raise DataflowError(f"feedback {node.name!r} ({node.where}) is connected twice, again at {users_line()}: union the streams first")
+            raise DataflowError(
+                f"feedback {node.name!r} ({node.where}) is connected twice, again at {users_line()}: union the streams first"
+            )
         if stream.scope != node.scope:
             raise DataflowError(
-                f"feedback {node.name!r} ({node.where}) is in {self.flow.graph.scopes[node.scope].name!r}, the stream given at {users_line()} is in "
+                f"feedback {node.name!r} ({node.where}) is in {self.flow.graph.scopes[node.scope].name!r}, the stream given at "
+                f"{users_line()} is in "
                 f"{self.flow.graph.scopes[stream.scope].name!r}: an edge may not cross scopes"
             )
         inside = stream.materialised()
@@ -59,17 +62,19 @@ class Loop:
         scope = self.flow.graph.scopes[self.scope]
         if stream.scope != scope.parent:
             raise DataflowError(
-                f"enter() at {users_line()}: the stream is in {self.flow.graph.scopes[stream.scope].name!r}, but loop {scope.name!r} lies in "
+                f"enter() at {users_line()}: the stream is in {self.flow.graph.scopes[stream.scope].name!r}, but loop "
+                f"{scope.name!r} lies in "
                 f"{self.flow.graph.scopes[scope.parent or 0].name!r}; enter the loops in between first"
             )
         inside = stream.materialised()
-        node = self.flow.graph.add(
-            NodeKind.INGRESS, scope.parent or 0, name=name, base=f"{scope.name}.enter", inputs=[Link(inside.node, inside.port)], inner=scope.id
-        )
+        link = Link(inside.node, inside.port)
+        base = f"{scope.name}.enter"
+        node = self.flow.graph.add(NodeKind.INGRESS, scope.parent or 0, name=name, base=base, inputs=[link], inner=scope.id)
         return Stream(self.flow, node.id, 0, stream.event_time)
 
     def feedback(self, max_rounds: int | None = None, *, name: str | None = None) -> Feedback:
-        """A stream that will be fed back. With ``max_rounds`` only rounds 0 to max_rounds - 1 exist: what would begin another is dropped."""
+        """A stream that will be fed back. With ``max_rounds`` only rounds 0 to max_rounds - 1 exist: what would begin another is "
+        "dropped."""
         if max_rounds is not None and (isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1):
             raise DataflowError(f"max_rounds is {max_rounds!r}: it must be an int of at least 1, or None for as long as there is something")
         scope = self.flow.graph.scopes[self.scope]
@@ -86,7 +91,8 @@ class Loop:
                 f"leave() at {users_line()}: the stream is in {self.flow.graph.scopes[stream.scope].name!r}, not in loop {scope.name!r}"
             )
         inside = stream.materialised()
-        node = self.flow.graph.add(NodeKind.EGRESS, scope.id, name=name, base=f"{scope.name}.leave", inputs=[Link(inside.node, inside.port)])
+        link = Link(inside.node, inside.port)
+        node = self.flow.graph.add(NodeKind.EGRESS, scope.id, name=name, base=f"{scope.name}.leave", inputs=[link])
         return Stream(self.flow, node.id)
 
 
@@ -113,7 +119,8 @@ def _iterate(stream: Stream, body: Any, max_rounds: int | None, name: str | None
         own_stream(stream.flow, value, f"iterate ({what})")
         if value.scope != loop.scope:
             raise DataflowError(
-                f"the body given to iterate at {users_line()} returned {what} in {stream.flow.graph.scopes[value.scope].name!r}: it must be made from the "
+                f"the body given to iterate at {users_line()} returned {what} in {stream.flow.graph.scopes[value.scope].name!r}: it "
+                "must be made from the "
                 "stream that the body was given, inside the loop"
             )
     back.connect(again)

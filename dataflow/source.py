@@ -44,8 +44,8 @@ class SourcePart(ABC):
 class Source(ABC):
     """Something that can be read in partitions. Instances are pickled to the replicas.
 
-    Replicas of a source read *their parts one after another, in the order of list_parts*, unless ``interleave`` is true; then they take a batch
-    from each part in turn, lowest epoch first (endless parts need this).
+    Replicas of a source read *their parts one after another, in the order of list_parts*, unless ``interleave`` is true; then they
+    take a batch from each part in turn, lowest epoch first (endless parts need this).
     """
 
     interleave: bool = False

@@ -34,7 +34,9 @@ def constant(record: Any) -> int:
 def own_stream(flow: Dataflow, stream: Any, what: str) -> Stream:
     """``stream``, if it is an unkeyed stream of ``flow``. ``what`` was given it, for the message."""
     if not isinstance(stream, Stream):
-        raise DataflowError(f"{what} at {users_line()} was given {stream!r:.80}: it takes a Stream; a keyed one is not, call it before key_by")
+        raise DataflowError(
+            f"{what} at {users_line()} was given {stream!r:.80}: it takes a Stream; a keyed one is not, call it before key_by"
+        )
     if stream.flow is not flow:
         raise DataflowError(f"{what} at {users_line()} was given {stream!r:.80}, a stream of another dataflow than this {flow!r}")
     return stream
@@ -165,8 +167,11 @@ class Stream:
         if not (isinstance(time, str) or callable(time)):
             raise DataflowError(f"assign_timestamps was given {time!r:.60}: give a function of the record or a column name")
         zero = dt.timedelta(0) if isinstance(max_delay, dt.timedelta) else 0
-        if max_delay is not None and (isinstance(max_delay, bool) or not isinstance(max_delay, (int, float, dt.timedelta)) or max_delay < zero):
-            raise DataflowError(f"max_delay is {max_delay!r:.60}: it must be a number or timedelta of at least 0, in the unit of the event times")
+        number = isinstance(max_delay, (int, float, dt.timedelta)) and not isinstance(max_delay, bool)
+        if max_delay is not None and not (number and max_delay >= zero):
+            raise DataflowError(
+                f"max_delay is {max_delay!r:.60}: it must be a number or timedelta of at least 0, in the unit of the event times"
+            )
         return Stream(self.flow, self.node, self.port, windowing.EventTime(ValueSelector.of(time), max_delay), self.partition)
 
     def window(self, windows: Any) -> WindowedStream:
@@ -200,7 +205,8 @@ class Stream:
             check_name(name, "the sink name")
             if name in sinks:
                 raise DataflowError(
-                    f"the sink name {name!r} is used twice: at {sinks[name].where} and at {users_line()}; each names one entry of the result"
+                    f"the sink name {name!r} is used twice: at {sinks[name].where} and at {users_line()}; each names one entry of "
+                    "the result"
                 )
         free = name is not None and self.flow.graph.is_free(name)
         start = self.materialised()

@@ -24,7 +24,9 @@ class WindowedStream:
 
     def __init__(self, keyed_stream: KeyedStream, windows: Any, *, keyless: bool = False) -> None:
         if not isinstance(windows, (PerEpoch, Tumbling, Sliding, Session)):
-            raise DataflowError(f"window was given {windows!r:.60}: use rd.windows.per_epoch(), tumbling(...), sliding(...) or session(...)")
+            raise DataflowError(
+                f"window was given {windows!r:.60}: use rd.windows.per_epoch(), tumbling(...), sliding(...) or session(...)"
+            )
         self.keyed = keyed_stream
         self.windows = windows
         self.keyless = keyless
@@ -32,11 +34,13 @@ class WindowedStream:
         if not isinstance(windows, PerEpoch):
             if stream.event_time is None:
                 raise DataflowError(
-                    f"window at {users_line()}: the stream {stream.name!r} has no event time; call assign_timestamps(...) after the last map before it"
+                    f"window at {users_line()}: the stream {stream.name!r} has no event time; call assign_timestamps(...) after the "
+                    "last map before it"
                 )
             if stream.scope != 0:
                 raise DataflowError(
-                    f"window at {users_line()}: event-time windows stay open until the input ends, which inside a loop would never happen; use "
+                    f"window at {users_line()}: event-time windows stay open until the input ends, which inside a loop would never "
+                    "happen; use "
                     "rd.windows.per_epoch() there, or window outside the loop"
                 )
 

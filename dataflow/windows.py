@@ -89,7 +89,9 @@ def _offset(value: Any, size: Any) -> Any:
     """An offset counts from 0, or from 1970-01-01; a datetime says where some window begins."""
     fits = isinstance(value, (dt.timedelta, dt.datetime)) if isinstance(size, dt.timedelta) else _is_number(value)
     if value is not None and not fits:
-        raise DataflowError(f"window offset is {value!r} for windows of {size!r}: it must be of the same kind, or a datetime for timedeltas")
+        raise DataflowError(
+            f"window offset is {value!r} for windows of {size!r}: it must be of the same kind, or a datetime for timedeltas"
+        )
     return value
 
 

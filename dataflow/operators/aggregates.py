@@ -211,7 +211,8 @@ class Reduce(Aggregator):
 
 @dataclass
 class TopK(_Plain):
-    """The ``k`` largest values, largest first; equal ones by their representation, so that the result does not depend on the order of arrival.
+    """The ``k`` largest values, largest first; equal ones by their representation, so that the result does not depend on the order of
+    arrival.
 
     >>> top = TopK(2)
     >>> top.result(top.merge(top.merge(top.create(3), top.create(5)), top.create(4)))

@@ -179,15 +179,21 @@ def may_overflow(column: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def group(batch: pa.RecordBatch | pa.Table, keys: list[str], aggregations: list[Any], names: list[str]) -> pa.RecordBatch:
-    """Arrow's group-by as one keyed batch: the key columns first, then the aggregated columns under ``names`` (with ``_`` behind one that is taken)."""
+    """Arrow's group-by as one keyed batch: the key columns first, then the aggregated columns under ``names`` (with ``_`` behind "
+    "one that is taken)."""
     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
     for position, field in enumerate(table.schema):
         if field.name in keys and pa.types.is_floating(field.type):  # -0.0 and 0.0 are one key
             table = table.set_column(position, field.name, pc.add(table.column(position), pa.scalar(0.0, field.type)))
     out = table.unify_dictionaries().group_by(keys, use_threads=False).aggregate(aggregations).combine_chunks()
     columns = [out.column(name) for name in keys] + [out.column(i) for i in range(len(keys), out.num_columns)]
-    arrays = [c.chunk(0) if c.num_chunks == 1 else pa.array([], c.type) if c.num_chunks == 0 else pa.concat_arrays(c.chunks) for c in columns]
-    return mark_keyed(pa.RecordBatch.from_arrays(arrays, names=distinct_names(keys, names)), len(keys))
+    return mark_keyed(pa.RecordBatch.from_arrays([_one_array(c) for c in columns], names=distinct_names(keys, names)), len(keys))
+
+
+def _one_array(column: pa.ChunkedArray) -> pa.Array:
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 
 def distinct_names(taken: list[str], names: list[str]) -> list[str]:

@@ -54,7 +54,9 @@ class StatefulMap(Vertex):
             try:
                 after, result = answer
             except (TypeError, ValueError) as error:
-                raise DataflowError(f"the function of stateful_map {self.name!r} returned {answer!r:.80}; it must return (state, output)") from error
+                raise DataflowError(
+                    f"the function of stateful_map {self.name!r} returned {answer!r:.80}; it must return (state, output)"
+                ) from error
             if after is None:
                 state.pop(key, None)
             else:

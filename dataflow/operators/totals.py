@@ -131,7 +131,8 @@ class Totals(Vertex):
             self.columns = MutableColumnTotals(merges, fields, keys)
         elif not self.columns.schema.equals(fields):
             raise DataflowError(
-                f"schema drift at {self.name!r}: its state has columns {self.columns.schema.to_string(show_schema_metadata=False)!r}, {time} brings "
+                f"schema drift at {self.name!r}: its state has columns "
+                f"{self.columns.schema.to_string(show_schema_metadata=False)!r}, {time} brings "
                 f"{fields.to_string(show_schema_metadata=False)!r}; cast them to one schema before key_by"
             )
         try:

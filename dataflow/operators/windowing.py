@@ -101,12 +101,13 @@ class AssignWindows(Element):
         starts = tumbling_starts(batch.column(self.times.column), self.windows)
         if starts is None:
             return None
-        out = group(pa.table({**columns, "start": starts}), [*(c for c in columns if c != "value"), "start"], wanted, [f for _, f in wanted])
+        keys = [*(name for name in columns if name != "value"), "start"]
+        out = group(pa.table({**columns, "start": starts}), keys, wanted, [function for _, function in wanted])
         lists = [column.to_pylist() for column in out.columns]
-        keys = lists[0] if len(names) == 1 else zip(*lists[: len(names)], strict=True)
+        found = lists[0] if len(names) == 1 else zip(*lists[: len(names)], strict=True)
         starting, size = lists[len(names)], self.windows.size
         values = map(self.aggregator.accumulator, zip(*lists[len(names) + 1 :], strict=True))
-        return [(k, (Window(s, s + size), v)) for k, s, v in zip(keys, starting, values, strict=True)]
+        return [(k, (Window(s, s + size), v)) for k, s, v in zip(found, starting, values, strict=True)]
 
 
 def _none(row: Any) -> None:
@@ -114,7 +115,8 @@ def _none(row: Any) -> None:
 
 
 def event_time(time: Any, row: Any) -> Any:
-    """A checked event time. Datetimes with a time zone are brought to UTC: windows are stretches of real time, also where clocks are changed."""
+    """A checked event time. Datetimes with a time zone are brought to UTC: windows are stretches of real time, also where clocks "
+    "are changed."""
     if time is None or time != time:
         raise DataflowError(f"the event time of {row!r:.80} is {time!r}: every record needs one; filter such records out first")
     return _utc(time)
@@ -128,7 +130,8 @@ def tumbling_starts(times: pa.Array, windows: Tumbling) -> pa.Array | None:
     """Window starts of a column of event times, vectorised; None where the types do not allow it."""
     if times.null_count:
         raise DataflowError(f"{times.null_count} event times are null: every record needs one; filter such records out first")
-    if pa.types.is_timestamp(times.type) and isinstance(windows.size, dt.timedelta) and isinstance(windows.offset, (dt.timedelta, type(None))):
+    aligned = isinstance(windows.offset, (dt.timedelta, type(None)))
+    if pa.types.is_timestamp(times.type) and isinstance(windows.size, dt.timedelta) and aligned:
         units = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
         per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[times.type.unit]
         micros = units // 1_000 if per_second == 1_000_000_000 else units * (1_000_000 // per_second)

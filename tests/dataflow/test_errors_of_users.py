@@ -164,7 +164,10 @@ FAILING: dict[str, tuple[Callable[[rd.Dataflow], Any], str]] = {
         lambda f: items(f).iterate(lambda i: (i.map(lambda n: odd(n + 1), name="m"), i)),
         f"'m'[0] {MINE} failed at (0, <0>) on record 2: {ERROR}",
     ),
-    "key function of a total": (lambda f: items(f).key_by(odd).count(name="c"), f"'c.prepare'[0] {MINE} failed at (1) on record 3: {ERROR}"),
+    "key function of a total": (
+        lambda f: items(f).key_by(odd).count(name="c"),
+        f"'c.prepare'[0] {MINE} failed at (1) on record 3: {ERROR}",
+    ),
     "key function of a vertex": (
         lambda f: items(f).key_by(odd).vertex(Bad, name="v"),
         f"'items'[0] {MINE} failed in key_by before 'v' at (1) on record 3: {ERROR}",
@@ -255,7 +258,10 @@ FAILING: dict[str, tuple[Callable[[rd.Dataflow], Any], str]] = {
         f"'s'[0] {MINE} failed in next_batch: source 's' {MINE} gave a str: a batch is a list or a RecordBatch",
     ),
     "sink open": (lambda f: items(f).sink(BadSink("open"), "out"), f"'items'[0] {MINE} failed in open of sink 'out' {MINE}: {ERROR}"),
-    "sink write": (lambda f: items(f).sink(BadSink("write"), "out"), f"'items'[0] {MINE} failed in write of sink 'out' {MINE} at (0): {ERROR}"),
+    "sink write": (
+        lambda f: items(f).sink(BadSink("write"), "out"),
+        f"'items'[0] {MINE} failed in write of sink 'out' {MINE} at (0): {ERROR}",
+    ),
     "sink stage": (lambda f: items(f).sink(BadSink("stage"), "out"), f"'items'[0] {MINE} failed in stage of sink 'out' {MINE}: {ERROR}"),
     "sink publish": (lambda f: items(f).sink(BadSink("publish"), "out"), f"sink 'out' {MINE} failed in publish: {ERROR}"),
     "sink result": (lambda f: items(f).sink(BadSink("result"), "out"), f"sink 'out' {MINE} failed in publish: {ERROR}"),
@@ -275,12 +281,14 @@ FAILING: dict[str, tuple[Callable[[rd.Dataflow], Any], str]] = {
     ),
     "no right to send": (
         made(on_recv=lambda v, b, t: v.notify_at(t, capability=None), on_notify=lambda v, t: v.send_by(0, [1], t)),
-        f"send_by(0, ..., (0)) from 'v'[0] {MINE}: there is no right to send or ask now; do it in on_recv, or in an on_notify that was asked for "
+        f"send_by(0, ..., (0)) from 'v'[0] {MINE}: there is no right to send or ask now; do it in on_recv, or in an on_notify that "
+        "was asked for "
         "with a capability",
     ),
     "sent in setup": (
         made(setup=lambda v: v.send_by(0, [1], T(0))),
-        f"send_by(0, ..., (0)) from 'v'[0] {MINE}: there is no right to send or ask now; do it in on_recv, or in an on_notify that was asked for "
+        f"send_by(0, ..., (0)) from 'v'[0] {MINE}: there is no right to send or ask now; do it in on_recv, or in an on_notify that "
+        "was asked for "
         "with a capability",
     ),
     "time of another depth": (

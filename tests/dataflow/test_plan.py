@@ -217,7 +217,9 @@ def golden() -> rd.Dataflow:
 
 def test_explain() -> None:
     text = re.sub(r"test_plan\.py:\d+", "LINE", golden().explain({"least": 2}))
-    assert text == """\
+    assert (
+        text
+        == """\
 golden: 19 operators in 6 stages, 7 vertex actors, 256 key-groups
 stage 'a' x1 (source, LINE)
   output 0: left, shared, enter -> union
@@ -237,10 +239,13 @@ edge 2: union->union port 0, forward (feedback: no credits, spills); counted at 
 edge 3: union->least port 0, keys of key; counted at input 0 of 'least' (node 11)
 edge 4: least->broadcast port 0, broadcast; counted at input 0 of 'broadcast' (node 13)
 edge 5: least->total port 0, keys of x,y; counted at input 0 of 'total' (node 16)"""
+    )
 
 
 def test_mermaid() -> None:
-    assert golden().to_mermaid({"least": 2}) == """\
+    assert (
+        golden().to_mermaid({"least": 2})
+        == """\
 flowchart LR
   n0(["a x1"])
   n1(["b x1"])
@@ -289,6 +294,7 @@ flowchart LR
   style n13 stroke-width:3px
   style n16 stroke-width:3px
 """
+    )
 
 
 TEXT = r'"(?:[^"#&<>`\\\n]|#\d+;)*"'

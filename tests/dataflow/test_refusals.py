@@ -308,10 +308,14 @@ UNPLANNED: dict[str, tuple[Callable[[rd.Dataflow], None], str]] = {
     "empty": (lambda flow: None, "dataflow 'd' is empty: begin with flow.from_items(...), flow.input(...) or another source"),
     "unconnected": (
         unconnected,
-        "the feedback 'back' (LINE) of loop 'loop' is not connected: call feedback.connect(stream) with the stream that shall come round again",
+        "the feedback 'back' (LINE) of loop 'loop' is not connected: call feedback.connect(stream) with the stream that shall come "
+        "round again",
     ),
     "nothing enters": (nothing_enters, "nothing enters the loop 'loop' (LINE): call loop.enter(stream)"),
-    "never entered": (never_entered, "'back' (LINE) gets no input from any source: its cycle is never entered; union it with loop.enter(stream)"),
+    "never entered": (
+        never_entered,
+        "'back' (LINE) gets no input from any source: its cycle is never entered; union it with loop.enter(stream)",
+    ),
     "end vertex in a loop": (
         end_vertex_in_a_loop,
         "'end' (LINE) is an EndVertex inside loop 'loop': it keeps the right to send until its input ends, so the loop could never end; "
@@ -386,7 +390,10 @@ def test_running_asks_for_what_it_needs() -> None:
         (lambda: flow.run(runtime="local"), "'d' has live inputs ['x']: use submit(), feed job.input('x') and close() it, then job.wait()"),
         (lambda: flow.submit(runtime="spark"), "runtime is 'spark': it must be 'ray' or 'local'"),
         (lambda: flow.submit(5), "submit() was given 5 as first argument: it takes a RunConfig, then a ScalingConfig"),  # type: ignore[arg-type]
-        (lambda: flow.submit(None, rd.ScalingConfig(), parallelism=2), "both a ScalingConfig and parallelism= were given: give one of them"),
+        (
+            lambda: flow.submit(None, rd.ScalingConfig(), parallelism=2),
+            "both a ScalingConfig and parallelism= were given: give one of them",
+        ),
         (lambda: flow.submit(runtime="local", seed="a"), "seed is 'a': it must be an int"),  # type: ignore[arg-type]
     ]
     for attempt, message in attempts:

@@ -1,6 +1,7 @@
 """The set of test programs; every runtime runs all of them (``tests/programs/test_local.py``, ``tests/cluster``).
 
-For a runtime with other processes, which cannot import these modules: ``cloudpickle.register_pickle_by_value(module)`` for each of ``MODULES``.
+For a runtime with other processes, which cannot import these modules: ``cloudpickle.register_pickle_by_value(module)`` for each of
+``MODULES``.
 """
 
 from tests.programs import connected, loops, model, program, totals, vertices, windowed

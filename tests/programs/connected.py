@@ -186,7 +186,9 @@ def live_expected() -> Expected:
 
 def live_loop(flow: rd.Dataflow) -> None:
     numbers = flow.input("numbers")
-    numbers.iterate(lambda inner: (inner.filter(lambda n: n > 1).map(lambda n: n // 2), inner.key_by(lambda n: n % 3).count())).probe("out").collect("out")
+    numbers.iterate(lambda inner: (inner.filter(lambda n: n > 1).map(lambda n: n // 2), inner.key_by(lambda n: n % 3).count())).probe(
+        "out"
+    ).collect("out")
 
 
 def feed_live_loop(job: Any) -> None:

@@ -255,7 +255,9 @@ PROGRAMS = [
     Program("loop-bounded", bounded, bounded_expected),
     Program("loop-components", components, components_expected),
     *(
-        Program(f"loop-nested-{depth}-{kind}", partial(nested, depth=depth, keyed=keyed), partial(nested_expected, depth=depth, keyed=keyed))
+        Program(
+            f"loop-nested-{depth}-{kind}", partial(nested, depth=depth, keyed=keyed), partial(nested_expected, depth=depth, keyed=keyed)
+        )
         for depth in (2, 3)
         for kind, keyed in (("stateless", False), ("keyed", True))
     ),

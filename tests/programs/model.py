@@ -1,7 +1,7 @@
 """What operators mean, in plain Python: a stream is a list of ``(Timestamp, record)``, an operator a function of whole streams.
 
-No batches, replicas, frontiers or notifications: this is the oracle for the engine. A loop is a fixed point: since a feedback advances time,
-what a body gives for rounds below k depends on rounds below k only, so each evaluation makes one more round right.
+No batches, replicas, frontiers or notifications: this is the oracle for the engine. A loop is a fixed point: since a feedback advances
+time, what a body gives for rounds below k depends on rounds below k only, so each evaluation makes one more round right.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def by_time(stream: Timed) -> list[tuple[Timestamp, list[Any]]]:
     return sorted(groups.items(), key=lambda item: item[0].sort_key())
 
 
-def folded(stream: Timed, key: Function, start: Callable[[], Any], step: Callable[[Any, Any], Any], result: Function = lambda x: x) -> Timed:
+def folded(
+    stream: Timed, key: Function, start: Callable[[], Any], step: Callable[[Any, Any], Any], result: Function = lambda x: x
+) -> Timed:
     """Running totals: each key that a time touches, once, with its total so far. ``step`` gives a new state."""
     state: dict[Any, Any] = {}
     out: Timed = []
@@ -90,9 +92,7 @@ def joined(left: Timed, right: Timed, left_key: Function, right_key: Function) -
     for time, record in right:
         by_key.setdefault(right_key(record), []).append((time, record))
     return [
-        (time.join(then), (left_key(record), (record, match)))
-        for time, record in left
-        for then, match in by_key.get(left_key(record), ())
+        (time.join(then), (left_key(record), (record, match))) for time, record in left for then, match in by_key.get(left_key(record), ())
     ]
 
 

@@ -1,7 +1,7 @@
 """Random programs from a small grammar, as data: each is built as a dataflow and evaluated by the model.
 
-A program is a list of steps; step i makes stream i + 2 from earlier streams (0 and 1 are the sources). Records are small integers, so that any
-stream can enter any step. Loops hold programs, and end because what is fed back shrinks or is bounded.
+A program is a list of steps; step i makes stream i + 2 from earlier streams (0 and 1 are the sources). Records are small integers, so
+that any stream can enter any step. Loops hold programs, and end because what is fed back shrinks or is bounded.
 """
 
 from __future__ import annotations

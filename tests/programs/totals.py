@@ -73,7 +73,9 @@ def totals(flow: rd.Dataflow, *, key: Any, columns: bool) -> None:
     for how in ("sum", "min", "max", "mean"):
         getattr(keyed, how)("v").collect(f"{how}-v")
         getattr(keyed, how)("x").collect(f"{how}-x")
-    keyed.aggregate({"n": "count", "total": ("sum", "v"), "least": ("min", "x"), "most": ("max", "v"), "mean": ("mean", "x")}).collect("several")
+    keyed.aggregate(
+        {"n": "count", "total": ("sum", "v"), "least": ("min", "x"), "most": ("max", "v"), "mean": ("mean", "x")},
+    ).collect("several")
     keyed.top_k(2, lambda row: row["v"] if row["v"] is not None else -100).collect("top")
     keyed.distinct("g").collect("distinct")
 
@@ -184,12 +186,19 @@ def functions_expected() -> Expected:
 
 # -- keys -----------------------------------------------------------------------------------------------------------------
 
-EQUAL_KEYS: list[list[Any]] = [[1, True, 1.0, Decimal(1)], [0, False, -0.0, 0.0], [2, "1", None, b"1"], [dt.date(2024, 1, 2), ("a", 1), ("a", True)]]
+EQUAL_KEYS: list[list[Any]] = [
+    [1, True, 1.0, Decimal(1)],
+    [0, False, -0.0, 0.0],
+    [2, "1", None, b"1"],
+    [dt.date(2024, 1, 2), ("a", 1), ("a", True)],
+]
 
 
 def equal_keys(flow: rd.Dataflow) -> None:
     """Keys that are equal in Python are one key, also when one epoch brings rows and the next columns."""
-    flow.from_epochs(EQUAL_KEYS, parts=2, batch_rows=1).key_by(lambda k: k).count().map(lambda pair: (_spelt(pair[0]), pair[1])).collect("rows")
+    flow.from_epochs(EQUAL_KEYS, parts=2, batch_rows=1).key_by(lambda k: k).count().map(lambda pair: (_spelt(pair[0]), pair[1])).collect(
+        "rows"
+    )
     columns = [[{"k": 1}], pa.record_batch({"k": pa.array([1.0, -0.0, 0.0])}), [{"k": True}, {"k": Decimal(0)}]]
     flow.from_epochs(columns).key_by("k").count().map(lambda pair: (_spelt(pair[0]), pair[1])).collect("columns")
 

@@ -31,7 +31,11 @@ def assigner(windows: Any) -> Assign:
 
     def assign(time: Any) -> list[rd.Window]:
         slide = getattr(windows, "slide", windows.size)
-        return [rd.Window(start, start + windows.size) for start in range(-100, 101) if start % slide == 0 and start <= time < start + windows.size]
+        return [
+            rd.Window(start, start + windows.size)
+            for start in range(-100, 101)
+            if start % slide == 0 and start <= time < start + windows.size
+        ]
 
     return assign
 
@@ -199,7 +203,8 @@ def datetimes_expected() -> Expected:
     alone = [(time, rd.Window(time, time + 4 * hour)) for events in MOMENTS for _, time, _ in events]
     marks = [max(t for _, t, _ in events) - hour for events in MOMENTS]
     out["sessions"] = [
-        (rd.Timestamp(next((e for e, mark in enumerate(marks) if window.end <= mark), len(marks) - 1)), ("a", window, 1)) for _, window in alone
+        (rd.Timestamp(next((e for e, mark in enumerate(marks) if window.end <= mark), len(marks) - 1)), ("a", window, 1))
+        for _, window in alone
     ]
     return {name: m.mapped(timed, _plain) for name, timed in out.items()}
 

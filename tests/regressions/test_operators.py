@@ -36,7 +36,11 @@ def test_integer_sums_do_not_wrap_around(per_epoch: bool) -> None:
     """Arrow and numpy wrap beyond 64 bits, within one batch and from one epoch to the next; rows do not."""
     big = 2**62
     schema = pa.schema([("k", pa.string()), ("v", pa.int64())])
-    epochs = [[{"k": "a", "v": big}], [{"k": "a", "v": big}, {"k": "b", "v": 1}], [{"k": "a", "v": big}, {"k": "a", "v": big}, {"k": "b", "v": 1}]]
+    epochs = [
+        [{"k": "a", "v": big}],
+        [{"k": "a", "v": big}, {"k": "b", "v": 1}],
+        [{"k": "a", "v": big}, {"k": "a", "v": big}, {"k": "b", "v": 1}],
+    ]
 
     def build(stream: rd.Stream) -> rd.Stream:
         keyed: Any = stream.key_by("k").window(rd.windows.per_epoch()) if per_epoch else stream.key_by("k")
@@ -65,7 +69,10 @@ def test_a_key_column_may_be_called_count() -> None:
 
 def test_dictionary_columns_with_different_dictionaries_meet() -> None:
     """Arrow cannot group chunks whose dictionaries differ."""
-    batches = [pa.record_batch({"k": pa.array(["a", "b"]).dictionary_encode(), "v": [1, 2]}), pa.record_batch({"k": pa.array(["b", "c"]).dictionary_encode(), "v": [3, 4]})]
+    batches = [
+        pa.record_batch({"k": pa.array(["a", "b"]).dictionary_encode(), "v": [1, 2]}),
+        pa.record_batch({"k": pa.array(["b", "c"]).dictionary_encode(), "v": [3, 4]}),
+    ]
     flow = rd.Dataflow()
     union = flow.from_epochs([batches[0]]).union(flow.from_epochs([batches[1]]))
     union.key_by("k").sum("v").collect("out")
@@ -126,9 +133,7 @@ def test_windows_of_times_with_a_zone_are_the_same_from_rows_and_columns() -> No
     times = [dt.datetime(2024, 3, 9, 22, tzinfo=zone), dt.datetime(2024, 3, 10, 22, tzinfo=zone)]
     schema = pa.schema([("k", pa.string()), ("t", pa.timestamp("us", "America/New_York"))])
     day = rd.windows.tumbling(dt.timedelta(days=1))
-    rows, columns = both(
-        [[{"k": "a", "t": t} for t in times]], schema, lambda s: s.assign_timestamps("t").key_by("k").window(day).count()
-    )
+    rows, columns = both([[{"k": "a", "t": t} for t in times]], schema, lambda s: s.assign_timestamps("t").key_by("k").window(day).count())
     starts = [dt.datetime(2024, 3, 10, tzinfo=dt.UTC), dt.datetime(2024, 3, 11, tzinfo=dt.UTC)]
     for result in (rows, columns):
         assert sorted(r for _, r in result) == [("a", rd.Window(start, start + dt.timedelta(days=1)), 1) for start in starts]
