@@ -1,0 +1,105 @@
+"""A cluster with a job server, and ``ray job submit`` to it. A module that imports ``job_server`` has a cluster of its own while it runs.
+
+The cluster is ``ray start --block`` on free ports and a temporary folder, with a token of its own. Afterwards its own processes are ended:
+no other Ray on the machine is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+from rayad.integrations import find_java
+from tests.examples.running import EXAMPLES, environment
+
+RAY = str(Path(sys.executable).with_name("ray"))
+
+
+class JobServer(NamedTuple):
+    """A cluster that takes jobs."""
+
+    url: str
+    env: dict[str, str]
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@pytest.fixture(scope="module")
+def job_server() -> Iterator[JobServer]:
+    """``ray start --head``."""
+    gcs, dashboard, agent, agent_grpc, metrics, client = free_ports(6)
+    folder = tempfile.mkdtemp(prefix="rayad-js-", dir="/tmp")  # short: Ray puts sockets into it
+    token = Path(folder) / "token"
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32))
+    # A Java on PATH, so that Ray allows Java workers; the same way of authentication for the cluster, its jobs and those who submit them.
+    path = os.pathsep.join([find_java().bin, os.environ["PATH"]])
+    env = environment(PATH=path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token))
+    ports = [f"--port={gcs}", f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}"]
+    ports += [f"--dashboard-agent-grpc-port={agent_grpc}", f"--metrics-export-port={metrics}", f"--ray-client-server-port={client}"]
+    command = [RAY, "start", "--head", "--block", "--num-cpus=4", "--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1"]
+    log = Path(folder) / "head.log"
+    with log.open("w") as file:
+        head = subprocess.Popen([*command, f"--temp-dir={folder}", *ports], env=env, stdout=file, stderr=file, start_new_session=True)
+    server = JobServer(f"http://127.0.0.1:{dashboard}", env)
+    try:
+        wait_until_up(server, head, log)
+        yield server
+    finally:
+        end_cluster(head)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: Path, timeout_s: float = 90) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        asked = subprocess.run([RAY, "job", "list", "--address", server.url], env=server.env, capture_output=True, text=True, check=False)
+        if asked.returncode == 0:
+            return
+        assert head.poll() is None, f"ray start ended with {head.returncode}:\n{log.read_text()}"
+        assert time.monotonic() < deadline_s, f"no job server after {timeout_s} s:\n{log.read_text()}\n{asked.stdout}\n{asked.stderr}"
+        time.sleep(0.5)
+
+
+def end_cluster(head: subprocess.Popen[bytes]) -> None:
+    """End the head and everything below it, first kindly."""
+    ours = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)] if head.poll() is None else []
+    if head.poll() is None:
+        head.send_signal(signal.SIGTERM)
+    _, left = psutil.wait_procs(ours, timeout=20)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout=10)
+    head.wait(10)
+
+
+def submit(server: JobServer, *entrypoint: str | Path) -> str:
+    """What ``ray job submit`` prints until the job has ended; fails unless it succeeded."""
+    command = [RAY, "job", "submit", "--address", server.url, "--working-dir", str(EXAMPLES), "--", sys.executable, *map(str, entrypoint)]
+    done = subprocess.run(command, env=server.env, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    assert re.search(r"Job 'raysubmit_\w+' succeeded", done.stdout), done.stdout
+    return done.stdout
