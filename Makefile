@@ -23,7 +23,7 @@ endif
 unexport PYTHONPATH PYTHONHOME
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help venv demo test lint bench lock clean
+.PHONY: help venv demo test soak lint bench lock clean
 
 help: ## Show the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -35,7 +35,10 @@ demo: $(STAMP) ## Run the demo: flights, from Spark through a dataflow on Ray
 	$(BIN)/python examples/flights.py $(ARGS)
 
 test: lint ## Lint, then every test: cores, simulation, cluster, notebooks, doctests; ARGS="-k frontier" for some
-	$(BIN)/python -m pytest --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
+	$(BIN)/python -m pytest -m "not soak" --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
+
+soak: $(STAMP) ## The tests that take long: large programs on Ray
+	$(BIN)/python -m pytest -m soak tests $(ARGS)
 
 lint: $(STAMP) ## Ruff, mypy --strict, and who may import whom
 	$(BIN)/python -m ruff check .

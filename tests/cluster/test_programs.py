@@ -21,6 +21,16 @@ def _send_programs_by_value(ray_cluster: None) -> Iterator[None]:
         cloudpickle.unregister_pickle_by_value(module)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+REPLICAS_MAX = 7
+"""Larger programs take one process per replica and many seconds of start: they run with ``make soak``."""
+ALSO = {"join", "loop-components", "tumbling-columns"}
+
+
+def _size(program: Program) -> list[pytest.MarkDecorator]:
+    small = program.name in ALSO or program.flow().plan(program.parallelism or 2).replicas <= REPLICAS_MAX
+    return [] if small else [pytest.mark.soak]
+
+
+@pytest.mark.parametrize("program", [pytest.param(p, id=p.name, marks=_size(p)) for p in PROGRAMS])
 def test_results_on_ray_are_those_of_the_model(program: Program) -> None:
     program.run(runtime="ray", parallelism=2)
