@@ -25,6 +25,7 @@ class MutableFeedbackQueue:
     def __init__(self, memory_bytes_max: int, directory: str | None) -> None:
         self.memory_bytes_max = memory_bytes_max
         self.memory_bytes = 0
+        self.memory_bytes_peak = 0
         self.spilled_batches = 0
         self._memory: deque[tuple[int, Timestamp | None, Any, int]] = deque()
         self._directory = directory
@@ -37,7 +38,7 @@ class MutableFeedbackQueue:
         """A batch that this replica sends to itself."""
         size = batch_bytes(batch)
         if self._room_for(size):
-            self.memory_bytes += size
+            self._note(size)
             self._memory.append((edge, time, batch, size))
         else:
             self._spill(edge, b"".join(encode_batch(time, batch)))
@@ -46,7 +47,7 @@ class MutableFeedbackQueue:
         """A batch as it came over the plane."""
         size = len(payload)
         if self._room_for(size):
-            self.memory_bytes += size
+            self._note(size)
             self._memory.append((edge, None, payload, size))
         else:
             self._spill(edge, payload)
@@ -63,6 +64,10 @@ class MutableFeedbackQueue:
         item = self._disk.pop()
         time, batch = decode_batch(memoryview(item)[_EDGE.size :])
         return _EDGE.unpack_from(item)[0], time, batch
+
+    def _note(self, size: int) -> None:
+        self.memory_bytes += size
+        self.memory_bytes_peak = max(self.memory_bytes_peak, self.memory_bytes)
 
     def _room_for(self, size: int) -> bool:
         """FIFO: once something is on disk, everything goes there until the disk is drained."""

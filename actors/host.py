@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rayad.actors.batches import decode_batch, encode_batch
-from rayad.actors.credits import ReceiveWindow, SendWindow
+from rayad.actors.credits import ReceiveWindow
 from rayad.actors.feedback import MutableFeedbackQueue
 from rayad.actors.mailbox import Mailbox
+from rayad.actors.outbound import MutableOutbound
 from rayad.actors.plane import Address, Frame, Plane
-from rayad.actors.protocol import DRIVER, PROGRESS, Kind, pack_credit, pack_report, replica_name, unpack_credit, unpack_view
+from rayad.actors.protocol import DRIVER, PROGRESS, Kind, pack_credit, pack_report, replica_name, unpack_view
 from rayad.actors.replica import Outgoing, ReplicaCore
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.graph import NodeKind
@@ -52,11 +53,6 @@ class ReplicaReport:
     waiting: list[str] = field(default_factory=list)
 
 
-def payload_bytes(parts: list[Any]) -> int:
-    """Bytes of an encoded batch, as its receiver counts them."""
-    return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
-
-
 class ReplicaHost:
     """Runs one replica to its end."""
 
@@ -73,33 +69,14 @@ class ReplicaHost:
         self._regular: deque[tuple[int, str, Any]] = deque()
         self._feedback = MutableFeedbackQueue(config.spill_memory_bytes, config.spill_directory)
         self._input: deque[Frame] = deque()
-        self._send: dict[tuple[int, int], SendWindow] = {}
-        self._waiting: dict[tuple[int, int], deque[list[Any]]] = {}
         self._receive: dict[tuple[int, str], ReceiveWindow] = {}
-        self._names: dict[tuple[int, int], str] = {}
-        self._by_peer: dict[tuple[int, str], tuple[int, int]] = {}
-        self._held_up = 0
-        self._held_up_since_s = 0.0
         self._going = self._done = self._subscribed = False
         self._stopping = False
         self._idle_s = 0.0
         self._lost: list[str] = []
         self.report = ReplicaReport(self.stage.name, replica)
-        for edge in plan.edges:
-            if edge.source == stage:
-                for target in range(plan.stage(edge.target).parallelism):
-                    at = (edge.id, target)
-                    self._names[at] = replica_name(edge.target, target)
-                    self._by_peer[edge.id, self._names[at]] = at
-                    if not edge.is_feedback:
-                        self._send[at] = SendWindow(config.window_batches, int(config.window_bytes))
-        self.core = ReplicaCore(plan, self.stage, replica, room=self._room)
-
-    def _room(self, edge: int, replica: int) -> int:
-        window = self._send.get((edge, replica))
-        if window is None:
-            return 0
-        return window.batches - window.in_flight_batches - len(self._waiting.get((edge, replica), ()))
+        self._out = MutableOutbound(self.plane, plan, stage, config)
+        self.core = ReplicaCore(plan, self.stage, replica, room=self._out.room)
 
     # -- start and end ------------------------------------------------------------------
     def listen(self, host: str) -> Address:
@@ -140,6 +117,7 @@ class ReplicaHost:
             self.core.close()
             self.mailbox.close()
             self._feedback.close()
+            self._out.close()
             self.plane.close(linger_s=2.0 if self._done else 0.0)
 
     def _await_peers(self, deadline_s: float) -> None:
@@ -166,7 +144,11 @@ class ReplicaHost:
             self._look_for_lost()
 
     def _timeout_s(self) -> float | None:
-        if not self._going or self._held_up:
+        if not self._going:
+            return 1.0
+        if self._out.is_spilled:
+            return 0.005
+        if self._out.is_held_up:
             return 1.0
         if self._regular or len(self._feedback) or self._input:
             return 0.0
@@ -187,7 +169,7 @@ class ReplicaHost:
                 while self.core.notify():
                     pass
             elif kind == Kind.CREDIT:
-                self._on_credit(frame)
+                self._out.on_credit(frame.channel, frame.peer, frame.payload)
             elif kind in (Kind.INPUT_BATCH, Kind.INPUT_ADVANCE, Kind.INPUT_CLOSE):
                 self._input.append(frame)
             elif kind == Kind.GO:
@@ -201,8 +183,10 @@ class ReplicaHost:
         """Activations until a time slice is over, nothing is left, or the way out is held up."""
         core = self.core
         deadline_s = clock.perf_counter() + SLICE_S
+        if self._out.is_spilled:
+            self._out.drain()
         self._send_out()
-        while not self._held_up:
+        while not self._out.is_held_up:
             if len(self._feedback):
                 edge, time, batch = self._feedback.pop()
                 core.receive(edge, time, batch)
@@ -224,7 +208,6 @@ class ReplicaHost:
                 break
         if self.report.first_record_s is None and core.batches_in:
             self.report.first_record_s = clock.time()
-        self.report.spill_memory_bytes_peak = max(self.report.spill_memory_bytes_peak, self._feedback.memory_bytes)
 
     def _read_source(self) -> bool:
         if self._stopping:
@@ -263,47 +246,14 @@ class ReplicaHost:
             core.done_tokens.clear()
 
     def _send_one(self, outgoing: Outgoing) -> None:
-        edge_id, replica, time, batch = outgoing
-        at = (edge_id, replica)
-        name = self._names[at]
-        if name == self.name:
-            if not self._edges[edge_id].is_feedback:
-                raise InternalError(f"edge {edge_id} of {self.name} leads to itself without a feedback")
-            self._feedback.push_own(edge_id, time, batch)
-            return
-        parts = encode_batch(time, batch)
-        window = self._send.get(at)
-        if window is None:
-            self.plane.send(name, Kind.DATA, edge_id, parts)
-            return
-        waiting = self._waiting.get(at)
-        if waiting or not window.may_send():
-            if not waiting:
-                self._waiting[at] = waiting = deque()
-                if not self._held_up:
-                    self._held_up_since_s = clock.perf_counter()
-                self._held_up += 1
-            assert waiting is not None
-            waiting.append(parts)
-            return
-        window.on_send(payload_bytes(parts))
-        self.plane.send(name, Kind.DATA, edge_id, parts)
-
-    def _on_credit(self, frame: Frame) -> None:
-        edge_id = frame.channel
-        at = self._by_peer[edge_id, frame.peer]
-        window = self._send[at]
-        window.on_credit(*unpack_credit(frame.payload))
-        waiting = self._waiting.get(at)
-        while waiting and window.may_send():
-            parts = waiting.popleft()
-            window.on_send(payload_bytes(parts))
-            self.plane.send(frame.peer, Kind.DATA, edge_id, parts)
-        if waiting is not None and not waiting:
-            del self._waiting[at]
-            self._held_up -= 1
-            if not self._held_up:
-                self.report.held_up_s += clock.perf_counter() - self._held_up_since_s
+        edge, replica, time, batch = outgoing
+        peer = self._out.peer(edge, replica)
+        if peer != self.name:
+            self._out.send(edge, peer, encode_batch(time, batch))
+        elif self._edges[edge].is_feedback:
+            self._feedback.push_own(edge, time, batch)
+        else:
+            raise InternalError(f"edge {edge} of {self.name} leads to itself without a feedback")
 
     def _grant(self, edge: int, peer: str, size: int) -> None:
         key = (edge, peer)
@@ -348,7 +298,8 @@ class ReplicaHost:
     def _note_counts(self) -> ReplicaReport:
         core, report = self.core, self.report
         report.batches_in, report.records_in, report.batches_out = core.batches_in, core.records_in, core.batches_out
-        report.spilled_batches = self._feedback.spilled_batches
+        report.spilled_batches = self._feedback.spilled_batches + self._out.spilled_batches
+        report.spill_memory_bytes_peak = self._feedback.memory_bytes_peak
         report.waiting = [f"notification for {n.guarantee}" for n in core.notificator.pending()]
         if self._regular or self._input:
             report.waiting.append(f"{len(self._regular) + len(self._input)} batches not yet consumed")
@@ -356,8 +307,8 @@ class ReplicaHost:
             report.waiting.append(
                 f"{len(self._feedback)} batches that came round a loop, {self._feedback.spilled_batches} so far through the disk"
             )
-        for (edge, replica), waiting in self._waiting.items():
-            report.waiting.append(f"{len(waiting)} batches without credit on {self._edges[edge].name}[{replica}]")
+        report.waiting.extend(self._out.describe())
+        report.held_up_s = self._out.held_up_s
         if core.input_epoch is not None:
             report.waiting.append(f"live input open in epoch {core.input_epoch}")
         if self._lost:

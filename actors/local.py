@@ -222,7 +222,8 @@ class LocalJob(Job):
 
     def _publish(self) -> None:
         for node, view in self.tracker.views().items():
-            for replica in range(self.plan.stage(node).parallelism):
+            stage = self.plan.stage(node)
+            for replica in range(stage.parallelism if stage.inputs else 0):
                 self.views[node, replica].append(view)
                 self._ready.add(("view", (node, replica)))
 

@@ -25,7 +25,7 @@ class ProgressHost:
         self.plane = Plane(name=PROGRESS, job=job, incarnation=incarnation, secret=secret)
         self.mailbox.open(self.plane.wakeup)
         self.expected = {replica_name(s.id, r) for s in plan.stages for r in range(s.parallelism)}
-        self.names = {s.id: [replica_name(s.id, r) for r in range(s.parallelism)] for s in plan.stages}
+        self.names = {s.id: [replica_name(s.id, r) for r in range(s.parallelism)] for s in plan.stages if s.inputs}
         self.reports = 0
         self.rounds = 0
 
@@ -70,7 +70,7 @@ class ProgressHost:
             views = tracker.views()
             for node, view in views.items():
                 payload = pack_view(view)
-                for name in self.names[node]:
+                for name in self.names.get(node, ()):
                     plane.send(name, Kind.VIEW, node, payload)
             mailbox.serve()
             if tracker.is_complete():

@@ -15,8 +15,9 @@ from ray.exceptions import GetTimeoutError, RayActorError
 from rayad.actors.batches import encode_batch
 from rayad.actors.coordinator import Coordinator, Outcome, rebuild_error
 from rayad.actors.credits import SendWindow
-from rayad.actors.host import ReplicaReport, payload_bytes
+from rayad.actors.host import ReplicaReport
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers
+from rayad.actors.outbound import payload_bytes
 from rayad.actors.plane import Plane
 from rayad.actors.protocol import DRIVER, Kind, replica_name, unpack_credit
 from rayad.actors.ray_actors import Failure, with_control

@@ -1,0 +1,138 @@
+"""What a replica has on its way out: credits on regular channels, a bounded queue before each socket of a feedback channel.
+
+A regular channel sends while its window has room; what an activation produced beyond that waits here, and the replica starts no other
+activation until it is gone.
+A feedback channel never holds its replica up. Its receiver takes everything off the socket and spills; should the receiver be in one
+long activation, the batches wait here, up to ``FEEDBACK_QUEUE_BYTES`` in the plane and the rest on disk. FIFO per channel in either case.
+"""
+
+from __future__ import annotations
+
+import struct
+import time as clock
+from collections import deque
+from typing import Any
+
+from rayad.actors.credits import SendWindow
+from rayad.actors.plane import Plane
+from rayad.actors.protocol import Kind, replica_name, unpack_credit
+from rayad.actors.spill import SpillingQueue
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.plan import Plan
+
+FEEDBACK_QUEUE_BYTES = 4 << 20
+"""How much of a feedback channel may wait in the plane for its socket."""
+_EDGE = struct.Struct("<I4x")
+
+
+def payload_bytes(parts: list[Any]) -> int:
+    """Bytes of an encoded batch, as its receiver counts them."""
+    return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
+
+
+class MutableOutbound:
+    """The sending side of one replica's channels to other replicas."""
+
+    def __init__(self, plane: Plane, plan: Plan, stage: int, config: RunConfig) -> None:
+        self._plane = plane
+        self._directory = config.spill_directory
+        self._edges = {edge.id: edge for edge in plan.edges if edge.source == stage}
+        self._windows: dict[tuple[int, str], SendWindow] = {}
+        self._waiting: dict[tuple[int, str], deque[list[Any]]] = {}
+        self._spilled: dict[str, SpillingQueue] = {}
+        self._peers: dict[tuple[int, int], str] = {}
+        self._held_up_since_s = 0.0
+        self.held_up_s = 0.0
+        self.spilled_batches = 0
+        for edge in self._edges.values():
+            for replica in range(plan.stage(edge.target).parallelism):
+                peer = self._peers[edge.id, replica] = replica_name(edge.target, replica)
+                if not edge.is_feedback:
+                    self._windows[edge.id, peer] = SendWindow(config.window_batches, int(config.window_bytes))
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether something waits for credit: then no activation may start."""
+        return bool(self._waiting)
+
+    @property
+    def is_spilled(self) -> bool:
+        """Whether batches for a feedback wait on disk."""
+        return bool(self._spilled)
+
+    def peer(self, edge: int, replica: int) -> str:
+        """The plane name of a replica of an edge's target."""
+        return self._peers[edge, replica]
+
+    def room(self, edge: int, replica: int) -> int:
+        """How many batches more a channel takes; negative when some wait already."""
+        key = (edge, self._peers[edge, replica])
+        window = self._windows.get(key)
+        return 0 if window is None else window.batches - window.in_flight_batches - len(self._waiting.get(key, ()))
+
+    def send(self, edge: int, peer: str, parts: list[Any]) -> None:
+        """Send an encoded batch now, or as soon as its channel has room."""
+        key = (edge, peer)
+        window = self._windows.get(key)
+        if window is None:
+            self._send_feedback(edge, peer, parts)
+            return
+        waiting = self._waiting.get(key)
+        if waiting is None and window.may_send():
+            window.on_send(payload_bytes(parts))
+            self._plane.send(peer, Kind.DATA, edge, parts)
+            return
+        if waiting is None:
+            if not self._waiting:
+                self._held_up_since_s = clock.perf_counter()
+            waiting = self._waiting[key] = deque()
+        waiting.append(parts)
+
+    def on_credit(self, edge: int, peer: str, payload: Any) -> None:
+        """The receiver has granted credit: send what waits for it."""
+        key = (edge, peer)
+        window = self._windows[key]
+        window.on_credit(*unpack_credit(payload))
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            return
+        while waiting and window.may_send():
+            parts = waiting.popleft()
+            window.on_send(payload_bytes(parts))
+            self._plane.send(peer, Kind.DATA, edge, parts)
+        if not waiting:
+            del self._waiting[key]
+            if not self._waiting:
+                self.held_up_s += clock.perf_counter() - self._held_up_since_s
+
+    def _send_feedback(self, edge: int, peer: str, parts: list[Any]) -> None:
+        if peer not in self._spilled:
+            if self._plane.queued_bytes(peer) < FEEDBACK_QUEUE_BYTES:
+                self._plane.send(peer, Kind.DATA, edge, parts)
+                return
+            self._spilled[peer] = SpillingQueue(0, self._directory)
+        self.spilled_batches += 1
+        self._spilled[peer].push(b"".join([_EDGE.pack(edge), *parts]))
+
+    def drain(self) -> None:
+        """Send spilled feedback batches as far as their sockets take them."""
+        for peer in list(self._spilled):
+            queue = self._spilled[peer]
+            while len(queue) and self._plane.queued_bytes(peer) < FEEDBACK_QUEUE_BYTES:
+                item = memoryview(queue.pop())
+                self._plane.send(peer, Kind.DATA, _EDGE.unpack_from(item)[0], item[_EDGE.size :])
+            if not len(queue):
+                queue.close()
+                del self._spilled[peer]
+
+    def describe(self) -> list[str]:
+        """What waits, for ``explain_stuck``."""
+        waiting = self._waiting.items()
+        lines = [f"{len(parts)} batches without credit on {self._edges[edge].name} to {peer}" for (edge, peer), parts in waiting]
+        lines.extend(f"{len(queue)} batches of a feedback to {peer} wait on disk for its socket" for peer, queue in self._spilled.items())
+        return lines
+
+    def close(self) -> None:
+        """Give up the disk space."""
+        for queue in self._spilled.values():
+            queue.close()
