@@ -180,7 +180,10 @@ class ReplicaHost:
                 raise ProtocolError(f"{self.name} got a frame of kind {kind} from {frame.peer!r}: that is not for a replica")
 
     def _work(self) -> None:
-        """Activations until a time slice is over, nothing is left, or the way out is held up."""
+        """Activations until a time slice is over, nothing is left, or the way out is held up.
+
+        What small activations produce waits for the end of the slice, so that it travels in few batches; sources set their batches themselves.
+        """
         core = self.core
         deadline_s = clock.perf_counter() + SLICE_S
         if self._out.is_spilled:
@@ -199,11 +202,13 @@ class ReplicaHost:
             elif core.source is not None:
                 if not self._read_source():
                     break
+                self._send_out()
             else:
                 break
             while core.notify():
                 pass
-            self._send_out()
+            if core.outputs.is_large:
+                self._send_out()
             if clock.perf_counter() > deadline_s:
                 break
         if self.report.first_record_s is None and core.batches_in:
@@ -236,22 +241,21 @@ class ReplicaHost:
     def _send_out(self) -> None:
         """Hand produced batches to the plane, as far as there are credits, and grant credits for what was consumed."""
         core = self.core
-        if core.outbox:
-            for outgoing in core.outbox:
+        if core.outputs.outbox:
+            for outgoing in core.outputs.take():
                 self._send_one(outgoing)
-            core.outbox.clear()
         if core.done_tokens:
             for edge, peer, size in core.done_tokens:
                 self._grant(edge, peer, size)
             core.done_tokens.clear()
 
     def _send_one(self, outgoing: Outgoing) -> None:
-        edge, replica, time, batch = outgoing
-        peer = self._out.peer(edge, replica)
+        edge = outgoing.edge
+        peer = self._out.peer(edge, outgoing.replica)
         if peer != self.name:
-            self._out.send(edge, peer, encode_batch(time, batch))
+            self._out.send(edge, peer, encode_batch(outgoing.time, outgoing.batch))
         elif self._edges[edge].is_feedback:
-            self._feedback.push_own(edge, time, batch)
+            self._feedback.push_own(edge, outgoing.time, outgoing.batch)
         else:
             raise InternalError(f"edge {edge} of {self.name} leads to itself without a feedback")
 

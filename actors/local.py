@@ -193,16 +193,16 @@ class LocalJob(Job):
         core = self.cores[at]
         while core.notify():
             pass
-        for edge_id, replica, time, batch in core.outbox:
-            channel = (edge_id, at[1], replica)
+        for outgoing in core.outputs.take():
+            edge_id = outgoing.edge
+            channel = (edge_id, at[1], outgoing.replica)
             waiting = self.channels.get(channel)
             if waiting is None:
                 waiting = self.channels[channel] = deque()
-            waiting.append((time, batch))
+            waiting.append((outgoing.time, outgoing.batch))
             self._ready.add(("batch", channel))
             if not self._edges[edge_id].is_feedback:
                 self._queued[at] = self._queued.get(at, 0) + 1
-        core.outbox.clear()
         core.done_tokens.clear()
         if core.wants_views and at not in self._subscribed:
             self._subscribed.add(at)

@@ -7,7 +7,7 @@ Compiled once from the plan into nested closures, because every batch passes her
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -23,13 +23,22 @@ from rayad.progress import RayadError, Timestamp
 Emit = Callable[[Timestamp, Any], None]
 
 
-class Outgoing(NamedTuple):
+COALESCE_ROWS_MAX = 4096
+"""Lists of one time for one replica are joined up to this many records while they wait to be sent."""
+
+
+class Outgoing:
     """A batch on its way to one replica of an edge's target."""
 
-    edge: int
-    replica: int
-    time: Timestamp
-    batch: Any
+    __slots__ = ("batch", "edge", "is_own", "replica", "time")
+
+    def __init__(self, edge: int, replica: int, time: Timestamp, batch: Any) -> None:
+        self.edge = edge
+        self.replica = replica
+        self.time = time
+        self.batch = batch
+        self.is_own = False
+        """Whether the list was made here, so that it may grow."""
 
 
 class MutableOutputs:
@@ -52,6 +61,9 @@ class MutableOutputs:
         self.stage = stage
         self.replica = replica
         self.outbox: list[Outgoing] = []
+        self.is_large = False
+        """Whether something is waiting that is not worth waiting longer."""
+        self._growing: dict[tuple[int, int, Timestamp], Outgoing] = {}
         self.batches_out = 0
         self.writers: dict[int, SinkWriter] = {}
         self._change = change
@@ -216,9 +228,30 @@ class MutableOutputs:
 
         return keys
 
+    def take(self) -> list[Outgoing]:
+        """What waits to be sent, in order; it waits no longer."""
+        taken, self.outbox = self.outbox, []
+        self._growing.clear()
+        self.is_large = False
+        return taken
+
     def _push(self, edge: PlanEdge, replica: int, time: Timestamp, batch: Any) -> None:
+        if type(batch) is list and len(batch) < COALESCE_ROWS_MAX:
+            key = (edge.id, replica, time)
+            waiting = self._growing.get(key)
+            if waiting is not None and len(waiting.batch) + len(batch) <= COALESCE_ROWS_MAX:
+                if waiting.is_own:
+                    waiting.batch.extend(batch)
+                else:
+                    waiting.batch = waiting.batch + batch
+                    waiting.is_own = True
+                return
+            outgoing = self._growing[key] = Outgoing(edge.id, replica, time, batch)
+        else:
+            outgoing = Outgoing(edge.id, replica, time, batch)
+            self.is_large = True
         self.batches_out += 1
-        self.outbox.append(Outgoing(edge.id, replica, time, batch))
+        self.outbox.append(outgoing)
         counted = time if edge.count_depth == len(time[1]) else time.truncate(edge.count_depth)
         self._change(edge.count_location, counted, 1)
 

@@ -54,7 +54,6 @@ class ReplicaCore(VertexContext):
         self.view = View((), ()) if not stage.inputs else None
         self.batches_in = self.records_in = 0
         self.outputs = MutableOutputs(plan, stage, replica, self._change, room)
-        self.outbox = self.outputs.outbox
         self._edges = {edge.id: edge for edge in plan.edges}
         self._now: Timestamp | None = None
         self._acting = ""

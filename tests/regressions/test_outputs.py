@@ -90,8 +90,8 @@ def test_columnar_partials_stay_columnar_after_the_plan_was_pickled() -> None:
     core.start()
     while core.source_step() is not None:
         pass
-    assert core.outbox
-    assert all(isinstance(outgoing.batch, pa.RecordBatch) for outgoing in core.outbox)
+    assert core.outputs.outbox
+    assert all(isinstance(outgoing.batch, pa.RecordBatch) for outgoing in core.outputs.outbox)
 
 
 def test_a_list_that_a_vertex_goes_on_changing_is_sent_as_it_was() -> None:
