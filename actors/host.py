@@ -80,7 +80,8 @@ class ReplicaHost:
 
     # -- start and end ------------------------------------------------------------------
     def listen(self, host: str) -> Address:
-        """Open the plane; gives the address for the other replicas."""
+        """Build the vertex or open the source, and open the plane; gives the address for the other replicas."""
+        self.core.start()
         return self.plane.listen(host, unix="auto" if self.config.unix_sockets else "off")
 
     def peers(self) -> set[str]:
@@ -102,7 +103,6 @@ class ReplicaHost:
             for peer in sorted(self.peers()):
                 if self.name < peer:  # one connection per pair, made by the smaller name
                     self.plane.connect(peer, addresses[peer], timeout_s=max(1.0, deadline_s - clock.monotonic()))
-            self.core.start()
             self._subscribed = self.core.wants_views
             ready = marshal.dumps((self._subscribed, pack_report(self.core.take_changes())))
             self._await_peers(deadline_s)

@@ -119,6 +119,7 @@ class MutableOutputs:
         return self._compile_sink(step.sink)
 
     def _compile_apply(self, step: ApplyStep) -> Emit:
+        step.element.warm_up()
         apply, children = step.element.apply, [self._compile(child) for child in step.children]
 
         def run(time: Timestamp, batch: Any) -> None:

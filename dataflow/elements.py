@@ -24,6 +24,10 @@ class Element(ABC):
     def apply(self, batch: Any) -> Any:
         """The records that come out of a batch."""
 
+    def warm_up(self) -> None:
+        """Called once in the replica while the job starts: import what the first batch would otherwise wait for."""
+        return
+
     def culprit(self, batch: Any) -> Any:
         """The first record on which :meth:`apply` fails, for the error message; None when it is not one record's fault."""
         for row in to_rows(batch):

@@ -60,7 +60,7 @@ class KeyedStream:
 
     def _aggregate(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
         element = keyed.Combine(self.key, ValueSelector.of(value), aggregator)
-        return self._exchange(aggregator.name, element, Make(totals.Totals, aggregator), name)
+        return self._exchange(aggregator.name, element, Make(totals.Totals, aggregator, columnar=bool(self.key.columns)), name)
 
     def count(self, *, name: str | None = None) -> Stream:
         """How many records each key has had."""

@@ -48,7 +48,8 @@ class WindowedStream:
         selector = ValueSelector.of(value)
         if isinstance(self.windows, PerEpoch):
             element = keyed.Combine(self.keyed.key, selector, aggregator)
-            out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, Make(totals.EpochTotals, aggregator), name)
+            make = Make(totals.EpochTotals, aggregator, columnar=bool(self.keyed.key.columns))
+            out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, make, name)
         else:
             out = self._event_windows(aggregator, selector, name)
         if not self.keyless:

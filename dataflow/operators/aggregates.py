@@ -142,6 +142,9 @@ class Sum(_OverValues):
 
     name = how = "sum"
 
+    def create(self, value: Any) -> Any:
+        return int(value) if isinstance(value, bool) else value
+
     def merge(self, left: Any, right: Any) -> Any:
         return right if left is None else left if right is None else left + right
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from rayad.dataflow.columnar import mark_keyed, to_rows
 from rayad.dataflow.operators.aggregates import Aggregator, Several
 from rayad.dataflow.operators.column_totals import MutableColumnTotals
-from rayad.dataflow.operators.keyed import distinct_names, group, may_overflow, unhashable
+from rayad.dataflow.operators.keyed import distinct_names, group, import_group_by, may_overflow, unhashable
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError, Timestamp
 
@@ -28,11 +28,14 @@ class Totals(Vertex):
     Args:
         aggregator: what is computed.
         keep: keep totals from one time to the next (False: each time alone, for ``per_epoch`` windows).
+        columnar: columnar input is to be expected.
     """
 
     sequential = True
 
-    def __init__(self, aggregator: Aggregator, *, keep: bool = True) -> None:
+    def __init__(self, aggregator: Aggregator, *, keep: bool = True, columnar: bool = False) -> None:
+        if columnar:
+            import_group_by()
         self.aggregator = aggregator
         self.keep = keep
         self.pending_rows: dict[Timestamp, dict[Any, Any]] = {}
@@ -177,8 +180,8 @@ class Totals(Vertex):
 class EpochTotals(Totals):
     """Totals of each time alone: ``(key, window, value)`` with the window [epoch, epoch + 1), or [round, round + 1) inside a loop."""
 
-    def __init__(self, aggregator: Aggregator) -> None:
-        super().__init__(aggregator, keep=False)
+    def __init__(self, aggregator: Aggregator, *, columnar: bool = False) -> None:
+        super().__init__(aggregator, keep=False, columnar=columnar)
 
     def emit_rows(self, out: list[Any], time: Timestamp) -> None:
         from rayad.dataflow.windows import Window
