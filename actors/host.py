@@ -182,7 +182,8 @@ class ReplicaHost:
     def _work(self) -> None:
         """Activations until a time slice is over, nothing is left, or the way out is held up.
 
-        What small activations produce waits for the end of the slice, so that it travels in few batches; sources set their batches themselves.
+        What small activations produce waits for the end of the slice, so that it travels in few batches; sources set their batches
+        themselves.
         """
         core = self.core
         deadline_s = clock.perf_counter() + SLICE_S

@@ -36,23 +36,29 @@ def job_processes() -> list[psutil.Process]:
     return found
 
 
-def spill_and_socket_names() -> set[str]:
-    """Abstract sockets of Rayad on this machine."""
-    with open("/proc/net/unix", encoding="ascii", errors="replace") as file:
-        return {line.split()[-1] for line in file if "rayad-" in line}
+def socket_names() -> set[str]:
+    """Listening Rayad sockets of this process and of those below it, by name."""
+    names: set[str] = set()
+    me = psutil.Process()
+    for process in [me, *me.children(recursive=True)]:
+        try:
+            names.update(c.laddr for c in process.net_connections("unix") if isinstance(c.laddr, str) and "rayad-" in c.laddr)
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return names
 
 
 @pytest.fixture
 def nothing_left(ray_cluster: None) -> Iterator[Callable[[], None]]:
     """After the test: no actor process and no socket that was not there before."""
-    sockets = spill_and_socket_names()
+    sockets = socket_names()
     before = {p.pid for p in job_processes()}
 
     def check(timeout_s: float = 15.0) -> None:
         deadline_s = time.monotonic() + timeout_s
         while True:
             processes = [p for p in job_processes() if p.pid not in before]
-            left = spill_and_socket_names() - sockets
+            left = socket_names() - sockets
             if not processes and not left:
                 return
             assert time.monotonic() < deadline_s, f"left behind: {processes}, {left}"
