@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import socket
 import threading
 from typing import Any
 
@@ -21,62 +19,13 @@ from rayad.actors.outbound import payload_bytes
 from rayad.actors.plane import Plane
 from rayad.actors.protocol import DRIVER, Kind, replica_name, unpack_credit
 from rayad.actors.ray_actors import Failure, with_control
+from rayad.actors.ray_cluster import ensure_ray
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import Plan
 from rayad.progress import ConfigError, DataflowError, RayadError, Timestamp
 
 _CONTROL_METHODS = ("cancel", "where", "look", "blockers", "frontier", "wait_epoch", "stop")
-
-
-def ensure_ray(cpus_needed: float, what: str) -> None:
-    """Join the cluster that this process is in, or start one; refuse what cannot work, in seconds."""
-    if _is_ray_client():
-        raise ConfigError(
-            "this driver is connected through Ray Client (ray://): the driver must run inside the cluster, because it talks to the "
-            "actors directly; "
-            "submit the script with `ray job submit`, or run it on the head node"
-        )
-    if not ray.is_initialized():
-        if os.environ.get("RAY_ADDRESS", "").startswith("ray://"):
-            raise ConfigError(
-                "RAY_ADDRESS names a Ray Client server (ray://): use the cluster's own address (auto or host:6379), or `ray job submit`"
-            )
-        _init()
-    cpus = ray.cluster_resources().get("CPU", 0.0)
-    if cpus_needed > cpus + 1e-6:
-        raise ConfigError(
-            f"{what} asks for {cpus_needed:g} CPUs, the cluster has {cpus:g}: lower the parallelism or RunConfig(cpus_per_replica=...), "
-            "or start Ray with more"
-        )
-
-
-def _is_ray_client() -> bool:
-    from ray.util.client import ray as client
-
-    return bool(client.is_connected())
-
-
-def _init() -> None:
-    """``ray.init`` joins where an address is known (RAY_ADDRESS, a job, ``ray start`` on this machine), else starts a Ray for this
-    process."""
-    address = os.environ.get("RAY_ADDRESS", "")
-    host, _, port = address.rpartition(":")
-    if host and port.isdigit():
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-        except OSError as error:
-            raise ConfigError(
-                f"RAY_ADDRESS is {address!r}, but nothing answers there ({error}); is the cluster up, and is this machine part of it? "
-                "Unset RAY_ADDRESS to "
-                "start a Ray here, or use runtime='local'"
-            ) from error
-    try:
-        ray.init(include_dashboard=False, logging_level="ERROR")
-    except Exception as error:
-        raise ConfigError(
-            f"Ray could not be joined or started: {error}; start it with `ray start --head`, or use runtime='local'"
-        ) from error
 
 
 def check_picklable(plan: Plan) -> None:

@@ -3,7 +3,7 @@
 Replicas write below ``<path>/_staging/<job>-<replica>-<writer>/``; readers pass over names that start with ``_``. ``publish`` moves the
 finished files into place one by one and then replaces ``_SUCCESS``, a JSON manifest of all files that belong to the output: that
 replacement is the commit. Each step can be repeated: a file that is already in place is left there, so a publish that was cut off is
-finished by publishing the same again. ``mode="overwrite"`` deletes the old files after the commit, never before, so that at no time
+finished by publishing the same again. ``mode="overwrite"`` deletes the old Parquet files after the commit, never before, so that at no time
 there is neither the old output nor the new.
 
 The directory has to be seen by all nodes. On object stores a move is a copy and a delete: the manifest still tells whole from partial
@@ -177,7 +177,7 @@ class ParquetSink(Sink):
         self._write_manifest({"format": "rayad-parquet-1", "job": self.job, "rows": rows, "files": entries})
         if self.mode == "overwrite":
             for name in self._present():
-                if name not in listed:
+                if name not in listed and name.endswith(".parquet"):  # what else lies there is not ours to delete
                     self.filesystem.delete_file(f"{self.path}/{name}")
         return PublishedFiles(self.path, tuple(entry["name"] for entry in entries), rows)
 

@@ -41,6 +41,8 @@ def spark_session(
     raydp = import_raydp("spark_session")
     import ray
 
+    from rayad.actors.ray_cluster import join_or_start_ray
+
     refuse_ray_client("spark_session")
     running = _running_session()
     if running is not None:
@@ -55,7 +57,7 @@ def spark_session(
     for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(variable, sys.executable)
     if not ray.is_initialized():
-        ray.init()
+        join_or_start_ray()
     _check_nodes_have_java(java)
     placed = raydp_options.get("placement_group") is not None  # its room is set aside already
     misfit = None if placed else explain_misfit(needs, nodes_room())
