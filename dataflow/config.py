@@ -121,3 +121,18 @@ class ScalingConfig:
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def not_acted_on(run: RunConfig, scaling: ScalingConfig) -> list[str]:
+    """What was asked for and is not there yet, in words: nobody shall believe in snapshots that nobody takes."""
+    out = []
+    if run.snapshots.interval_s is not None:
+        out.append(f"SnapshotConfig(interval_s={run.snapshots.interval_s!r}): snapshots are not taken yet; a failure ends the job")
+    if run.failures.max_failures:
+        out.append(f"FailureConfig(max_failures={run.failures.max_failures}): there is no recovery yet; the first failure ends the job")
+    if scaling.policy is not None:
+        out.append(f"ScalingConfig(policy={scaling.policy!r}): replicas are not added or removed while a job runs yet")
+    named = scaling.parallelism.items() if isinstance(scaling.parallelism, Mapping) else ()
+    ranges = [(name, value) for name, value in named if isinstance(value, tuple)]
+    out.extend(f"parallelism of {name!r} is the range {value}: it stays at {value[0]}, there is no autoscaler yet" for name, value in ranges)
+    return out

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow import hooks
-from rayad.dataflow.config import RunConfig, ScalingConfig
+from rayad.dataflow.config import RunConfig, ScalingConfig, not_acted_on
 from rayad.dataflow.graph import MutableGraph, NodeKind, check_name
 from rayad.dataflow.items import ItemsSource, LiveInput, as_items
 from rayad.dataflow.keyed_stream import KeyedStream, input_link
@@ -168,6 +169,8 @@ class Dataflow:
             raise DataflowError("both a ScalingConfig and parallelism= were given: give one of them")
         if scaling is None:
             scaling = ScalingConfig(parallelism=1 if parallelism is None else parallelism)
+        for promise in not_acted_on(run or RunConfig(), scaling):
+            warnings.warn(promise, UserWarning, stacklevel=2)
         return hooks.call("submit", self, run or RunConfig(), scaling, runtime=runtime, seed=seed, **options)
 
     def run(
