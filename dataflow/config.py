@@ -134,5 +134,6 @@ def not_acted_on(run: RunConfig, scaling: ScalingConfig) -> list[str]:
         out.append(f"ScalingConfig(policy={scaling.policy!r}): replicas are not added or removed while a job runs yet")
     named = scaling.parallelism.items() if isinstance(scaling.parallelism, Mapping) else ()
     ranges = [(name, value) for name, value in named if isinstance(value, tuple)]
-    out.extend(f"parallelism of {name!r} is the range {value}: it stays at {value[0]}, there is no autoscaler yet" for name, value in ranges)
+    for name, value in ranges:
+        out.append(f"parallelism of {name!r} is the range {value}: it stays at {value[0]}, there is no autoscaler yet")
     return out
