@@ -137,7 +137,8 @@ class ReplicaHost:
                 dispatch(frames)
             self.mailbox.serve()
             if self._going:
-                self._work()
+                if self._has_work():
+                    self._work()
                 self._flush()
             if self._done:
                 return
@@ -155,6 +156,10 @@ class ReplicaHost:
         if self.core.source is not None:
             return 0.0 if self._stopping else self._idle_s
         return 1.0
+
+    def _has_work(self) -> bool:
+        core, out = self.core, self._out
+        return bool(self._regular or self._input or core.source is not None or out.is_spilled or len(self._feedback))
 
     def _dispatch(self, frames: list[Frame]) -> None:
         for frame in frames:

@@ -3,7 +3,8 @@
 A regular channel sends while its window has room; what an activation produced beyond that waits here, and the replica starts no other
 activation until it is gone.
 A feedback channel never holds its replica up. Its receiver takes everything off the socket and spills; should the receiver be in one
-long activation, the batches wait here, up to ``FEEDBACK_QUEUE_BYTES`` in the plane and the rest on disk. FIFO per channel in either case.
+long activation, the batches wait here, a share of the job's bound for spilling in the plane and the rest on disk. FIFO per channel in
+either case.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from rayad.actors.spill import SpillingQueue
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 
-FEEDBACK_QUEUE_BYTES = 4 << 20
-"""How much of a feedback channel may wait in the plane for its socket."""
+FEEDBACK_QUEUE_BYTES_MIN = 1 << 20
+"""How much of a feedback channel may wait in the plane for its socket, at the least: what fits into a socket's buffer or two."""
 _EDGE = struct.Struct("<I4x")
 
 
@@ -49,6 +50,8 @@ class MutableOutbound:
                 peer = self._peers[edge.id, replica] = replica_name(edge.target, replica)
                 if not edge.is_feedback:
                     self._windows[edge.id, peer] = SendWindow(config.window_batches, int(config.window_bytes))
+        loops = len(self._peers) - len(self._windows)
+        self._feedback_bytes_max = max(FEEDBACK_QUEUE_BYTES_MIN, int(config.spill_memory_bytes) // max(1, loops))
 
     @property
     def is_held_up(self) -> bool:
@@ -107,7 +110,7 @@ class MutableOutbound:
 
     def _send_feedback(self, edge: int, peer: str, parts: list[Any]) -> None:
         if peer not in self._spilled:
-            if self._plane.queued_bytes(peer) < FEEDBACK_QUEUE_BYTES:
+            if self._plane.queued_bytes(peer) < self._feedback_bytes_max:
                 self._plane.send(peer, Kind.DATA, edge, parts)
                 return
             self._spilled[peer] = SpillingQueue(0, self._directory)
@@ -118,7 +121,7 @@ class MutableOutbound:
         """Send spilled feedback batches as far as their sockets take them."""
         for peer in list(self._spilled):
             queue = self._spilled[peer]
-            while len(queue) and self._plane.queued_bytes(peer) < FEEDBACK_QUEUE_BYTES:
+            while len(queue) and self._plane.queued_bytes(peer) < self._feedback_bytes_max:
                 item = memoryview(queue.pop())
                 self._plane.send(peer, Kind.DATA, _EDGE.unpack_from(item)[0], item[_EDGE.size :])
             if not len(queue):
