@@ -108,7 +108,7 @@ def batch_len(batch: Batch) -> int:
 
 
 def batch_bytes(batch: Batch) -> int:
-    """Estimate the memory of a batch, in microseconds: exact for columns; rows are extrapolated from three of them."""
+    """Estimate the memory of a batch in bytes, cheaply: exact for columns; rows are extrapolated from three of them."""
     if not isinstance(batch, list):
         return int(batch.nbytes)
     count = len(batch)

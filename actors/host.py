@@ -1,9 +1,9 @@
 """The shell around one replica: its event loop over the data plane. One per vertex actor; knows nothing of Ray.
 
-Each round: take all frames that are there, run activations while nothing on the way out is held up, hand the batches to the plane, send one
-report of everything that changed, and only then wait. Batches of a loop come before new input, so that what is inside a loop stays
-bounded by what
-entered it. While a regular channel has no credit left for what was already produced, no activation starts: pressure reaches the sources.
+Each round: take all frames that are there, run activations while nothing on the way out is held up, hand the batches to the plane, send
+one report of everything that changed, and only then wait. Batches of a loop come before new input, so that what is inside a loop stays
+bounded by what entered it. While a regular channel has no credit left for what was already produced, no activation starts: pressure
+reaches the sources.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ SLICE_S = 0.002
 IDLE_SOURCE_S = 0.001
 """How soon a source that had nothing is asked again; doubles up to IDLE_SOURCE_MAX_S."""
 IDLE_SOURCE_MAX_S = 0.02
-INPUT_CHANNEL_BATCHES = 64
 
 
 @dataclass(slots=True)

@@ -1,11 +1,9 @@
 """The local runtime: a whole dataflow in this process, deterministic from a seed.
 
 It drives the same replica and progress cores as the Ray runtime and joins them with queues: batches FIFO per channel, reports FIFO per
-replica,
-views FIFO per replica; which queue moves next is drawn from a seeded generator, so every interleaving that a cluster could show can
-appear here, and the
-same seed shows the same one. It is Naiad's single-threaded scheduler (seed 000), the embedded default for tests and notebooks, and the
-simulator.
+replica, views FIFO per replica; which queue moves next is drawn from a seeded generator, so every interleaving that a cluster could
+show can appear here, and the same seed shows the same one. It is Naiad's single-threaded scheduler (seed 000), the embedded default for
+tests and notebooks, and the simulator.
 """
 
 from __future__ import annotations

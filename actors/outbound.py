@@ -1,10 +1,9 @@
 """What a replica has on its way out: credits on regular channels, a bounded queue before each socket of a feedback channel.
 
 A regular channel sends while its window has room; what an activation produced beyond that waits here, and the replica starts no other
-activation until it is gone.
-A feedback channel never holds its replica up. Its receiver takes everything off the socket and spills; should the receiver be in one
-long activation, the batches wait here, a share of the job's bound for spilling in the plane and the rest on disk. FIFO per channel in
-either case.
+activation until it is gone. A feedback channel never holds its replica up. Its receiver takes everything off the socket and spills;
+should the receiver be in one long activation, the batches wait here, a share of the job's bound for spilling in the plane and the rest
+on disk. FIFO per channel in either case.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What lies behind a vertex's outputs in one replica: the fused steps, the routing of batches to other replicas, the sink writers.
 
-Compiled once from the plan into nested closures, because every batch passes here. What leaves waits in ``outbox``; each push is counted by
-``change`` in the same activation that caused it.
+Compiled once from the plan into nested closures, because every batch passes here. What leaves waits in ``outbox``; each push is counted
+by ``change`` in the same activation that caused it.
 """
 
 from __future__ import annotations

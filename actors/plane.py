@@ -7,7 +7,7 @@ connection is not sent again: the snapshots repair that, the plane only notices 
 Invariant: between two planes the frames of a channel are numbered 0, 1, 2, ... from the later of the two processes' start or
 the sender's last `advance`; the receiver accepts exactly that sequence, of exactly the incarnation that it was told to expect.
 
-Why raw sockets: see `docs/decisions/001-transport.md`.  The listening sockets are a Unix socket in the abstract namespace (there is no
+Why raw sockets: see `docs/decisions/001-transport.md`. The listening sockets are a Unix socket in the abstract namespace (there is no
 file to leave behind) and a TCP socket on one address.
 """
 

@@ -1,7 +1,7 @@
 """What travels on the data plane besides batches: kinds of frames, reports, views, credits.
 
-Reports and views are small and frequent, so they are flat tuples of ints through ``marshal`` (all processes of a job run the same Python
-version, which Ray enforces, and connections are authenticated).
+Reports and views are small and frequent, so they are flat tuples of ints through ``marshal`` (all processes of a job run the same
+Python version, which Ray enforces, and connections are authenticated).
 """
 
 from __future__ import annotations

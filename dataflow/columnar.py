@@ -36,12 +36,6 @@ def mark_keyed(batch: pa.RecordBatch, key_columns: int, *, named: bool = False) 
     return batch.replace_schema_metadata(metadata)
 
 
-def mark_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Say that rows of ``batch`` are dicts by column name."""
-    metadata = {k: v for k, v in (batch.schema.metadata or {}).items() if k != ROWS_KEY}
-    return batch.replace_schema_metadata(metadata or None)
-
-
 def keyed_columns(schema: pa.Schema) -> int | None:
     """How many leading columns are the key, when rows of this schema are ``(key, *values)`` tuples."""
     mark = (schema.metadata or {}).get(ROWS_KEY)
@@ -136,12 +130,3 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([c.cast(f.type) for c, f in zip(batch.columns, schema, strict=True)], schema=schema)
     except pa.ArrowInvalid as error:
         raise DataflowError(f"schema drift: expected {schema.to_string()!r}, got {batch.schema.to_string()!r}: {error}") from error
-
-
-def concat(batches: list[Any]) -> Any:
-    """One batch from several of the same kind (columnar ones must share a schema; a mixture becomes rows)."""
-    if len(batches) == 1:
-        return batches[0]
-    if all(isinstance(b, pa.RecordBatch) for b in batches):
-        return pa.concat_batches(batches)
-    return [row for batch in batches for row in to_rows(batch)]

@@ -101,23 +101,3 @@ class Inspect(Element):
         for row in to_rows(batch):
             function(row)
         return batch
-
-
-@dataclass(slots=True)
-class Rows(Element):
-    """Columnar batches as Python objects."""
-
-    def apply(self, batch: Any) -> Any:
-        return to_rows(batch)
-
-
-@dataclass(slots=True)
-class Chain(Element):
-    """Several stateless steps, one after another."""
-
-    steps: tuple[Element, ...]
-
-    def apply(self, batch: Any) -> Any:
-        for step in self.steps:
-            batch = step.apply(batch)
-        return batch

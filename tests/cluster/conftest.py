@@ -23,10 +23,10 @@ def ray_cluster() -> Iterator[None]:
     ray.shutdown()
 
 
-def job_processes() -> list[psutil.Process]:
-    """Live actor processes of Rayad jobs below this process' own Ray; others' are none of our business."""
+def job_processes(driver: int | None = None) -> list[psutil.Process]:
+    """Live actor processes of Rayad jobs below a driver's own Ray (this process' by default); others' are none of our business."""
     found = []
-    for process in psutil.Process().children(recursive=True):
+    for process in psutil.Process(driver).children(recursive=True):
         try:
             words, status = " ".join(process.cmdline()), process.status()
         except psutil.NoSuchProcess:

@@ -232,3 +232,32 @@ def test_ctrl_c_in_a_script_leaves_nothing(tmp_path: Any) -> None:
         assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     finally:
         child.kill()
+
+
+def test_a_killed_driver_takes_its_job_with_it() -> None:
+    """Nobody is left to clean up: Ray ends the coordinator with its owner, and the others with the coordinator."""
+    code = f"""
+import sys
+sys.path.insert(0, {os.getcwd()!r})
+import rayad as rd, ray
+from tests.cluster.test_endings import Endless
+ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+flow = rd.Dataflow("endless")
+flow.source(Endless()).key_by(lambda r: r % 4).count().inspect(lambda r: None)
+job = flow.submit(parallelism=2)
+while job.progress().active == 0:
+    pass
+print("running", flush=True)
+job.wait()
+"""
+    env = {**os.environ, "RAY_ADDRESS": "local"}
+    driver = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
+    assert driver.stdout is not None
+    try:
+        assert driver.stdout.readline() == "running\n"
+        actors = job_processes(driver.pid)
+        assert len(actors) == 5
+    finally:
+        driver.kill()
+    _, alive = psutil.wait_procs(actors, timeout=60)
+    assert not alive
