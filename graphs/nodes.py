@@ -2,8 +2,7 @@
 
 Each gets a dense index in order of arrival, which never changes, so that all other state is arrays by dense index.
 Nodes of one call are added in order of their numbers: the dense indexes, and with them the order of floating-point
-sums, do not depend on the order in which batches arrived. The lookup is an open-addressing hash table in numpy (linear
-probing, at most half full), for whole columns at once.
+sums, do not depend on the order in which batches arrived. The lookup is for whole columns at once (``node_index.py``).
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow import DataflowError
-from rayad.dataflow.hashing import mix64_array
+from rayad.graphs.node_index import SPAN_MIN, DirectIndex, HashIndex, is_close
 from rayad.graphs.numbers import Ints, Mask, decode_names, distinct, order_key, owners
 
-_SLOT_BITS_MIN = 10
+_NODES_MIN = 64
 
 
 class MutableNodes:
@@ -34,10 +33,9 @@ class MutableNodes:
         self.key_groups = key_groups
         self.count = 0
         self.names: dict[int, Any] = {}
-        self._numbers: Ints = np.empty(1 << (_SLOT_BITS_MIN - 1), np.int64)
-        self._mine: Mask = np.empty(len(self._numbers), np.bool_)
-        self._slot_bits = _SLOT_BITS_MIN
-        self._slots: Ints = np.full(1 << _SLOT_BITS_MIN, -1, np.int64)
+        self._numbers: Ints = np.empty(_NODES_MIN, np.int64)
+        self._mine: Mask = np.empty(_NODES_MIN, np.bool_)
+        self._index: DirectIndex | HashIndex | None = None
 
     def __len__(self) -> int:
         return self.count
@@ -55,69 +53,69 @@ class MutableNodes:
     # -- looking up ----------------------------------------------------------------
     def find(self, numbers: Ints) -> Ints:
         """The dense index of each number, -1 where it is unknown."""
-        found = np.full(len(numbers), -1, np.int64)
-        slots, stored, last = self._slots, self._numbers, len(self._slots) - 1
-        at = self._slot_of(numbers)
-        dense = slots[at]
-        hit = (dense >= 0) & (stored[dense] == numbers)
-        found[hit] = dense[hit]
-        left = np.flatnonzero(~hit & (dense >= 0))
-        at = at[left]
-        while len(left):
-            at = (at + 1) & last
-            dense = slots[at]
-            hit = (dense >= 0) & (stored[dense] == numbers[left])
-            found[left[hit]] = dense[hit]
-            more = ~hit & (dense >= 0)
-            left, at = left[more], at[more]
-        return found
+        if isinstance(self._index, DirectIndex):
+            return self._index.find(numbers)
+        if self._index is None:
+            return np.full(len(numbers), -1, np.int64)
+        return self._index.find(self._numbers, numbers)
 
     def add(self, numbers: Ints, names: pa.Array | None = None) -> Ints:
         """The dense index of each number; unknown ones are taken in, with their names if a column of them is given."""
         found = self.find(numbers)
-        missing = found < 0
-        if missing.any():
-            self._take_in(distinct(numbers[missing]))
-            found[missing] = self.find(numbers[missing])
+        if len(found) and int(found.min()) < 0:
+            self.add_new(numbers)
+            found = self.find(numbers)
         if names is not None:
             self.learn(found, names)
         return found
 
     def add_new(self, *columns: Ints) -> None:
         """Take in what is unknown in any of several columns, in one order whatever their order."""
-        self._take_in(distinct(np.concatenate([column[self.find(column) < 0] for column in columns])))
+        columns = tuple(column for column in columns if len(column))
+        if not columns:
+            return
+        low, high = min(int(column.min()) for column in columns), max(int(column.max()) for column in columns)
+        if high - low < max(SPAN_MIN, sum(map(len, columns))):
+            seen = np.zeros(high - low + 1, np.bool_)
+            for column in columns:
+                seen[column - low if low else column] = True
+            fresh = np.flatnonzero(seen) + low
+            fresh = fresh[self.find(fresh) < 0]
+        else:
+            fresh = distinct(np.concatenate([distinct(column[self.find(column) < 0]) for column in columns]))
+        if len(fresh):
+            self._take_in(fresh)
 
     def _take_in(self, fresh: Ints) -> None:
-        self._reserve(self.count + len(fresh))
-        dense = np.arange(self.count, self.count + len(fresh))
-        self._numbers[dense] = fresh
-        self._mine[dense] = owners(fresh, self.parallelism, self.key_groups) == self.replica
-        self.count += len(fresh)
-        self._insert(dense)
-
-    def _slot_of(self, numbers: Ints) -> Ints:
-        # High bits: the low ones say the key-group, of which this replica has only some.
-        return (mix64_array(numbers) >> np.uint64(64 - self._slot_bits)).astype(np.int64)
-
-    def _insert(self, dense: Ints) -> None:
-        slots, last = self._slots, len(self._slots) - 1
-        at = self._slot_of(self._numbers[dense])
-        while len(dense):
-            free = slots[at] < 0
-            slots[at[free]] = dense[free]  # of several for one slot the last one stays, the others go on
-            left = slots[at] != dense
-            dense, at = dense[left], (at[left] + 1) & last
-
-    def _reserve(self, count: int) -> None:
+        """Give dense indexes to numbers that have none, sorted and once each."""
+        count = self.count + len(fresh)
         if count > len(self._numbers):
             size = max(count, 2 * len(self._numbers))
             self._numbers = np.resize(self._numbers, size)
             self._mine = np.resize(self._mine, size)
-        if 2 * count > len(self._slots):
-            while 2 * count > 1 << self._slot_bits:
-                self._slot_bits += 1
-            self._slots = np.full(1 << self._slot_bits, -1, np.int64)
-            self._insert(np.arange(self.count))
+        dense = np.arange(self.count, count)
+        self._numbers[dense] = fresh
+        self._mine[dense] = owners(fresh, self.parallelism, self.key_groups) == self.replica
+        self.count = count
+        self._insert(dense, int(fresh[0]), int(fresh[-1]))
+
+    def _insert(self, dense: Ints, low: int, high: int) -> None:
+        index = self._index
+        if index is None and is_close(low, high, len(dense)):
+            index = self._index = DirectIndex(low, high)
+        elif isinstance(index, DirectIndex):
+            first, last = index.bounds
+            if low < first or high > last:
+                if not is_close(min(low, first), max(high, last), self.count):
+                    self._index = HashIndex(self._numbers, self.count)
+                    return
+                index.reach(low, high)
+        if isinstance(index, DirectIndex):
+            index.insert(self._numbers[dense], dense)
+        elif index is not None and index.has_room(self.count):
+            index.insert(self._numbers, dense)
+        else:
+            self._index = HashIndex(self._numbers, self.count)
 
     # -- names ----------------------------------------------------------------------
     def learn(self, dense: Ints, column: pa.Array) -> None:
