@@ -1,11 +1,14 @@
 """Connected components: every node's value is the smallest node that it is connected with.
 
-Each replica keeps disjoint sets over its own nodes and the *ghosts*, nodes of other replicas that its edges touch;
-every edge is known to the replicas of both its ends. The only message is "``to`` is connected with ``value``", which is
-a further edge. In a round a replica merges what arrived, down to a local fixpoint, and tells the replica of each ghost
-whose label has fallen its new label. A label of another replica becomes a ghost itself, and its replica is told of one
-node that has it: later falls reach everybody who holds that label in one hop, instead of going node by node through the
-graph. Edges are not kept: the sets are all the state, so a later epoch costs what it changes.
+An edge goes to whichever replica has room, which contracts those that it gets in an epoch to one pair (node, root) for each node
+(``contraction.py``). The pairs go to the replicas of their nodes: that is all that is exchanged, however many edges there
+are, and edges are not kept.
+
+A replica keeps disjoint sets over its own nodes and the *ghosts*, nodes of other replicas that are labels here. The only
+message is "``to`` is connected with ``value``". In a round a replica merges what arrived, down to a local fixpoint, and tells
+the replica of each ghost whose label has fallen its new label. A label that is new here becomes a ghost, and its
+replica is told of one node that has it: later falls reach everybody who holds that label in one hop, instead of going node
+by node through the graph. A later epoch costs what it changes.
 
 Sources: Naiad (SOSP 2013), 6.1 and seed 000 (weakly connected components by label propagation in a loop); Tian et al.,
 "From think like a vertex to think like a graph" (VLDB 2013), and Yan et al., Blogel (VLDB 2014): local fixpoints
@@ -20,13 +23,14 @@ from typing import Any
 import numpy as np
 
 from rayad.dataflow import Stream, Timestamp
+from rayad.graphs.contraction import MutableContraction
 from rayad.graphs.disjoint_sets import MutableDisjointSets
 from rayad.graphs.edges import check_edges, prepared_edges, unused_name
 from rayad.graphs.nodes import grown
-from rayad.graphs.numbers import Ints
-from rayad.graphs.rounds import GraphVertex, members, received, received_names
+from rayad.graphs.numbers import Ints, encode_names, owners
+from rayad.graphs.rounds import NAME, TO, TO_NAME, GraphVertex, members, received, received_names
 
-BY_SRC, BY_DST, MESSAGES = 0, 1, 2
+EDGES, MESSAGES = 0, 1
 AGAIN, OUT = 0, 1
 
 
@@ -60,7 +64,7 @@ def components_of(prepared: Stream, name: str, parallelism: int | None) -> Strea
     back = loop.feedback()
     again, out = flow.vertex(
         Components,
-        inputs=[inside.key_by("src"), inside.key_by("dst"), back.key_by("to")],
+        inputs=[inside.rebalance(), back.key_by("to")],
         outputs=2,
         name=name,
         parallelism=parallelism,
@@ -77,39 +81,66 @@ class Components(GraphVertex):
         self.sets = MutableDisjointSets(self.nodes)
         self.told: Ints = np.empty(0, np.int64)
         self.touched: list[Ints] = []
+        self.contractions: dict[Timestamp, MutableContraction] = {}
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        if edge != BY_DST or self.parallelism > 1:  # a single replica has every edge already
+        if edge != EDGES:
             super().on_recv(edge, batch, time)
+            return
+        contraction = self.contractions.get(time)
+        if contraction is None:
+            contraction = self.contractions[time] = MutableContraction()
+            self.notify_at(time)
+        contraction.add(batch)
 
     def on_round(self, time: Timestamp, number: int, arrived: dict[int, list[Any]]) -> None:
-        edges = [*arrived.get(BY_SRC, ()), *arrived.get(BY_DST, ())]
-        if edges:
-            left, right = self.take_edges(edges)
-            labels = np.empty(0, np.int64)
+        contraction = self.contractions.pop(time, None)
+        if contraction is not None:
+            self._take_forest(time, contraction)
         else:
             batches = arrived[MESSAGES]
             to, value = received(batches)
             left = self.nodes.add(to)
-            right = labels = self.nodes.add(value, received_names(batches))
+            for batch in batches:
+                if TO_NAME in batch.schema.names:
+                    self.nodes.learn(self.nodes.find(batch.column(TO).to_numpy()), batch.column(TO_NAME))
+            self._merge(time, left, self.nodes.add(value, received_names(batches)))
+
+    def _take_forest(self, time: Timestamp, contraction: MutableContraction) -> None:
+        """Keep what is about nodes of this replica, send the rest to theirs."""
+        numbers, root = contraction.forest()
+        known = contraction.nodes
+        mine = owners(numbers, self.parallelism, self.key_groups) == self.replica
+        for near in (True, False):
+            node = np.flatnonzero(mine == near)
+            if not len(node):
+                continue
+            ends = [(numbers[dense], encode_names(known.names_of(dense)) if known.names else None) for dense in (node, root[node])]
+            if near:
+                left, right = (self.nodes.add(*end) for end in ends)
+                self._merge(time, left, right)
+            else:
+                (to, to_names), (value, names) = ends
+                self.send_columns(AGAIN, time, to, value, {TO_NAME: to_names, NAME: names})
+
+    def _merge(self, time: Timestamp, left: Ints, right: Ints) -> None:
+        """Nodes of this replica, ``left``, have the labels ``right``."""
         fresh = self.sets.grow()
         changed = self.sets.union(left, right)
         self.touched += [fresh, changed]
         self.notify_at_end(time)
         if self.parallelism > 1:
-            self._tell(time, np.concatenate([fresh, changed]), left, labels)
+            self._tell(time, np.concatenate([fresh, changed]), left, right)
 
     def _tell(self, time: Timestamp, changed: Ints, left: Ints, labels: Ints) -> None:
         """Tell the replicas of ghosts that are new or have fallen; and those of labels that are new here, who holds them here."""
         root, mine = self.sets.root, self.nodes.mine
         ghosts = members(changed[~mine[changed]], len(root))
         fallen = ghosts[root[ghosts] != ghosts]
-        to, value = fallen, root[fallen]
-        if len(labels):
-            held = np.isin(labels, ghosts[root[ghosts] == ghosts])
-            first = np.unique(labels[held], return_index=True)[1]
-            to = np.concatenate([to, labels[held][first]])
-            value = np.concatenate([value, left[held][first]])
+        holder = np.full(len(root), -1)
+        holder[labels] = left
+        held = ghosts[(root[ghosts] == ghosts) & (holder[ghosts] >= 0)]
+        to, value = np.concatenate([fallen, held]), np.concatenate([root[fallen], holder[held]])
         self.send_messages(AGAIN, time, self.nodes.numbers[to], self.nodes.numbers[value], value)
 
     def on_end(self, time: Timestamp) -> None:

@@ -2,7 +2,7 @@
 
 Invariant: ``root[i]`` is the smallest member of the set of i (smallest as ``MutableNodes.in_order`` says), never
 another; so a set's root is its label, and exactly those members whose label has fallen are touched by a merge. A merge
-of m pairs contracts them to their distinct roots, hooks each root to its smallest neighbour and shortens pointers until
+of m pairs contracts them to their distinct roots, hooks each root to a smaller neighbour and shortens pointers until
 nothing is left (Shiloach and Vishkin 1982, in numpy), then relabels the members of the sets that lost their root. These
 are found through circular lists, one per set, in time proportional to their number; or by one pass over all nodes when
 they are many.
@@ -145,13 +145,13 @@ def smallest_reachable(count: int, a: Ints, b: Ints) -> Ints:
     parent = np.arange(count)
     while len(a):
         low, high = np.minimum(a, b), np.maximum(a, b)
-        np.minimum.at(parent, high, low)
+        parent[high] = low  # of several for one the last one stays: every pointer leads down, so the smallest of all is never hooked
         while True:  # shorten until every pointer leads to a root
-            shorter = parent[parent]
+            shorter = parent.take(parent, mode="clip")
             if np.array_equal(shorter, parent):
                 break
             parent = shorter
-        a, b = parent[a], parent[b]
+        a, b = parent.take(a, mode="clip"), parent.take(b, mode="clip")
         apart = a != b
         a, b = a[apart], b[apart]
     return parent

@@ -12,8 +12,8 @@ from rayad.dataflow.hashing import mix64_array
 from rayad.graphs.numbers import Ints
 
 _SLOT_BITS_MIN = 10
-SPAN_PER_NODE_MAX = 8
-"""A table by number may be so many times as long as there are nodes: 64 bytes a node at most, where a hash table takes up to 32."""
+SPAN_PER_NODE_MAX = 16
+"""A table by number may be so many times as long as there are nodes: 128 bytes a node at most, where a hash table takes up to 32."""
 SPAN_MIN = 1 << 12
 
 

@@ -62,9 +62,11 @@ class MutableNodes:
     def add(self, numbers: Ints, names: pa.Array | None = None) -> Ints:
         """The dense index of each number; unknown ones are taken in, with their names if a column of them is given."""
         found = self.find(numbers)
-        if len(found) and int(found.min()) < 0:
-            self.add_new(numbers)
-            found = self.find(numbers)
+        missing = np.flatnonzero(found < 0)
+        if len(missing):
+            unknown = numbers[missing]
+            self.add_new(unknown)
+            found[missing] = self.find(unknown)
         if names is not None:
             self.learn(found, names)
         return found
@@ -97,25 +99,30 @@ class MutableNodes:
         self._numbers[dense] = fresh
         self._mine[dense] = owners(fresh, self.parallelism, self.key_groups) == self.replica
         self.count = count
-        self._insert(dense, int(fresh[0]), int(fresh[-1]))
+        self._insert(fresh, dense)
 
-    def _insert(self, dense: Ints, low: int, high: int) -> None:
+    def _insert(self, fresh: Ints, dense: Ints) -> None:
+        low, high = int(fresh[0]), int(fresh[-1])
         index = self._index
-        if index is None and is_close(low, high, len(dense)):
-            index = self._index = DirectIndex(low, high)
-        elif isinstance(index, DirectIndex):
-            first, last = index.bounds
-            if low < first or high > last:
-                if not is_close(min(low, first), max(high, last), self.count):
-                    self._index = HashIndex(self._numbers, self.count)
-                    return
-                index.reach(low, high)
         if isinstance(index, DirectIndex):
-            index.insert(self._numbers[dense], dense)
+            first, last = index.bounds
+            if low >= first and high <= last:
+                index.insert(fresh, dense)
+            elif is_close(min(low, first), max(high, last), self.count):
+                index.reach(low, high)
+                index.insert(fresh, dense)
+            else:
+                self._index = HashIndex(self._numbers, self.count)
         elif index is not None and index.has_room(self.count):
             index.insert(self._numbers, dense)
-        else:
-            self._index = HashIndex(self._numbers, self.count)
+        else:  # it is made anew: as more nodes come, numbers that seemed far apart may turn out to be close
+            numbers = self.numbers
+            low, high = int(numbers.min()), int(numbers.max())
+            if is_close(low, high, self.count):
+                direct = self._index = DirectIndex(low, high)
+                direct.insert(numbers, np.arange(self.count))
+            else:
+                self._index = HashIndex(self._numbers, self.count)
 
     # -- names ----------------------------------------------------------------------
     def learn(self, dense: Ints, column: pa.Array) -> None:
