@@ -9,11 +9,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from rayad.dataflow import DataflowError
-from rayad.graphs.numbers import Ints, distinct
+from rayad.graphs.numbers import Ints
 
-_SHIFT = 32
-_LOW = (1 << _SHIFT) - 1
+SHIFT = 32
+_LOW = (1 << SHIFT) - 1
+
+
+def _once(ordered: Ints) -> Ints:
+    keep = np.empty(len(ordered), np.bool_)
+    keep[:1] = True
+    np.not_equal(ordered[1:], ordered[:-1], out=keep[1:])
+    return ordered[keep]
 
 
 class MutableAdjacency:
@@ -38,9 +44,12 @@ class MutableAdjacency:
 
     def add(self, source: Ints, target: Ints) -> tuple[Ints, Ints]:
         """Take edges in; gives those that were not there, sorted and once each."""
-        if len(target) and int(target.max()) > _LOW >> 1:
-            raise DataflowError("one replica knows more than 2**31 nodes: give the graph function a higher parallelism")
-        keys = distinct(source << _SHIFT | target)
+        return self.add_keys(source << SHIFT | target)
+
+    def add_keys(self, keys: Ints) -> tuple[Ints, Ints]:
+        """As :meth:`add`, for edges ``source << SHIFT | target`` in an array that is given away: it is sorted in place."""
+        keys.sort()
+        keys = _once(keys)
         for layer in self._layers:
             if len(keys):
                 at = np.searchsorted(layer, keys)
@@ -51,7 +60,7 @@ class MutableAdjacency:
         while len(self._layers) > 1 and len(self._layers[-2]) < self.MERGE_RATIO * len(self._layers[-1]):
             last = self._layers.pop()
             self._layers[-1] = np.sort(np.concatenate([self._layers[-1], last]))
-        return keys >> _SHIFT, keys & _LOW
+        return keys >> SHIFT, keys & _LOW
 
     def all_edges(self) -> tuple[Ints, Ints]:
         """Sources and targets of all edges, in an order that depends on the edges alone."""
@@ -59,14 +68,14 @@ class MutableAdjacency:
             self._layers = [np.sort(np.concatenate(self._layers))]
         if not self._layers:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        return self._layers[0] >> _SHIFT, self._layers[0] & _LOW
+        return self._layers[0] >> SHIFT, self._layers[0] & _LOW
 
     def neighbours(self, sources: Ints) -> tuple[Ints, Ints]:
         """For each edge that begins in ``sources``: the position of its source there, and its target."""
         ats, targets = [], []
         for layer in self._layers:
-            low = np.searchsorted(layer, sources << _SHIFT)
-            length = np.searchsorted(layer, (sources + 1) << _SHIFT) - low
+            low = np.searchsorted(layer, sources << SHIFT)
+            length = np.searchsorted(layer, (sources + 1) << SHIFT) - low
             total = int(length.sum())
             if total:
                 at = np.repeat(np.arange(len(sources)), length)

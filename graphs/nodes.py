@@ -71,8 +71,8 @@ class MutableNodes:
             self.learn(found, names)
         return found
 
-    def add_new(self, *columns: Ints) -> None:
-        """Take in what is unknown in any of several columns, in one order whatever their order."""
+    def add_new(self, *columns: Any) -> None:
+        """Take in what is unknown in any of several columns (int64 or int32), in one order whatever their order."""
         columns = tuple(column for column in columns if len(column))
         if not columns:
             return
@@ -80,11 +80,13 @@ class MutableNodes:
         if high - low < max(SPAN_MIN, sum(map(len, columns))):
             seen = np.zeros(high - low + 1, np.bool_)
             for column in columns:
-                seen[column - low if low else column] = True
+                numbers = column.astype(np.int64, copy=False)
+                seen[numbers - low if low else numbers] = True
             fresh = np.flatnonzero(seen) + low
             fresh = fresh[self.find(fresh) < 0]
         else:
-            fresh = distinct(np.concatenate([distinct(column[self.find(column) < 0]) for column in columns]))
+            wide = (column.astype(np.int64, copy=False) for column in columns)
+            fresh = distinct(np.concatenate([distinct(numbers[self.find(numbers) < 0]) for numbers in wide]))
         if len(fresh):
             self._take_in(fresh)
 

@@ -2,10 +2,10 @@
 
 A node lives, with its outgoing edges, in one replica. With x = n times the rank, a round is ``x' = (1 - d) + d (A x +
 dangling(x) / n)``, which needs the number of nodes n only when the contributions are received: so counting nodes costs
-no round of its own. Contributions are summed per target before they are sent, one batch to each replica; every replica
-also broadcasts one row, its part of the dangling mass and of n, which is what starts the others' round.
+no round of its own. Contributions are summed per target before they are sent, one packet to each replica (``packets.py``). Every
+replica also broadcasts one row, its part of the dangling mass and of n, which is what starts the others' round.
 
-A round costs one gather and one weighted ``bincount`` over the local edges. Ranks are those of exactly ``rounds``
+A round costs one gather and one segmented sum over the local edges (``sparse_sums.py``). Ranks are those of exactly ``rounds``
 iterations from the uniform vector; a warm start would give others, and as dangling mass and n reach every node, a small
 change of the graph is a small change everywhere.
 
@@ -23,12 +23,14 @@ import numpy as np
 from rayad.dataflow import DataflowError, Stream, Timestamp
 from rayad.dataflow.keyed_stream import Make
 from rayad.graphs.adjacency import MutableAdjacency
-from rayad.graphs.edges import DST, check_edges, check_rounds, prepared_edges, unused_name
+from rayad.graphs.edges import DST, SRC, check_edges, check_rounds, prepared_edges, unused_name
 from rayad.graphs.nodes import grown
-from rayad.graphs.numbers import Floats, Ints
-from rayad.graphs.rounds import GraphVertex, received, sender
+from rayad.graphs.numbers import Floats, Ints, owners
+from rayad.graphs.packets import addresses, packet, unpacked
+from rayad.graphs.rounds import GraphVertex, received, received_names, sender
+from rayad.graphs.sparse_sums import SparseSums
 
-BY_SRC, BY_DST, MESSAGES, TOTALS = 0, 1, 2, 3
+BY_SRC, MESSAGES, TOTALS = 0, 1, 2
 AGAIN, TOTALS_AGAIN, OUT = 0, 1, 2
 
 
@@ -69,7 +71,7 @@ def pagerank(
     back, totals = loop.feedback(), loop.feedback(name=f"{name}.totals")
     again, totals_again, out = flow.vertex(
         Make(PageRank, rounds, float(damping)),
-        inputs=[inside.key_by("src"), inside.key_by("dst"), back.key_by("to"), totals.broadcast()],
+        inputs=[inside.key_by("src"), back.key_by("to"), totals.broadcast()],
         outputs=3,
         name=name,
         parallelism=parallelism,
@@ -80,67 +82,81 @@ def pagerank(
 
 
 class PageRank(GraphVertex):
-    """One replica. Round 0 takes edges in, round 1 sends the first contributions, round k + 1 has the result of k iterations.
+    """One replica. Round 0 takes edges in and announces nodes to their replicas, round 1 sends the first contributions, round
+    k + 1 has the result of k iterations.
 
     Everything by dense index: ``x`` is n times the rank; ``partial`` what the nodes of this replica contribute to each
-    node (to its own nodes they are added here, to the others' they are sent); ``told`` the rank last emitted.
+    node (to its own nodes they are added here, to the others' they are sent); ``told`` the rank last emitted. ``ghosts`` are the
+    nodes of each other replica that this one contributes to, ``places`` its own that each other one contributes to.
     """
 
     def __init__(self, rounds: int, damping: float) -> None:
         super().__init__()
         self.rounds = rounds
         self.damping = damping
-        self.edges = MutableAdjacency()
+        self.edges = MutableAdjacency()  # from target to source
+        self.announced = 0
         self.told: Floats = np.empty(0, np.float64)
         self._forget()
 
     def _forget(self) -> None:
         """Drop what is needed during an epoch only."""
-        empty, floats = np.empty(0, np.int64), np.empty(0, np.float64)
-        self.source: Ints = empty
-        self.target: Ints = empty
-        self.ghosts: Ints = empty
+        floats = np.empty(0, np.float64)
+        self.sums = SparseSums(0, np.empty(0, np.int64), np.empty(0, np.int64))
+        self.ghosts: dict[int, Ints] = {}
+        self.places: dict[int, Ints] = {}
         self.x: Floats = floats
         self.share: Floats = floats
         self.partial: Floats = floats
-        self.dangling: Ints = empty
-
-    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        if edge != BY_DST or self.parallelism > 1:
-            super().on_recv(edge, batch, time)
+        self.dangling: Ints = np.empty(0, np.int64)
 
     def on_round(self, time: Timestamp, number: int, arrived: dict[int, list[Any]]) -> None:
         if number == 0:
             if BY_SRC in arrived:
-                self.edges.add(*self.take_edges(arrived[BY_SRC]))
-            if BY_DST in arrived:
-                self.take_edges(arrived[BY_DST], DST)
+                self.edges.add_keys(self.take_edge_keys(arrived[BY_SRC], DST, SRC))
+                self._announce(time)
             self.send_by(TOTALS_AGAIN, [(self.replica, 0.0, 0)], time)  # wakes every replica
             return
         if number == 1:
+            if MESSAGES in arrived:
+                self.nodes.add(received(arrived[MESSAGES])[1], received_names(arrived[MESSAGES]))
             self._begin()
         else:
             self._iterate(arrived)
         if number <= self.rounds:
-            self._contribute(time)
+            self._contribute(time, first=number == 1)
         else:
             self._emit(time, sum(row[2] for batch in arrived[TOTALS] for row in batch))
             self._forget()
 
+    def _announce(self, time: Timestamp) -> None:
+        """Tell the other replicas of their nodes that are new here: one may have no outgoing edge."""
+        fresh = np.arange(self.announced, len(self.nodes))
+        self.announced = len(self.nodes)
+        fresh = fresh[~self.nodes.mine[fresh]]
+        numbers = self.nodes.numbers[fresh]
+        self.send_messages(AGAIN, time, numbers, numbers, fresh)
+
     def _begin(self) -> None:
-        count = len(self.nodes)
-        self.source, self.target = self.edges.all_edges()
-        degree = np.bincount(self.source, minlength=count)
-        self.dangling = np.flatnonzero((degree == 0) & self.nodes.mine)
-        self.ghosts = np.flatnonzero(~self.nodes.mine)
+        count, mine = len(self.nodes), self.nodes.mine
+        target, source = self.edges.all_edges()
+        self.sums = SparseSums(count, source, target)
+        degree = np.bincount(source, minlength=count)
+        self.dangling = np.flatnonzero((degree == 0) & mine)
+        ghosts = np.flatnonzero(~mine)
+        home = owners(self.nodes.numbers[ghosts], self.parallelism, self.key_groups)
+        self.ghosts = {replica: ghosts[home == replica] for replica in range(self.parallelism) if replica != self.replica}
         self.share = 1.0 / np.maximum(degree, 1)
         self.x = np.ones(count)
 
-    def _contribute(self, time: Timestamp) -> None:
-        summed = np.bincount(self.target, weights=(self.x * self.share)[self.source], minlength=len(self.x))
-        self.partial = summed.astype(np.float64, copy=False)  # without edges, bincount gives integers
-        self.send_messages(AGAIN, time, self.nodes.numbers[self.ghosts], self.partial[self.ghosts])
-        held = len(self.x) - len(self.ghosts)
+    def _contribute(self, time: Timestamp, *, first: bool) -> None:
+        self.partial = self.sums.of(self.x * self.share)
+        places = addresses(self.parallelism, self.key_groups)
+        for replica, ghosts in self.ghosts.items():
+            if len(ghosts):
+                numbers = self.nodes.numbers[ghosts] if first else None
+                self.send_by(AGAIN, packet(self.replica, places[replica], self.partial[ghosts], numbers), time)
+        held = int(self.nodes.mine.sum())
         self.send_by(TOTALS_AGAIN, [(self.replica, float(self.x[self.dangling].sum()), held)], time)
 
     def _iterate(self, arrived: dict[int, list[Any]]) -> None:
@@ -149,8 +165,10 @@ class PageRank(GraphVertex):
         spread = math.fsum(row[1] for row in totals) / count  # fsum: the same in whatever order they came
         summed = self.partial
         for batch in sorted(arrived.get(MESSAGES, ()), key=sender):  # the order of a sum must not depend on who was first
-            to, value = received([batch])
-            summed[self.nodes.find(to)] += value
+            value, numbers = unpacked(batch)
+            if numbers is not None:
+                self.places[sender(batch)] = self.nodes.find(numbers)
+            summed[self.places[sender(batch)]] += value
         self.x = (1.0 - self.damping) + self.damping * (summed + spread)
 
     def _emit(self, time: Timestamp, count: int) -> None:

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow import Timestamp, Vertex
+from rayad.dataflow import DataflowError, Timestamp, Vertex
+from rayad.graphs.adjacency import SHIFT
 from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME, fits_int32, result_batch
 from rayad.graphs.nodes import MutableNodes
 from rayad.graphs.numbers import Ints, decode_names, distinct, encode_names
@@ -74,25 +75,38 @@ class GraphVertex(RoundVertex):
     def setup(self) -> None:
         self.nodes = MutableNodes(self.replica, self.parallelism, self.key_groups)
 
-    def take_edges(self, batches: list[Any], sides: str = "both") -> tuple[Ints, Ints]:
-        """Prepared edges as dense indexes of sources and targets; with ``sides`` ``"src"`` or ``"dst"`` only that end
-        is taken in (and both arrays are it)."""
-        src = np.concatenate([batch.column(SRC).to_numpy() for batch in batches])
-        dst = np.concatenate([batch.column(DST).to_numpy() for batch in batches])
-        if sides != "both":
-            dense = self.nodes.add(src if sides == SRC else dst)
-            ends = dense, dense
-        elif len(self.nodes):  # few are unknown, if any
-            self.nodes.add_new(src, dst)
-            ends = self.nodes.find(src), self.nodes.find(dst)
-        else:
-            dense = self.nodes.add(np.concatenate([src, dst]))
-            ends = dense[: len(src)], dense[len(src) :]
+    def take_edges(self, batches: list[Any]) -> tuple[Ints, Ints]:
+        """Prepared edges as dense indexes of sources and targets; nodes that are new are taken in."""
+        self._take_nodes(batches)
+        return self._dense(batches, SRC), self._dense(batches, DST)
+
+    def take_edge_keys(self, batches: list[Any], high: str, low: str) -> Ints:
+        """As :meth:`take_edges`, as one array for :meth:`MutableAdjacency.add_keys`, whose "source" is the column ``high``."""
+        self._take_nodes(batches)
+        keys = self._dense(batches, high)
+        keys <<= SHIFT
+        at = 0
+        for batch in batches:
+            keys[at : at + batch.num_rows] |= self.nodes.find(_numbers(batch, low))
+            at += batch.num_rows
+        return keys
+
+    def _dense(self, batches: list[Any], side: str) -> Ints:
+        dense = np.empty(sum(batch.num_rows for batch in batches), np.int64)
+        at = 0
+        for batch in batches:
+            dense[at : at + batch.num_rows] = self.nodes.find(_numbers(batch, side))
+            at += batch.num_rows
+        return dense
+
+    def _take_nodes(self, batches: list[Any]) -> None:
+        self.nodes.add_new(*(batch.column(side).to_numpy() for batch in batches for side in (SRC, DST)))
+        if len(self.nodes) >> (SHIFT - 1):
+            raise DataflowError("one replica knows more than 2**31 nodes: give the graph function a higher parallelism")
         for batch in batches:
             for numbers, names in ((SRC, SRC_NAME), (DST, DST_NAME)):
-                if names in batch.schema.names and sides in ("both", numbers):
-                    self.nodes.learn(self.nodes.find(batch.column(numbers).to_numpy()), batch.column(names))
-        return ends
+                if names in batch.schema.names:
+                    self.nodes.learn(self.nodes.find(_numbers(batch, numbers)), batch.column(names))
 
     def send_messages(self, port: int, time: Timestamp, to: Ints, value: Any, named: Ints | None = None) -> None:
         """One columnar batch ``(to, value)`` to the replicas of the nodes ``to`` (numbers), marked with this replica's number.
@@ -114,6 +128,10 @@ class GraphVertex(RoundVertex):
         if len(dense):
             names = self.nodes.names_of(dense) if self.nodes.names else self.nodes.numbers[dense]
             self.send_by(port, result_batch(names, values), time)
+
+
+def _numbers(batch: Any, side: str) -> Ints:
+    return batch.column(side).to_numpy().astype(np.int64, copy=False)  # type: ignore[no-any-return]
 
 
 def sender(batch: Any) -> int:
