@@ -72,6 +72,7 @@ class ReplicaHost:
         self._going = self._done = self._subscribed = False
         self._stopping = False
         self._idle_s = 0.0
+        self._hold_until_s: float | None = None
         self._lost: list[str] = []
         self.report = ReplicaReport(self.stage.name, replica)
         self._out = MutableOutbound(self.plane, plan, stage, config)
@@ -138,7 +139,8 @@ class ReplicaHost:
             if self._going:
                 if self._has_work():
                     self._work()
-                self._flush()
+                if not self._may_hold_back():
+                    self._flush()
             if self._done:
                 return
             self._look_for_lost()
@@ -155,6 +157,21 @@ class ReplicaHost:
         if self.core.source is not None:
             return 0.0 if self._stopping else self._idle_s
         return 1.0
+
+    def _may_hold_back(self) -> bool:
+        """Whether combiners may go on gathering: there is more input at hand, and what they have is not too old.
+
+        Then the whole report waits, so that progress never says that what they hold has passed.
+        """
+        if not self.core.outputs.holding or self._out.is_held_up or self._stopping:
+            return False
+        source = self.core.source
+        if not (self._regular or self._input or len(self._feedback) or (source is not None and not self._idle_s)):
+            return False
+        now_s = clock.perf_counter()
+        if self._hold_until_s is None:
+            self._hold_until_s = now_s + self.config.combine_hold_s
+        return now_s < self._hold_until_s
 
     def _has_work(self) -> bool:
         core, out = self.core, self._out
@@ -274,7 +291,9 @@ class ReplicaHost:
             self.plane.send(peer, Kind.CREDIT, edge, pack_credit(*grant))
 
     def _flush(self) -> None:
-        """Send what views and notifications produced, then everything that changed as one report."""
+        """Send what views and notifications produced and what combiners held, then everything that changed as one report."""
+        self._hold_until_s = None
+        self.core.outputs.flush()
         self._send_out()
         if not self._subscribed and self.core.wants_views:
             self._subscribed = True

@@ -24,6 +24,10 @@ from rayad.progress import ConfigError, DataflowError, InternalError, JobTracker
 Where = tuple[int, int]  # stage id, replica
 
 
+HOLD_SHARE = 0.75
+"""How often a replica whose combiners hold something is not made to give it out at once."""
+
+
 class _Ready:
     """A set with O(1) draw of a random element, in an order that only the seed decides."""
 
@@ -144,6 +148,9 @@ class LocalJob(Job):
             self._after(at)
         elif kind == "batch":
             return self._consume(event)
+        elif kind == "flush":
+            self._ready.discard(event)
+            self._move_out(at)
         elif kind == "source":
             if self._held_up(at, event):
                 return False
@@ -187,10 +194,18 @@ class LocalJob(Job):
                 self._ready.add(event)
 
     def _after(self, at: Where) -> None:
-        """Deliver due notifications, then move what the replica produced into the queues."""
+        """Deliver due notifications, then move what the replica produced into the queues; combiners may hold back, as the seed says."""
         core = self.cores[at]
         while core.notify():
             pass
+        if core.outputs.holding and self._random.random() < HOLD_SHARE:
+            self._ready.add(("flush", at))
+        else:
+            self._move_out(at)
+
+    def _move_out(self, at: Where) -> None:
+        core = self.cores[at]
+        core.outputs.flush()
         for outgoing in core.outputs.take():
             edge_id = outgoing.edge
             channel = (edge_id, at[1], outgoing.replica)

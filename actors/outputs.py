@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from rayad.actors.failures import is_located, raise_located
 from rayad.dataflow.columnar import keyed_columns, to_rows
+from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import PartitionKind
 from rayad.dataflow.hashing import MutableRouter
 from rayad.dataflow.operators.keyed import require_columns
@@ -64,6 +65,7 @@ class MutableOutputs:
         self.is_large = False
         """Whether something is waiting that is not worth waiting longer."""
         self._growing: dict[tuple[int, int, Timestamp], Outgoing] = {}
+        self._gatherers: list[tuple[Gatherer, list[Emit], ApplyStep]] = []
         self.batches_out = 0
         self.writers: dict[int, SinkWriter] = {}
         self._change = change
@@ -119,7 +121,13 @@ class MutableOutputs:
         return self._compile_sink(step.sink)
 
     def _compile_apply(self, step: ApplyStep) -> Emit:
+        chain = _row_steps(step)
+        if len(chain) > 1:
+            return self._compile_row_steps(chain)
         step.element.warm_up()
+        gatherer = step.element.gatherer()
+        if gatherer is not None:
+            return self._compile_gather(step, gatherer)
         apply, children = step.element.apply, [self._compile(child) for child in step.children]
 
         def run(time: Timestamp, batch: Any) -> None:
@@ -132,6 +140,79 @@ class MutableOutputs:
                     child(time, out)
 
         return run
+
+    def _compile_row_steps(self, chain: list[ApplyStep]) -> Emit:
+        """Row steps as one loop over the records, without lists between them; the last of them may be a combiner."""
+        for step in chain:
+            step.element.warm_up()
+        last = chain[-1]
+        gatherer = last.element.gatherer()
+        children: list[Emit] = []
+        if gatherer is not None:
+            self._gatherers.append((gatherer, children, last))
+        children.extend(self._compile(child) for child in last.children)
+        lazies = [step.element.lazily for step in (chain if gatherer is None else chain[:-1])]
+
+        def run(time: Timestamp, batch: Any) -> None:
+            rows = to_rows(batch)
+            try:
+                for lazily in lazies:
+                    rows = lazily(rows)
+                leaving = [list(rows)] if gatherer is None else gatherer.add_rows(time, rows)
+            except Exception as error:
+                self._fail_row_steps(chain, time, batch, error)
+            for out in leaving:
+                if len(out):
+                    for child in children:
+                        child(time, out)
+
+        return run
+
+    def _fail_row_steps(self, chain: list[ApplyStep], time: Timestamp, batch: Any, error: Exception) -> NoReturn:
+        """Run the steps again one after another, to say which failed on which record."""
+        rows = to_rows(batch)
+        for step in chain:
+            try:
+                rows = step.element.apply(rows)
+            except Exception as again:
+                self._fail_step(step, time, rows, again)
+        names = " or ".join(repr(step.name) for step in chain)
+        raise_located(f"{names}[{self.replica}] ({chain[0].where}) failed at {time}, but not when they were run again", error)
+
+    def _compile_gather(self, step: ApplyStep, gatherer: Gatherer) -> Emit:
+        children: list[Emit] = []
+        self._gatherers.append((gatherer, children, step))  # before those behind it: that is the order of flushing
+        children.extend(self._compile(child) for child in step.children)
+        add = gatherer.add
+
+        def run(time: Timestamp, batch: Any) -> None:
+            try:
+                leaving = add(time, batch)
+            except Exception as error:
+                self._fail_step(step, time, batch, error)
+            for out in leaving:
+                for child in children:
+                    child(time, out)
+
+        return run
+
+    @property
+    def holding(self) -> bool:
+        """Whether a step holds something back; :meth:`flush` before progress is reported."""
+        return any(gatherer.holding for gatherer, _, _ in self._gatherers)
+
+    def flush(self) -> None:
+        """Put what the steps hold back into the outbox."""
+        for gatherer, children, step in self._gatherers:
+            if not gatherer.holding:
+                continue
+            try:
+                held = gatherer.flush()
+            except Exception as error:
+                raise_located(f"{step.name!r}[{self.replica}] ({step.where}) failed", error)
+            for time, batch in held:
+                for child in children:
+                    child(time, batch)
 
     def _compile_shift(self, step: ShiftStep) -> Emit:
         children, kind, bound = [self._compile(child) for child in step.children], step.kind, step.max_rounds
@@ -274,3 +355,18 @@ class MutableOutputs:
                 culprit = None
             record = f" on record {culprit!r:.120}" if culprit is not None else ""
         raise_located(f"{step.name!r}[{self.replica}] ({step.where}) failed at {time}{record}", error)
+
+
+def _row_steps(step: ApplyStep) -> list[ApplyStep]:
+    """``step`` and those behind it that can run as one loop over records, perhaps with a combiner at the end."""
+    chain: list[ApplyStep] = []
+    following: Step = step
+    while isinstance(following, ApplyStep):
+        is_lazy = type(following.element).lazily is not Element.lazily
+        if not is_lazy and not (chain and following.element.gathers_rows):
+            break
+        chain.append(following)
+        if not is_lazy or len(following.children) != 1:
+            break
+        following = following.children[0]
+    return chain

@@ -14,6 +14,7 @@ from typing import Any
 import ray
 
 from rayad.actors.host import ReplicaHost, ReplicaReport
+from rayad.actors.memory import keep_freed_memory
 from rayad.actors.plane import Address
 from rayad.actors.progress_host import ProgressHost
 from rayad.dataflow.config import RunConfig
@@ -65,6 +66,7 @@ class VertexActor:
         """Build the replica and open its plane."""
         try:
             plan, stage, replica, config = self._arguments
+            keep_freed_memory()
             self._host = ReplicaHost(plan, stage, replica, config, **self._identity)  # type: ignore[arg-type]
             return self._host.listen(host)
         except Exception as error:

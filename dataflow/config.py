@@ -49,6 +49,8 @@ class RunConfig:
         window_batches, window_bytes: credits of each channel; what may be under way to a slow receiver.
         spill_memory_bytes: how much of a feedback edge's backlog a replica keeps in memory before it goes to disk.
         spill_directory: where; the system's temporary folder by default.
+        combine_hold_s: how long a replica that has more input at hand may go on combining before what it has leaves; without more input
+            nothing waits. 0 combines within one turn of work only.
         start_timeout_s: how long the actors may take to start.
         cpus_per_replica: what each vertex actor asks Ray for.
         unix_sockets: whether replicas on one node talk over Unix sockets; False makes all of them use TCP, as between nodes.
@@ -64,6 +66,7 @@ class RunConfig:
     window_bytes: int = 16 << 20
     spill_memory_bytes: int = 64 << 20
     spill_directory: str | None = None
+    combine_hold_s: float = 0.1
     start_timeout_s: float = 120.0
     cpus_per_replica: float = 0.01
     host: str | None = None
@@ -78,7 +81,8 @@ class RunConfig:
             raise ConfigError(f"RunConfig.window_batches is {self.window_batches!r}: it must be an int of at least 1")
         for what in ("window_bytes", "spill_memory_bytes", "start_timeout_s"):
             _positive(getattr(self, what), f"RunConfig.{what}")
-        _positive(self.cpus_per_replica, "RunConfig.cpus_per_replica", zero=True)
+        for what in ("cpus_per_replica", "combine_hold_s"):
+            _positive(getattr(self, what), f"RunConfig.{what}", zero=True)
 
 
 Parallelism = int | Mapping[str, int | tuple[int, int]]

@@ -9,12 +9,37 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from rayad.dataflow.columnar import to_rows
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, Timestamp
+
+
+class Gatherer(ABC):
+    """What a step holds back while its replica is busy, so that it leaves in fewer, larger batches. One per step and replica.
+
+    The runtime calls :meth:`flush` before it reports the progress of whatever was added: nothing held back is ever thought complete.
+    """
+
+    @property
+    @abstractmethod
+    def holding(self) -> bool:
+        """Whether there is something to flush."""
+
+    @abstractmethod
+    def add(self, time: Timestamp, batch: Any) -> list[Any]:
+        """Take a batch in; gives the batches of this time that leave at once."""
+
+    def add_rows(self, time: Timestamp, rows: Iterable[Any]) -> list[Any]:
+        """The same with records that are made as they are taken."""
+        return self.add(time, list(rows))
+
+    @abstractmethod
+    def flush(self) -> list[tuple[Timestamp, Any]]:
+        """All that was held back, as ``(time, batch)``; then nothing is."""
 
 
 class Element(ABC):
@@ -27,6 +52,18 @@ class Element(ABC):
     def warm_up(self) -> None:
         """Called once in the replica while the job starts: import what the first batch would otherwise wait for."""
         return
+
+    gathers_rows: ClassVar[bool] = False
+    """Whether :meth:`gatherer` gives one."""
+
+    def lazily(self, rows: Iterable[Any]) -> Iterable[Any]:
+        """The records that come out of ``rows``, made one by one as they are taken. Steps in a row that define this run as one loop."""
+        out: Iterable[Any] = to_rows(self.apply(list(rows)))
+        return out
+
+    def gatherer(self) -> Gatherer | None:
+        """Called once in the replica: what takes the place of :meth:`apply` there; None when each batch is done with alone."""
+        return None
 
     def culprit(self, batch: Any) -> Any:
         """The first record on which :meth:`apply` fails, for the error message; None when it is not one record's fault."""
@@ -47,6 +84,9 @@ class Map(Element):
     def apply(self, batch: Any) -> Any:
         return list(map(self.function, to_rows(batch)))
 
+    def lazily(self, rows: Iterable[Any]) -> Iterable[Any]:
+        return map(self.function, rows)
+
 
 @dataclass(slots=True)
 class FlatMap(Element):
@@ -55,8 +95,10 @@ class FlatMap(Element):
     function: Callable[[Any], Iterable[Any]]
 
     def apply(self, batch: Any) -> Any:
-        function = self.function
-        return [out for row in to_rows(batch) for out in function(row)]
+        return list(chain.from_iterable(map(self.function, to_rows(batch))))
+
+    def lazily(self, rows: Iterable[Any]) -> Iterable[Any]:
+        return chain.from_iterable(map(self.function, rows))
 
 
 @dataclass(slots=True)
@@ -67,6 +109,9 @@ class Filter(Element):
 
     def apply(self, batch: Any) -> Any:
         return list(filter(self.function, to_rows(batch)))
+
+    def lazily(self, rows: Iterable[Any]) -> Iterable[Any]:
+        return filter(self.function, rows)
 
 
 @dataclass(slots=True)

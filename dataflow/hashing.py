@@ -33,6 +33,8 @@ import xxhash
 from rayad.progress import DataflowError
 
 DEFAULT_KEY_GROUPS = 256
+FEW_REPLICAS = 8
+"""Up to this many replicas, looking for the rows of each is faster than sorting rows by replica."""
 _MASK = 0xFFFFFFFFFFFFFFFF
 _FLOAT_SALT = 0x6A09E667F3BCC909  # the square roots of 2 and 3: nothing up the sleeve
 _TUPLE_SALT = 0xBB67AE8584CAA73B
@@ -249,6 +251,7 @@ class MutableRouter:
         self.key_groups = key_groups
         self._cache: dict[Any, int] = {}
         self._owners = [replica_of_group(group, parallelism, key_groups) for group in range(key_groups)]
+        self._owner_of_group = np.array(self._owners, dtype=np.uint16)
 
     def route(self, key: Any) -> int:
         """The replica of one key. Raises DataflowError for NaN, unhashable and unstable keys."""
@@ -263,23 +266,24 @@ class MutableRouter:
 
     def _learn(self, key: Any) -> int:
         replica = self._owners[stable_hash(key) % self.key_groups]
-        if len(self._cache) >= self.CACHE_ENTRIES_MAX:
-            self._cache.clear()
-        self._cache[key] = replica
+        if len(self._cache) < self.CACHE_ENTRIES_MAX:
+            self._cache[key] = replica
         return replica
 
     def split_rows(self, rows: list[Any], key: Callable[[Any], Any]) -> list[list[Any]]:
         """Distribute records by ``key(record)``: one list per replica, order kept."""
-        out: list[list[Any]] = [[] for _ in range(self.parallelism)]
-        lookup, learn = self._cache.get, self._learn
-        for row in rows:
-            value = key(row)
-            try:
-                replica = lookup(value)
-            except TypeError:
-                replica = self.route(value)  # says what is wrong with it
-            out[learn(value) if replica is None else replica].append(row)
-        return out
+        cache = self._cache
+        try:
+            owners = list(map(cache.get, map(key, rows)))
+        except TypeError:
+            owners = [self.route(key(row)) for row in rows]  # says what is wrong with which
+        if None in owners:
+            if len(cache) >= self.CACHE_ENTRIES_MAX:
+                cache.clear()
+            owners = [self._learn(key(row)) if owner is None else owner for row, owner in zip(rows, owners, strict=True)]
+        if self.parallelism == 1:
+            return [rows]
+        return [[row for row, owner in zip(rows, owners, strict=True) if owner == replica] for replica in range(self.parallelism)]
 
     def culprit(self, rows: list[Any], key: Callable[[Any], Any]) -> Any:
         """The first record that cannot be routed, for the error message; None when each can."""
@@ -300,12 +304,13 @@ class MutableRouter:
                 raise DataflowError(f"key column {name!r} holds NaN: NaN equals nothing; replace it (for instance by null) before key_by")
         if self.parallelism == 1:
             return [batch]
-        groups = hash_columns(keys) % np.uint64(self.key_groups)
-        replicas = (groups * np.uint64(self.parallelism) // np.uint64(self.key_groups)).astype(np.int32)
-        if self.parallelism == 2:
-            first = replicas == 0
-            return [batch.filter(pa.array(first)), batch.filter(pa.array(~first))]
-        order = np.argsort(replicas.astype(np.uint16), kind="stable")  # 16 bits: a radix sort
+        hashes = hash_columns(keys)
+        groups = hashes & np.uint64(self.key_groups - 1) if self.key_groups & (self.key_groups - 1) == 0 else hashes % np.uint64(self.key_groups)
+        replicas = self._owner_of_group.take(groups.astype(np.int64))
+        if self.parallelism <= FEW_REPLICAS:
+            chosen = [np.flatnonzero(replicas == replica) for replica in range(self.parallelism)]
+            return [batch if len(rows) == len(replicas) else batch.take(pa.array(rows)) for rows in chosen]
+        order = np.argsort(replicas, kind="stable")  # 16 bits: a radix sort
         bounds = np.searchsorted(replicas[order], np.arange(self.parallelism + 1))
         taken = batch.take(pa.array(order))
         return [taken.slice(int(bounds[i]), int(bounds[i + 1] - bounds[i])) for i in range(self.parallelism)]

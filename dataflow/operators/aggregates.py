@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from rayad.progress import DataflowError
 
+_NUMBERS = frozenset({int, float})
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None), complex})
 
 
@@ -56,16 +57,27 @@ class Aggregator(ABC):
         out = self.result(accumulator)
         return out if type(out) in _PLAIN else copy.deepcopy(out)
 
-    def combine(self, keys: Iterable[Any], values: Iterable[Any]) -> dict[Any, Any]:
-        """Accumulators of the values of each key."""
-        out: dict[Any, Any] = {}
+    def new_partials(self) -> dict[Any, Any]:
+        """An empty dict for :meth:`combine_into`."""
+        return {}
+
+    def combine_into(self, partials: dict[Any, Any], keys: Iterable[Any], values: Iterable[Any]) -> None:
+        """Add the values of each key to ``partials``, a dict from key to accumulator."""
         create, add = self.create, self.add
         for key, value in zip(keys, values, strict=True):
-            if key in out:
-                out[key] = add(out[key], value)
+            if key in partials:
+                partials[key] = add(partials[key], value)
             else:
-                out[key] = create(value)
-        return out
+                partials[key] = create(value)
+
+    def merge_into(self, partials: dict[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Merge ``(key, accumulator)`` pairs into ``partials``."""
+        merge = self.merge
+        for key, accumulator in pairs:
+            if key in partials:
+                partials[key] = merge(partials[key], accumulator)
+            else:
+                partials[key] = accumulator
 
     # -- columnar form ------------------------------------------------------------
     @property
@@ -103,8 +115,22 @@ class Count(_Plain):
     def merge(self, left: int, right: int) -> int:
         return left + right
 
-    def combine(self, keys: Iterable[Any], values: Iterable[Any]) -> dict[Any, Any]:
-        return Counter(keys)
+    def new_partials(self) -> dict[Any, Any]:
+        return Counter()
+
+    def combine_into(self, partials: dict[Any, Any], keys: Iterable[Any], values: Iterable[Any]) -> None:
+        if type(partials) is Counter and type(self) is Count:
+            partials.update(keys)  # a loop in C
+        else:
+            super().combine_into(partials, keys, values)
+
+    def merge_into(self, partials: dict[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
+        if type(self) is not Count:
+            super().merge_into(partials, pairs)
+            return
+        get = partials.get
+        for key, count in pairs:
+            partials[key] = get(key, 0) + count
 
     @property
     def partials(self) -> tuple[tuple[str, str], ...]:
@@ -147,6 +173,16 @@ class Sum(_OverValues):
 
     def merge(self, left: Any, right: Any) -> Any:
         return right if left is None else left if right is None else left + right
+
+    def combine_into(self, partials: dict[Any, Any], keys: Iterable[Any], values: Iterable[Any]) -> None:
+        values = list(values)
+        if type(self) is not Sum or not _NUMBERS.issuperset(map(type, values)):
+            super().combine_into(partials, keys, values)
+            return
+        get = partials.get
+        for key, value in zip(keys, values, strict=True):
+            total = get(key)
+            partials[key] = value if total is None else total + value
 
 
 class Min(_OverValues):

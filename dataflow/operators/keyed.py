@@ -7,17 +7,16 @@ leading columns are the key (see ``columnar.mark_keyed``); :data:`PAIRS` routes 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.columnar import mark_keyed, to_rows
-from rayad.dataflow.elements import Element
+from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.aggregates import Aggregator, Count, Max, Min, Several
 from rayad.progress import DataflowError
@@ -63,14 +62,14 @@ class ValueSelector:
         raise DataflowError(f"the value to aggregate is {value!r}: give a function of the record or a column name")
 
 
-def require_columns(batch: pa.RecordBatch, names: tuple[str, ...]) -> None:
+def require_columns(batch: pa.RecordBatch | pa.Table, names: tuple[str, ...]) -> None:
     """Raise DataflowError if a column is missing."""
     missing = [name for name in names if name not in batch.schema.names]
     if missing:
         raise DataflowError(f"there is no column {missing[0]!r}: the batch has {batch.schema.names}")
 
 
-def sole_value_column(batch: pa.RecordBatch, keys: tuple[str, ...]) -> str:
+def sole_value_column(batch: pa.RecordBatch | pa.Table, keys: tuple[str, ...]) -> str:
     """The one column that is not a key."""
     rest = [name for name in batch.schema.names if name not in keys]
     if len(rest) != 1:
@@ -113,49 +112,86 @@ class Combine(Element):
     key: KeySelector
     value: ValueSelector
     aggregator: Aggregator
+    gathers_rows: ClassVar[bool] = True
 
     def warm_up(self) -> None:
         if self.key.columns:
             import_group_by()
 
+    def gatherer(self) -> Gatherer:
+        from rayad.dataflow.operators.combining import MutableCombiner
+
+        return MutableCombiner(self)
+
     def apply(self, batch: Any) -> Any:
+        """One batch combined alone; see :meth:`gatherer` for many."""
         if isinstance(batch, pa.RecordBatch) and self.key.columns:
             require_columns(batch, self.key.columns)
-            partial = self._columnar(batch)
-            if partial is not None:
-                return partial
-        rows = to_rows(batch)
-        key = self.key.row_key()
+            if value_columns(self, batch) is not None:
+                partial = combine_columns(self, batch)
+                if partial is not None:
+                    return partial
+        totals = self.aggregator.new_partials()
+        self.combine_into(totals, to_rows(batch), self.key.row_key(), self.value.row_value())
+        return list(totals.items())
+
+    def combine_into(self, totals: dict[Any, Any], rows: Iterable[Any], key: Callable[[Any], Any], value: Callable[[Any], Any]) -> None:
+        """Add records to ``{key: accumulator}``. Raises DataflowError for a key that cannot be hashed, if ``rows`` is a list."""
+        if type(self.aggregator) is Count:
+            values: Iterable[Any] = ()  # it counts keys
+        else:
+            rows = rows if isinstance(rows, list) else list(rows)
+            values = map(value, rows)
         try:
-            if isinstance(self.aggregator, Count):
-                return list(self.aggregator.combine(map(key, rows), repeat(None, len(rows))).items())
-            return list(self.aggregator.combine(map(key, rows), map(self.value.row_value(), rows)).items())
+            self.aggregator.combine_into(totals, map(key, rows), values)
         except TypeError:
-            for row in rows:
+            for row in rows if isinstance(rows, list) else ():
                 require_hashable(key(row))
             raise
 
-    def _columnar(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """Partials by Arrow's group-by; None where it would give something else than the rows do, or nothing."""
-        if not self.aggregator.partials:
-            return None
-        several = isinstance(self.aggregator, Several)
-        parts = zip(self.aggregator.parts.items(), self.aggregator.values, strict=True) if isinstance(self.aggregator, Several) else [
-            ((self.aggregator.name, self.aggregator), self.value)
-        ]  # fmt: skip
-        wanted: list[Any] = []
-        names: list[str] = []
-        for (name, aggregator), value in parts:
-            if isinstance(aggregator, Count):
-                wanted.append(([], "count_all"))
-                names.append(f"{name}.count" if several else "count")
-                continue
-            column = numeric_column(batch, value, self.key.columns)
-            if column is None or (not isinstance(aggregator, (Min, Max)) and may_overflow(batch.column(column))):
+    def parts(self) -> list[Aggregator]:
+        """The aggregations side by side; one, when there is only one."""
+        return list(self.aggregator.parts.values()) if isinstance(self.aggregator, Several) else [self.aggregator]
+
+    def value_by_part(self, columns: Sequence[str]) -> list[str | None]:
+        """The value column of each of :meth:`parts`, None for a count, from what :func:`value_columns` gave."""
+        left = iter(columns)
+        return [None if isinstance(part, Count) else next(left) for part in self.parts()]
+
+
+def value_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> list[str] | None:
+    """The column of numbers that each aggregation but a count works on; None where columns would give something else than the rows do."""
+    aggregator = element.aggregator
+    if not aggregator.partials:
+        return None
+    selectors = aggregator.values if isinstance(aggregator, Several) else [element.value]
+    out = []
+    for part, selector in zip(element.parts(), selectors, strict=True):
+        if not isinstance(part, Count):
+            column = numeric_column(batch, selector, element.key.columns)
+            if column is None:
                 return None
-            wanted.extend((column, function) for function, _ in aggregator.partials)
-            names.extend(f"{name}.{f}" if several else f"{f}({column})" for f, _ in aggregator.partials)
-        return group(batch, list(self.key.columns), wanted, names)
+            out.append(column)
+    return out
+
+
+def combine_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | None:
+    """Partials by Arrow's group-by, a row for each key; None where a sum could leave 64 bits. The batch is one with value columns."""
+    several = isinstance(element.aggregator, Several)
+    names_of_parts = list(element.aggregator.parts) if isinstance(element.aggregator, Several) else [element.aggregator.name]
+    columns = element.value_by_part(value_columns(element, batch) or [])
+    wanted: list[Any] = []
+    names: list[str] = []
+    for name, aggregator, column in zip(names_of_parts, element.parts(), columns, strict=True):
+        if column is None:
+            wanted.append(([], "count_all"))
+            names.append(f"{name}.count" if several else "count")
+            continue
+        if not isinstance(aggregator, (Min, Max)) and may_overflow(batch.column(column)):
+            return None
+        wanted.extend((column, function) for function, _ in aggregator.partials)
+        names.extend(f"{name}.{f}" if several else f"{f}({column})" for f, _ in aggregator.partials)
+    return group(batch, list(element.key.columns), wanted, names)
 
 
 def require_hashable(key: Any) -> None:
@@ -166,7 +202,7 @@ def require_hashable(key: Any) -> None:
         raise unhashable(key) from error
 
 
-def numeric_column(batch: pa.RecordBatch, value: ValueSelector, keys: tuple[str, ...]) -> str | None:
+def numeric_column(batch: pa.RecordBatch | pa.Table, value: ValueSelector, keys: tuple[str, ...]) -> str | None:
     """The column of numbers that a selector means; None when it is a function, or the column holds something else."""
     if value.function is not None:
         return None
@@ -193,11 +229,16 @@ def group(batch: pa.RecordBatch | pa.Table, keys: list[str], aggregations: list[
     "one that is taken)."""
     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
     for position, field in enumerate(table.schema):
-        if field.name in keys and pa.types.is_floating(field.type):  # -0.0 and 0.0 are one key
-            table = table.set_column(position, field.name, pc.add(table.column(position), pa.scalar(0.0, field.type)))
+        if field.name in keys and pa.types.is_floating(field.type):
+            table = table.set_column(position, field.name, key_normalised(table.column(position)))
     out = table.unify_dictionaries().group_by(keys, use_threads=False).aggregate(aggregations).combine_chunks()
     columns = [out.column(name) for name in keys] + [out.column(i) for i in range(len(keys), out.num_columns)]
     return mark_keyed(pa.RecordBatch.from_arrays([_one_array(c) for c in columns], names=distinct_names(keys, names)), len(keys))
+
+
+def key_normalised(column: Any) -> Any:
+    """A key column in which equal values have equal bits: -0.0 and 0.0 are one key."""
+    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from rayad.dataflow.columnar import mark_keyed, to_rows
 from rayad.dataflow.operators.aggregates import Aggregator, Several
 from rayad.dataflow.operators.column_totals import MutableColumnTotals
-from rayad.dataflow.operators.keyed import distinct_names, group, import_group_by, may_overflow, unhashable
+from rayad.dataflow.operators.keyed import distinct_names, group, import_group_by, may_overflow, require_hashable
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError, Timestamp
 
@@ -66,17 +66,13 @@ class Totals(Vertex):
         self._merge_rows(self.pending_rows.setdefault(time, {}), batch)
 
     def _merge_rows(self, into: dict[Any, Any], pairs: list[Any]) -> None:
-        merge = self.aggregator.merge
         try:
-            for key, partial in pairs:
-                if key in into:
-                    into[key] = merge(into[key], partial)
-                else:
-                    into[key] = partial
+            self.aggregator.merge_into(into, pairs)
         except TypeError as error:
             if "unhashable" in str(error):
-                raise unhashable(key) from error
-            raise
+                for key, _ in pairs:
+                    require_hashable(key)
+            raise error
 
     def _compact(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch | None:
         """One row per distinct key; None when a sum could leave 64 bits."""

@@ -90,6 +90,7 @@ def test_columnar_partials_stay_columnar_after_the_plan_was_pickled() -> None:
     core.start()
     while core.source_step() is not None:
         pass
+    core.outputs.flush()
     assert core.outputs.outbox
     assert all(isinstance(outgoing.batch, pa.RecordBatch) for outgoing in core.outputs.outbox)
 

@@ -44,6 +44,7 @@ def test_the_time_of_the_last_word_does_not_depend_on_which_frontiers_were_seen(
         for view in views:
             core.on_view(view)
             core.notify()
+        core.outputs.flush()
         times.append([outgoing.time for outgoing in core.outputs.outbox])
     assert times == [[T(3)], [T(3)]]
 

@@ -1,0 +1,185 @@
+"""Combiners that reach over batches: what a busy sender has aggregated so far of each time waits, and leaves as one batch.
+
+A combiner that sees one batch at a time leaves most of its work to the receiver: with 25,000 words in use, batches of 80,000 words shrink
+to 8,000 partial counts each, a million words to 15,000. So a sender that has more input at hand goes on adding to the same partials; the
+runtime flushes them before it reports its progress, so that nothing which waits here is ever thought to be complete, and at the latest after
+``RunConfig.combine_hold_s``. A sender without more input flushes at once: an idle job waits for nothing.
+
+Where keys hardly repeat, combining costs more than it saves: after a flush that kept most rows, the next rows leave as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayad.dataflow.columnar import to_rows
+from rayad.dataflow.elements import Gatherer
+from rayad.dataflow.operators.aggregates import Count
+from rayad.dataflow.operators.keyed import Combine, combine_columns, key_normalised, require_columns, value_columns
+from rayad.progress import Timestamp
+
+KEYS_MAX = 1 << 17
+"""Partials of rows leave when a time has this many keys."""
+ROWS_MAX = 1 << 20
+"""Columns are aggregated when a time has this many rows waiting; what they keep alive is bounded by BYTES_MAX, too."""
+BYTES_MAX = 64 << 20
+USELESS_SHARE = 0.6
+"""Combining is given up for a while when it keeps more than this share of the rows."""
+TRIAL_ROWS = 1 << 16
+"""A share is only judged over at least this many rows."""
+UNTRIED_ROWS = 1 << 23
+"""After how many rows that left as they are combining is tried again."""
+
+
+class MutableCombiner(Gatherer):
+    """Partials of the aggregation of one :class:`Combine` in one sender, by time."""
+
+    def __init__(self, element: Combine) -> None:
+        self._rows = _RowPartials(element)
+        self._columns = _ColumnPartials(element, self._rows)
+
+    @property
+    def holding(self) -> bool:
+        return bool(self._rows.totals or self._columns.waiting)
+
+    def add(self, time: Timestamp, batch: Any) -> list[Any]:
+        if isinstance(batch, pa.RecordBatch) and self._columns.takes(batch):
+            return self._columns.add(time, batch)
+        return self._rows.add(time, to_rows(batch))
+
+    def add_rows(self, time: Timestamp, rows: Iterable[Any]) -> list[Any]:
+        return self._rows.add(time, rows)
+
+    def flush(self) -> list[tuple[Timestamp, Any]]:
+        out = [(time, batch) for time in list(self._columns.waiting) for batch in self._columns.give(time)]
+        out.extend((time, batch) for time in list(self._rows.totals) for batch in self._rows.give(time))
+        return out
+
+
+class _RowPartials:
+    """``{key: accumulator}`` for each time."""
+
+    def __init__(self, element: Combine) -> None:
+        self._element = element
+        self._key, self._value = element.key.row_key(), element.value.row_value()
+        self._counts = type(element.aggregator) is Count
+        self.totals: dict[Timestamp, dict[Any, Any]] = {}
+        self._seen: dict[Timestamp, int] = {}
+        self._untried = 0
+
+    def add(self, time: Timestamp, rows: Iterable[Any]) -> list[Any]:
+        if not self._counts or self._untried > 0:
+            rows = rows if isinstance(rows, list) else list(rows)
+        if self._untried > 0:
+            assert isinstance(rows, list)
+            self._untried -= len(rows)
+            return [self._element.apply(rows)]
+        totals = self.totals.get(time)
+        if totals is None:
+            totals = self.totals[time] = self._element.aggregator.new_partials()
+            self._seen[time] = 0
+        self._element.combine_into(totals, rows, self._key, self._value)
+        if isinstance(rows, list):
+            self._seen[time] += len(rows)
+        return self.give(time) if len(totals) >= KEYS_MAX else []
+
+    def give(self, time: Timestamp) -> list[Any]:
+        totals, seen = self.totals.pop(time), self._seen.pop(time)
+        if self._counts:
+            seen = sum(totals.values())
+        if seen >= TRIAL_ROWS and len(totals) > USELESS_SHARE * seen:
+            self._untried = UNTRIED_ROWS
+        return [list(totals.items())]
+
+
+class _ColumnPartials:
+    """Columnar batches of each time that wait to be aggregated together."""
+
+    def __init__(self, element: Combine, rows: _RowPartials) -> None:
+        self._element = element
+        self._rows = rows
+        self.waiting: dict[Timestamp, list[pa.RecordBatch]] = {}
+        self._seen: dict[Timestamp, list[int]] = {}  # rows and bytes
+        self._untried = 0
+        self._form: pa.Schema | None = None  # of partials, once there were some
+
+    def takes(self, batch: pa.RecordBatch) -> bool:
+        """Whether this aggregation works on columns of this batch. Raises DataflowError when a column is missing."""
+        key = self._element.key
+        if not key.columns:
+            return False
+        require_columns(batch, key.columns)
+        return value_columns(self._element, batch) is not None
+
+    def add(self, time: Timestamp, batch: pa.RecordBatch) -> list[Any]:
+        if self._untried > 0 and self._form is not None:
+            raw = self._as_partials(batch)
+            if raw is not None:
+                self._untried -= batch.num_rows
+                return [raw]
+        wanted = self._element.key.columns + tuple(value_columns(self._element, batch) or ())
+        slim = batch.select(list(dict.fromkeys(wanted))) if len(wanted) < batch.num_columns else batch
+        before: list[Any] = []
+        waiting = self.waiting.get(time)
+        if waiting is None:
+            waiting, seen = self.waiting[time], self._seen[time] = [], [0, 0]
+        else:
+            seen = self._seen[time]
+            if not waiting[0].schema.equals(slim.schema):
+                before = self.give(time)
+                waiting, seen = self.waiting[time], self._seen[time] = [], [0, 0]
+        waiting.append(slim)
+        seen[0] += slim.num_rows
+        seen[1] += slim.nbytes
+        return [*before, *self.give(time)] if seen[0] >= ROWS_MAX or seen[1] >= BYTES_MAX else before
+
+    def give(self, time: Timestamp) -> list[Any]:
+        """The partials of what waits of a time; through rows where columns could overflow."""
+        batches, (seen, _) = self.waiting.pop(time), self._seen.pop(time)
+        table = pa.Table.from_batches(batches)
+        partial = combine_columns(self._element, table)
+        if partial is None:
+            return self._rows.add(time, to_rows(table))
+        self._form = partial.schema
+        if seen >= TRIAL_ROWS and partial.num_rows > USELESS_SHARE * seen:
+            self._untried = UNTRIED_ROWS
+        return [partial]
+
+    def _as_partials(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Each row as a partial of its own, in the form that the group-by gives; None when the batch does not fit it."""
+        form, keys = self._form, self._element.key.columns
+        assert form is not None
+        columns = [key_normalised(batch.column(name)) for name in keys]
+        if any(column.type != form.field(i).type for i, column in enumerate(columns)):
+            return None
+        values = value_columns(self._element, batch)
+        assert values is not None
+        at = len(keys)
+        for aggregator, column in zip(self._element.parts(), self._element.value_by_part(values), strict=True):
+            for function, _ in aggregator.partials:
+                made = _partial_of_each(function, batch, column, form.field(at).type)
+                if made is None:
+                    return None
+                columns.append(made)
+                at += 1
+        return pa.RecordBatch.from_arrays(columns, schema=form)
+
+
+def _partial_of_each(function: str, batch: pa.RecordBatch, column: str | None, kind: pa.DataType) -> pa.Array | None:
+    if function == "count_all":
+        return pa.array(np.ones(batch.num_rows, dtype=np.int64))
+    values = batch.column(column)
+    if function == "count":
+        return pc.is_valid(values).cast(kind) if values.null_count else pa.array(np.ones(batch.num_rows, dtype=np.int64))
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+__all__ = ["MutableCombiner"]
