@@ -20,6 +20,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -171,7 +172,7 @@ def run_peer(
     if ended["returncode"] is None:
         raise PeerUnfinished(f"did not finish in {timeout_s:.0f} s")
     if ended["returncode"]:
-        raise PeerFailed(f"failed (exit code {ended['returncode']}): {_last_line(complaint)}")
+        raise PeerFailed(f"failed (exit code {ended['returncode']}): {_error_line(complaint)}")
     return _told(printed, ended)
 
 
@@ -181,6 +182,12 @@ def _told(printed: str, ended: dict[str, Any]) -> PeerRun:
         return PeerRun(float(told["seconds"]), told["digest"], str(told["version"]), ended["wall_s"], ended["cpu_s"], told)
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise PeerFailed(f"failed: its last line is no result: {_last_line(printed)!r}") from error
+
+
+def _error_line(text: str) -> str:
+    """The last line that names an exception, else the last line."""
+    named = [line for line in text.splitlines() if re.match(r"[\w.]*(Error|Exception|Exit)\b", line)]
+    return _last_line("\n".join(named) or text)
 
 
 def _last_line(text: str, most: int = 300) -> str:

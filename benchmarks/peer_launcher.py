@@ -65,23 +65,22 @@ def end_all() -> list[str]:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        reap()
         time.sleep(0.01)
     reap()
     return names
 
 
 def reap() -> None:
-    """Wait for all children that have ended; their processor time is counted then."""
+    """Wait for all children, which have ended or are about to; their processor time is counted then."""
     try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while True:
+            os.waitpid(-1, 0)
     except ChildProcessError:
         return
 
 
 def wait_for(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
-    """The script's return code; None when it did not end in time. Orphans that end meanwhile are left to :func:`reap`."""
+    """The script's return code; None when it did not end in time. Orphans that end meanwhile wait for :func:`reap`."""
     try:
         return process.wait(timeout_s)
     except subprocess.TimeoutExpired:

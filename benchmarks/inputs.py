@@ -1,0 +1,84 @@
+"""Seeded input files, made when first needed below ``.cache/benchmarks/``: every system that is compared reads the same files.
+
+A folder is named after what is in it, and appears whole or not at all. Beside the data lies ``digest.json``: the digest of the right
+result, from the numbers that the files were written from; no system that is measured had a part in it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import zlib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.machine import ROOT
+
+FOLDER = ROOT / ".cache" / "benchmarks"
+LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", dtype=np.uint8)
+
+
+def made(name: str, make: Callable[[Path], Any], folder: Path = FOLDER) -> Path:
+    """The folder ``name``; when it is not there, ``make(folder)`` writes its files and gives the digest."""
+    path = folder / name
+    if path.is_dir():
+        return path
+    folder.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder))
+    try:
+        digest = make(building)
+        (building / "digest.json").write_text(json.dumps(digest), encoding="utf-8")
+        building.chmod(0o755)
+        building.rename(path)
+    except OSError:
+        if not path.is_dir():  # else another process was first
+            raise
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return path
+
+
+def digest_of(path: Path) -> Any:
+    """The digest of the right result for the files in ``path``."""
+    return json.loads((path / "digest.json").read_text(encoding="utf-8"))
+
+
+# -- text ------------------------------------------------------------------------------------------
+def words(count: int, rng: np.random.Generator) -> list[str]:
+    """That many different words of 2 to 11 letters, the common ones (the first) rather short."""
+    found: dict[str, None] = {}
+    while len(found) < count:
+        length = min(11, 2 + int(np.log2(len(found) + 2) / 2) + int(rng.integers(0, 4)))
+        found[LETTERS[rng.integers(0, 26, length)].tobytes().decode("ascii")] = None
+    return list(found)
+
+
+def text_folder(lines: int, line_words: int, vocabulary: int, zipf: float, files: int, seed: int = 1, folder: Path = FOLDER) -> Path:
+    """Lines of words drawn with probability ``rank ** -zipf``, in ``files`` files ``*.txt`` of equal length."""
+
+    def make(path: Path) -> Any:
+        rng = np.random.default_rng(seed)
+        names = np.array(words(vocabulary, rng), dtype=object)
+        weights = np.arange(1, vocabulary + 1, dtype=np.float64) ** -zipf
+        drawn = rng.choice(vocabulary, size=(lines, line_words), p=weights / weights.sum())
+        for number, part in enumerate(np.array_split(drawn, files)):
+            text = "".join(" ".join(line) + "\n" for line in names[part].tolist())
+            (path / f"part-{number}.txt").write_text(text, encoding="utf-8")
+        counts = np.bincount(drawn.ravel(), minlength=vocabulary).tolist()
+        return count_digest((word, count) for word, count in zip(names.tolist(), counts, strict=True) if count)
+
+    return made(f"text-{lines}x{line_words}-of-{vocabulary}-zipf-{zipf}-files-{files}-seed-{seed}", make, folder)
+
+
+def count_digest(counts: Iterable[tuple[str, int]]) -> list[int]:
+    """Number of words and one number for all counts, in whatever order; the peers' scripts compute the same.
+
+    >>> count_digest([("be", 2), ("or", 1)]) == count_digest([("or", 1), ("be", 2)])
+    True
+    """
+    sums = [zlib.crc32(f"{word} {count}".encode()) for word, count in counts]
+    return [len(sums), sum(sums)]

@@ -1,0 +1,164 @@
+"""Count of each word in text files, in Python rows and in columns, beside the systems that one would use instead.
+
+All read the same files and give all counts; a digest shows that they agree. Times are of the work: reading, splitting, counting, and
+having the result in one place, without the start of interpreters, engines and actors.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import rayad as rd
+from benchmarks import inputs
+from benchmarks.machine import WORKER_NICE
+from benchmarks.measurement import Measurement, Ratio
+from benchmarks.side_by_side import Outcome, System, chosen, compare, has, peer
+
+TITLE = "Word count"
+NEEDS_RAY = True
+COLUMNS, ROWS, LAMBDAS = "Rayad, columns", "Rayad, rows", "Rayad, rows, lambdas only"
+POLARS, DUCKDB, PLAIN, ACTORS = "Polars", "DuckDB", "plain Python Counter, one process", "hand-written Ray actors, 2 + 2"
+BYTEWAX_THREADS, BYTEWAX = "Bytewax, one process, 2 workers", "Bytewax, 2 processes"
+PATHWAY_THREADS, PATHWAY = "Pathway, 2 threads", "Pathway, 2 processes"
+SPARK, STREAMING, RAY_DATA = "Spark batch, local[2]", "Spark Structured Streaming, local[2]", "Ray Data"
+FLINK = "PyFlink"
+AIMS = (
+    (COLUMNS, POLARS, "at most 2"),
+    (BYTEWAX_THREADS, COLUMNS, "at least 5"),
+    (BYTEWAX, COLUMNS, "at least 5"),
+    (PATHWAY_THREADS, COLUMNS, "at least 5"),
+    (PATHWAY, COLUMNS, "at least 5"),
+    (COLUMNS, PLAIN, "below 0.84: timely in Rust's ratio to the same Counter"),
+    (BYTEWAX_THREADS, ROWS, "at least 3"),
+    (BYTEWAX, ROWS, "at least 3"),
+    (BYTEWAX_THREADS, LAMBDAS, "at least 3"),
+    (BYTEWAX, LAMBDAS, "at least 3"),
+    (ROWS, PLAIN, "at most 1"),
+    (LAMBDAS, PLAIN, "at most 1"),
+    (ACTORS, ROWS, ""),
+    (ACTORS, COLUMNS, ""),
+    (DUCKDB, COLUMNS, ""),
+    (SPARK, COLUMNS, ""),
+    (STREAMING, COLUMNS, ""),
+    (RAY_DATA, COLUMNS, ""),
+    (FLINK, COLUMNS, ""),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured."""
+
+    repetitions: int = 5
+    lines: int = 500_000
+    line_words: int = 10
+    vocabulary: int = 50_000
+    zipf: float = 1.2
+    files: int = 8
+    replicas: int = 2
+    slow_repetitions: int = 5
+    timeout_s: float = 120.0
+
+
+FULL = Sizes()
+QUICK = Sizes(repetitions=1, lines=5_000, vocabulary=500, slow_repetitions=1, timeout_s=60.0)
+
+
+def folder_of(sizes: Sizes, root: Path = inputs.FOLDER) -> Path:
+    """The text files."""
+    return inputs.text_folder(sizes.lines, sizes.line_words, sizes.vocabulary, sizes.zipf, sizes.files, folder=root)
+
+
+def split(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Lines to words, in columns."""
+    return pa.record_batch({"word": pc.list_flatten(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch.column("text"))))})
+
+
+def rows(path: str) -> rd.Dataflow:
+    """In Python records, with a built-in function where there is one."""
+    flow = rd.Dataflow("wordcount-rows")
+    flow.read_text(path).flat_map(str.split).key_by(lambda w: w).count().collect("counts")
+    return flow
+
+
+def lambdas(path: str) -> rd.Dataflow:
+    """The same with a Python function for every step."""
+    flow = rd.Dataflow("wordcount-lambdas")
+    flow.read_text(path).flat_map(lambda line: line.split()).key_by(lambda w: w).count().collect("counts")
+    return flow
+
+
+def columns(path: str) -> rd.Dataflow:
+    """In columns from the file to the result."""
+    flow = rd.Dataflow("wordcount-columns")
+    flow.read_text(path, columnar=True).map_batches(split).key_by("word").count().collect("counts", columnar=True)
+    return flow
+
+
+PROGRAMS: dict[str, Callable[[str], rd.Dataflow]] = {COLUMNS: columns, ROWS: rows, LAMBDAS: lambdas}
+
+
+def counts_of(result: Any) -> dict[str, int]:
+    """Word to count, from either kind of result."""
+    if isinstance(result, pa.Table):
+        words, counts = (result.column(i).to_pylist() for i in range(2))
+        return dict(zip(words, counts, strict=True))
+    return dict(record for _, record in result)
+
+
+def run_once(program: Callable[[str], rd.Dataflow], folder: Path, replicas: int, **options: Any) -> Outcome:
+    """One run of one program over all files of the folder."""
+    began = time.perf_counter()
+    result = program(f"{folder}/*.txt").run(parallelism=replicas, **options)
+    whole_s = time.perf_counter() - began
+    return Outcome(result.statistics.run_s, inputs.count_digest(counts_of(result["counts"]).items()), whole_s)
+
+
+def systems(sizes: Sizes, folder: Path, peers: tuple[str, ...] | None) -> list[System]:
+    """All that are compared: Rayad's programs, and those of the chosen peers."""
+    ours = [System(name, partial(run_once, program, folder, sizes.replicas)) for name, program in PROGRAMS.items()]
+    work, slow = {"folder": str(folder), "workers": sizes.replicas}, sizes.slow_repetitions
+
+    def of(name: str, kind: str, repetitions: int | None = None, *, on_ray: bool = False, script: str = "wordcount", **more: Any) -> Any:
+        arguments = {**work, **more}
+        made = peer(name, kind, script, arguments, timeout_s=sizes.timeout_s, on_ray=on_ray, repetitions=repetitions)
+        return kind, made
+
+    theirs = [
+        of(POLARS, "polars"),
+        of(DUCKDB, "duckdb"),
+        of(PLAIN, "plain"),
+        of(ACTORS, "ray_actors", on_ray=True),
+        of(BYTEWAX_THREADS, "bytewax", slow, processes=1),
+        of(BYTEWAX, "bytewax", slow, processes=2),
+        of(PATHWAY_THREADS, "pathway", slow, processes=1),
+        of(PATHWAY, "pathway", slow, processes=2),
+        of(SPARK, "spark", slow),
+        of(STREAMING, "spark", slow, script="wordcount_streaming"),
+        of(FLINK, "pyflink", slow),
+        of(RAY_DATA, "ray_data", slow, on_ray=True),
+    ]
+    return ours + chosen(theirs, peers)
+
+
+def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
+    """All in turn, several times."""
+    out = Measurement("wordcount", TITLE, asdict(sizes))
+    folder = folder_of(sizes)
+    what = "every system counted every word alike, and as it was written"
+    compare(out, systems(sizes, folder, peers), repetitions=sizes.repetitions, wanted=inputs.digest_of(folder), what=what)
+    out.ratios = [Ratio(over, under, aim) for over, under, aim in AIMS if has(out, over, under)]
+    out.notes.append(
+        f"Ray's workers and all peers run at nice {WORKER_NICE}, the driver and the main processes of the peers that are made of Ray "
+        f"workers at {os.nice(0)}. Slow systems are given {sizes.timeout_s:.0f} s."
+    )
+    return out
