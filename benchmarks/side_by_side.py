@@ -8,12 +8,12 @@ that is made of Ray workers starts at the benchmark's own level, and its workers
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from benchmarks.machine import WORKER_NICE, settle
-from benchmarks.measurement import Measurement, Series, Table
+from benchmarks.measurement import Measurement, Ratio, Series, Table
 from benchmarks.peer_environments import NoFigure, run_peer
 
 NO_FIGURE = "No figure"
@@ -40,6 +40,8 @@ class System:
     nice: str = str(WORKER_NICE)
     repetitions: int | None = None
     """At most so many, for the slow ones; None: as many as the others. A series with fewer has no ratios."""
+    peer: str = ""
+    """The peer's folder; empty for Rayad's own programs."""
 
 
 @dataclass(slots=True)
@@ -65,12 +67,12 @@ def peer(
         done = run_peer(folder, workload, arguments, timeout_s=timeout_s, nice=None if on_ray else WORKER_NICE)
         return Outcome(done.seconds, done.digest, done.wall_s, done.cpu_s, done.version)
 
-    return System(name, run, f"{os.nice(0)}, workers {WORKER_NICE}" if on_ray else str(WORKER_NICE), repetitions)
+    return System(name, run, f"{os.nice(0)}, workers {WORKER_NICE}" if on_ray else str(WORKER_NICE), repetitions, folder)
 
 
-def chosen(systems: Sequence[tuple[str, System]], peers: Sequence[str] | None) -> list[System]:
-    """The systems whose peer is among ``peers`` (None: all)."""
-    return [system for name, system in systems if peers is None or name in peers]
+def chosen(systems: Sequence[System], peers: Sequence[str] | None) -> list[System]:
+    """Rayad's own, and the systems whose peer is among ``peers`` (None: all)."""
+    return [system for system in systems if not system.peer or peers is None or system.peer in peers]
 
 
 def compare(
@@ -86,7 +88,7 @@ def compare(
     """Run all, ``repetitions`` times, the order turned round each time; a series for each that gave figures, tables of the rest.
 
     ``wanted`` is the digest of the right result; by default that of the first system to finish. Raises WrongResult when one differs.
-    Gives the outcomes by name, and adds no ratios: :func:`has` tells whether there is a series to make one of.
+    Gives the outcomes by name; :func:`ratios_of` makes the ratios of what was measured.
     """
     entries = [_Entry(system, Series(system.name, unit, system.nice)) for system in systems]
     failed: dict[str, str] = {}
@@ -102,7 +104,7 @@ def compare(
                 failed[entry.system.name] = str(reason)
                 continue
             wanted = outcome.digest if wanted is None else wanted
-            out.check(f"{what}", _plain(outcome.digest), _plain(wanted))
+            out.check(what, _plain(outcome.digest), _plain(wanted))
             entry.series.add(value(outcome))
             entry.outcomes.append(outcome)
     measured = [entry for entry in entries if entry.system.name not in failed]
@@ -111,10 +113,10 @@ def compare(
     return {entry.system.name: entry.outcomes for entry in measured}
 
 
-def has(out: Measurement, over: str, under: str) -> bool:
-    """Whether there are both series, with as many repetitions."""
+def ratios_of(out: Measurement, aims: Iterable[tuple[str, str, str]]) -> list[Ratio]:
+    """``(over, under, aim)`` as ratios, without those of which a series is missing or has fewer repetitions."""
     found = {series.name: len(series.repetitions) for series in out.series}
-    return over in found and found[over] == found.get(under)
+    return [Ratio(over, under, aim) for over, under, aim in aims if over in found and found[over] == found.get(under)]
 
 
 def _plain(digest: Any) -> Any:

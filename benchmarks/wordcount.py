@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import rayad as rd
 from benchmarks import inputs
 from benchmarks.machine import WORKER_NICE
-from benchmarks.measurement import Measurement, Ratio
-from benchmarks.side_by_side import Outcome, System, chosen, compare, has, peer
+from benchmarks.measurement import Measurement
+from benchmarks.side_by_side import Outcome, System, chosen, compare, peer, ratios_of
 
 TITLE = "Word count"
 NEEDS_RAY = True
@@ -128,10 +128,8 @@ def systems(sizes: Sizes, folder: Path, peers: tuple[str, ...] | None) -> list[S
     ours = [System(name, partial(run_once, program, folder, sizes.replicas)) for name, program in PROGRAMS.items()]
     work, slow = {"folder": str(folder), "workers": sizes.replicas}, sizes.slow_repetitions
 
-    def of(name: str, kind: str, repetitions: int | None = None, *, on_ray: bool = False, script: str = "wordcount", **more: Any) -> Any:
-        arguments = {**work, **more}
-        made = peer(name, kind, script, arguments, timeout_s=sizes.timeout_s, on_ray=on_ray, repetitions=repetitions)
-        return kind, made
+    def of(name: str, folder: str, most: int | None = None, *, on_ray: bool = False, script: str = "wordcount", **more: Any) -> System:
+        return peer(name, folder, script, {**work, **more}, timeout_s=sizes.timeout_s, on_ray=on_ray, repetitions=most)
 
     theirs = [
         of(POLARS, "polars"),
@@ -147,7 +145,7 @@ def systems(sizes: Sizes, folder: Path, peers: tuple[str, ...] | None) -> list[S
         of(FLINK, "pyflink", slow),
         of(RAY_DATA, "ray_data", slow, on_ray=True),
     ]
-    return ours + chosen(theirs, peers)
+    return chosen(ours + theirs, peers)
 
 
 def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
@@ -156,7 +154,7 @@ def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
     folder = folder_of(sizes)
     what = "every system counted every word alike, and as it was written"
     compare(out, systems(sizes, folder, peers), repetitions=sizes.repetitions, wanted=inputs.digest_of(folder), what=what)
-    out.ratios = [Ratio(over, under, aim) for over, under, aim in AIMS if has(out, over, under)]
+    out.ratios = ratios_of(out, AIMS)
     out.notes.append(
         f"Ray's workers and all peers run at nice {WORKER_NICE}, the driver and the main processes of the peers that are made of Ray "
         f"workers at {os.nice(0)}. Slow systems are given {sizes.timeout_s:.0f} s."

@@ -26,7 +26,7 @@ ray.data.from_items([{"text": "a b"}, {"text": "b"}]).map_batches(split, batch_f
 began = time.perf_counter()
 lines = ray.data.read_text(arguments["folder"], file_extensions=["txt"])
 counted = lines.map_batches(split, batch_format="pyarrow", batch_size=None).groupby("word").count()
-tables = [batch for batch in counted.iter_batches(batch_format="pyarrow", batch_size=None)]
+tables = list(counted.iter_batches(batch_format="pyarrow", batch_size=None))
 counts = [pair for table in tables for pair in zip(table.column(0).to_pylist(), table.column(1).to_pylist(), strict=True)]
 seconds = time.perf_counter() - began
 digest = [len(counts), sum(zlib.crc32(f"{word} {count}".encode()) for word, count in counts)]
