@@ -15,6 +15,7 @@ from rayad.dataflow import hooks
 from rayad.dataflow.graph import FORWARD, KeySelector, Link, NodeKind, Partition, PartitionKind, check_name, users_line
 from rayad.dataflow.items import CollectSink
 from rayad.dataflow.operators import windowing
+from rayad.dataflow.operators.column_results import AsColumns
 from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.dataflow.sink import Sink
 from rayad.progress import DataflowError
@@ -107,6 +108,14 @@ class Stream:
     def map_batches(self, function: Callable[[Any], Any], *, name: str | None = None) -> Stream:
         """``function(batch)`` for each batch: a list or a RecordBatch in, a list, RecordBatch or Table out. The way to stay columnar."""
         return self._stateless("map_batches", el.MapBatches(checked_function(function, "map_batches")), name)
+
+    def as_columns(self, *names: str, name: str | None = None) -> Stream:
+        """Results of aggregations, windows and joins as ordinary columns: ``window_start`` and ``window_end``, a column for each value,
+        those of both records of a pair (a right one whose name is taken gets ``_right`` behind it). ``names`` renames all, in order."""
+        for given in names:
+            if not isinstance(given, str):
+                raise DataflowError(f"as_columns was given {given!r:.60}: it takes names of columns")
+        return self._stateless("as_columns", AsColumns(names), name)
 
     def inspect(self, function: Callable[[Any], Any], *, name: str | None = None) -> Stream:
         """Call ``function(record)`` in passing."""

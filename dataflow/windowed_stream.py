@@ -9,23 +9,20 @@ from rayad.dataflow.graph import Link, NodeKind, Partition, PartitionKind, users
 from rayad.dataflow.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
 from rayad.dataflow.operators import aggregates as agg
 from rayad.dataflow.operators import keyed, totals, windowing
+from rayad.dataflow.operators.column_results import WithoutKey
 from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.dataflow.stream import Stream, checked_function
-from rayad.dataflow.windows import PerEpoch, Session, Sliding, Tumbling
+from rayad.dataflow.windows import Given, PerEpoch, Session, Sliding, Tumbling
 from rayad.progress import DataflowError
-
-
-def _without_key(record: Any) -> Any:
-    return record[1:]
 
 
 class WindowedStream:
     """A keyed stream cut into windows."""
 
     def __init__(self, keyed_stream: KeyedStream, windows: Any, *, keyless: bool = False) -> None:
-        if not isinstance(windows, (PerEpoch, Tumbling, Sliding, Session)):
+        if not isinstance(windows, (PerEpoch, Tumbling, Sliding, Session, Given)):
             raise DataflowError(
-                f"window was given {windows!r:.60}: use rd.windows.per_epoch(), tumbling(...), sliding(...) or session(...)"
+                f"window was given {windows!r:.60}: use rd.windows.per_epoch(), tumbling(...), sliding(...), session(...) or given(...)"
             )
         self.keyed = keyed_stream
         self.windows = windows
@@ -54,11 +51,11 @@ class WindowedStream:
             out = self._event_windows(aggregator, selector, name)
         if not self.keyless:
             return out
-        bare = out.map(_without_key)
+        bare = out._stateless("without-key", WithoutKey(), None)
         if not isinstance(out, LateStream):
             return bare
         result = LateStream(bare.flow, bare.node)
-        result.late = out.late.map(_without_key)
+        result.late = out.late._stateless("without-key", WithoutKey(), None)
         return result
 
     def _event_windows(self, aggregator: agg.Aggregator, value: ValueSelector, name: str | None) -> Stream:
@@ -67,16 +64,16 @@ class WindowedStream:
         assert event_time is not None
         self.keyed.flow.graph.require_free(name)
         base = name or f"{aggregator.name}-windows"
-        assigned = stream._stateless(
-            f"{base}.prepare", windowing.AssignWindows(self.keyed.key, value, aggregator, event_time.selector, self.windows), None
-        )
+        key = self.keyed.key
+        element = windowing.AssignWindows(key, value, aggregator, event_time.selector, self.windows, self.keyless)
+        assigned = stream._stateless(f"{base}.prepare", element, None)
         largest = stream._stateless(f"{base}.largest-time", windowing.LargestTime(event_time.selector), None)
         node = self.keyed.flow.graph.add(
             NodeKind.VERTEX,
             stream.scope,
             name=name,
             base=base,
-            op=Make(windowing.EventWindows, aggregator, self.windows, event_time.max_delay),
+            op=Make(windowing.EventWindows, aggregator, self.windows, event_time.max_delay, columnar=bool(key.columns) or self.keyless),
             inputs=[Link(assigned.node, 0, BY_PAIR), Link(largest.node, 0, Partition(PartitionKind.BROADCAST))],
             outputs=2,
         )

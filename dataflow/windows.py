@@ -74,6 +74,14 @@ class Session:
     gap: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Each record brings its window along: where its start and its end are."""
+
+    start: Any
+    end: Any
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
@@ -115,3 +123,14 @@ def sliding(size: Any, slide: Any, offset: Any = None) -> Sliding:
 def session(gap: Any) -> Session:
     """Event-time windows of activity, closed by a pause of ``gap``."""
     return Session(_positive(gap, "session gap"))
+
+
+def given(start: Any, end: Any) -> Given:
+    """Event-time windows that records bring along: an auction that is open from ... until ..., a trip, a campaign.
+
+    ``start`` and ``end`` are columns or functions of the record. A record whose event time is not within ``start <= t < end`` belongs to no
+    window and is left out. Windows of different keys, and of one key, may overlap.
+    """
+    from rayad.dataflow.operators.keyed import ValueSelector
+
+    return Given(ValueSelector.of(start), ValueSelector.of(end))

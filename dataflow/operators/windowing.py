@@ -7,6 +7,7 @@ the watermark is the largest event time of the epochs up to e, over all replicas
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +15,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.columnar import to_rows
-from rayad.dataflow.elements import Element
+from rayad.dataflow.columnar import mark_keyed, to_rows
+from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.aggregates import Aggregator, Count, Several
-from rayad.dataflow.operators.keyed import ValueSelector, group, may_overflow, numeric_column, require_columns, require_hashable
+from rayad.dataflow.operators.column_state import MutableWindowColumns, windows_of_place
+from rayad.dataflow.operators.column_windows import pane_columns
+from rayad.dataflow.operators.keyed import (
+    Combine,
+    ValueSelector,
+    distinct_names,
+    import_group_by,
+    require_columns,
+    require_hashable,
+    sole_value_column,
+    value_columns,
+)  # fmt: skip
 from rayad.dataflow.vertex import EndVertex
-from rayad.dataflow.windows import Session, Sliding, Tumbling, Window
+from rayad.dataflow.windows import Given, Session, Window
 from rayad.progress import DataflowError, Timestamp
+
+SENT_ROWS_MAX = 1 << 17
+"""Results leave in batches of at most so many rows, so that whoever takes them can begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +49,26 @@ class EventTime:
 
 @dataclass(slots=True)
 class AssignWindows(Element):
-    """``(key, (window, accumulator))``: combined per key and window within the batch (sessions: one per record)."""
+    """``(key, (window, accumulator))``: combined per key and window (sessions: one per record); in columns per key and pane.
+
+    A columnar batch that leaves has the key columns, the pane (for windows that records bring along: start and end), and the partials.
+    """
 
     key: KeySelector
     value: ValueSelector
     aggregator: Aggregator
     times: ValueSelector
     windows: Any
+    keyless: bool = False
+
+    def warm_up(self) -> None:
+        if self.key.columns or self.keyless:
+            import_group_by()
+
+    def gatherer(self) -> Gatherer | None:
+        return MutableWindowCombiner(self) if self.key.columns or self.keyless else None
 
     def apply(self, batch: Any) -> Any:
-        if isinstance(batch, pa.RecordBatch):
-            out = self._columnar(batch)
-            if out is not None:
-                return out
         rows = to_rows(batch)
         try:
             return self._sessions(rows) if isinstance(self.windows, Session) else self._windows(rows)
@@ -71,43 +93,126 @@ class AssignWindows(Element):
 
     def _windows(self, rows: list[Any]) -> list[Any]:
         key, value, time_of = self._selectors()
-        create, add, assign = self.aggregator.create, self.aggregator.add, self.windows.assign
+        create, add = self.aggregator.create, self.aggregator.add
+        assign = assigner(self.windows)
         combined: dict[Any, Any] = {}
-        memo: dict[Any, list[Window]] = {}
         for row in rows:
-            time = event_time(time_of(row), row)
-            windows = memo.get(time)
-            if windows is None:
-                windows = memo[time] = assign(time)
-            for window in windows:
+            for window in assign(event_time(time_of(row), row), row):
                 at = (key(row), window)
                 combined[at] = add(combined[at], value(row)) if at in combined else create(value(row))
         return [(k, (window, accumulator)) for (k, window), accumulator in combined.items()]
 
-    def _columnar(self, batch: pa.RecordBatch) -> Any:
-        """Group by key and window in Arrow; Python sees one object per group. None where that does not apply."""
-        if not (self.key.columns and self.times.column and isinstance(self.windows, Tumbling) and self.aggregator.partials):
+
+def assigner(windows: Any) -> Callable[[Any, Any], list[Window]]:
+    """A function from an event time and its record to the windows that hold it."""
+    if isinstance(windows, Given):
+        start_of, end_of = windows.start.row_value(), windows.end.row_value()
+
+        def given(time: Any, row: Any) -> list[Window]:
+            window = Window(_utc(start_of(row)), _utc(end_of(row)))
+            inside = window.start is not None and window.end is not None and window.start <= time < window.end
+            return [window] if inside else []
+
+        return given
+    memo: dict[Any, list[Window]] = {}
+
+    def assign(time: Any, row: Any) -> list[Window]:
+        found = memo.get(time)
+        if found is None:
+            found = memo[time] = windows.assign(time)
+        return found
+
+    return assign
+
+
+class MutableWindowCombiner(Gatherer):
+    """Partials per key and pane of one sender, over batches."""
+
+    def __init__(self, element: AssignWindows) -> None:
+        self._element = element
+        self._keys: list[str] = []
+        self._places: list[str] = []
+        self._combine: Combine | None = None
+        self._inner: Gatherer | None = None  # of that Combine; both are made for these columns
+        self._before: list[tuple[Timestamp, Any]] = []  # held by one for others
+
+    @property
+    def holding(self) -> bool:
+        return bool(self._before) or (self._inner is not None and self._inner.holding)
+
+    def add(self, time: Timestamp, batch: Any) -> list[Any]:
+        if isinstance(batch, pa.RecordBatch):
+            if not batch.num_rows:
+                return []
+            placed = self._placed(batch)
+            if placed is not None and self._inner is not None:
+                return self._marked(self._inner.add(time, placed))
+        return [self._element.apply(batch)]
+
+    def flush(self) -> list[tuple[Timestamp, Any]]:
+        before, self._before = self._before, []
+        held = self._inner.flush() if self._inner is not None else []
+        return before + list(zip((time for time, _ in held), self._marked([batch for _, batch in held]), strict=True))
+
+    def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The batch with columns for its panes, and a combiner made for it; None where rows must do it."""
+        element = self._element
+        times = element.times.column
+        given = isinstance(element.windows, Given)
+        bounds = (element.windows.start.column, element.windows.end.column) if given else ()
+        if times is None or None in bounds or not element.aggregator.partials:
             return None
-        names = list(self.key.columns)
-        require_columns(batch, (*names, self.times.column))
-        columns = {f"key{i}": batch.column(name) for i, name in enumerate(names)}
-        wanted: list[Any] = [([], "count_all")]
-        if not isinstance(self.aggregator, Count):
-            column = None if isinstance(self.aggregator, Several) else numeric_column(batch, self.value, (*names, self.times.column))
-            if column is None or may_overflow(batch.column(column)):
-                return None
-            columns["value"] = batch.column(column)
-            wanted = [("value", function) for function, _ in self.aggregator.partials]
-        starts = tumbling_starts(batch.column(self.times.column), self.windows)
-        if starts is None:
+        require_columns(batch, (*element.key.columns, times, *bounds))
+        if given:
+            batch = within(batch, times, *bounds)
+        panes = pane_columns(batch, times, element.windows)
+        if panes is None:
             return None
-        keys = [*(name for name in columns if name != "value"), "start"]
-        out = group(pa.table({**columns, "start": starts}), keys, wanted, [function for _, function in wanted])
-        lists = [column.to_pylist() for column in out.columns]
-        found = lists[0] if len(names) == 1 else zip(*lists[: len(names)], strict=True)
-        starting, size = lists[len(names)], self.windows.size
-        values = map(self.aggregator.accumulator, zip(*lists[len(names) + 1 :], strict=True))
-        return [(k, (Window(s, s + size), v)) for k, s, v in zip(found, starting, values, strict=True)]
+        columns, names = list(batch.columns), list(batch.schema.names)
+        keys = list(element.key.columns)
+        if element.keyless:
+            keys = distinct_names(names, ["key"])[-1:]
+            columns.append(pa.array(np.zeros(batch.num_rows, np.int64)))
+            names += keys
+        places = distinct_names(names, ["start", "end"] if given else ["pane"])[len(names) :]
+        placed = pa.RecordBatch.from_arrays([*columns, *panes], names=[*names, *places])
+        if self._combine is None or (keys, places) != (self._keys, self._places):
+            self._make(placed, keys, places)
+        return None if self._combine is None or value_columns(self._combine, placed) is None else placed
+
+    def _make(self, placed: pa.RecordBatch, keys: list[str], places: list[str]) -> None:
+        self._before = self.flush()
+        element = self._element
+        others = (*keys, *places, element.times.column or "")
+        value, aggregator = element.value, element.aggregator
+        if isinstance(aggregator, Several):
+            values = [_named(v, a, placed, others) for v, a in zip(aggregator.values, aggregator.parts.values(), strict=True)]
+            aggregator = Several(aggregator.parts, values)
+        else:
+            value = _named(value, aggregator, placed, others)
+        self._keys, self._places = keys, places
+        self._combine = Combine(KeySelector(columns=(*keys, *places)), value, aggregator)
+        self._inner = self._combine.gatherer()
+
+    def _marked(self, batches: list[Any]) -> list[Any]:
+        """What leaves: columns marked with their keys; rows, which are what a sum beyond 64 bits became, as the row path has them."""
+        keys, windows = len(self._keys), self._element.windows
+        return [mark_keyed(b, keys) if isinstance(b, pa.RecordBatch) else placed_pairs(b, keys, windows) for b in batches]
+
+
+def _named(value: ValueSelector, aggregator: Aggregator, batch: pa.RecordBatch, others: tuple[str, ...]) -> ValueSelector:
+    if isinstance(aggregator, Count) or value.function is not None or value.column is not None:
+        return value
+    return ValueSelector(column=sole_value_column(batch, others))
+
+
+def placed_pairs(pairs: list[Any], keys: int, windows: Any) -> list[Any]:
+    """``((*key, *place), accumulator)`` as ``(key, (window, accumulator))``, one for each window."""
+    out: list[Any] = []
+    for at, accumulator in pairs:
+        key = at[0] if keys == 1 else at[:keys]
+        out.extend((key, (window, accumulator)) for window in windows_of_place(at[keys:], windows))
+    return out
 
 
 def _none(row: Any) -> None:
@@ -126,23 +231,13 @@ def _utc(time: Any) -> Any:
     return time.astimezone(dt.UTC) if isinstance(time, dt.datetime) and time.tzinfo is not None else time
 
 
-def tumbling_starts(times: pa.Array, windows: Tumbling) -> pa.Array | None:
-    """Window starts of a column of event times, vectorised; None where the types do not allow it."""
-    if times.null_count:
-        raise DataflowError(f"{times.null_count} event times are null: every record needs one; filter such records out first")
-    aligned = isinstance(windows.offset, (dt.timedelta, type(None)))
-    if pa.types.is_timestamp(times.type) and isinstance(windows.size, dt.timedelta) and aligned:
-        units = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[times.type.unit]
-        micros = units // 1_000 if per_second == 1_000_000_000 else units * (1_000_000 // per_second)
-        size = windows.size // dt.timedelta(microseconds=1)
-        offset = (windows.offset or dt.timedelta(0)) // dt.timedelta(microseconds=1)
-        return pa.array((micros - offset) // size * size + offset).cast(pa.timestamp("us", tz="UTC" if times.type.tz else None))
-    if pa.types.is_integer(times.type) and isinstance(windows.size, int) and isinstance(windows.offset, (int, type(None))):
-        values = times.to_numpy(zero_copy_only=False).astype(np.int64)
-        offset = windows.offset or 0
-        return pa.array((values - offset) // windows.size * windows.size + offset)
-    return None
+def within(batch: pa.RecordBatch, times: str, start: str, end: str) -> pa.RecordBatch:
+    """The rows whose event time lies in the window that they bring along."""
+    at = batch.column(times)
+    if at.null_count:
+        raise DataflowError(f"{at.null_count} event times are null: every record needs one; filter such records out first")
+    inside = pc.fill_null(pc.and_(pc.less_equal(batch.column(start), at), pc.less(at, batch.column(end))), False)
+    return batch if pc.all(inside).as_py() else batch.filter(inside)
 
 
 @dataclass(slots=True)
@@ -160,51 +255,87 @@ class LargestTime(Element):
 
 
 class EventWindows(EndVertex):
-    """Fires ``(key, window, value)`` when the watermark passes a window's end; records for windows that have fired go to output port 1."""
+    """Fires ``(key, window, value)`` when the watermark passes a window's end; records for windows that have fired go to output port 1, put
+    together per time, key and window.
+
+    The state is columns while all partials are; the first rows, and a session whose sum leaves 64 bits, turn it into rows.
+    """
 
     sequential = True
 
-    def __init__(self, aggregator: Aggregator, windows: Tumbling | Sliding | Session, max_delay: Any) -> None:
+    def __init__(self, aggregator: Aggregator, windows: Any, max_delay: Any, *, columnar: bool = False) -> None:
+        if columnar:
+            import_group_by()
         self.aggregator = aggregator
         self.windows = windows
         self.max_delay = max_delay
         self.pending: dict[Timestamp, list[Any]] = {}
+        self.pending_columns: dict[Timestamp, list[pa.RecordBatch]] = {}
         self.largest: dict[Timestamp, Any] = {}
         self.open: dict[Window, dict[Any, Any]] = {}
         self.sessions: dict[Any, list[list[Any]]] = {}
+        self.columns = MutableWindowColumns(aggregator, windows)
         self.watermark: Any = None
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        if time not in self.pending and time not in self.largest:
+        if time not in self.pending and time not in self.pending_columns and time not in self.largest:
             self.notify_at(time)
-        if edge == 0:
-            self.pending.setdefault(time, []).extend(to_rows(batch))
-        else:
+        if edge == 1:
             seen = max(to_rows(batch))
             before = self.largest.get(time)
             self.largest[time] = seen if before is None or seen > before else before
+        elif isinstance(batch, pa.RecordBatch):
+            self.columns.put_by(self.pending_columns.setdefault(time, []), batch)
+        else:
+            self.pending.setdefault(time, []).extend(batch)
 
     def on_notify(self, time: Timestamp) -> None:
-        late: list[Any] = []
-        for key, (window, accumulator) in self.pending.pop(time, ()):
-            if self.watermark is not None and window.end <= self.watermark:
-                late.append((key, window, self.aggregator.result(accumulator)))
-            elif isinstance(self.windows, Session):
-                self._into_session(key, window, accumulator)
+        rows, batches = self.pending.pop(time, []), self.pending_columns.pop(time, [])
+        if batches and not (rows or self.open or self.sessions) and self.columns.takes(batches):
+            try:
+                late = self.columns.accept(batches, self.watermark)
+            except OverflowError:
+                rows = self._to_rows(batches)
             else:
-                of_window = self.open.setdefault(window, {})
-                of_window[key] = self.aggregator.merge(of_window[key], accumulator) if key in of_window else accumulator
-        if late:
-            self.send_by(1, late, time)
+                self._send_columns(1, late, time)
+        elif batches or (rows and self.columns.rows):
+            rows += self._to_rows(batches)
+        if rows:
+            self._take_rows(rows, time)
         largest = self.largest.pop(time, None)
         if largest is not None:
             mark = largest if self.max_delay is None else largest - self.max_delay
             if self.watermark is None or mark > self.watermark:
-                self.watermark = mark
-                self._fire(time, mark)
+                before, self.watermark = self.watermark, mark
+                self._fire(time, before, mark)
 
     def on_end(self, time: Timestamp) -> None:
-        self._fire(time, None)
+        self._fire(time, self.watermark, None)
+
+    def _to_rows(self, batches: list[pa.RecordBatch]) -> list[Any]:
+        """The columnar state as rows of state; these batches as pairs."""
+        for key, (window, accumulator) in self.columns.taken_as_pairs(self.watermark):
+            self._keep(key, window, accumulator)
+        return self.columns.pairs_of(batches)
+
+    def _take_rows(self, pairs: list[Any], time: Timestamp) -> None:
+        late: dict[Any, Any] = {}
+        merge, mark = self.aggregator.merge, self.watermark
+        for key, (window, accumulator) in pairs:
+            if mark is not None and window.end <= mark:
+                at = (key, window)
+                late[at] = merge(late[at], accumulator) if at in late else accumulator
+            else:
+                self._keep(key, window, accumulator)
+        if late:
+            self.send_by(1, [(key, window, self.aggregator.result(a)) for (key, window), a in late.items()], time)
+
+    def _keep(self, key: Any, window: Window, accumulator: Any) -> None:
+        if isinstance(self.windows, Session):
+            self._into_session(key, window, accumulator)
+            return
+        of_window = self.open.setdefault(window, {})
+        of_window[key] = self.aggregator.merge(of_window[key], accumulator) if key in of_window else accumulator
 
     def _into_session(self, key: Any, window: Window, accumulator: Any) -> None:
         kept = self.sessions.setdefault(key, [])
@@ -219,8 +350,10 @@ class EventWindows(EndVertex):
         apart.append([start, end, accumulator])
         self.sessions[key] = apart
 
-    def _fire(self, time: Timestamp, mark: Any) -> None:
-        """Emit and forget the windows that end at or before ``mark`` (None: all)."""
+    def _fire(self, time: Timestamp, before: Any, mark: Any) -> None:
+        """Emit and forget the windows that end at or before ``mark`` (None: all); those up to ``before`` have been."""
+        if self.columns.rows:
+            self._send_columns(0, self.columns.due(before, mark), time)
         result = self.aggregator.result
         done = sorted(window for window in self.open if mark is None or window.end <= mark)
         out = [(key, window, result(a)) for window in done for key, a in self.open.pop(window).items()]
@@ -233,4 +366,12 @@ class EventWindows(EndVertex):
                     self.sessions[key] = rest
                 else:
                     del self.sessions[key]
-        self.send_by(0, out, time)
+        if out:
+            self.send_by(0, out, time)
+
+    def _send_columns(self, port: int, results: Any, time: Timestamp) -> None:
+        if isinstance(results, pa.RecordBatch):
+            for at in range(0, results.num_rows, SENT_ROWS_MAX):
+                self.send_by(port, results.slice(at, SENT_ROWS_MAX), time)
+        elif results:
+            self.send_by(port, results, time)

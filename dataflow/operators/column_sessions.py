@@ -1,0 +1,117 @@
+"""Session windows over columns: runs of events of one key no more than a gap apart, merged in bulk.
+
+Partials come one for each key and event time, since whether a record is late is asked of each record alone. A session ``[start, end)``
+and a record ``[time, time + gap)`` belong together when they touch. All open sessions and new records are sorted by key and start; a new
+session begins where a start lies beyond the largest end before it. That is some passes over the open sessions for each time with data.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayad.dataflow.operators.column_keys import key_numbers
+from rayad.dataflow.operators.column_windows import Form, as_bounds, one_batch, ticks
+from rayad.dataflow.operators.keyed import group, may_overflow
+
+
+class MutableSessions:
+    """Open sessions: key columns, start, end, partials.
+
+    Args:
+        form: of the partials that arrive, with one place: the event time.
+        gap: in ticks.
+    """
+
+    def __init__(self, form: Form, gap: int) -> None:
+        self.arriving = form
+        self.gap = gap
+        fields, at = list(form.schema), form.keys
+        fields[at : at + 1] = [pa.field("start", form.bound), pa.field("end", form.bound)]
+        schema = pa.schema([field.with_name(f"c{i}") for i, field in enumerate(fields)])
+        self.form = Form(schema, form.keys, 2, form.merges)
+        self.open: pa.RecordBatch | None = None
+
+    @property
+    def rows(self) -> int:
+        """Sessions kept."""
+        return 0 if self.open is None else int(self.open.num_rows)
+
+    def ends_of(self, batch: pa.RecordBatch) -> pa.Array:
+        """The ends of sessions."""
+        return batch.column(self.form.keys + 1)
+
+    def accept(self, batches: list[pa.RecordBatch], mark: int | None) -> tuple[pa.Table, bool] | None:
+        """Take partials in; gives those that are late at ``mark`` and whether there is one row for each key and window.
+
+        Raises OverflowError, before anything has changed, when a sum could leave 64 bits.
+        """
+        batch, grouped = self.arriving.merged(pa.Table.from_batches(batches))
+        at = self.form.keys
+        columns = batch.columns
+        starts = ticks(columns[at])
+        columns[at : at + 1] = [as_bounds(starts, self.form.bound), as_bounds(starts + self.gap, self.form.bound)]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.form.schema)
+        if mark is None:
+            self._take(batch)
+            return None
+        is_late = starts + self.gap <= mark
+        if not is_late.any():
+            self._take(batch)
+            return None
+        self._take(batch.filter(pa.array(~is_late)))
+        return pa.Table.from_batches([batch.filter(pa.array(is_late))]), grouped
+
+    def due(self, after: int | None, until: int | None) -> tuple[pa.Table, bool] | None:
+        """The sessions that end at or before ``until`` (None: all); they are forgotten."""
+        if self.open is None or not self.open.num_rows:
+            return None
+        if until is None:
+            out, self.open = self.open, None
+        else:
+            ended = pa.array(ticks(self.ends_of(self.open)) <= until)
+            out, self.open = self.open.filter(ended), self.open.filter(pc.invert(ended))
+        return (pa.Table.from_batches([out]), True) if out.num_rows else None
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        parts = [batch] if self.open is None else [self.open, batch]
+        table = pa.Table.from_batches(parts)
+        at = self.form.keys
+        first = at + 2
+        if any(how == "sum" and may_overflow(table.column(first + i)) for i, how in enumerate(self.form.merges)):
+            raise OverflowError("a sum could leave 64 bits")
+        together = one_batch(table)
+        if not together.num_rows:
+            return
+        starts, ends = ticks(together.column(at)), ticks(together.column(at + 1))
+        keys = key_numbers(together.columns[:at])
+        order = np.lexsort((starts, keys))
+        keys, starts, ends = keys[order], starts[order], ends[order]
+        # The largest end so far within the key, as a running maximum of ranks that grow from key to key.
+        by_end = np.argsort(ends, kind="stable")
+        ranks = np.empty(len(ends), np.int64)
+        ranks[by_end] = np.arange(len(ends))
+        new_key = np.concatenate(([True], keys[1:] != keys[:-1]))
+        base = np.cumsum(new_key) * len(ends)
+        reach = ends[by_end][np.maximum.accumulate(base + ranks) - base]
+        begins = new_key.copy()
+        begins[1:] |= starts[1:] > reach[:-1]
+        heads = np.flatnonzero(begins)
+        tails = np.append(heads[1:], len(starts)) - 1
+        values = together.take(pa.array(order)) if len(heads) < len(starts) else None
+        if values is None:
+            self.open = together
+            return
+        segments = pa.array(np.cumsum(begins))
+        names = self.form.schema.names[first:]
+        merged = group(
+            pa.table([segments, *values.columns[first:]], names=["segment", *names]),
+            ["segment"],
+            list(zip(names, self.form.merges, strict=True)),
+            names,
+        )
+        leading = [values.column(i).take(pa.array(heads)) for i in range(at)]
+        bounds = [as_bounds(starts[heads], self.form.bound), as_bounds(reach[tails], self.form.bound)]
+        partials = [column.cast(field.type) for column, field in zip(merged.columns[1:], list(self.form.schema)[first:], strict=True)]
+        self.open = pa.RecordBatch.from_arrays([*leading, *bounds, *partials], schema=self.form.schema)

@@ -1,0 +1,320 @@
+"""Event-time windows over columns: the arithmetic of panes, and the state of a window vertex in sorted runs.
+
+Event times are *ticks* here: integers as they are, timestamps in microseconds. Windows of one size that begin every ``slide`` cut time into
+*panes* of ``gcd(size, slide)`` ticks. Senders aggregate per key and pane, and a window is its panes put together when it fires, so a record
+is aggregated once however many windows hold it (Li et al., "No pane, no gain", SIGMOD Record 2005).
+
+State is a few *runs*, tables of partials sorted by pane. What a watermark fires, and what it makes superfluous, is a range of each run: a
+binary search and a slice without a copy, whatever else the run holds. Runs of like size are merged, so there are few, and a row is copied
+a logarithmic number of times.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayad.dataflow.operators.keyed import group, may_overflow
+from rayad.dataflow.windows import Given, Session, Sliding, Tumbling
+from rayad.progress import DataflowError
+
+_MICROSECOND = dt.timedelta(microseconds=1)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+_TICKS_MAX = 1 << 61
+_RUNS_MAX = 6
+_SMALL_RUN = 1 << 16
+"""Runs of fewer rows are merged at once when they are of like size."""
+
+Ticks = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Windows ``[offset + k*slide, offset + k*slide + size)`` in ticks."""
+
+    size: int
+    slide: int
+    offset: int = 0
+
+    @property
+    def pane(self) -> int:
+        """The longest stretch that every window holds wholly or not at all.
+
+        >>> Grid(10, 4).pane
+        2
+        """
+        return math.gcd(self.size, self.slide)
+
+    @property
+    def windows_of_pane_max(self) -> int:
+        """How many windows a pane can be in."""
+        return -(-self.size // self.slide)
+
+    def panes(self, times: Ticks) -> Ticks:
+        """The beginning of the pane of each time."""
+        pane, offset = self.pane, self.offset % self.pane
+        return (times - offset) // pane * pane + offset
+
+    def starts(self, panes: Ticks, back: int) -> Ticks:
+        """The beginning of the latest window that may hold each pane, less ``back`` windows."""
+        return (panes - self.offset) // self.slide * self.slide + (self.offset - back * self.slide)
+
+
+def ticks_of(times: pa.Array | pa.ChunkedArray) -> tuple[Ticks, pa.DataType] | None:
+    """Event times in ticks and the Arrow type of window bounds for them; None for types that rows must handle.
+
+    Raises DataflowError when one is null.
+    """
+    if times.null_count:
+        raise DataflowError(f"{times.null_count} event times are null: every record needs one; filter such records out first")
+    kind = times.type
+    if pa.types.is_timestamp(kind):
+        units = times.cast(pa.int64()).to_numpy()
+        if kind.unit == "ns":
+            units = units // 1_000
+        elif kind.unit != "us":
+            units = units * (1_000_000 // _PER_SECOND[kind.unit])
+        return units, pa.timestamp("us", tz="UTC" if kind.tz else None)
+    if pa.types.is_integer(kind) and kind != pa.uint64():
+        units = times.to_numpy().astype(np.int64, copy=False)
+        if len(units) and (units.max() > _TICKS_MAX or units.min() < -_TICKS_MAX):
+            return None
+        return units, pa.int64()
+    return None
+
+
+def length_ticks(length: Any, bound: pa.DataType) -> int | None:
+    """A size, slide, gap or offset in the ticks of windows with such bounds; None where the two do not go together."""
+    if pa.types.is_timestamp(bound):
+        return int(length // _MICROSECOND) if isinstance(length, dt.timedelta) else None
+    return length if isinstance(length, int) and abs(length) < _TICKS_MAX else None
+
+
+def moment_ticks(moment: Any, bound: pa.DataType) -> int:
+    """A watermark as the last tick that it reaches: a window that ends at or before it has ended."""
+    if pa.types.is_timestamp(bound):
+        return int((moment - dt.datetime(1970, 1, 1, tzinfo=moment.tzinfo)) // _MICROSECOND)
+    return math.floor(moment)  # type: ignore[no-any-return]
+
+
+def grid_of(windows: Any, bound: pa.DataType) -> Grid | None:
+    """The grid of tumbling or sliding windows; of session windows one whose panes are single ticks. None where columns do not do."""
+    if isinstance(windows, Session):
+        gap = length_ticks(windows.gap, bound)
+        return None if gap is None else Grid(gap, 1)
+    assert isinstance(windows, (Tumbling, Sliding))
+    size, offset = length_ticks(windows.size, bound), 0 if windows.offset is None else length_ticks(windows.offset, bound)
+    slide = length_ticks(windows.slide, bound) if isinstance(windows, Sliding) else size
+    return None if size is None or slide is None or offset is None else Grid(size, slide, offset)
+
+
+def as_bounds(ticks: Ticks, bound: pa.DataType) -> pa.Array:
+    """Ticks as Arrow values."""
+    array = pa.array(ticks, pa.int64())
+    return array if bound == pa.int64() else array.view(bound)
+
+
+def ticks(column: pa.Array) -> Ticks:
+    """What :func:`as_bounds` gave, as ticks."""
+    return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+
+
+def pane_columns(batch: pa.RecordBatch, times: str, windows: Any) -> list[pa.Array] | None:
+    """One column with each row's pane, or, for windows that records bring along, two with the bounds; None where columns do not do."""
+    found = ticks_of(batch.column(times))
+    if found is None:
+        return None
+    at, bound = found
+    if isinstance(windows, Given):
+        bounds = [ticks_of(batch.column(selector.column)) for selector in (windows.start, windows.end)]
+        if any(each is None or each[1] != bound for each in bounds):
+            return None
+        return [as_bounds(each[0], bound) for each in bounds if each is not None]
+    grid = grid_of(windows, bound)
+    return None if grid is None else [as_bounds(grid.panes(at) if grid.pane > 1 else at, bound)]
+
+
+# -- state -----------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Form:
+    """What the columns of partials are: ``keys`` key columns, ``places`` columns of window bounds, then the partials.
+
+    Args:
+        merges: how each partial merges: "sum", "min" or "max".
+    """
+
+    schema: pa.Schema
+    keys: int
+    places: int
+    merges: tuple[str, ...]
+
+    @property
+    def bound(self) -> pa.DataType:
+        """The type of window bounds."""
+        return self.schema.field(self.keys).type
+
+    def group(self, table: pa.Table) -> pa.RecordBatch | None:
+        """One row for each key and place; None when a sum could leave 64 bits."""
+        names = self.schema.names
+        first = self.keys + self.places
+        values = names[first:]
+        if any(how == "sum" and may_overflow(table.column(first + i)) for i, how in enumerate(self.merges)):
+            return None
+        return group(table, names[:first], list(zip(values, self.merges, strict=True)), values).cast(self.schema)
+
+    def merged(self, table: pa.Table) -> tuple[pa.RecordBatch, bool]:
+        """:meth:`group` and True, or where that cannot be the same rows as one batch and False."""
+        out = self.group(table)
+        return (one_batch(table), False) if out is None else (out, True)
+
+
+@dataclass(slots=True)
+class Run:
+    """Partials sorted by ``at``: the pane, or the end of a window that the record brought along."""
+
+    at: Ticks
+    batch: pa.RecordBatch
+    grouped: bool
+    """Whether there is one row for each key and place."""
+
+    def cut(self, low: int, high: int) -> Run:
+        """The rows ``low`` to ``high``; copied when they are a small part of what would be kept alive."""
+        batch = self.batch.slice(low, high - low)
+        if (high - low) * 4 < len(self.at):
+            batch = pa.RecordBatch.from_arrays([pa.concat_arrays([c]) for c in batch.columns], schema=batch.schema)
+            return Run(self.at[low:high].copy(), batch, self.grouped)
+        return Run(self.at[low:high], batch, self.grouped)
+
+
+class MutablePanes:
+    """Partials of the windows that are open.
+
+    Args:
+        grid: of the windows; None when each row has its own window.
+    """
+
+    def __init__(self, form: Form, grid: Grid | None) -> None:
+        self.form = form
+        self.grid = grid
+        self.runs: list[Run] = []
+
+    @property
+    def rows(self) -> int:
+        """Partials kept."""
+        return sum(len(run.at) for run in self.runs)
+
+    def run_of(self, table: pa.Table) -> Run:
+        """Partials in any order as a sorted run."""
+        batch, grouped = self.form.merged(table)
+        at = ticks(batch.column(self.form.keys + self.form.places - 1))
+        if len(at) > 1 and not (at[1:] >= at[:-1]).all():
+            order = np.argsort(at, kind="stable")
+            return Run(at[order], batch.take(pa.array(order)), grouped)
+        return Run(at, batch, grouped)
+
+    def add(self, run: Run) -> None:
+        """Keep more partials."""
+        runs = self.runs
+        if len(run.at):
+            runs.append(run)
+        while len(runs) > _RUNS_MAX or (len(runs) > 1 and len(runs[-1].at) < _SMALL_RUN and 2 * len(runs[-1].at) > len(runs[-2].at)):
+            second, first = runs.pop(), runs.pop()
+            runs.append(self.run_of(pa.Table.from_batches([first.batch, second.batch])))
+
+    def ending(self, run: Run, after: int | None, until: int | None) -> list[tuple[int, int, Ticks]]:
+        """Where the windows that end beyond ``after`` and at or before ``until`` (None: no bound) have rows in a run.
+
+        Each entry is a range of rows and the beginnings of a window of theirs, shape (rows,).
+        """
+        if self.grid is None:
+            low, high = _between(run.at, after, until)
+            return [(low, high, ticks(run.batch.column(self.form.keys).slice(low, high - low)))] if high > low else []
+        out: list[tuple[int, int, Ticks]] = []
+        grid, at = self.grid, run.at[: _between(run.at, None, until)[1]]
+        for back in range(grid.windows_of_pane_max):
+            starts = grid.starts(at, back)
+            ends = starts + grid.size
+            low, high = _between(ends, after, until)
+            holds = ends[low:high] > at[low:high]
+            if holds.all():
+                edges = np.array([[0, high - low]])
+            else:  # gaps between windows, or a size that is no multiple of the slide: some panes are not in this one
+                edges = np.flatnonzero(np.diff(holds, prepend=False, append=False)).reshape(-1, 2)
+            out.extend((low + a, low + b, starts[low + a : low + b]) for a, b in edges.tolist() if b > a)
+        return out
+
+    def windows(self, runs: list[Run], after: int | None, until: int | None) -> tuple[pa.Table, bool] | None:
+        """Partials with the bounds of their windows, ``start`` in the place of the pane, of all windows that end in that range; and
+        whether there is one row for each key and window."""
+        parts, grouped = [], True
+        for run in runs:
+            for low, high, starts in self.ending(run, after, until):
+                columns = run.batch.slice(low, high - low).columns
+                columns[self.form.keys] = as_bounds(starts, self.form.bound)
+                parts.append(pa.RecordBatch.from_arrays(columns, schema=self.form.schema))
+                grouped = run.grouped
+        one_pane = self.grid is None or self.grid.pane == self.grid.size
+        return (pa.Table.from_batches(parts), grouped and one_pane and len(parts) == 1) if parts else None
+
+    def ends_of(self, batch: pa.RecordBatch) -> pa.Array:
+        """The ends of the windows of what :meth:`windows` gave."""
+        if self.grid is None:
+            return batch.column(self.form.keys + 1)
+        return as_bounds(ticks(batch.column(self.form.keys)) + self.grid.size, self.form.bound)
+
+    def needed(self, run: Run, after: int) -> Run:
+        """The rows that windows ending beyond ``after`` still hold."""
+        at = run.at[: _between(run.at, None, after)[1]]
+        ends = at if self.grid is None else self.grid.starts(at, 0) + self.grid.size
+        low = _between(ends, after, None)[0]
+        return run if low == 0 else run.cut(low, len(run.at))
+
+    def accept(self, batches: list[pa.RecordBatch], mark: int | None) -> tuple[pa.Table, bool] | None:
+        """Take partials in; gives what is late for windows that have ended at ``mark``, as :meth:`windows` does."""
+        run = self.run_of(pa.Table.from_batches(batches))
+        late = None
+        if mark is not None:
+            late = self.windows([run], None, mark)
+            run = self.needed(run, mark)
+        self.add(run)
+        return late
+
+    def due(self, after: int | None, until: int | None) -> tuple[pa.Table, bool] | None:
+        """As :meth:`windows`, of the state; what only they hold is forgotten."""
+        out = self.windows(self.runs, after, until)
+        kept = [] if until is None else [self.needed(run, until) for run in self.runs]
+        self.runs = [run for run in kept if len(run.at)]
+        return out
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch."""
+    parts = table.unify_dictionaries().combine_chunks().to_batches()
+    return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+def _between(values: Ticks, after: int | None, until: int | None) -> tuple[int, int]:
+    low = 0 if after is None else int(np.searchsorted(values, after, side="right"))
+    high = len(values) if until is None else int(np.searchsorted(values, until, side="right"))
+    return low, high
+
+
+def filled(column: pa.Array, how: str) -> Any:
+    """Merged partials as numpy values, with something neutral where there was no value."""
+    if column.null_count:
+        kind = column.type
+        neutral: Any = 0
+        if how != "sum":
+            floating = pa.types.is_floating(kind)
+            info = None if floating else np.iinfo(kind.to_pandas_dtype())
+            neutral = float("nan") if info is None else int(info.max if how == "min" else info.min)
+        column = pc.fill_null(column, pa.scalar(neutral, kind))
+    return column.to_numpy(zero_copy_only=False)
