@@ -12,6 +12,7 @@ from rayad.dataflow import elements as el
 from rayad.dataflow.graph import KeySelector, Link, NodeKind, Partition, PartitionKind, users_line
 from rayad.dataflow.operators import aggregates as agg
 from rayad.dataflow.operators import keyed, stateful, totals
+from rayad.dataflow.operators.column_join import KeyFirst
 from rayad.dataflow.operators.keyed import PAIRS, ValueSelector
 from rayad.dataflow.stream import Stream, checked_function, own_stream
 from rayad.progress import DataflowError
@@ -132,7 +133,7 @@ class KeyedStream:
             )
         links = []
         for side in (self, other):
-            prepared = side.stream._stateless(f"{name or 'join'}.prepare", keyed.Pair(side.key), None)
+            prepared = side.stream._stateless(f"{name or 'join'}.prepare", KeyFirst(side.key), None)
             links.append(Link(prepared.node, 0, BY_PAIR))
         node = graph.add(
             NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=Make(stateful.Join), inputs=links, parallelism=parallelism

@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import pyarrow as pa
+
 from rayad.dataflow.columnar import to_rows
+from rayad.dataflow.operators.column_join import MutableColumnJoin, NotColumnar, pairs_of
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError, Timestamp
 
@@ -67,15 +70,35 @@ class StatefulMap(Vertex):
 
 
 class Join(Vertex):
-    """Symmetric hash join of two keyed inputs: ``(key, (left, right))`` at the least upper bound of the two times."""
+    """Symmetric hash join of two keyed inputs: ``(key, (left, right))`` at the least upper bound of the two times.
+
+    Both sides are columns as long as all batches are; the first rows turn what is kept into rows.
+    """
 
     def __init__(self) -> None:
         self.sides: tuple[dict[Any, list[Any]], dict[Any, list[Any]]] = ({}, {})
+        self.columns: MutableColumnJoin | None = None
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        if isinstance(batch, pa.RecordBatch) and not self.sides[0] and not self.sides[1]:
+            if self.columns is None:
+                self.columns = MutableColumnJoin()
+            try:
+                pairs = self.columns.accept(edge, batch, time)
+            except NotColumnar:
+                pass
+            else:
+                for at, out in pairs:
+                    self.send_by(0, out, at)
+                return
+        if self.columns is not None:
+            self.sides, self.columns = self.columns.sides(), None
+        self._join_rows(edge, pairs_of(batch), time)
+
+    def _join_rows(self, edge: int, pairs: list[Any], time: Timestamp) -> None:
         mine, other = self.sides[edge], self.sides[1 - edge]
         out: dict[Timestamp, list[Any]] = {}
-        for key, value in to_rows(batch):
+        for key, value in pairs:
             kept = mine.get(key)
             if kept is None:
                 mine[key] = [(value, time)]
@@ -83,9 +106,9 @@ class Join(Vertex):
                 kept.append((value, time))
             for match, then in other.get(key, ()):
                 at = time if then == time else time.join(then)
-                pairs = out.get(at)
-                if pairs is None:
-                    pairs = out[at] = []
-                pairs.append((key, (value, match) if edge == 0 else (match, value)))
-        for at, pairs in out.items():
-            self.send_by(0, pairs, at)
+                met = out.get(at)
+                if met is None:
+                    met = out[at] = []
+                met.append((key, (value, match) if edge == 0 else (match, value)))
+        for at, met in out.items():
+            self.send_by(0, met, at)

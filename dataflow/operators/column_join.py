@@ -1,0 +1,249 @@
+"""The join's columnar half: both sides in sorted runs of columns, each arriving batch matched in bulk.
+
+A row carries a code: its key when that is one integer column on both sides, else the key's 64-bit hash, and then the keys of what matches
+are compared as well. A run is sorted by code; a batch that arrives is sorted once, searched for in the runs of the other side, and becomes
+a run. Four runs of like size become one, so that there are few to search and a row is copied a logarithmic number of times.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayad.dataflow.columnar import ROWS_KEY, keyed_columns, mark_keyed, to_rows
+from rayad.dataflow.elements import Element
+from rayad.dataflow.graph import KeySelector
+from rayad.dataflow.hashing import hash_columns
+from rayad.dataflow.operators.column_keys import Numbers
+from rayad.dataflow.operators.column_match import matches
+from rayad.dataflow.operators.column_results import pair_array
+from rayad.dataflow.operators.column_windows import one_batch
+from rayad.dataflow.operators.keyed import distinct_names, require_columns
+from rayad.progress import Timestamp
+
+RECORD_KEY = b"rayad.record"
+"""In a schema's metadata: the order of the record's own columns, and how its rows are read."""
+_FAN_IN = 4
+_SMALL_RUN = 1 << 12
+
+
+class NotColumnar(Exception):
+    """These columns do not go together as columns: the join goes on with rows."""
+
+
+@dataclass(slots=True)
+class KeyFirst(Element):
+    """Batches for a join: the key columns first, the record's other columns behind them; rows as ``(key, record)``."""
+
+    key: KeySelector
+
+    def apply(self, batch: Any) -> Any:
+        if isinstance(batch, pa.RecordBatch) and self.key.columns and len(set(self.key.columns)) == len(self.key.columns):
+            return key_first(batch, self.key.columns)
+        rows = to_rows(batch)
+        return list(zip(map(self.key.row_key(), rows), rows, strict=True))
+
+
+def key_first(batch: pa.RecordBatch, keys: tuple[str, ...], extra: tuple[tuple[str, pa.Array], ...] = ()) -> pa.RecordBatch:
+    """The batch with its key columns in front, then ``extra`` columns; its metadata says how to get the record back."""
+    require_columns(batch, keys)
+    names = batch.schema.names
+    order = [*(names.index(name) for name in keys), *(i for i, name in enumerate(names) if name not in keys)]
+    mark = (batch.schema.metadata or {}).get(ROWS_KEY)
+    back = {"order": [order.index(i) for i in range(len(order))], "mark": mark.decode() if mark else None, "extra": len(extra)}
+    at = len(keys)
+    columns, labels = [batch.column(i) for i in order], [names[i] for i in order]
+    taken = distinct_names(labels, [name for name, _ in extra])[len(labels) :]
+    columns[at:at], labels[at:at] = [column for _, column in extra], taken
+    out = pa.RecordBatch.from_arrays(columns, names=labels).replace_schema_metadata({RECORD_KEY: json.dumps(back).encode()})
+    return mark_keyed(out, at)
+
+
+def record_of(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The records of a batch with the columns of ``schema``, which :func:`key_first` made."""
+    back = json.loads(schema.metadata[RECORD_KEY])
+    keys, extra = keyed_columns(schema) or 0, back["extra"]
+    at = [i if i < keys else i + extra for i in back["order"]]
+    out = pa.RecordBatch.from_arrays([batch.column(i) for i in at], names=[schema.names[i] for i in at])
+    return out.replace_schema_metadata({ROWS_KEY: back["mark"].encode()}) if back["mark"] else out
+
+
+def keys_of(batch: pa.RecordBatch) -> list[Any]:
+    """The key of each row, as a Python object."""
+    columns = [batch.column(i).to_pylist() for i in range(keyed_columns(batch.schema) or 0)]
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def pairs_of(batch: Any) -> list[Any]:
+    """What :class:`KeyFirst` gave as ``(key, record)`` pairs."""
+    if not isinstance(batch, pa.RecordBatch):
+        return to_rows(batch)
+    return list(zip(keys_of(batch), to_rows(record_of(batch, batch.schema)), strict=True))
+
+
+def comparable(left: pa.DataType, right: pa.DataType) -> bool:
+    """Whether columns compare keys of these types as Python does."""
+    left, right = (kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (left, right))
+    families = (_is_number, _is_text)
+    return left.equals(right) or any(family(left) and family(right) for family in families)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def equal_keys(left: pa.Array, right: pa.Array) -> Any:
+    """Where two columns are equal, null to null, as a numpy mask."""
+    left, right = (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in (left, right))
+    same = pc.fill_null(pc.equal(left, right), False)
+    if left.null_count and right.null_count:
+        same = pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
+    return same.to_numpy(zero_copy_only=False)
+
+
+@dataclass(slots=True)
+class Run:
+    """Rows sorted by code; ``times`` are numbers of their times, one for all or shape (rows,)."""
+
+    codes: Numbers
+    rows: pa.RecordBatch
+    times: Any
+
+    @property
+    def tier(self) -> int:
+        """Its order of magnitude."""
+        return int(math.log(max(1.0, len(self.codes) / _SMALL_RUN), _FAN_IN))
+
+
+class MutableColumnJoin:
+    """All rows of both sides so far."""
+
+    def __init__(self) -> None:
+        self.schemas: list[pa.Schema | None] = [None, None]
+        self.runs: list[list[Run]] = [[], []]
+        self.times: list[Timestamp] = []
+        self._numbers: dict[Timestamp, int] = {}
+        self.hashed = False
+        """Whether codes are hashes."""
+
+    def accept(self, side: int, batch: pa.RecordBatch, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
+        """Take a batch in and give its pairs with the other side's rows. Raises NotColumnar, at once, when rows must do it."""
+        known = self.schemas[side]
+        if known is None:
+            self._learn(side, batch.schema)
+        elif not known.equals(batch.schema, check_metadata=True):
+            raise NotColumnar
+        if not self.hashed and batch.column(0).null_count:
+            self._hash_all()
+        number = self._numbers.get(time)
+        if number is None:
+            number = self._numbers[time] = len(self.times)
+            self.times.append(time)
+        codes = self._codes(batch)
+        if len(codes) > 1 and not (codes[1:] >= codes[:-1]).all():
+            order = np.argsort(codes)
+            codes, batch = codes[order], batch.take(pa.array(order))
+        self._keep(side, Run(codes, batch, number))
+        return self._pairs(side, codes, batch, time)
+
+    def _learn(self, side: int, schema: pa.Schema) -> None:
+        keys = keyed_columns(schema) or 0
+        kinds = [schema.field(i).type for i in range(keys)]
+        other = self.schemas[1 - side]
+        if other is not None:
+            theirs = [other.field(i).type for i in range(keyed_columns(other) or 0)]
+            if len(theirs) != keys or not all(map(comparable, kinds, theirs)):
+                raise NotColumnar
+        self.schemas[side] = schema
+        if not self.hashed and not (keys == 1 and pa.types.is_integer(kinds[0]) and kinds[0] != pa.uint64()):
+            self._hash_all()
+
+    def _codes(self, batch: pa.RecordBatch) -> Numbers:
+        if not self.hashed:
+            return batch.column(0).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)  # type: ignore[no-any-return]
+        return hash_columns([batch.column(i) for i in range(keyed_columns(batch.schema) or 0)]).view(np.int64)
+
+    def _hash_all(self) -> None:
+        self.hashed = True
+        for runs in self.runs:
+            runs[:] = [_sorted(self._codes(run.rows), run.rows, run.times) for run in runs]
+
+    def _keep(self, side: int, run: Run) -> None:
+        runs = self.runs[side]
+        runs.append(run)
+        while len(runs) >= _FAN_IN and runs[-_FAN_IN].tier <= runs[-1].tier:
+            some = runs[-_FAN_IN:]
+            times = some[0].times
+            if any(not isinstance(r.times, int) or r.times != times for r in some):
+                times = np.concatenate([np.full(len(r.codes), r.times, np.int32) if isinstance(r.times, int) else r.times for r in some])
+            rows = one_batch(pa.Table.from_batches([r.rows for r in some]))
+            runs[-_FAN_IN:] = [_sorted(np.concatenate([r.codes for r in some]), rows, times)]
+
+    def _pairs(self, side: int, codes: Numbers, batch: pa.RecordBatch, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
+        for run in list(self.runs[1 - side]):
+            for mine, theirs in matches(codes, run.codes):
+                if isinstance(run.times, int):
+                    yield from self._met(side, batch, mine, run.rows, theirs, time.join(self.times[run.times]))
+                    continue
+                then = run.times[theirs]
+                upper: dict[Timestamp, list[int]] = {}
+                for number in np.unique(then).tolist():
+                    upper.setdefault(time.join(self.times[number]), []).append(number)
+                for at, numbers in upper.items():
+                    some = slice(None) if len(upper) == 1 else np.isin(then, numbers)
+                    yield from self._met(side, batch, mine[some], run.rows, theirs[some], at)
+
+    def _met(
+        self, side: int, batch: pa.RecordBatch, mine: Any, others: pa.RecordBatch, theirs: Any, at: Timestamp
+    ) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
+        met = batch.take(pa.array(mine)), others.take(pa.array(theirs))
+        left, right = met if side == 0 else met[::-1]
+        keys = keyed_columns(batch.schema) or 0
+        if self.hashed:
+            same = np.logical_and.reduce([equal_keys(left.column(i), right.column(i)) for i in range(keys)])
+            if not same.all():
+                left, right = left.filter(pa.array(same)), right.filter(pa.array(same))
+        if left.num_rows:
+            yield at, joined_batch(left, right, self.schemas)
+
+    # -- to rows -------------------------------------------------------------------
+    def sides(self) -> tuple[dict[Any, list[Any]], dict[Any, list[Any]]]:
+        """All rows as ``{key: [(record, time)]}``."""
+        out: tuple[dict[Any, list[Any]], dict[Any, list[Any]]] = ({}, {})
+        for side, runs in enumerate(self.runs):
+            for run in runs:
+                times = [run.times] * len(run.codes) if isinstance(run.times, int) else run.times.tolist()
+                for (key, record), time in zip(pairs_of(run.rows), times, strict=True):
+                    out[side].setdefault(key, []).append((record, self.times[time]))
+        return out
+
+
+def _sorted(codes: Numbers, rows: pa.RecordBatch, times: Any) -> Run:
+    order = np.argsort(codes, kind="stable")  # of sorted runs: it merges them
+    return Run(codes[order], rows.take(pa.array(order)), times if isinstance(times, int) else times[order])
+
+
+def joined_batch(
+    left: pa.RecordBatch, right: pa.RecordBatch, schemas: Any, between: tuple[tuple[str, pa.Array], ...] = ()
+) -> pa.RecordBatch:
+    """Rows that have met: the left side's key columns, ``between``, and the column ``pair``."""
+    keys = keyed_columns(schemas[0]) or 0
+    right_names = schemas[1].names[: keyed_columns(schemas[1]) or 0]
+    pairs = pair_array(record_of(left, schemas[0]), record_of(right, schemas[1]), right_names)
+    labels = distinct_names(schemas[0].names[:keys], [*(name for name, _ in between), "pair"])
+    columns = [*left.columns[:keys], *(column for _, column in between), pairs]
+    return mark_keyed(pa.RecordBatch.from_arrays(columns, names=labels), keys)
+
+
+__all__ = ["KeyFirst", "MutableColumnJoin", "NotColumnar", "joined_batch", "key_first", "pairs_of", "record_of"]
