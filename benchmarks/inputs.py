@@ -1,6 +1,6 @@
 """Seeded input files, made when first needed below ``.cache/benchmarks/``: every system that is compared reads the same files.
 
-A folder is named after what is in it, and appears whole or not at all. Beside the data lies ``digest.json``: the digest of the right
+A folder is named after what is in it, and appears whole or not at all. Beside the data lies ``_digest.json``: the digest of the right
 result, from the numbers that the files were written from; no system that is measured had a part in it.
 """
 
@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
 
 from benchmarks.machine import ROOT
 
+DIGEST = "_digest.json"  # readers of a folder pass over names that begin with _
 FOLDER = ROOT / ".cache" / "benchmarks"
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", dtype=np.uint8)
 
@@ -31,7 +35,7 @@ def made(name: str, make: Callable[[Path], Any], folder: Path = FOLDER) -> Path:
     building = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=folder))
     try:
         digest = make(building)
-        (building / "digest.json").write_text(json.dumps(digest), encoding="utf-8")
+        (building / DIGEST).write_text(json.dumps(digest), encoding="utf-8")
         building.chmod(0o755)
         building.rename(path)
     except OSError:
@@ -44,7 +48,7 @@ def made(name: str, make: Callable[[Path], Any], folder: Path = FOLDER) -> Path:
 
 def digest_of(path: Path) -> Any:
     """The digest of the right result for the files in ``path``."""
-    return json.loads((path / "digest.json").read_text(encoding="utf-8"))
+    return json.loads((path / DIGEST).read_text(encoding="utf-8"))
 
 
 # -- text ------------------------------------------------------------------------------------------
@@ -82,3 +86,38 @@ def count_digest(counts: Iterable[tuple[str, int]]) -> list[int]:
     """
     sums = [zlib.crc32(f"{word} {count}".encode()) for word, count in counts]
     return [len(sums), sum(sums)]
+
+
+# -- keyed rows --------------------------------------------------------------------------------------
+MIX = (2_654_435_761, 40_503)
+"""What keys and totals are multiplied with in :func:`sum_digest`."""
+
+
+def sum_digest(keys: np.ndarray, totals: np.ndarray) -> list[int]:
+    """Number of keys and one number for all pairs of key and total, in whatever order; the peers' scripts compute the same.
+
+    >>> sum_digest(np.array([1, 2]), np.array([30, 40])) == sum_digest(np.array([2, 1]), np.array([40, 30]))
+    True
+    >>> sum_digest(np.array([1, 2]), np.array([30, 40])) == sum_digest(np.array([1, 2]), np.array([40, 30]))
+    False
+    """
+    mixed = (keys.astype(np.uint64) * np.uint64(MIX[0])) ^ (totals.astype(np.uint64) * np.uint64(MIX[1]))
+    return [len(keys), int(mixed.sum() & np.uint64(2**63 - 1))]
+
+
+def keyed_folder(rows: int, keys: int, files: int, *, csv: bool = False, seed: int = 2, folder: Path = FOLDER) -> Path:
+    """``key`` (int64, uniform in ``range(keys)``) and ``value`` (int64, below 1024) in ``files`` Parquet files, or in as many CSV files."""
+
+    def make(path: Path) -> Any:
+        rng = np.random.default_rng(seed)
+        all_keys, all_values = rng.integers(0, keys, rows), rng.integers(0, 1024, rows)
+        for number, (k, v) in enumerate(zip(np.array_split(all_keys, files), np.array_split(all_values, files), strict=True)):
+            table = pa.table({"key": k, "value": v})
+            if csv:
+                pacsv.write_csv(table, path / f"part-{number}.csv")
+            else:
+                pq.write_table(table, path / f"part-{number}.parquet", row_group_size=1 << 17)
+        present = np.unique(all_keys)
+        return sum_digest(present, np.bincount(all_keys, all_values, minlength=keys)[present].astype(np.int64))
+
+    return made(f"{'csv' if csv else 'rows'}-{rows}-of-{keys}-keys-files-{files}-seed-{seed}", make, folder)

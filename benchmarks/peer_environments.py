@@ -192,7 +192,7 @@ def _error_line(text: str) -> str:
 
 def _last_line(text: str, most: int = 300) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][:most] if lines else "it said nothing"
+    return lines[-1].replace(f"{ROOT}/", "")[:most] if lines else "it said nothing"
 
 
 def _shown(path: Path) -> str:
