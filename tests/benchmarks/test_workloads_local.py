@@ -1,0 +1,98 @@
+"""Rayad's side of the benchmarks that have peers, in the local runtime, on small files. Nothing here asserts on time."""
+
+from __future__ import annotations
+
+import doctest
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks import inputs, keyed_sum, wordcount
+
+LOCAL: dict[str, Any] = {"runtime": "local"}
+
+
+def test_doctests_of_the_inputs_hold() -> None:
+    assert doctest.testmod(inputs).failed == 0
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    return inputs.text_folder(300, 10, 50, 1.2, 3, folder=tmp_path)
+
+
+def test_text_files_hold_what_their_digest_says(texts: Path) -> None:
+    assert [path.name for path in sorted(texts.glob("*.txt"))] == ["part-0.txt", "part-1.txt", "part-2.txt"]
+    lines = [line.split() for path in texts.glob("*.txt") for line in path.read_text(encoding="utf-8").splitlines()]
+    assert {len(line) for line in lines} == {10}
+    assert len(lines) == 300
+    assert inputs.count_digest(Counter(word for line in lines for word in line).items()) == inputs.digest_of(texts)
+
+
+def test_inputs_are_made_once_and_the_same_again(texts: Path, tmp_path: Path) -> None:
+    first = (texts / "part-0.txt").read_bytes()
+    (texts / "mark").touch()
+    assert inputs.text_folder(300, 10, 50, 1.2, 3, folder=tmp_path) == texts
+    assert (texts / "mark").exists()
+    again = inputs.text_folder(300, 10, 50, 1.2, 3, folder=tmp_path / "again")
+    assert (again / "part-0.txt").read_bytes() == first
+
+
+def test_inputs_that_cannot_be_made_leave_nothing(tmp_path: Path) -> None:
+    def fail(folder: Path) -> None:
+        (folder / "half").touch()
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError):
+        inputs.made("some", fail, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", wordcount.PROGRAMS)
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_every_program_counts_every_word(name: str, replicas: int, texts: Path) -> None:
+    assert wordcount.run_once(wordcount.PROGRAMS[name], texts, replicas, **LOCAL).digest == inputs.digest_of(texts)
+
+
+def test_wordcount_has_an_aim_only_for_what_it_measures(texts: Path) -> None:
+    names = [system.name for system in wordcount.systems(wordcount.QUICK, texts, None)]
+    assert len(set(names)) == len(names)
+    assert {name for over, under, _ in wordcount.AIMS for name in (over, under)} == set(names)
+    assert [system.name for system in wordcount.systems(wordcount.QUICK, texts, ())] == list(wordcount.PROGRAMS)
+
+
+def test_rows_and_their_csv_copy_are_the_same_and_hold_what_their_digest_says(tmp_path: Path) -> None:
+    rows = inputs.keyed_folder(1_000, 30, 2, folder=tmp_path)
+    csv = inputs.keyed_folder(1_000, 30, 2, csv=True, folder=tmp_path)
+    table = pq.read_table(rows)
+    for number in range(2):
+        assert pacsv.read_csv(csv / f"part-{number}.csv").equals(pq.read_table(rows / f"part-{number}.parquet"))
+    sums = table.group_by("key").aggregate([("value", "sum")])
+    wanted = inputs.sum_digest(sums.column("key").to_numpy(), sums.column("value_sum").to_numpy())
+    assert inputs.digest_of(rows) == inputs.digest_of(csv) == wanted
+
+
+def test_the_digest_in_plain_python_is_that_of_numpy() -> None:
+    pairs = [(5, 2**40), (2**40, 7), (0, 0)]
+    mixed = [(key * inputs.MIX[0]) ^ (total * inputs.MIX[1]) for key, total in pairs]  # as scripts of peers without numpy do
+    keys, totals = np.array(pairs).T
+    assert inputs.sum_digest(keys, totals) == [3, sum(mixed) & (2**63 - 1)]
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+def test_the_keyed_sum_is_right(replicas: int, tmp_path: Path) -> None:
+    folder = inputs.keyed_folder(5_000, 300, 3, folder=tmp_path)
+    assert keyed_sum.run_once(folder, replicas, **LOCAL).digest == inputs.digest_of(folder)
+
+
+def test_keyed_sum_has_an_aim_only_for_what_it_measures() -> None:
+    sizes = keyed_sum.QUICK
+    groups = [keyed_sum.columnar(sizes, keys) for keys in sizes.keys] + [keyed_sum.by_row(sizes, keys) for keys in sizes.small_keys]
+    names = [system.name for group in groups for system in group]
+    assert len(set(names)) == len(names)
+    assert {name for over, under, _ in keyed_sum.aims(sizes) for name in (over, under)} == set(names)
