@@ -9,6 +9,7 @@ from rayad.dataflow.graph import Link, NodeKind, Partition, PartitionKind, users
 from rayad.dataflow.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
 from rayad.dataflow.operators import aggregates as agg
 from rayad.dataflow.operators import keyed, totals, windowing
+from rayad.dataflow.operators.column_best import BestOfBatch, BestRecords, EachRecord, EpochBest
 from rayad.dataflow.operators.column_results import WithoutKey
 from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.dataflow.stream import Stream, checked_function
@@ -49,6 +50,9 @@ class WindowedStream:
             out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, make, name)
         else:
             out = self._event_windows(aggregator, selector, name)
+        return self._bare(out)
+
+    def _bare(self, out: Stream) -> Stream:
         if not self.keyless:
             return out
         bare = out._stateless("without-key", WithoutKey(), None)
@@ -58,7 +62,7 @@ class WindowedStream:
         result.late = out.late._stateless("without-key", WithoutKey(), None)
         return result
 
-    def _event_windows(self, aggregator: agg.Aggregator, value: ValueSelector, name: str | None) -> Stream:
+    def _event_windows(self, aggregator: agg.Aggregator, value: ValueSelector, name: str | None, behind: Any = None) -> Stream:
         stream = self.keyed.stream
         event_time = stream.event_time
         assert event_time is not None
@@ -79,7 +83,11 @@ class WindowedStream:
         )
         result = LateStream(self.keyed.flow, node.id, 0)
         result.late = Stream(self.keyed.flow, node.id, 1)
-        return result
+        if behind is None:
+            return result
+        each = LateStream(self.keyed.flow, result._stateless(f"{base}.each", behind, None).node)
+        each.late = result.late._stateless(f"{base}.each", behind, None)
+        return each
 
     def count(self, *, name: str | None = None) -> Stream:
         """Records per key and window."""
@@ -108,6 +116,22 @@ class WindowedStream:
     def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | None = None, name: str | None = None) -> Stream:
         """The ``k`` largest values per key and window."""
         return self._finish(agg.TopK(k, by), record_unless(value), name)
+
+    def max_by(self, value: Any, *, name: str | None = None) -> Stream:
+        """The records with the largest ``value`` (function or column) per key and window, each as ``(key, window, record)``; all of
+        them where several share it."""
+        return self._best(BestRecords(ValueSelector.of(value), largest=True), name)
+
+    def min_by(self, value: Any, *, name: str | None = None) -> Stream:
+        """The records with the smallest ``value``, as :meth:`max_by`."""
+        return self._best(BestRecords(ValueSelector.of(value), largest=False), name)
+
+    def _best(self, aggregator: BestRecords, name: str | None) -> Stream:
+        if isinstance(self.windows, PerEpoch):
+            element = BestOfBatch(self.keyed.key, aggregator, self.keyless)
+            out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, Make(EpochBest, aggregator), name)
+            return self._bare(out)
+        return self._bare(self._event_windows(aggregator, ValueSelector.of(record_unless(None)), name, EachRecord()))
 
     def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
         """As :meth:`KeyedStream.aggregate`, per key and window."""

@@ -57,8 +57,9 @@ def key_first(batch: pa.RecordBatch, keys: tuple[str, ...], extra: tuple[tuple[s
     names = batch.schema.names
     order = [*(names.index(name) for name in keys), *(i for i, name in enumerate(names) if name not in keys)]
     mark = (batch.schema.metadata or {}).get(ROWS_KEY)
-    back = {"order": [order.index(i) for i in range(len(order))], "mark": mark.decode() if mark else None, "extra": len(extra)}
+    back = {"order": [order.index(i) for i in range(len(order))], "mark": mark.decode() if mark else None}
     at = len(keys)
+    back |= {"keys": at, "extra": len(extra)}
     columns, labels = [batch.column(i) for i in order], [names[i] for i in order]
     taken = distinct_names(labels, [name for name, _ in extra])[len(labels) :]
     columns[at:at], labels[at:at] = [column for _, column in extra], taken
@@ -69,7 +70,7 @@ def key_first(batch: pa.RecordBatch, keys: tuple[str, ...], extra: tuple[tuple[s
 def record_of(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The records of a batch with the columns of ``schema``, which :func:`key_first` made."""
     back = json.loads(schema.metadata[RECORD_KEY])
-    keys, extra = keyed_columns(schema) or 0, back["extra"]
+    keys, extra = back["keys"], back["extra"]
     at = [i if i < keys else i + extra for i in back["order"]]
     out = pa.RecordBatch.from_arrays([batch.column(i) for i in at], names=[schema.names[i] for i in at])
     return out.replace_schema_metadata({ROWS_KEY: back["mark"].encode()}) if back["mark"] else out

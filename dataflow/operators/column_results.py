@@ -2,7 +2,8 @@
 
 A column ``window`` holds ``start`` and ``end`` of each row and reads as :class:`Window`; a column ``pair`` holds the columns of the two
 records that a join brought together and reads as ``(left, right)``. So a columnar batch turns into exactly the rows that the row path
-gives, and nothing is copied to make it. :func:`plain_columns` opens both into ordinary columns.
+gives, and nothing is copied to make it; a column ``record`` likewise holds whole records. :func:`plain_columns` opens all of them into
+ordinary columns.
 """
 
 from __future__ import annotations
@@ -79,6 +80,50 @@ def _record_rows(records: pa.StructArray, mark: str | None) -> list[Any]:
     return to_rows(batch.replace_schema_metadata({ROWS_KEY: mark.encode()}) if mark else batch)
 
 
+class RecordArray(pa.ExtensionArray):  # type: ignore[misc]
+    """Whole records, shape (rows,)."""
+
+    def to_pylist(self, **options: Any) -> list[Any]:
+        """Each as the row path has it."""
+        return _record_rows(self.storage, self.type.mark)
+
+
+class RecordScalar(pa.ExtensionScalar):  # type: ignore[misc]
+    """One record."""
+
+    def as_py(self, **options: Any) -> Any:
+        """As the row path has it."""
+        return self.type.wrap_array(pa.array([self.value.as_py()], self.type.storage_type)).to_pylist()[0]
+
+
+class RecordType(pa.ExtensionType):  # type: ignore[misc]
+    """A struct that reads as a record; ``mark`` as in :class:`PairType`."""
+
+    def __init__(self, storage: pa.DataType, mark: str | None = None) -> None:
+        self.mark = mark
+        super().__init__(storage, "rayad.record")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return (self.mark or "").encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> RecordType:
+        return cls(storage, serialized.decode() or None)
+
+    def __arrow_ext_class__(self) -> type:
+        return RecordArray
+
+    def __arrow_ext_scalar_class__(self) -> type:
+        return RecordScalar
+
+
+def record_array(batch: pa.RecordBatch) -> pa.ExtensionArray:
+    """The rows of a batch as one column; nothing is copied."""
+    mark = (batch.schema.metadata or {}).get(ROWS_KEY)
+    storage = _struct(batch)
+    return RecordType(storage.type, mark.decode() if mark else None).wrap_array(storage)
+
+
 class PairArray(pa.ExtensionArray):  # type: ignore[misc]
     """Pairs of records, shape (rows,)."""
 
@@ -139,7 +184,7 @@ def _struct(batch: pa.RecordBatch) -> pa.StructArray:
     return pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema.remove_metadata()))
 
 
-for _registered in (WindowType(pa.int64()), PairType(pa.struct([]), pa.struct([]))):
+for _registered in (WindowType(pa.int64()), RecordType(pa.struct([])), PairType(pa.struct([]), pa.struct([]))):
     try:
         pa.register_extension_type(_registered)
     except pa.ArrowKeyError:  # registered already: the module was loaded anew
@@ -193,6 +238,8 @@ def _opened(name: str, column: pa.Array, keys: list[str]) -> list[tuple[str, pa.
         taken = {*keys, *(n for n, _ in left)}
         mine = [(n, c) for n, c in left if n not in keys]
         return mine + [(f"{n}_right" if n in taken else n, c) for n, c in right if n not in column.type.right_keys]
+    if isinstance(column, RecordArray):
+        return [(n, c) for n, c in _fields(column.storage) if n not in keys]
     return _fields(column) if pa.types.is_struct(column.type) else [(name, column)]
 
 

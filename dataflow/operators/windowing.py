@@ -19,6 +19,7 @@ from rayad.dataflow.columnar import mark_keyed, to_rows
 from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.aggregates import Aggregator, Count, Several
+from rayad.dataflow.operators.column_best import BestRecords, MutableBestColumns, best_of_batch
 from rayad.dataflow.operators.column_state import MutableWindowColumns, windows_of_place
 from rayad.dataflow.operators.column_windows import pane_columns
 from rayad.dataflow.operators.keyed import (
@@ -144,6 +145,8 @@ class MutableWindowCombiner(Gatherer):
         if isinstance(batch, pa.RecordBatch):
             if not batch.num_rows:
                 return []
+            if isinstance(self._element.aggregator, BestRecords):
+                return [self._best(batch, self._element.aggregator)]
             placed = self._placed(batch)
             if placed is not None and self._inner is not None:
                 return self._marked(self._inner.add(time, placed))
@@ -154,20 +157,37 @@ class MutableWindowCombiner(Gatherer):
         held = self._inner.flush() if self._inner is not None else []
         return before + list(zip((time for time, _ in held), self._marked([batch for _, batch in held]), strict=True))
 
-    def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
-        """The batch with columns for its panes, and a combiner made for it; None where rows must do it."""
+    def _panes(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.Array]] | None:
+        """The rows that are in a window, and columns with their panes; None where rows must do it."""
         element = self._element
         times = element.times.column
         given = isinstance(element.windows, Given)
         bounds = (element.windows.start.column, element.windows.end.column) if given else ()
-        if times is None or None in bounds or not element.aggregator.partials:
+        if times is None or None in bounds:
             return None
         require_columns(batch, (*element.key.columns, times, *bounds))
         if given:
             batch = within(batch, times, *bounds)
         panes = pane_columns(batch, times, element.windows)
-        if panes is None:
+        return None if panes is None else (batch, panes)
+
+    def _best(self, batch: pa.RecordBatch, aggregator: BestRecords) -> Any:
+        found = None if isinstance(self._element.windows, Session) else self._panes(batch)
+        if found is not None:
+            keys, keyless = self._element.key.columns, self._element.keyless
+            best = best_of_batch(found[0], keys, found[1], aggregator, keyless=keyless)
+            if best is not None:
+                return best
+        return self._element.apply(batch)
+
+    def _placed(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The batch with columns for its panes, and a combiner made for it; None where rows must do it."""
+        element = self._element
+        found = self._panes(batch) if element.aggregator.partials else None
+        if found is None:
             return None
+        batch, panes = found
+        given = isinstance(element.windows, Given)
         columns, names = list(batch.columns), list(batch.schema.names)
         keys = list(element.key.columns)
         if element.keyless:
@@ -275,6 +295,8 @@ class EventWindows(EndVertex):
         self.open: dict[Window, dict[Any, Any]] = {}
         self.sessions: dict[Any, list[list[Any]]] = {}
         self.columns = MutableWindowColumns(aggregator, windows)
+        if isinstance(aggregator, BestRecords):
+            self.columns = MutableBestColumns(aggregator, windows)
         self.watermark: Any = None
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
