@@ -8,11 +8,11 @@ from typing import Any
 from rayad.dataflow.graph import Link, NodeKind, Partition, PartitionKind, users_line
 from rayad.dataflow.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
 from rayad.dataflow.operators import aggregates as agg
-from rayad.dataflow.operators import keyed, totals, windowing
+from rayad.dataflow.operators import keyed, totals, window_join, windowing
 from rayad.dataflow.operators.column_best import BestOfBatch, BestRecords, EachRecord, EpochBest
 from rayad.dataflow.operators.column_results import WithoutKey
 from rayad.dataflow.operators.keyed import ValueSelector
-from rayad.dataflow.stream import Stream, checked_function
+from rayad.dataflow.stream import Stream, checked_function, own_stream
 from rayad.dataflow.windows import Given, PerEpoch, Session, Sliding, Tumbling
 from rayad.progress import DataflowError
 
@@ -116,6 +116,44 @@ class WindowedStream:
     def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | None = None, name: str | None = None) -> Stream:
         """The ``k`` largest values per key and window."""
         return self._finish(agg.TopK(k, by), record_unless(value), name)
+
+    def join(self, other: KeyedStream, *, name: str | None = None, parallelism: int | None = None) -> LateStream:
+        """Inner join in each tumbling or sliding window: ``(key, window, (left, right))`` for each pair of records with equal keys.
+
+        ``other`` is keyed and has event times of its own (``assign_timestamps``). A window fires when the watermarks of both streams
+        have passed its end; a pair that several sliding windows hold is given in each. ``late`` has what came for a window that
+        had fired, as ``(key, window, (record, None))``, or ``(key, window, (None, record))`` of ``other``.
+        """
+        stream, graph = self.keyed.stream, self.keyed.flow.graph
+        if not isinstance(other, KeyedStream) or self.keyless:
+            raise DataflowError(f"join at {users_line()} was given {other!r:.80}: both sides must be keyed with key_by")
+        if not isinstance(self.windows, (Tumbling, Sliding)):
+            raise DataflowError(f"join at {users_line()}: windows of a join are tumbling or sliding, not {self.windows!r:.80}")
+        own_stream(self.keyed.flow, other.stream, "join")
+        times = (stream.event_time, other.stream.event_time)
+        if times[0] is None or times[1] is None:
+            raise DataflowError(
+                f"join at {users_line()}: the stream {other.stream.name!r} has no event time; call assign_timestamps(...) after the last "
+                "map before it"
+            )
+        if other.stream.scope != stream.scope:
+            raise DataflowError(f"join at {users_line()}: one side is inside a loop; windows over event time are outside of all loops")
+        graph.require_free(name)
+        base = name or "window-join"
+        links, largest = [], []
+        for side, event_time in zip((self.keyed, other), times, strict=True):
+            assert event_time is not None
+            placed = window_join.PlaceRecords(side.key, event_time.selector, self.windows)
+            links.append(Link(side.stream._stateless(f"{base}.prepare", placed, None).node, 0, BY_PAIR))
+            seen = side.stream._stateless(f"{base}.largest-time", windowing.LargestTime(event_time.selector), None)
+            largest.append(Link(seen.node, 0, Partition(PartitionKind.BROADCAST)))
+        make = Make(window_join.WindowJoin, self.windows, (times[0].max_delay, times[1].max_delay))
+        node = graph.add(
+            NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=links + largest, outputs=2, parallelism=parallelism
+        )
+        result = LateStream(self.keyed.flow, node.id, 0)
+        result.late = Stream(self.keyed.flow, node.id, 1)
+        return result
 
     def max_by(self, value: Any, *, name: str | None = None) -> Stream:
         """The records with the largest ``value`` (function or column) per key and window, each as ``(key, window, record)``; all of

@@ -1,0 +1,247 @@
+"""Joins within event-time windows: records of two streams with equal keys that a window holds both of.
+
+Each side has a watermark of its own; a window fires when the lesser of the two passes its end, and both sides' records of it are matched
+at once. Until then a record waits in its pane, once however many windows hold it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rayad.dataflow.columnar import keyed_columns, to_rows
+from rayad.dataflow.elements import Element
+from rayad.dataflow.graph import KeySelector
+from rayad.dataflow.operators.column_join import NotColumnar, comparable, joined_batch, key_first, keys_of, pairs_of, record_of
+from rayad.dataflow.operators.column_keys import key_numbers
+from rayad.dataflow.operators.column_match import matches
+from rayad.dataflow.operators.column_results import window_array
+from rayad.dataflow.operators.column_windows import Form, MutablePanes, grid_of, moment_ticks, one_batch, pane_columns
+from rayad.dataflow.operators.keyed import ValueSelector, require_columns
+from rayad.dataflow.operators.windowing import SENT_ROWS_MAX, event_time
+from rayad.dataflow.vertex import EndVertex
+from rayad.dataflow.windows import Sliding, Tumbling, Window
+from rayad.progress import Timestamp
+
+
+@dataclass(slots=True)
+class PlaceRecords(Element):
+    """Batches for a join in windows: key columns, pane, then the record's other columns; rows as ``(key, (event time, record))``."""
+
+    key: KeySelector
+    times: ValueSelector
+    windows: Any
+
+    def apply(self, batch: Any) -> Any:
+        keys = self.key.columns
+        if isinstance(batch, pa.RecordBatch) and keys and self.times.column and len(set(keys)) == len(keys):
+            require_columns(batch, (*keys, self.times.column))
+            panes = pane_columns(batch, self.times.column, self.windows)
+            if panes is not None:
+                return key_first(batch, keys, (("pane", panes[0]),))
+        key, time_of = self.key.row_key(), self.times.row_value()
+        return [(key(row), (event_time(time_of(row), row), row)) for row in to_rows(batch)]
+
+
+class RecordForm(Form):
+    """Records are never put together."""
+
+    def group(self, table: pa.Table) -> pa.RecordBatch | None:
+        return None
+
+
+class MutableWindowJoinColumns:
+    """Records of both sides whose windows are open, in columns."""
+
+    def __init__(self, windows: Tumbling | Sliding) -> None:
+        self.windows = windows
+        self.schemas: list[pa.Schema | None] = [None, None]
+        self.sides: list[MutablePanes | None] = [None, None]
+
+    @property
+    def rows(self) -> int:
+        """Records kept."""
+        return sum(side.rows for side in self.sides if side is not None)
+
+    def check(self, side: int, batches: list[pa.RecordBatch]) -> None:
+        """Raises NotColumnar, with nothing changed, unless these go together with each other and with what is kept."""
+        known = self.schemas[side] or batches[0].schema
+        keys = keyed_columns(known) or 0
+        if any(not b.schema.equals(known, check_metadata=True) for b in batches):
+            raise NotColumnar
+        other = self.schemas[1 - side]
+        if other is not None and (
+            keys != keyed_columns(other)
+            or not all(comparable(known.field(i).type, other.field(i).type) for i in range(keys))
+            or not known.field(keys).type.equals(other.field(keys).type)
+        ):
+            raise NotColumnar
+        if self.sides[side] is None:
+            form = RecordForm(known.remove_metadata(), keys, 1, ())
+            self.schemas[side], self.sides[side] = known, MutablePanes(form, grid_of(self.windows, form.bound))
+
+    def accept(self, side: int, batches: list[pa.RecordBatch], watermark: Any) -> list[Any]:
+        """Take records in; gives those that are late as ``(key, window, record)``. To be called after :meth:`check`."""
+        panes = self.sides[side]
+        assert panes is not None
+        mark = None if watermark is None else moment_ticks(watermark, panes.form.bound)
+        return self._late(side, panes.accept([b.replace_schema_metadata(None) for b in batches], mark))
+
+    def _late(self, side: int, found: tuple[pa.Table, bool] | None) -> list[Any]:
+        if found is None:
+            return []
+        return [(key, window, record) for key, window, record in self._rows(side, one_batch(found[0]))]
+
+    def _rows(self, side: int, batch: pa.RecordBatch) -> list[tuple[Any, Window, Any]]:
+        schema, panes = self.schemas[side], self.sides[side]
+        assert schema is not None
+        assert panes is not None
+        windows = window_array(batch.column(panes.form.keys), panes.ends_of(batch)).to_pylist()
+        keys = keys_of(batch.replace_schema_metadata(schema.metadata))
+        return list(zip(keys, windows, to_rows(record_of(batch, schema)), strict=True))
+
+    def due(self, before: Any, watermark: Any) -> list[pa.RecordBatch]:
+        """Pairs in the windows that end beyond one watermark and at or before the other (None: no bound)."""
+        tables = []
+        for panes in self.sides:
+            if panes is not None:
+                bounds = [None if moment is None else moment_ticks(moment, panes.form.bound) for moment in (before, watermark)]
+                found = panes.due(*bounds)
+                if found is not None:
+                    tables.append(one_batch(found[0]))
+        if len(tables) < 2:
+            return []
+        left, right = tables
+        panes = self.sides[0]
+        assert panes is not None
+        at = panes.form.keys + 1
+        together = [_together(left.column(i), right.column(i)) for i in range(at)]
+        numbers = key_numbers(together)
+        halves = numbers[: left.num_rows], numbers[left.num_rows :]
+        orders = [np.argsort(half, kind="stable") for half in halves]
+        out = []
+        for mine, theirs in matches(*(half[order] for half, order in zip(halves, orders, strict=True))):
+            pairs = left.take(pa.array(orders[0][mine])), right.take(pa.array(orders[1][theirs]))
+            windows = window_array(pairs[0].column(at - 1), panes.ends_of(pairs[0]))
+            out.append(joined_batch(*pairs, self.schemas, (("window", windows),)))
+        return out
+
+    def taken_as_rows(self, watermark: Any) -> list[list[tuple[Any, Window, Any]]]:
+        """What is kept of both sides as ``(key, window, record)``; nothing is kept any more."""
+        out: list[list[tuple[Any, Window, Any]]] = []
+        for side, panes in enumerate(self.sides):
+            mark = None if watermark is None or panes is None else moment_ticks(watermark, panes.form.bound)
+            found = None if panes is None else panes.due(mark, None)
+            out.append([] if found is None else self._rows(side, one_batch(found[0])))
+        return out
+
+
+def _together(left: pa.Array, right: pa.Array) -> pa.Array:
+    left, right = (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in (left, right))
+    if not left.type.equals(right.type):
+        if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
+            left, right = left.cast(pa.float64()), right.cast(pa.float64())
+        else:
+            left = left.cast(right.type)
+    return pa.concat_arrays([left, right])
+
+
+class WindowJoin(EndVertex):
+    """Fires ``(key, window, (left, right))`` for each pair within a window when the watermarks of both sides have passed its end.
+
+    Ports 0 and 1 take the records of the left and right side, ports 2 and 3 the largest event times of each batch. What comes for a window
+    that has fired goes to output port 1: ``(key, window, (record, None))``, or ``(key, window, (None, record))`` from the right.
+    """
+
+    sequential = True
+
+    def __init__(self, windows: Tumbling | Sliding, delays: tuple[Any, Any]) -> None:
+        self.windows = windows
+        self.delays = delays
+        self.pending: dict[Timestamp, tuple[list[Any], list[Any]]] = {}
+        self.largest: list[dict[Timestamp, Any]] = [{}, {}]
+        self.marks: list[Any] = [None, None]
+        self.watermark: Any = None
+        self.columns = MutableWindowJoinColumns(windows)
+        self.open: dict[Window, tuple[dict[Any, list[Any]], dict[Any, list[Any]]]] = {}
+
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        if time not in self.pending:
+            self.pending[time] = ([], [])
+            self.notify_at(time)
+        if edge < 2:
+            self.pending[time][edge].append(batch)
+            return
+        seen, largest = max(to_rows(batch)), self.largest[edge - 2]
+        largest[time] = max(seen, largest[time]) if time in largest else seen
+
+    def on_notify(self, time: Timestamp) -> None:
+        late: list[Any] = []
+        for side, batches in enumerate(self.pending.pop(time)):
+            if batches:
+                self._take(side, batches, late)
+        if late:
+            self.send_by(1, late, time)
+        for side, largest in enumerate(self.largest):
+            seen, delay = largest.pop(time, None), self.delays[side]
+            if seen is not None:
+                mark = seen if delay is None else seen - delay
+                self.marks[side] = mark if self.marks[side] is None else max(mark, self.marks[side])
+        if None not in self.marks:
+            mark = min(self.marks)
+            if self.watermark is None or mark > self.watermark:
+                before, self.watermark = self.watermark, mark
+                self._fire(time, before, mark)
+
+    def on_end(self, time: Timestamp) -> None:
+        self._fire(time, self.watermark, None)
+
+    def _take(self, side: int, batches: list[Any], late: list[Any]) -> None:
+        if not self.open and all(isinstance(batch, pa.RecordBatch) for batch in batches):
+            try:
+                self.columns.check(side, batches)
+            except NotColumnar:
+                pass
+            else:
+                late += [(key, window, _pair(side, record)) for key, window, record in self.columns.accept(side, batches, self.watermark)]
+                return
+        if self.columns.rows:
+            for kept, rows in enumerate(self.columns.taken_as_rows(self.watermark)):
+                for key, window, record in rows:
+                    self._keep(kept, key, window, record)
+        for batch in batches:
+            for key, place in self._placed(batch):
+                time, record = place
+                for window in self.windows.assign(time):
+                    if self.watermark is not None and window.end <= self.watermark:
+                        late.append((key, window, _pair(side, record)))
+                    else:
+                        self._keep(side, key, window, record)
+
+    def _placed(self, batch: Any) -> list[Any]:
+        """``(key, (event time or pane, record))``."""
+        if not isinstance(batch, pa.RecordBatch):
+            return to_rows(batch)
+        panes = batch.column(keyed_columns(batch.schema) or 0).to_pylist()
+        return [(key, (pane, record)) for pane, (key, record) in zip(panes, pairs_of(batch), strict=True)]
+
+    def _keep(self, side: int, key: Any, window: Window, record: Any) -> None:
+        self.open.setdefault(window, ({}, {}))[side].setdefault(key, []).append(record)
+
+    def _fire(self, time: Timestamp, before: Any, mark: Any) -> None:
+        if self.columns.rows:
+            for batch in self.columns.due(before, mark):
+                for at in range(0, batch.num_rows, SENT_ROWS_MAX):
+                    self.send_by(0, batch.slice(at, SENT_ROWS_MAX), time)
+        for window in sorted(w for w in self.open if mark is None or w.end <= mark):
+            left, right = self.open.pop(window)
+            out = [(key, window, (mine, theirs)) for key, some in left.items() for mine in some for theirs in right.get(key, ())]
+            if out:
+                self.send_by(0, out, time)
+
+
+def _pair(side: int, record: Any) -> tuple[Any, Any]:
+    return (record, None) if side == 0 else (None, record)
