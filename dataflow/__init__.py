@@ -6,7 +6,7 @@ if __name__ != "rayad.dataflow":  # pragma: no cover - a second copy would have 
         "install the project (pip install -e .) and import rayad.dataflow"
     )
 
-from rayad.dataflow import windows
+from rayad.dataflow import columns, windows
 from rayad.dataflow.columnar import Batch, to_record_batch, to_rows
 from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
 from rayad.dataflow.flow import Dataflow
@@ -49,6 +49,7 @@ __all__ = [
     "Vertex",
     "Window",
     "WindowedStream",
+    "columns",
     "stable_hash",
     "to_record_batch",
     "to_rows",

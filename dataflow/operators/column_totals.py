@@ -1,6 +1,6 @@
-"""Running totals of columnar partials: numpy arrays with a dict from key to slot.
+"""Running totals of columnar partials: numpy arrays, and an index from key to slot.
 
-Columns stay columns from the sender to the output; Python sees each *distinct key of a completed time* once, never a row.
+Columns stay columns from the sender to the output. The index from key to slot is not made before a second time needs it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from rayad.dataflow.operators.key_index import MutableKeyIndex
 
 
 class MutableColumnTotals:
@@ -23,7 +25,8 @@ class MutableColumnTotals:
         self.schema = schema
         self.key_columns = key_columns
         self.merges = merges
-        self.slots: dict[Any, int] = {}
+        self._index: MutableKeyIndex | None = None
+        self._first_keys: list[pa.Array] | None = None  # of the first time: their slots are their positions
         self.arrays = [np.zeros(0, dtype=schema.field(key_columns + i).type.to_pandas_dtype()) for i in range(len(merges))]
 
     def merge(self, partial: pa.RecordBatch) -> list[Any]:
@@ -32,7 +35,7 @@ class MutableColumnTotals:
         Raises OverflowError, before anything has changed, when a sum could leave 64 bits.
         """
         slots = self._slots_of(partial)
-        needed = len(self.slots)
+        needed = len(self)
         columns = []
         for i, how in enumerate(self.merges):
             array = self._grown(i, needed, how)
@@ -50,20 +53,26 @@ class MutableColumnTotals:
                 array[slots] = np.fmin(array[slots], values)
             else:
                 array[slots] = np.fmax(array[slots], values)
-            out.append(array[slots])
+            out.append(array[slots].copy() if isinstance(slots, slice) else array[slots])
         return out
 
+    def __len__(self) -> int:
+        return len(self._index) if self._index is not None else len(self._first_keys[0]) if self._first_keys is not None else 0
+
     def _slots_of(self, partial: pa.RecordBatch) -> Any:
-        columns = [partial.column(i).to_pylist() for i in range(self.key_columns)]
-        keys = columns[0] if self.key_columns == 1 else list(zip(*columns, strict=True))
-        slots = self.slots
-        lookup = slots.get
-        found = [lookup(key, -1) for key in keys]
-        if -1 in found:
-            for position, slot in enumerate(found):
-                if slot < 0:
-                    found[position] = slots.setdefault(keys[position], len(slots))
-        return np.array(found, dtype=np.int64)
+        columns = partial.columns[: self.key_columns]
+        if self._index is None and self._first_keys is None:
+            self._first_keys = columns
+            return slice(0, partial.num_rows)
+        return self._made_index().slots_of(columns)
+
+    def _made_index(self) -> MutableKeyIndex:
+        if self._index is None:
+            self._index = MutableKeyIndex(self.key_columns)
+            if self._first_keys is not None:
+                self._index.slots_of(self._first_keys)
+                self._first_keys = None
+        return self._index
 
     def _grown(self, i: int, needed: int, how: str) -> Any:
         array = self.arrays[i]
@@ -86,7 +95,7 @@ class MutableColumnTotals:
     def rows(self) -> list[tuple[Any, tuple[Any, ...]]]:
         """``(key, partials)`` of every key."""
         columns = [array.tolist() for array in self.arrays]
-        return [(key, tuple(column[slot] for column in columns)) for key, slot in self.slots.items()]
+        return [(key, tuple(column[slot] for column in columns)) for slot, key in enumerate(self._made_index().keys())]
 
 
 def _leaves(left: Any, right: Any) -> bool:

@@ -1,9 +1,9 @@
 """Combiners that reach over batches: what a busy sender has aggregated so far of each time waits, and leaves as one batch.
 
 A combiner that sees one batch at a time leaves most of its work to the receiver: with 25,000 words in use, batches of 80,000 words shrink
-to 8,000 partial counts each, a million words to 15,000. So a sender that has more input at hand goes on adding to the same partials; the
-runtime flushes them before it reports its progress, so that nothing which waits here is ever thought to be complete, and at the latest after
-``RunConfig.combine_hold_s``. A sender without more input flushes at once: an idle job waits for nothing.
+to 8,000 partial counts each, a million words to 15,000. So a sender that has more input at hand goes on adding to the same partials. The
+runtime flushes them before it reports its progress, so that nothing which waits here is ever thought to be complete; at the latest
+after ``RunConfig.combine_hold_s``, and at once when there is no more input: an idle job waits for nothing.
 
 Where keys hardly repeat, combining costs more than it saves: after a flush that kept most rows, the next rows leave as they are.
 """
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.elements import Gatherer
 from rayad.dataflow.operators.aggregates import Count
+from rayad.dataflow.operators.dense_groups import has_dense_range
 from rayad.dataflow.operators.keyed import Combine, combine_columns, key_normalised, require_columns, value_columns
 from rayad.progress import Timestamp
 
@@ -28,10 +29,13 @@ KEYS_MAX = 1 << 17
 ROWS_MAX = 1 << 20
 """Columns are aggregated when a time has this many rows waiting; what they keep alive is bounded by BYTES_MAX, too."""
 BYTES_MAX = 64 << 20
-USELESS_SHARE = 0.6
+USELESS_SHARE = 0.8
 """Combining is given up for a while when it keeps more than this share of the rows."""
 TRIAL_ROWS = 1 << 16
 """A share is only judged over at least this many rows."""
+SAMPLE_ROWS_MIN, SAMPLE_EVERY_ROWS, SAMPLE_SHARE = 1 << 14, 1 << 20, 0.95
+"""Before a large batch is held back it is looked at, one in a million rows: when this share of its keys differ, a million rows would
+hardly shrink to half."""
 UNTRIED_ROWS = 1 << 23
 """After how many rows that left as they are combining is tried again."""
 
@@ -106,6 +110,7 @@ class _ColumnPartials:
         self.waiting: dict[Timestamp, list[pa.RecordBatch]] = {}
         self._seen: dict[Timestamp, list[int]] = {}  # rows and bytes
         self._untried = 0
+        self._unlooked = 0
         self._form: pa.Schema | None = None  # of partials, once there were some
 
     def takes(self, batch: pa.RecordBatch) -> bool:
@@ -121,6 +126,12 @@ class _ColumnPartials:
             raw = self._as_partials(batch)
             if raw is not None:
                 self._untried -= batch.num_rows
+                return [raw]
+        if self._untried <= 0 and batch.num_rows >= SAMPLE_ROWS_MIN and self._hardly_repeats(batch):
+            self._untried = UNTRIED_ROWS
+            self._form = self._form or _schema_of(combine_columns(self._element, batch.slice(0, 1)))
+            raw = self._as_partials(batch) if self._form is not None else None
+            if raw is not None:
                 return [raw]
         wanted = self._element.key.columns + tuple(value_columns(self._element, batch) or ())
         slim = batch.select(list(dict.fromkeys(wanted))) if len(wanted) < batch.num_columns else batch
@@ -150,6 +161,17 @@ class _ColumnPartials:
             self._untried = UNTRIED_ROWS
         return [partial]
 
+    def _hardly_repeats(self, batch: pa.RecordBatch) -> bool:
+        """Whether nearly all keys of a large batch differ. Looks at most at one batch in SAMPLE_EVERY_ROWS rows."""
+        self._unlooked -= batch.num_rows
+        if self._unlooked > 0 or len(self._element.key.columns) > 1:
+            return False
+        self._unlooked = SAMPLE_EVERY_ROWS
+        column = batch.column(self._element.key.columns[0])
+        if has_dense_range(column, ROWS_MAX):
+            return False  # combining costs next to nothing
+        return bool(pc.count_distinct(column, mode="all").as_py() > SAMPLE_SHARE * len(column))
+
     def _as_partials(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
         """Each row as a partial of its own, in the form that the group-by gives; None when the batch does not fit it."""
         form, keys = self._form, self._element.key.columns
@@ -168,6 +190,10 @@ class _ColumnPartials:
                 columns.append(made)
                 at += 1
         return pa.RecordBatch.from_arrays(columns, schema=form)
+
+
+def _schema_of(partial: pa.RecordBatch | None) -> pa.Schema | None:
+    return partial.schema if partial is not None else None
 
 
 def _partial_of_each(function: str, batch: pa.RecordBatch, column: str | None, kind: pa.DataType) -> pa.Array | None:

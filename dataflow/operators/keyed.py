@@ -19,6 +19,7 @@ from rayad.dataflow.columnar import mark_keyed, to_rows
 from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.aggregates import Aggregator, Count, Max, Min, Several
+from rayad.dataflow.operators.dense_groups import dense_group
 from rayad.progress import DataflowError
 
 PAIRS = KeySelector(function=itemgetter(0), pairs=True)
@@ -228,6 +229,10 @@ def group(batch: pa.RecordBatch | pa.Table, keys: list[str], aggregations: list[
     """Arrow's group-by as one keyed batch: the key columns first, then the aggregated columns under ``names`` (with ``_`` behind "
     "one that is taken)."""
     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+    if len(keys) == 1:
+        dense = dense_group(table, keys[0], aggregations)
+        if dense is not None:
+            return mark_keyed(pa.RecordBatch.from_arrays(dense, names=distinct_names(keys, names)), 1)
     for position, field in enumerate(table.schema):
         if field.name in keys and pa.types.is_floating(field.type):
             table = table.set_column(position, field.name, key_normalised(table.column(position)))

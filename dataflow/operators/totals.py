@@ -60,7 +60,7 @@ class Totals(Vertex):
                 else:
                     self.pending_columns[time] = [merged]
                     merged_rows = merged.num_rows
-                count = 0 if merged_rows < COMPACT_ROWS // 2 else -merged_rows  # few distinct keys: compact again after as many rows
+                count = -3 * merged_rows  # many distinct keys: not again before four times as many rows have come
             self.pending_count[time] = count
             return
         self._merge_rows(self.pending_rows.setdefault(time, {}), batch)

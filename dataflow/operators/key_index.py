@@ -1,0 +1,67 @@
+"""From key to slot: where the totals of a key stand in numpy arrays.
+
+One column of 64-bit integers goes through pandas' incremental integer hash table, which takes whole columns: 60 ns a key, a dict of
+Python objects 400. Every other key goes through a dict. See docs/decisions/014-vectorised-operators.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+FIRST_SLOTS = 1024
+
+
+class MutableKeyIndex:
+    """Slots 0, 1, 2, ... for the keys of ``key_columns`` Arrow columns, in the order in which keys are first seen; kept for ever.
+
+    >>> index = MutableKeyIndex(1)
+    >>> index.slots_of([pa.array([7, 5, 7])]).tolist(), index.slots_of([pa.array([5, 9])]).tolist(), len(index)
+    ([0, 1, 0], [1, 2], 3)
+    >>> index.keys()
+    [7, 5, 9]
+    """
+
+    def __init__(self, key_columns: int) -> None:
+        self._key_columns = key_columns
+        self._integers: Any = None
+        self._slots: dict[Any, int] = {}
+
+    def __len__(self) -> int:
+        return int(self._integers.count) if self._integers is not None else len(self._slots)
+
+    def slots_of(self, columns: list[pa.Array]) -> Any:
+        """The slot of each row, int64 of shape (rows,); new keys get the next ones."""
+        column = columns[0]
+        if self._key_columns == 1 and column.type == pa.int64() and not column.null_count:
+            if self._integers is None and not self._slots:
+                self._integers = _integer_table(max(FIRST_SLOTS, len(column)))
+            if self._integers is not None:
+                return self._integers.factorize(np.ascontiguousarray(column.to_numpy())).astype(np.int64, copy=False)
+        self._to_dict()
+        lists = [column.to_pylist() for column in columns]
+        keys = lists[0] if self._key_columns == 1 else list(zip(*lists, strict=True))
+        slots = self._slots
+        found = list(map(slots.get, keys))
+        if None in found:
+            found = [slots.setdefault(key, len(slots)) if slot is None else slot for key, slot in zip(keys, found, strict=True)]
+        return np.array(found, dtype=np.int64)
+
+    def keys(self) -> list[Any]:
+        """All keys as Python objects, by slot."""
+        return self._integers.uniques.to_array().tolist() if self._integers is not None else list(self._slots)
+
+    def _to_dict(self) -> None:
+        if self._integers is not None:
+            self._slots = {key: slot for slot, key in enumerate(self.keys())}
+            self._integers = None
+
+
+def _integer_table(size: int) -> Any:
+    try:
+        from pandas._libs.hashtable import Int64Factorizer
+    except ImportError:  # another pandas: then a dict does it
+        return None
+    return Int64Factorizer(size)
