@@ -1,14 +1,20 @@
-"""One record at a time, from the driver to a sink behind a keyed exchange; beside a Ray actor round trip.
+"""One record at a time, 1,000 a second, through a keyed stateful vertex with two replicas to a sink; beside what one would use instead.
 
-- *to the sink*: the driver notes the time in the record, the sink subtracts it from its own; both read the clock that all
-  processes of a machine share. One record is sent every few milliseconds, so none waits behind another.
-- *until complete*: the driver sends a record, advances the epoch, and waits until the probe says that it is complete. This one asks
+Records are made by the clock, whether the system keeps up or not (an open loop): each has a time at which it is *due*. A record carries
+that time and the one when it was *made*; the sink subtracts both from its own clock, which all processes of a machine share. *From
+made* is what the system takes; *from due* adds what the maker had to wait, because the system did not take the record before or did not
+wake its source in time. So a system that stops for a moment is not spared the records that would have come meanwhile.
+
+- *epoch until complete*: the driver sends a record, advances the epoch, and waits until the probe says that it is complete. This one asks
   Ray.
+- *Bytewax*: two processes, the source in one of them, ``stateful_map``. *Spark*: Structured Streaming, micro-batches as fast as they go,
+  from a socket through ``dropDuplicates``. *Ray actor round trip*: one call after another.
 """
 
 from __future__ import annotations
 
 import os
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,35 +23,52 @@ from typing import Any
 
 import rayad as rd
 from benchmarks import machine, round_trips
-from benchmarks.measurement import Measurement, Ratio
+from benchmarks.measurement import Measurement, Series, quantile
+from benchmarks.peer_environments import NoFigure, run_peer
+from benchmarks.side_by_side import NO_FIGURE, ratios_of
 
 TITLE = "Latency of one record"
 NEEDS_RAY = True
+ROUND_TRIP, COMPLETE = "Ray actor round trip", "Rayad, epoch until complete"
+RAYAD, BYTEWAX, SPARK = "Rayad", "Bytewax, 2 processes", "Spark micro-batches"
+MADE, DUE = "from made", "from due"
+PEERS = ((BYTEWAX, "bytewax", 1_000), (SPARK, "spark", 15_000))
+"""Series, folder, and how many records a peer is given before those that count: a JVM takes long until it is warm."""
+AIMS = (
+    (f"{RAYAD}, {MADE}", f"{BYTEWAX}, {MADE}", "at most 1"),
+    (f"{RAYAD}, {DUE}", f"{BYTEWAX}, {DUE}", "at most 1"),
+    (f"{RAYAD}, {MADE}", ROUND_TRIP, ""),
+    (COMPLETE, ROUND_TRIP, ""),
+    (f"{SPARK}, {MADE}", f"{RAYAD}, {MADE}", ""),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured."""
+    """How much is measured; the first tenth of the records warms up."""
 
     repetitions: int = 5
-    records: int = 2_000
+    records: int = 10_000
+    rate_per_s: int = 1_000
+    keys: int = 64
     epochs: int = 300
     round_trips: int = 1_000
-    pause_s: float = 0.002
     replicas: int = 2
+    peer_warm_share: float = 1.0
+    timeout_s: float = 120.0
 
 
 FULL = Sizes()
-QUICK = Sizes(repetitions=2, records=100, epochs=20, round_trips=50)
+QUICK = Sizes(repetitions=1, records=300, epochs=20, round_trips=50, peer_warm_share=0.2)
 
 
 class ClockSink(rd.Sink):
-    """Keeps how old each record was when it came: ``(number, microseconds)``."""
+    """Keeps how old each record was when it came: ``(number, microseconds from made, from due, nice)``."""
 
     def open(self, replica: int, parallelism: int) -> rd.SinkWriter:
         return ClockWriter()
 
-    def publish(self, staged: Sequence[Any]) -> list[tuple[int, float, int]]:
+    def publish(self, staged: Sequence[Any]) -> list[tuple[int, float, float, int]]:
         return sorted(entry for part in staged for entry in part)
 
 
@@ -53,14 +76,14 @@ class ClockWriter(rd.SinkWriter):
     """Of one replica."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[int, float, int]] = []
+        self.seen: list[tuple[int, float, float, int]] = []
 
     def write(self, at: rd.Timestamp, batch: Any) -> None:
         now = time.perf_counter()
-        for _, (number, sent_s) in batch:
-            self.seen.append((number, 1e6 * (now - sent_s), os.nice(0)))
+        for _, (number, made_s, due_s) in batch:
+            self.seen.append((number, 1e6 * (now - made_s), 1e6 * (now - due_s), os.nice(0)))
 
-    def stage(self) -> list[tuple[int, float, int]]:
+    def stage(self) -> list[tuple[int, float, float, int]]:
         seen, self.seen = self.seen, []
         return seen
 
@@ -71,7 +94,7 @@ def count(state: int, record: Any) -> tuple[int, Any]:
 
 
 def program() -> rd.Dataflow:
-    """Records are ``(key, number, time sent)``."""
+    """Records are ``(key, number, when made, when due)``, in seconds."""
     flow = rd.Dataflow("latency")
     mapped = flow.input("records").key_by(itemgetter(0)).stateful_map(count, initial=0, name="count")
     mapped.probe("done").sink(ClockSink(), name="ages")
@@ -80,48 +103,82 @@ def program() -> rd.Dataflow:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Microseconds of each record to the sink and of each epoch until complete."""
+    """Microseconds of each record to the sink, from when it was made and from when it was due, and of each epoch until complete."""
 
-    to_sink_us: list[float]
+    made_us: list[float]
+    due_us: list[float]
     complete_us: list[float]
     numbers: list[int]
     nice: int
 
 
 def run_once(sizes: Sizes, **options: Any) -> Run:
-    """Send records at a pace, then epochs one by one."""
+    """Send records at their pace, then epochs one by one."""
     job = program().submit(parallelism=sizes.replicas, **options)
     complete_us: list[float] = []
+    clock = time.perf_counter
     try:
         records, probe = job.input("records"), job.probe("done")
-        number = 0
-        for _ in range(sizes.records):
-            records.send([(number % 64, number, time.perf_counter())])
-            number += 1
-            time.sleep(sizes.pause_s)
+        begin_s = clock() + 0.1
+        for number in range(sizes.records):
+            due_s = begin_s + number / sizes.rate_per_s
+            wait_s = due_s - clock()
+            if wait_s > 0:
+                time.sleep(wait_s)
+            records.send([(number % sizes.keys, number, clock(), due_s)])
         records.advance_to(1)
         probe.wait(0, timeout_s=60)
         for epoch in range(1, sizes.epochs + 1):
-            began = time.perf_counter()
-            records.send([(number % 64, number, began)])
-            number += 1
+            began = clock()
+            number = sizes.records + epoch - 1
+            records.send([(number % sizes.keys, number, began, began)])
             records.advance_to(epoch + 1)
             probe.wait(epoch, timeout_s=60)
-            complete_us.append(1e6 * (time.perf_counter() - began))
+            complete_us.append(1e6 * (clock() - began))
         records.close()
         ages = job.wait(timeout_s=60)["ages"]
     except BaseException:
         job.cancel()
         raise
-    warm = sizes.records // 10
-    return Run([age for n, age, _ in ages if warm <= n < sizes.records], complete_us, [n for n, _, _ in ages], ages[0][2])
+    measured = [age for age in ages if sizes.records // 10 <= age[0] < sizes.records]
+    return Run([made for _, made, _, _ in measured], [due for _, _, due, _ in measured], complete_us, [n for n, *_ in ages], ages[0][3])
 
 
-def run(sizes: Sizes) -> Measurement:
-    """Round trips, records and epochs, round trips; several times."""
+@dataclass(slots=True)
+class Peer:
+    """A peer's series, and why it has none when it gave no figures."""
+
+    name: str
+    folder: str
+    warm: int
+    made: Series
+    due: Series
+    failed: str = ""
+
+    def measure(self, sizes: Sizes, out: Measurement) -> None:
+        """Run it once; every record must have come, once."""
+        warm = sizes.records // 10 + int(self.warm * sizes.peer_warm_share)
+        arguments = {"records": sizes.records, "warm": warm, "rate_per_s": sizes.rate_per_s, "keys": sizes.keys}
+        try:
+            done = run_peer(self.folder, "latency", arguments, timeout_s=sizes.timeout_s, nice=machine.WORKER_NICE)
+        except NoFigure as reason:
+            self.failed = str(reason)
+            return
+        out.check("every record reached the sink, once", done.digest, [sizes.records, sizes.records * (sizes.records - 1) // 2])
+        self.made.add(*done.told["made_us"])
+        self.due.add(*done.told["due_us"])
+
+
+def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
+    """Round trips, records and epochs, peers, round trips; several times."""
     out = Measurement("latency", TITLE, asdict(sizes))
-    to_sink, complete = out.new_series("record to the sink", "µs", "?"), out.new_series("epoch until complete", "µs", "?")
-    round_trip = out.new_series("Ray actor round trip", "µs", "?")
+    made, due = (out.new_series(f"{RAYAD}, {since}", "µs", "?") for since in (MADE, DUE))
+    complete, round_trip = out.new_series(COMPLETE, "µs", "?"), out.new_series(ROUND_TRIP, "µs", "?")
+    others = []
+    for name, folder, warm in PEERS:
+        if peers is None or folder in peers:
+            theirs = [Series(f"{name}, {since}", "µs", str(machine.WORKER_NICE)) for since in (MADE, DUE)]
+            others.append(Peer(name, folder, warm, *theirs))
     actors = round_trips.start(1)
     try:
         for _ in range(sizes.repetitions):
@@ -129,12 +186,33 @@ def run(sizes: Sizes) -> Measurement:
             before = round_trips.round_trips_us(actors, sizes.round_trips)
             done = run_once(sizes)
             out.check("every record reached the sink, once", done.numbers, list(range(sizes.records + sizes.epochs)))
-            to_sink.add(*done.to_sink_us)
+            made.add(*done.made_us)
+            due.add(*done.due_us)
             complete.add(*done.complete_us)
+            for other in others:
+                if not other.failed:
+                    machine.settle()
+                    other.measure(sizes, out)
             machine.settle()
             round_trip.add(*before, *round_trips.round_trips_us(actors, sizes.round_trips))
-            round_trip.nice = to_sink.nice = complete.nice = f"{os.nice(0)}, actors {done.nice}"
+            round_trip.nice = made.nice = due.nice = complete.nice = f"{os.nice(0)}, actors {done.nice}"
     finally:
         round_trips.stop(actors)
-    out.ratios = [Ratio(to_sink.name, round_trip.name), Ratio(complete.name, round_trip.name)]
+    out.series += [series for other in others if not other.failed for series in (other.made, other.due)]
+    out.ratios = ratios_of(out, AIMS)
+    add_tables(out, others)
     return out
+
+
+def add_tables(out: Measurement, others: Sequence[Peer]) -> None:
+    """The tails over all samples, and who gave no figure."""
+    table = out.new_table("Over all records, µs (aim for Rayad: p99 below 2,000)", "measured", "p50", "p99", "p99.9", "most", "samples")
+    for series in out.series:
+        samples = [sample for repetition in series.repetitions for sample in repetition]
+        tails = [quantile(samples, share) for share in (0.99, 0.999)]
+        table.add(series.name, statistics.median(samples), *tails, max(samples), len(samples))
+    if any(other.failed for other in others):
+        missing = out.new_table(NO_FIGURE, "system", "why")
+        for other in others:
+            if other.failed:
+                missing.add(other.name, other.failed)

@@ -83,10 +83,12 @@ def test_every_replica_notes_its_first_record() -> None:
 
 
 def test_every_record_of_the_latency_program_reaches_the_sink() -> None:
-    sizes = replace(latency.QUICK, records=20, epochs=5, pause_s=0.0)
+    sizes = replace(latency.QUICK, records=20, epochs=5, rate_per_s=100_000)
     done = latency.run_once(sizes, **LOCAL)
     assert done.numbers == list(range(25))
     assert len(done.complete_us) == 5
+    assert len(done.made_us) == len(done.due_us) == 18
+    assert all(0 < made <= due for made, due in zip(done.made_us, done.due_us, strict=True))
 
 
 def test_progress_runs_whole() -> None:
