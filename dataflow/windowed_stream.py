@@ -8,8 +8,9 @@ from typing import Any
 from rayad.dataflow.graph import Link, NodeKind, Partition, PartitionKind, users_line
 from rayad.dataflow.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
 from rayad.dataflow.operators import aggregates as agg
-from rayad.dataflow.operators import keyed, totals, window_join, windowing
+from rayad.dataflow.operators import keyed, window_join, windowing
 from rayad.dataflow.operators.column_best import BestOfBatch, BestRecords, EachRecord, EpochBest
+from rayad.dataflow.operators.column_epochs import EpochWindows
 from rayad.dataflow.operators.column_results import WithoutKey
 from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.dataflow.stream import Stream, checked_function, own_stream
@@ -46,7 +47,7 @@ class WindowedStream:
         selector = ValueSelector.of(value)
         if isinstance(self.windows, PerEpoch):
             element = keyed.Combine(self.keyed.key, selector, aggregator)
-            make = Make(totals.EpochTotals, aggregator, columnar=bool(self.keyed.key.columns))
+            make = Make(EpochWindows, aggregator, columnar=bool(self.keyed.key.columns))
             out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, make, name)
         else:
             out = self._event_windows(aggregator, selector, name)
