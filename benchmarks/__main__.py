@@ -18,6 +18,7 @@ from benchmarks.peer_environments import available_peers
 NAMES = ("barrier", "loop", "rows", "columns", "slow_sink", "spill", "startup", "progress", "latency", "wordcount", "keyed_sum")
 RESULTS = machine.ROOT / "benchmarks" / "results"
 PAGE = machine.ROOT / "docs" / "benchmarks.md"
+PICTURES = PAGE.parent / "images" / "benchmarks"
 
 
 def measure(name: str, *, quick: bool, repetitions: int | None = None, peers: tuple[str, ...] | None = None) -> Measurement:
@@ -39,7 +40,7 @@ def measure(name: str, *, quick: bool, repetitions: int | None = None, peers: tu
 @click.option("--repetitions", type=click.IntRange(min=1), help="How often everything is measured, instead of what each benchmark has.")
 @click.option("--peers", "peer_names", default="all", help="Which peers run beside Rayad: all, none, or names such as polars,bytewax.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the JSON files.  [default: benchmarks/results]")
-@click.option("--report", is_flag=True, help="Measure nothing: write the tables of all results into docs/benchmarks.md.")
+@click.option("--report", is_flag=True, help="Measure nothing: write tables and plots of all results into docs/.")
 @click.option("--list", "list_names", is_flag=True, help="Say what there is.")
 def main(
     names: tuple[str, ...], quick: bool, repetitions: int | None, peer_names: str, out: Path | None, report: bool, list_names: bool
@@ -87,8 +88,9 @@ def run_all(names: list[str], *, quick: bool, repetitions: int | None, peers: tu
 
 
 def write_page(folder: Path) -> None:
-    """Fill the results section of the page."""
-    section = results_page.render(results_page.load(folder))
+    """Draw a picture of each benchmark and fill the results section of the page."""
+    measurements = results_page.load(folder)
+    section = results_page.render(measurements, results_page.draw_all(measurements, PAGE, PICTURES))
     PAGE.write_text(results_page.fill(PAGE.read_text(encoding="utf-8"), section), encoding="utf-8")
     click.echo(f"{PAGE.relative_to(machine.ROOT)} holds the results of {folder.name}")
 

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measurement import Measurement
+from benchmarks.plots import draw
 
 BEGIN, END = "<!-- results: written by python -m benchmarks --report -->", "<!-- end of results -->"
+END_PARAGRAPH = "\n\n"
 
 
 def load(folder: Path) -> list[Measurement]:
@@ -15,16 +17,27 @@ def load(folder: Path) -> list[Measurement]:
     return [Measurement.from_json(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
-def render(measurements: list[Measurement]) -> str:
-    """What stands between the marks."""
-    return "\n".join(_section(measurement) for measurement in measurements) or "Nothing has been measured yet.\n"
+def draw_all(measurements: list[Measurement], page: Path, folder: Path) -> dict[str, str]:
+    """A picture of each benchmark in ``folder``; those that are there go. Gives the links from ``page``, by benchmark."""
+    for old in folder.glob("*.svg"):
+        old.unlink()
+    paths = {measurement.benchmark: folder / f"{measurement.benchmark}.svg" for measurement in measurements}
+    drawn = {m.benchmark: paths[m.benchmark] for m in measurements if draw(m, paths[m.benchmark])}
+    return {name: path.relative_to(page.parent).as_posix() for name, path in drawn.items()}
 
 
-def _section(measurement: Measurement) -> str:
+def render(measurements: list[Measurement], pictures: dict[str, str] | None = None) -> str:
+    """What stands between the marks; ``pictures`` are links by benchmark."""
+    links = pictures or {}
+    return "\n".join(_section(m, links.get(m.benchmark)) for m in measurements) or "Nothing has been measured yet.\n"
+
+
+def _section(measurement: Measurement, picture: str | None) -> str:
     smoke = " (small sizes: a smoke test, not a measurement)" if measurement.quick else ""
     return (
         f"### {measurement.title}{smoke}\n\n`python -m benchmarks {measurement.benchmark}{' --quick' if measurement.quick else ''}`; "
-        f"{describe(measurement.about)}. Sizes: {_pairs(measurement.sizes)}.\n\n{measurement.markdown()}"
+        f"{describe(measurement.about)}. Sizes: {_pairs(measurement.sizes)}.\n\n"
+        f"{f'![{measurement.title}]({picture}){END_PARAGRAPH}' if picture else ''}{measurement.markdown()}"
     )
 
 

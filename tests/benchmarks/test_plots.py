@@ -1,0 +1,59 @@
+"""Pictures of results, and their place in the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.measurement import Measurement, Ratio
+from benchmarks.plots import OURS, RATIO, THEIRS, draw, panels
+from benchmarks.results_page import draw_all, render
+
+
+@pytest.fixture
+def example() -> Measurement:
+    out = Measurement("example", "An example", {"repetitions": 2}, about={"cpus": 2})
+    out.new_series("Rayad", "s", "15").repetitions = [[1.0], [2.0]]
+    out.new_series("Polars", "s", "15").repetitions = [[0.5], [0.5]]
+    out.new_series("rate", "rows/s", "15").repetitions = [[100.0], [200.0]]
+    out.ratios.append(Ratio("Rayad", "Polars", "at most 2"))
+    return out
+
+
+def test_each_unit_and_the_ratios_have_a_panel(example: Measurement) -> None:
+    assert panels(example) == [
+        ("s", [("Rayad", [1.0, 2.0], OURS), ("Polars", [0.5, 0.5], THEIRS)]),
+        ("rows/s", [("rate", [100.0, 200.0], THEIRS)]),
+        ("ratio", [("Rayad / Polars  (at most 2)", [2.0, 4.0], RATIO)]),
+    ]
+
+
+def test_what_is_not_above_zero_has_no_bar_on_a_logarithmic_scale(example: Measurement) -> None:
+    example.series[2].repetitions = [[0.0], [1.0]]
+    assert [title for title, _ in panels(example)] == ["s", "ratio"]
+
+
+def test_the_picture_holds_names_and_figures_as_text_and_is_the_same_again(example: Measurement, tmp_path: Path) -> None:
+    assert draw(example, tmp_path / "images" / "a.svg")
+    assert draw(example, tmp_path / "images" / "b.svg")
+    text = (tmp_path / "images" / "a.svg").read_text(encoding="utf-8")
+    assert text == (tmp_path / "images" / "b.svg").read_text(encoding="utf-8")
+    for words in ("An example", "Polars", "Rayad / Polars", "at most 2", "3.00", "150"):
+        assert words in text
+
+
+def test_a_measurement_without_series_has_no_picture(tmp_path: Path) -> None:
+    assert not draw(Measurement("example", "", {}), tmp_path / "a.svg")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_page_links_to_the_pictures_and_old_ones_go(example: Measurement, tmp_path: Path) -> None:
+    page, folder = tmp_path / "docs" / "page.md", tmp_path / "docs" / "images"
+    folder.mkdir(parents=True)
+    (folder / "gone.svg").touch()
+    links = draw_all([example, Measurement("empty", "Nothing", {})], page, folder)
+    assert links == {"example": "images/example.svg"}
+    assert [path.name for path in folder.iterdir()] == ["example.svg"]
+    assert "![An example](images/example.svg)\n\n| measured |" in render([example], links)
+    assert "![" not in render([example])
