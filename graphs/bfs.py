@@ -21,7 +21,7 @@ from rayad.dataflow.keyed_stream import Make
 from rayad.graphs.adjacency import MutableAdjacency
 from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME, check_edges, prepared_edges, unused_name
 from rayad.graphs.nodes import grown
-from rayad.graphs.numbers import Ints, number_of
+from rayad.graphs.numbers import Ints, number_of, to_array, to_column
 from rayad.graphs.rounds import GraphVertex, members, received, received_names
 
 BY_SRC, MESSAGES = 0, 1
@@ -85,11 +85,11 @@ class _SourcesAsTargets:
         self.numbers = numbers
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        dst = batch.column(DST).to_numpy()
+        dst = to_array(batch.column(DST))
         hits = np.flatnonzero(np.isin(dst, self.numbers))
         if not len(hits):
             return batch
-        taken = batch.take(pa.array(hits[np.unique(dst[hits], return_index=True)[1]]))
+        taken = batch.take(to_column(hits[np.unique(dst[hits], return_index=True)[1]]))
         ends = {SRC: DST, SRC_NAME: DST_NAME}
         loops = pa.record_batch({column: taken.column(ends.get(column, column)) for column in batch.schema.names})
         return pa.concat_batches([batch, loops])

@@ -27,7 +27,7 @@ from rayad.graphs.contraction import MutableContraction
 from rayad.graphs.disjoint_sets import MutableDisjointSets
 from rayad.graphs.edges import check_edges, prepared_edges, unused_name
 from rayad.graphs.nodes import grown
-from rayad.graphs.numbers import Ints, encode_names, owners
+from rayad.graphs.numbers import Ints, encode_names, owners, to_array
 from rayad.graphs.rounds import NAME, TO, TO_NAME, GraphVertex, members, received, received_names
 
 EDGES, MESSAGES = 0, 1
@@ -103,7 +103,7 @@ class Components(GraphVertex):
             left = self.nodes.add(to)
             for batch in batches:
                 if TO_NAME in batch.schema.names:
-                    self.nodes.learn(self.nodes.find(batch.column(TO).to_numpy()), batch.column(TO_NAME))
+                    self.nodes.learn(self.nodes.find(to_array(batch.column(TO))), batch.column(TO_NAME))
             self._merge(time, left, self.nodes.add(value, received_names(batches)))
 
     def _take_forest(self, time: Timestamp, contraction: MutableContraction) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from rayad.graphs.disjoint_sets import smallest_reachable
 from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME
 from rayad.graphs.nodes import MutableNodes, grown
-from rayad.graphs.numbers import Ints
+from rayad.graphs.numbers import Ints, to_array
 
 
 class MutableContraction:
@@ -55,13 +55,13 @@ class MutableContraction:
         batches, self._batches, self._rows = self._batches, [], 0
         if not batches:
             return
-        src, dst = (np.concatenate([batch.column(side).to_numpy() for batch in batches], dtype=np.int64) for side in (SRC, DST))
+        src, dst = (np.concatenate([to_array(batch.column(side)) for batch in batches], dtype=np.int64) for side in (SRC, DST))
         left, right = self.nodes.add(src), self.nodes.add(dst)
         self._grow()
         for batch in batches:
             for numbers, names in ((SRC, SRC_NAME), (DST, DST_NAME)):
                 if names in batch.schema.names:
-                    self.nodes.learn(self.nodes.find(batch.column(numbers).to_numpy()), batch.column(names))
+                    self.nodes.learn(self.nodes.find(to_array(batch.column(numbers))), batch.column(names))
         left, right = self._root.take(left, mode="clip"), self._root.take(right, mode="clip")
         apart = np.flatnonzero(left != right)
         if len(apart):

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rayad.dataflow import Dataflow, DataflowError, KeyedStream, Stream, stable_hash
 from rayad.dataflow.columnar import ROWS_KEY
-from rayad.graphs.numbers import Ints, encode_names, number_column, number_of
+from rayad.graphs.numbers import Ints, encode_names, number_column, number_of, to_column
 
 SRC, DST, SRC_NAME, DST_NAME = "src", "dst", "src_name", "dst_name"
 
@@ -119,9 +119,9 @@ def _column_names(column: pa.Array) -> pa.Array | None:
 
 def _prepared(src: Ints, dst: Ints, src_name: pa.Array | None, dst_name: pa.Array | None) -> pa.RecordBatch:
     if fits_int32(src) and fits_int32(dst):
-        columns = {SRC: pa.array(src.astype(np.int32)), DST: pa.array(dst.astype(np.int32))}
+        columns = {SRC: to_column(src.astype(np.int32)), DST: to_column(dst.astype(np.int32))}
     else:
-        columns = {SRC: pa.array(src), DST: pa.array(dst)}
+        columns = {SRC: to_column(src), DST: to_column(dst)}
     if src_name is not None or dst_name is not None:
         columns[SRC_NAME], columns[DST_NAME] = _alike(src_name, dst_name, len(src))
     return pa.record_batch(columns)
@@ -164,7 +164,7 @@ def result_batch(names: list[Any] | Ints, values: Any) -> Any:
 
 def _result_column(side: Any) -> pa.Array | None:
     if isinstance(side, np.ndarray):
-        return pa.array(side)
+        return to_column(side)
     return pa.array(side, pa.string()) if all(type(value) is str for value in side) else None
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rayad.dataflow import DataflowError
 from rayad.graphs.node_index import SPAN_MIN, DirectIndex, HashIndex, is_close
-from rayad.graphs.numbers import Ints, Mask, decode_names, distinct, order_key, owners
+from rayad.graphs.numbers import Ints, Mask, decode_names, distinct, order_key, owners, to_column
 
 _NODES_MIN = 64
 
@@ -130,7 +130,7 @@ class MutableNodes:
     def learn(self, dense: Ints, column: pa.Array) -> None:
         """Keep the names of nodes; nulls are nodes that are their own numbers."""
         firsts = np.unique(dense, return_index=True)[1]
-        for index, name in zip(dense[firsts].tolist(), decode_names(column.take(pa.array(firsts))), strict=True):
+        for index, name in zip(dense[firsts].tolist(), decode_names(column.take(to_column(firsts))), strict=True):
             known = self.names.setdefault(index, name) if name is not None else self.names.get(index)
             if known != name:
                 raise DataflowError(f"the nodes {known!r} and {name!r} have the same 64-bit hash: rename one of them")

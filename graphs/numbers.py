@@ -35,6 +35,23 @@ _UNMIX_2 = np.uint64(pow(0x94D049BB133111EB, -1, _BITS))
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
+def to_array(column: pa.Array) -> Any:
+    """A column of integers or floats without nulls as a numpy array over the same memory, which must not be written to.
+
+    As ``to_numpy`` does it, but that imports pandas when it is first called (0.15 s); so does ``pa.array``.
+
+    >>> to_array(to_column(np.array([3, 4]))).tolist()
+    [3, 4]
+    """
+    return np.from_dlpack(column)
+
+
+def to_column(values: npt.NDArray[Any]) -> pa.Array:
+    """A numpy array of integers or floats as a column over the same memory."""
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
 def unmix64_array(hashes: npt.NDArray[np.uint64]) -> Ints:
     """The inverse of :func:`rayad.dataflow.hashing.mix64_array`.
 
@@ -83,7 +100,7 @@ def number_column(column: pa.Array) -> Ints:
             f"a node column holds {column.null_count} nulls: an edge has a node at each end; filter such rows out before the graph"
         )
     if pa.types.is_integer(column.type) and not pa.types.is_uint64(column.type):
-        values: Ints = column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        values: Ints = to_array(column.cast(pa.int64()))
         return values
     if pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py():
         raise DataflowError("a node column holds NaN: NaN equals nothing; replace it before the graph")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rayad.graphs.numbers import Floats, Ints, owners
+from rayad.graphs.numbers import Floats, Ints, owners, to_array, to_column
 from rayad.graphs.rounds import SENDER, TO, VALUE, packed
 
 NODES = "nodes"
@@ -37,19 +37,19 @@ def addresses(parallelism: int, key_groups: int) -> tuple[int, ...]:
 
 def packet(sender: int, address: int, values: Floats, nodes: Ints | None = None) -> pa.RecordBatch:
     """One row for the replica of ``address``: ``values`` and, where the receiver does not know them yet, their ``nodes`` (numbers)."""
-    columns = {TO: pa.array([address], pa.int64()), VALUE: _one_list(pa.array(values))}
+    columns = {TO: to_column(np.array([address])), VALUE: _one_list(to_column(values))}
     if nodes is not None:
         columns[NODES] = _one_list(packed(nodes))
     return pa.record_batch(columns, metadata={SENDER: b"%d" % sender})
 
 
 def _one_list(values: pa.Array) -> pa.Array:
-    return pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)
+    return pa.LargeListArray.from_arrays(to_column(np.array([0, len(values)])), values)
 
 
 def unpacked(batch: Any) -> tuple[Floats, Ints | None]:
     """The values of a packet, and their nodes if it has them."""
-    values = batch.column(VALUE).flatten().to_numpy()
+    values = to_array(batch.column(VALUE).flatten())
     if NODES not in batch.schema.names:
         return values, None
-    return values, batch.column(NODES).flatten().to_numpy().astype(np.int64, copy=False)
+    return values, to_array(batch.column(NODES).flatten()).astype(np.int64, copy=False)

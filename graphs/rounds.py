@@ -22,7 +22,7 @@ from rayad.dataflow import DataflowError, Timestamp, Vertex
 from rayad.graphs.adjacency import SHIFT
 from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME, fits_int32, result_batch
 from rayad.graphs.nodes import MutableNodes
-from rayad.graphs.numbers import Ints, decode_names, distinct, encode_names
+from rayad.graphs.numbers import Ints, decode_names, distinct, encode_names, to_array, to_column
 
 END = 1 << 62
 """The counter of the notification at the end of a loop."""
@@ -74,6 +74,8 @@ class GraphVertex(RoundVertex):
 
     def setup(self) -> None:
         self.nodes = MutableNodes(self.replica, self.parallelism, self.key_groups)
+        if self.parallelism > 1:
+            pa.array(np.zeros(1))  # the exchange makes columns so, and pyarrow's first one imports pandas: while the job starts
 
     def take_edges(self, batches: list[Any]) -> tuple[Ints, Ints]:
         """Prepared edges as dense indexes of sources and targets; nodes that are new are taken in."""
@@ -100,7 +102,7 @@ class GraphVertex(RoundVertex):
         return dense
 
     def _take_nodes(self, batches: list[Any]) -> None:
-        self.nodes.add_new(*(batch.column(side).to_numpy() for batch in batches for side in (SRC, DST)))
+        self.nodes.add_new(*(to_array(batch.column(side)) for batch in batches for side in (SRC, DST)))
         if len(self.nodes) >> (SHIFT - 1):
             raise DataflowError("one replica knows more than 2**31 nodes: give the graph function a higher parallelism")
         for batch in batches:
@@ -131,7 +133,7 @@ class GraphVertex(RoundVertex):
 
 
 def _numbers(batch: Any, side: str) -> Ints:
-    return batch.column(side).to_numpy().astype(np.int64, copy=False)  # type: ignore[no-any-return]
+    return to_array(batch.column(side)).astype(np.int64, copy=False)  # type: ignore[no-any-return]
 
 
 def sender(batch: Any) -> int:
@@ -141,12 +143,12 @@ def sender(batch: Any) -> int:
 
 def packed(values: Any) -> pa.Array:
     """An array as a column: integers as int32 where they fit, to halve what travels."""
-    return pa.array(values.astype(np.int32) if values.dtype == np.int64 and fits_int32(values) else values)
+    return to_column(values.astype(np.int32) if values.dtype == np.int64 and fits_int32(values) else values)
 
 
 def received(batches: list[Any]) -> tuple[Ints, Any]:
     """The columns ``to`` and ``value`` of message batches; integers are int64 again."""
-    to, value = (np.concatenate([batch.column(name).to_numpy() for batch in batches]) for name in (TO, VALUE))
+    to, value = (np.concatenate([to_array(batch.column(name)) for batch in batches]) for name in (TO, VALUE))
     return to.astype(np.int64, copy=False), value if value.dtype.kind == "f" else value.astype(np.int64, copy=False)
 
 

@@ -1,0 +1,50 @@
+"""Spark DataFrames, local mode: components by the usual loop, in which every node takes the smallest label around it until none falls.
+
+Labels are joined with the edges (both ways, distinct, cached), grouped by target for the smallest, and joined with the labels; each
+round's labels are cached, the ones before released, and every fifth round cut off from its lineage (``localCheckpoint``).
+The time begins when the session is up and has run a query over two rows; it ends when all labels are in the driver. ``loading_s``, a part
+of it, is until the edges are cached.
+"""
+
+import json
+import sys
+import time
+
+import numpy as np
+import pyspark
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+arguments = json.loads(sys.argv[1])
+workers = arguments["workers"]
+settings = {"spark.sql.shuffle.partitions": workers, "spark.ui.enabled": "false", "spark.driver.memory": "3g"}
+settings |= {"spark.sql.execution.arrow.pyspark.enabled": "true", "spark.sql.autoBroadcastJoinThreshold": "-1"}
+builder = SparkSession.builder.master(f"local[{workers}]")
+for name, value in settings.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("ERROR")
+spark.createDataFrame([("a",), ("b",)], ["word"]).groupBy("word").count().collect()
+began = time.perf_counter()
+edges = spark.read.parquet(arguments["edges"])
+both = edges.union(edges.select(f.col("dst").alias("src"), f.col("src").alias("dst"))).distinct().repartition(workers, "src").cache()
+both.count()
+loaded = time.perf_counter()
+labels = both.select(f.col("src").alias("node")).distinct().withColumn("label", f.col("node")).cache()
+rounds, fallen = 0, 1
+while fallen:
+    rounds += 1
+    offered = both.join(labels, both["src"] == labels["node"]).groupBy("dst").agg(f.min("label").alias("offer"))
+    after = labels.join(offered, labels["node"] == offered["dst"], "left")
+    after = after.select("node", f.least("label", "offer").alias("label"), (f.col("offer") < f.col("label")).alias("fell"))
+    after = after.localCheckpoint() if rounds % 5 == 0 else after.cache()
+    fallen = after.where("fell").count()
+    labels.unpersist()
+    labels = after
+result = labels.select("node", "label").toPandas()
+seconds = time.perf_counter() - began
+node, label = result["node"].to_numpy(), result["label"].to_numpy()
+digest = [len(node), len(np.unique(label)), int(((node + 1) * (label + 1) % 1_000_003).sum())]
+told = {"seconds": seconds, "loading_s": loaded - began, "digest": digest, "rounds": rounds}
+print(json.dumps({**told, "version": f"pyspark {pyspark.__version__}"}))
+spark.stop()
