@@ -115,9 +115,13 @@ def equal_keys(left: pa.Array, right: pa.Array) -> Any:
 
 @dataclass(slots=True)
 class Run:
-    """Rows sorted by code; ``times`` are numbers of their times, one for all or shape (rows,)."""
+    """Rows as they came, and an index of them: sorted ``codes`` with the positions of their rows.
+
+    ``times`` are numbers of the rows' times, one for all or shape (rows,).
+    """
 
     codes: Numbers
+    positions: Any
     rows: pa.RecordBatch
     times: Any
 
@@ -126,6 +130,28 @@ class Run:
         """Its order of magnitude."""
         return int(math.log(max(1.0, len(self.codes) / _SMALL_RUN), _FAN_IN))
 
+    @staticmethod
+    def of(codes: Numbers, rows: pa.RecordBatch, times: Any) -> Run:
+        """An index of codes in the order of the rows."""
+        if len(codes) > 1 and not (codes[1:] >= codes[:-1]).all():
+            order = np.argsort(codes)
+            return Run(codes[order], order, rows, times)
+        return Run(codes, np.arange(len(codes)), rows, times)
+
+    @staticmethod
+    def together(runs: list[Run]) -> Run:
+        """Several runs as one."""
+        if len(runs) == 1:
+            return runs[0]
+        times = runs[0].times
+        if any(not isinstance(r.times, int) or r.times != times for r in runs):
+            times = np.concatenate([np.full(len(r.codes), r.times, np.int32) if isinstance(r.times, int) else r.times for r in runs])
+        codes = np.concatenate([r.codes for r in runs])
+        begins = np.cumsum([0, *(len(r.codes) for r in runs)])
+        positions = np.concatenate([r.positions + begin for r, begin in zip(runs, begins[:-1], strict=True)])
+        order = np.argsort(codes, kind="stable")  # they are sorted already: it merges them
+        return Run(codes[order], positions[order], one_batch(pa.Table.from_batches([r.rows for r in runs])), times)
+
 
 class MutableColumnJoin:
     """All rows of both sides so far."""
@@ -133,6 +159,8 @@ class MutableColumnJoin:
     def __init__(self) -> None:
         self.schemas: list[pa.Schema | None] = [None, None]
         self.runs: list[list[Run]] = [[], []]
+        self._fresh: list[list[Run]] = [[], []]
+        """Not searched yet: together they become a run when a batch of the other side comes."""
         self.times: list[Timestamp] = []
         self._numbers: dict[Timestamp, int] = {}
         self.hashed = False
@@ -151,12 +179,9 @@ class MutableColumnJoin:
         if number is None:
             number = self._numbers[time] = len(self.times)
             self.times.append(time)
-        codes = self._codes(batch)
-        if len(codes) > 1 and not (codes[1:] >= codes[:-1]).all():
-            order = np.argsort(codes)
-            codes, batch = codes[order], batch.take(pa.array(order))
-        self._keep(side, Run(codes, batch, number))
-        return self._pairs(side, codes, batch, time)
+        run = Run.of(self._codes(batch), batch, number)
+        self._fresh[side].append(run)
+        return self._pairs(side, run, time)
 
     def _learn(self, side: int, schema: pa.Schema) -> None:
         keys = keyed_columns(schema) or 0
@@ -177,33 +202,33 @@ class MutableColumnJoin:
 
     def _hash_all(self) -> None:
         self.hashed = True
-        for runs in self.runs:
-            runs[:] = [_sorted(self._codes(run.rows), run.rows, run.times) for run in runs]
+        for runs in (*self.runs, *self._fresh):
+            runs[:] = [Run.of(self._codes(run.rows), run.rows, run.times) for run in runs]
 
-    def _keep(self, side: int, run: Run) -> None:
-        runs = self.runs[side]
-        runs.append(run)
-        while len(runs) >= _FAN_IN and runs[-_FAN_IN].tier <= runs[-1].tier:
-            some = runs[-_FAN_IN:]
-            times = some[0].times
-            if any(not isinstance(r.times, int) or r.times != times for r in some):
-                times = np.concatenate([np.full(len(r.codes), r.times, np.int32) if isinstance(r.times, int) else r.times for r in some])
-            rows = one_batch(pa.Table.from_batches([r.rows for r in some]))
-            runs[-_FAN_IN:] = [_sorted(np.concatenate([r.codes for r in some]), rows, times)]
+    def _searchable(self, side: int) -> list[Run]:
+        """The runs of a side, few of each order of magnitude."""
+        runs, fresh = self.runs[side], self._fresh[side]
+        if fresh:
+            runs.append(Run.together(fresh))
+            fresh.clear()
+            while len(runs) >= _FAN_IN and runs[-_FAN_IN].tier <= runs[-1].tier:
+                runs[-_FAN_IN:] = [Run.together(runs[-_FAN_IN:])]
+        return runs
 
-    def _pairs(self, side: int, codes: Numbers, batch: pa.RecordBatch, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
-        for run in list(self.runs[1 - side]):
-            for mine, theirs in matches(codes, run.codes):
+    def _pairs(self, side: int, batch: Run, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
+        for run in list(self._searchable(1 - side)):
+            for mine, theirs in matches(batch.codes, run.codes):
+                at_mine, at_theirs = batch.positions[mine], run.positions[theirs]
                 if isinstance(run.times, int):
-                    yield from self._met(side, batch, mine, run.rows, theirs, time.join(self.times[run.times]))
+                    yield from self._met(side, batch.rows, at_mine, run.rows, at_theirs, time.join(self.times[run.times]))
                     continue
-                then = run.times[theirs]
+                then = run.times[at_theirs]
                 upper: dict[Timestamp, list[int]] = {}
-                for number in np.unique(then).tolist():
+                for number in np.flatnonzero(np.bincount(then)).tolist():
                     upper.setdefault(time.join(self.times[number]), []).append(number)
                 for at, numbers in upper.items():
                     some = slice(None) if len(upper) == 1 else np.isin(then, numbers)
-                    yield from self._met(side, batch, mine[some], run.rows, theirs[some], at)
+                    yield from self._met(side, batch.rows, at_mine[some], run.rows, at_theirs[some], at)
 
     def _met(
         self, side: int, batch: pa.RecordBatch, mine: Any, others: pa.RecordBatch, theirs: Any, at: Timestamp
@@ -222,17 +247,12 @@ class MutableColumnJoin:
     def sides(self) -> tuple[dict[Any, list[Any]], dict[Any, list[Any]]]:
         """All rows as ``{key: [(record, time)]}``."""
         out: tuple[dict[Any, list[Any]], dict[Any, list[Any]]] = ({}, {})
-        for side, runs in enumerate(self.runs):
-            for run in runs:
+        for side in (0, 1):
+            for run in self.runs[side] + self._fresh[side]:
                 times = [run.times] * len(run.codes) if isinstance(run.times, int) else run.times.tolist()
                 for (key, record), time in zip(pairs_of(run.rows), times, strict=True):
                     out[side].setdefault(key, []).append((record, self.times[time]))
         return out
-
-
-def _sorted(codes: Numbers, rows: pa.RecordBatch, times: Any) -> Run:
-    order = np.argsort(codes, kind="stable")  # of sorted runs: it merges them
-    return Run(codes[order], rows.take(pa.array(order)), times if isinstance(times, int) else times[order])
 
 
 def joined_batch(
