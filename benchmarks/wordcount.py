@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 import rayad as rd
 from benchmarks import inputs
@@ -78,11 +77,6 @@ def folder_of(sizes: Sizes, root: Path = inputs.FOLDER) -> Path:
     return inputs.text_folder(sizes.lines, sizes.line_words, sizes.vocabulary, sizes.zipf, sizes.files, folder=root)
 
 
-def split(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Lines to words, in columns."""
-    return pa.record_batch({"word": pc.list_flatten(pc.utf8_split_whitespace(pc.utf8_trim_whitespace(batch.column("text"))))})
-
-
 def rows(path: str) -> rd.Dataflow:
     """In Python records, with a built-in function where there is one."""
     flow = rd.Dataflow("wordcount-rows")
@@ -100,7 +94,7 @@ def lambdas(path: str) -> rd.Dataflow:
 def columns(path: str) -> rd.Dataflow:
     """In columns from the file to the result."""
     flow = rd.Dataflow("wordcount-columns")
-    flow.read_text(path, columnar=True).map_batches(split).key_by("word").count().collect("counts", columnar=True)
+    flow.read_text(path, columnar=True).map_batches(rd.columns.split_words("text")).key_by("word").count().collect("counts", columnar=True)
     return flow
 
 
