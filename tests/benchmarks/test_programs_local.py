@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import barrier, columns, latency, loop, progress, rows, spill, startup
+from benchmarks import barrier, columns, ladders, latency, loop, progress, rows, spill, startup
 from benchmarks.__main__ import NAMES, PAGE, main, measure
+from benchmarks.growth import climb
 from benchmarks.measurement import Measurement, WrongResult
 from benchmarks.results_page import BEGIN, END
 
@@ -55,6 +56,27 @@ def test_rows_give_what_plain_python_gives(combined: bool) -> None:
 def test_columns_give_what_pyarrow_gives(combined: bool) -> None:
     totals, _ = columns.run_once(columns.QUICK, combined=combined, **LOCAL)
     assert columns.digest(totals) == columns.digest(columns.plain(columns.QUICK, threads=False))
+
+
+def test_every_grouping_of_the_kernels_gives_the_same_sums() -> None:
+    out = measure("kernels", quick=True, repetitions=1, peers=())
+    assert len(out.checks) == 3
+    assert {series.unit for series in out.series} == {"ns/row"}
+
+
+def test_the_ladders_of_state_and_epochs_give_what_they_should() -> None:
+    sizes = ladders.QUICK
+    assert ladders.epoch_of_state(500, sizes, **LOCAL)[1] == ladders.results_of_state(500, sizes)
+    assert ladders.epochs_s(20, 3, **LOCAL) > 0
+
+
+def test_a_ladder_says_how_costs_grow() -> None:
+    out = Measurement("ladder", "Ladder", {})
+    power = climb(out, "Squares", "size", (1, 2, 4, 8), "s", lambda size: 3.0 * size**2, repetitions=2, per="s/size", linear=True)
+    assert power == pytest.approx(2.0)
+    (table,) = out.tables
+    assert table.title.startswith("Squares (cost ~ size^2.00; ")
+    assert table.rows[2] == [4, 48.0, 48.0, 48.0, 12.0]
 
 
 def test_columns_make_no_object_per_row_and_the_control_does() -> None:

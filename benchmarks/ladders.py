@@ -1,0 +1,208 @@
+"""How costs grow with the input, the state, the number of epochs, vertices and replicas, and the depth of loops.
+
+Doubling ladders: what matters is the exponent, not the figure. A record must cost the same in a long run as in a short one, and beside
+a large state as beside a small one; a barrier grows with the replicas, an epoch with the vertices that it passes, an iteration not with the
+loops around it. Graphs have a ladder of their own in `graphs`.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import rayad as rd
+from benchmarks import barrier, columns, loop, rows
+from benchmarks.growth import climb
+from benchmarks.machine import settle
+from benchmarks.measurement import Measurement
+
+TITLE = "Growth"
+NEEDS_RAY = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """The ladders."""
+
+    repetitions: int = 3
+    columnar_rows: tuple[int, ...] = (2_500_000, 5_000_000, 10_000_000, 20_000_000, 40_000_000)
+    python_rows: tuple[int, ...] = (250_000, 500_000, 1_000_000, 2_000_000)
+    state_keys: tuple[int, ...] = (62_500, 125_000, 250_000, 500_000, 1_000_000)
+    state_epochs: int = 40
+    epoch_keys: int = 5_000
+    epochs: tuple[int, ...] = (500, 1_000, 2_000, 4_000)
+    lengths: tuple[int, ...] = (1, 2, 4, 8)
+    length_epochs: int = 500
+    replicas: tuple[int, ...] = (1, 2, 4, 8)
+    barriers: int = 3_000
+    depths: tuple[int, ...] = (1, 2, 4)
+    rounds: int = 5_000
+
+
+FULL = Sizes()
+QUICK = Sizes(
+    repetitions=1, columnar_rows=(20_000, 40_000), python_rows=(2_000, 4_000), state_keys=(500, 1_000), state_epochs=5, epoch_keys=50,
+    epochs=(10, 20), lengths=(1, 2), length_epochs=10, replicas=(1, 2), barriers=50, depths=(1, 2), rounds=50,
+)  # fmt: skip
+
+
+class Touches(rd.Source):
+    """Epoch 0 brings every key, each further epoch ``epoch_keys`` of them, spread over all."""
+
+    def __init__(self, keys: int, epochs: int, epoch_keys: int) -> None:
+        self.keys, self.epochs, self.epoch_keys = keys, epochs, epoch_keys
+
+    def list_parts(self) -> range:
+        return range(1)
+
+    def build_part(self, part: int, resume: Any | None) -> rd.SourcePart:
+        return TouchesPart(self._batches())
+
+    def _batches(self) -> Iterator[rd.SourceBatch]:
+        mixed = np.arange(self.keys, dtype=np.int64) * 2_654_435_761 % (1 << 40)  # no small range: the general way
+        began = time.perf_counter()
+        yield rd.SourceBatch(0, pa.record_batch({"key": mixed, "value": np.ones(self.keys, np.int64), "at": np.full(self.keys, began)}))
+        rng = np.random.default_rng(1)
+        for epoch in range(1, self.epochs + 1):
+            some = mixed[rng.integers(0, self.keys, self.epoch_keys)]
+            ones, now = np.ones(len(some), np.int64), np.full(len(some), time.perf_counter())
+            yield rd.SourceBatch(epoch, pa.record_batch({"key": some, "value": ones, "at": now}))
+
+
+class TouchesPart(rd.SourcePart):
+    """Its batches in order; it can not be resumed: nothing here takes snapshots."""
+
+    def __init__(self, batches: Iterator[rd.SourceBatch]) -> None:
+        self.batches = batches
+
+    def next_batch(self) -> rd.SourceBatch | None:
+        return next(self.batches, None)
+
+    def offset(self) -> None:
+        return None
+
+
+class Last(rd.Sink):
+    """Keeps no results, only when each epoch's came: the last of them are from the end of the run."""
+
+    def open(self, replica: int, parallelism: int) -> rd.SinkWriter:
+        return LastWriter()
+
+    def publish(self, staged: Any) -> tuple[int, list[tuple[int, float]]]:
+        return sum(rows for rows, _ in staged), sorted(entry for _, times in staged for entry in times)
+
+
+class LastWriter(rd.SinkWriter):
+    """Of one replica."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.times: dict[int, float] = {}
+
+    def write(self, at: rd.Timestamp, batch: Any) -> None:
+        self.rows += batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)
+        self.times[at.epoch] = time.perf_counter()
+
+    def stage(self) -> tuple[int, list[tuple[int, float]]]:
+        return self.rows, sorted(self.times.items())
+
+
+def state_program(keys: int, sizes: Sizes) -> rd.Dataflow:
+    """A running sum for each of many keys, some of which change in each epoch."""
+    flow = rd.Dataflow("state")
+    source = flow.source(Touches(keys, sizes.state_epochs, sizes.epoch_keys))
+    source.key_by("key").sum("value").sink(Last(), name="last")
+    return flow
+
+
+def epoch_of_state(keys: int, sizes: Sizes, **options: Any) -> tuple[float, int]:
+    """Microseconds an epoch, after the first, which brings all keys; and how many results there were."""
+    results, times = state_program(keys, sizes).run(parallelism=2, **options)["last"]
+    ends: dict[int, float] = {}
+    for epoch, at in times:
+        ends[epoch] = max(at, ends.get(epoch, 0.0))
+    return 1e6 * (max(ends.values()) - ends[0]) / sizes.state_epochs, results
+
+
+def results_of_state(keys: int, sizes: Sizes) -> int:
+    """How many keys all epochs touch, by numpy."""
+    rng = np.random.default_rng(1)
+    return keys + sum(len(np.unique(rng.integers(0, keys, sizes.epoch_keys))) for _ in range(sizes.state_epochs))
+
+
+def epochs_program(epochs: int, length: int) -> rd.Dataflow:
+    """A record in each epoch, through a number of counting vertices."""
+    flow = rd.Dataflow("epochs")
+    stream = flow.from_epochs([[(0, epoch)] for epoch in range(epochs)])
+    for _ in range(length):
+        stream = stream.key_by(first).count()
+    stream.collect("out")
+    return flow
+
+
+def first(record: Any) -> Any:
+    """A pair's key."""
+    return record[0]
+
+
+def epochs_s(epochs: int, length: int, **options: Any) -> float:
+    """Seconds of that program."""
+    result = epochs_program(epochs, length).run(parallelism=1, **options)
+    if len(result["out"]) != epochs:
+        raise AssertionError(f"{len(result['out'])} results of {epochs} epochs")
+    return float(result.statistics.run_s)
+
+
+def run(sizes: Sizes) -> Measurement:
+    """One ladder after another."""
+    out = Measurement("ladders", TITLE, asdict(sizes))
+    many = sizes.repetitions
+    of_columns, of_rows = replace(columns.FULL, replicas=2), replace(rows.FULL, replicas=2)
+
+    def columnar(count: int) -> float:
+        settle()
+        return float(columns.run_once(replace(of_columns, rows=count), combined=True)[1].run_s)
+
+    def python(count: int) -> float:
+        settle()
+        return float(rows.run_once(replace(of_rows, records=count), combined=True)[1].run_s)
+
+    def state(keys: int) -> float:
+        settle()
+        took_us, results = epoch_of_state(keys, sizes)
+        out.check("every epoch gave each key that it touched once", results == results_of_state(keys, sizes), True)
+        return took_us
+
+    def of_epochs(epochs: int) -> float:
+        settle()
+        return epochs_s(epochs, 1)
+
+    def of_length(length: int) -> float:
+        settle()
+        return 1e6 * epochs_s(sizes.length_epochs, length) / sizes.length_epochs
+
+    def of_replicas(replicas: int) -> float:
+        settle()
+        done = barrier.run_once(sizes.barriers, replicas)
+        out.check("no replica passed a barrier before all had passed the one before it", done.is_global, True)
+        return statistics.median(done.durations_us)
+
+    def of_depth(depth: int) -> float:
+        settle()
+        return 1e6 / loop.run_once(sizes.rounds, 2, depth).rounds_per_s
+
+    climb(out, "Columnar keyed sum, input", "rows", sizes.columnar_rows, "s", columnar, repetitions=many, per="s/row", linear=True)
+    climb(out, "Keyed sum of Python records, input", "records", sizes.python_rows, "s", python, repetitions=many,
+          per="s/record", linear=True)  # fmt: skip
+    climb(out, f"State: an epoch that changes {sizes.epoch_keys:,} keys", "keys in all", sizes.state_keys, "µs", state, repetitions=many)
+    climb(out, "Epochs of one record", "epochs", sizes.epochs, "s", of_epochs, repetitions=many, per="s/epoch")
+    climb(out, "Vertices that an epoch passes", "vertices", sizes.lengths, "µs", of_length, repetitions=many, linear=True)
+    climb(out, "Barrier by replicas", "replicas", sizes.replicas, "µs", of_replicas, repetitions=many, linear=True)
+    climb(out, "An iteration by depth of nesting", "depth", sizes.depths, "µs", of_depth, repetitions=many)
+    return out
