@@ -91,6 +91,7 @@ def count_digest(counts: Iterable[tuple[str, int]]) -> list[int]:
 # -- keyed rows --------------------------------------------------------------------------------------
 MIX = (2_654_435_761, 40_503)
 """What keys and totals are multiplied with in :func:`sum_digest`."""
+SPREAD = np.uint64(0x9E37_79B9_7F4A_7C15)  # odd: multiplying is one to one, modulo any power of 2
 
 
 def sum_digest(keys: np.ndarray, totals: np.ndarray) -> list[int]:
@@ -105,19 +106,29 @@ def sum_digest(keys: np.ndarray, totals: np.ndarray) -> list[int]:
     return [len(keys), int(mixed.sum() & np.uint64(2**63 - 1))]
 
 
-def keyed_folder(rows: int, keys: int, files: int, *, csv: bool = False, seed: int = 2, folder: Path = FOLDER) -> Path:
-    """``key`` (int64, uniform in ``range(keys)``) and ``value`` (int64, below 1024) in ``files`` Parquet files, or in as many CSV files."""
+def keyed_folder(
+    rows: int, keys: int, files: int, *, csv: bool = False, spread: bool = False, seed: int = 2, folder: Path = FOLDER
+) -> Path:
+    """``key`` (int64) and ``value`` (int64, below 1024) in ``files`` Parquet files, or in as many CSV files.
+
+    Keys are drawn uniformly from ``range(keys)``; ``spread``: those numbers are then mapped one to one to numbers below 2 ** 62, far apart.
+    """
 
     def make(path: Path) -> Any:
         rng = np.random.default_rng(seed)
         all_keys, all_values = rng.integers(0, keys, rows), rng.integers(0, 1024, rows)
-        for number, (k, v) in enumerate(zip(np.array_split(all_keys, files), np.array_split(all_values, files), strict=True)):
+        names = np.arange(keys, dtype=np.uint64)
+        if spread:
+            names = (names * SPREAD) & np.uint64(2**62 - 1)
+        named_keys = names.astype(np.int64)[all_keys]
+        for number, (k, v) in enumerate(zip(np.array_split(named_keys, files), np.array_split(all_values, files), strict=True)):
             table = pa.table({"key": k, "value": v})
             if csv:
                 pacsv.write_csv(table, path / f"part-{number}.csv")
             else:
                 pq.write_table(table, path / f"part-{number}.parquet", row_group_size=1 << 17)
         present = np.unique(all_keys)
-        return sum_digest(present, np.bincount(all_keys, all_values, minlength=keys)[present].astype(np.int64))
+        return sum_digest(names[present], np.bincount(all_keys, all_values, minlength=keys)[present].astype(np.int64))
 
-    return made(f"{'csv' if csv else 'rows'}-{rows}-of-{keys}-keys-files-{files}-seed-{seed}", make, folder)
+    kind = f"{'csv' if csv else 'rows'}{'-spread' if spread else ''}"
+    return made(f"{kind}-{rows}-of-{keys}-keys-files-{files}-seed-{seed}", make, folder)

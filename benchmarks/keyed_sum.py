@@ -39,6 +39,8 @@ class Sizes:
     repetitions: int = 3
     rows: int = 10_000_000
     keys: tuple[int, ...] = (1_000, 100_000, 1_000_000)
+    spread_keys: tuple[int, ...] = (100_000,)
+    """So many keys again, but far apart: not numbers that could be places in an array."""
     small_rows: int = 1_000_000
     small_keys: tuple[int, ...] = (1_000, 100_000)
     files: int = 8
@@ -47,7 +49,7 @@ class Sizes:
 
 
 FULL = Sizes()
-QUICK = Sizes(repetitions=1, rows=50_000, keys=(100, 10_000), small_rows=5_000, small_keys=(100,), timeout_s=60.0)
+QUICK = Sizes(repetitions=1, rows=50_000, keys=(100, 10_000), spread_keys=(1_000,), small_rows=5_000, small_keys=(100,), timeout_s=60.0)
 
 
 def program(folder: Path) -> rd.Dataflow:
@@ -67,18 +69,18 @@ def run_once(folder: Path, replicas: int, **options: object) -> Outcome:
     return Outcome(result.statistics.run_s, digest, whole_s)
 
 
-def named(name: str, rows: int, keys: int) -> str:
+def named(name: str, rows: int, keys: int, spread: bool = False) -> str:
     """The series of a system at one size."""
-    return f"{name}: {rows:,} rows, {keys:,} keys"
+    return f"{name}: {rows:,} rows, {keys:,} keys{' far apart' if spread else ''}"
 
 
-def columnar(sizes: Sizes, keys: int) -> list[System]:
+def columnar(sizes: Sizes, keys: int, spread: bool = False) -> list[System]:
     """Those that work in columns, at the large size."""
-    folder = inputs.keyed_folder(sizes.rows, keys, sizes.files)
+    folder = inputs.keyed_folder(sizes.rows, keys, sizes.files, spread=spread)
     work = {"folder": str(folder), "workers": sizes.replicas}
-    ours = System(named("Rayad", sizes.rows, keys), partial(run_once, folder, sizes.replicas))
+    ours = System(named("Rayad", sizes.rows, keys, spread), partial(run_once, folder, sizes.replicas))
     return [ours] + [
-        peer(named(name, sizes.rows, keys), kind, "keyed_sum", work, timeout_s=sizes.timeout_s, on_ray=on_ray)
+        peer(named(name, sizes.rows, keys, spread), kind, "keyed_sum", work, timeout_s=sizes.timeout_s, on_ray=on_ray)
         for kind, name, on_ray in COLUMNAR
     ]
 
@@ -94,12 +96,17 @@ def by_row(sizes: Sizes, keys: int) -> list[System]:
     return out
 
 
+def large(sizes: Sizes) -> list[tuple[int, bool]]:
+    """Number of keys, and whether they are far apart, of each input of the large size."""
+    return [(keys, False) for keys in sizes.keys] + [(keys, True) for keys in sizes.spread_keys]
+
+
 def aims(sizes: Sizes) -> list[tuple[str, str, str]]:
     """All ratios."""
     out = []
-    for keys in sizes.keys:
-        ours = named("Rayad", sizes.rows, keys)
-        theirs = {kind: named(name, sizes.rows, keys) for kind, name, _ in COLUMNAR}
+    for keys, spread in large(sizes):
+        ours = named("Rayad", sizes.rows, keys, spread)
+        theirs = {kind: named(name, sizes.rows, keys, spread) for kind, name, _ in COLUMNAR}
         out += [(ours, theirs["pyarrow"], "at most 2"), (ours, theirs["polars"], "at most 2"), (ours, theirs["duckdb"], "")]
         out += [(theirs["spark"], ours, "at least 5"), (theirs["ray_data"], ours, "at least 5")]
     for keys in sizes.small_keys:
@@ -113,7 +120,9 @@ def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
     """Each number of keys by itself, all systems in turn."""
     out = Measurement("keyed_sum", TITLE, asdict(sizes))
     what = "every system gave the same sums, and those of the numbers that were written"
-    groups = [(inputs.keyed_folder(sizes.rows, keys, sizes.files), columnar(sizes, keys)) for keys in sizes.keys]
+    groups = [
+        (inputs.keyed_folder(sizes.rows, keys, sizes.files, spread=spread), columnar(sizes, keys, spread)) for keys, spread in large(sizes)
+    ]
     groups += [(inputs.keyed_folder(sizes.small_rows, keys, sizes.files), by_row(sizes, keys)) for keys in sizes.small_keys]
     for folder, systems in groups:
         compare(out, chosen(systems, peers), repetitions=sizes.repetitions, wanted=inputs.digest_of(folder), what=what)

@@ -84,15 +84,25 @@ def test_the_digest_in_plain_python_is_that_of_numpy() -> None:
     assert inputs.sum_digest(keys, totals) == [3, sum(mixed) & (2**63 - 1)]
 
 
+def test_keys_far_apart_are_as_many_and_have_the_same_totals(tmp_path: Path) -> None:
+    near, far = (pq.read_table(inputs.keyed_folder(1_000, 30, 2, spread=spread, folder=tmp_path)) for spread in (False, True))
+    assert near.column("value") == far.column("value")
+    pairs = set(zip(near.column("key").to_pylist(), far.column("key").to_pylist(), strict=True))
+    assert len(pairs) == len({key for key, _ in pairs}) == len({key for _, key in pairs}) == 30
+    assert min(np.diff(sorted(key for _, key in pairs))) > 2**40
+
+
+@pytest.mark.parametrize("spread", [False, True])
 @pytest.mark.parametrize("replicas", [1, 2, 3])
-def test_the_keyed_sum_is_right(replicas: int, tmp_path: Path) -> None:
-    folder = inputs.keyed_folder(5_000, 300, 3, folder=tmp_path)
+def test_the_keyed_sum_is_right(replicas: int, spread: bool, tmp_path: Path) -> None:
+    folder = inputs.keyed_folder(5_000, 300, 3, spread=spread, folder=tmp_path)
     assert keyed_sum.run_once(folder, replicas, **LOCAL).digest == inputs.digest_of(folder)
 
 
 def test_keyed_sum_has_an_aim_only_for_what_it_measures() -> None:
     sizes = keyed_sum.QUICK
-    groups = [keyed_sum.columnar(sizes, keys) for keys in sizes.keys] + [keyed_sum.by_row(sizes, keys) for keys in sizes.small_keys]
+    groups = [keyed_sum.columnar(sizes, *keys) for keys in keyed_sum.large(sizes)]
+    groups += [keyed_sum.by_row(sizes, keys) for keys in sizes.small_keys]
     names = [system.name for group in groups for system in group]
     assert len(set(names)) == len(names)
     assert {name for over, under, _ in keyed_sum.aims(sizes) for name in (over, under)} == set(names)
