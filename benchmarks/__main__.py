@@ -15,7 +15,7 @@ from benchmarks import machine, results_page
 from benchmarks.measurement import Measurement
 from benchmarks.peer_environments import available_peers
 
-NAMES = ("barrier", "loop", "rows", "columns", "slow_sink", "spill", "startup", "progress", "latency", "wordcount", "keyed_sum")
+NAMES = ("barrier", "loop", "rows", "columns", "slow_sink", "spill", "startup", "progress", "latency", "wordcount", "keyed_sum", "nexmark")
 RESULTS = machine.ROOT / "benchmarks" / "results"
 PAGE = machine.ROOT / "docs" / "benchmarks.md"
 PICTURES = PAGE.parent / "images" / "benchmarks"

@@ -1,9 +1,9 @@
 """Events of an online auction as the Nexmark benchmark has them: persons, auctions and bids, 1 : 3 : 46, seeded and made with numpy.
 
-After the generator that Apache Beam and Flink share (NEXMark, Tucker et al. 2002): of 50 events in a row the first is a person, three are
-auctions, the rest are bids. Half of the bids are for the *hot* auction (the last whose number is a multiple of 100), the others for one of the
-last 100; three in four auctions are of a hot seller. Prices are ``10 ** uniform(0, 6) * 100``. Ids begin at 1,000 and grow with time. Columns
-that only fill bytes (extra, description, credit card, channel, url) are left out.
+After the generator that Apache Beam and Flink share (NEXMark, Tucker et al. 2002): of 50 events in a row the first is a person, three
+are auctions, the rest are bids. Half of the bids are for the *hot* auction (the last whose number is a multiple of 100), the others for
+one of the last 100; three in four auctions are of a hot seller. Prices are ``10 ** uniform(0, 6) * 100``. Ids begin at 1,000 and grow with
+time. Columns that only fill bytes (extra, description, credit card, channel, url) are left out.
 
 Events are ``1 / events_per_second`` apart. With ``disorder_ms`` each time is that much earlier at most; the order of rows stays. Files are
 Parquet, ``<kind>/epoch=<n>/part.parquet``: an epoch is a stretch of events in their order, the same for all three kinds.

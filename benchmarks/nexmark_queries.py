@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -77,7 +76,8 @@ def query3(flow: rd.Dataflow, folder: Path) -> None:
     """Who sells in category 10 and lives in Oregon, Idaho or California."""
     auctions = read(flow, folder, "auctions", "id", "seller", "category").map_batches(of_category_10)
     persons = read(flow, folder, "persons", "id", "name", "city", "state").map_batches(in_three_states)
-    auctions.key_by("seller").join(persons.key_by("id")).as_columns("seller", "auction", "name", "city", "state").collect("out", columnar=True)
+    sales = auctions.key_by("seller").join(persons.key_by("id"), name="sales")
+    sales.as_columns("seller", "auction", "name", "city", "state").collect("out", columnar=True)
 
 
 def of_category_10(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -115,7 +115,8 @@ def without_epoch(batch: pa.RecordBatch) -> pa.RecordBatch:
 def query5(flow: rd.Dataflow, folder: Path) -> None:
     """The auctions with the most bids in the last ten seconds, every two seconds."""
     bids = read(flow, folder, "bids", "auction", "date_time").assign_timestamps("date_time")
-    counts = bids.key_by("auction").window(rd.windows.sliding(WINDOW, SLIDE)).count(name="counts").as_columns("auction", "start", "end", "bids")
+    counts = bids.key_by("auction").window(rd.windows.sliding(WINDOW, SLIDE)).count(name="counts")
+    counts = counts.as_columns("auction", "start", "end", "bids")
     hottest = counts.key_by("start").window(rd.windows.per_epoch()).max_by("bids", name="hottest")  # a window fires in one epoch
     hottest.as_columns().map_batches(lambda batch: batch.select(["start", "auction", "bids"])).collect("out", columnar=True)
 
@@ -175,8 +176,3 @@ def rows_digest(columns: list[list[Any]], rows: int) -> list[int]:
     True
     """
     return [rows, sum(zlib.crc32(repr(row).encode()) for row in zip(*columns, strict=True))]
-
-
-def moments(epoch_ms: Any) -> Any:
-    """Milliseconds as numpy moments."""
-    return np.asarray(epoch_ms).astype("datetime64[ms]")

@@ -1,4 +1,4 @@
-"""DuckDB runs one Nexmark query as SQL over the Parquet files, with as many threads as it likes. The time is without import and interpreter."""
+"""DuckDB runs one Nexmark query as SQL over the Parquet files, with as many threads as it likes. Without import and interpreter."""
 
 import json
 import sys

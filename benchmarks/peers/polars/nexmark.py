@@ -1,4 +1,4 @@
-"""Polars runs one Nexmark query over the Parquet files, lazily, with as many threads as it likes. The time is without import and interpreter."""
+"""Polars runs one Nexmark query over the Parquet files, with as many threads as it likes. The time is without import and interpreter."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Spark SQL, local mode: one Nexmark query over the Parquet files as a batch, the result to the driver. As many shuffle partitions as threads.
+"""Spark SQL, local mode: one Nexmark query over Parquet files as a batch, the result to the driver; a shuffle partition a thread.
 
 The time begins when the session is up and has run a query over two rows.
 """

@@ -1,0 +1,163 @@
+"""Bytewax: Nexmark queries 1, 2, 5 and 7 over the rows of Parquet files, with its window operators. Keys are strings, as they must be.
+
+One process with several worker threads, or several processes with one each. The files are shared out over the workers, so records of one
+key come out of order by as much as the readers are apart; the clock waits for a day, so that none is late: windows close at the end.
+
+The time begins when the first worker opens a source, so without the start of interpreters and of the cluster, and ends when the last
+sink has been closed; the clock is the one that all processes of a machine share.
+"""
+
+import datetime as dt
+import importlib.metadata
+import json
+import socket
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+from threading import Lock
+
+import bytewax.operators as op
+import bytewax.operators.windowing as win
+import pyarrow as pa
+import pyarrow.parquet as pq
+from bytewax.dataflow import Dataflow
+from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
+from bytewax.outputs import DynamicSink, StatelessSinkPartition
+from bytewax.testing import cluster_main
+
+BATCH_ROWS = 1000  # as Bytewax' own file sources do
+ORIGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+WINDOW, SLIDE = dt.timedelta(seconds=10), dt.timedelta(seconds=2)
+
+
+class BidsPart(StatefulSourcePartition):
+    """The bids of one file as tuples."""
+
+    def __init__(self, path: str) -> None:
+        columns = ["auction", "bidder", "price", "date_time"][: 4 if arguments["query"] > 2 else 3]
+        self.batches = pq.ParquetFile(path).iter_batches(BATCH_ROWS, columns=columns)
+
+    def next_batch(self):
+        columns = [c.cast(pa.timestamp("ms", "UTC")) if pa.types.is_timestamp(c.type) else c for c in next(self.batches).columns]
+        return list(zip(*(column.to_pylist() for column in columns), strict=True))
+
+    def snapshot(self):
+        return None
+
+
+class Bids(FixedPartitionedSource):
+    """A part for each file; notes when the first of them was opened."""
+
+    def list_parts(self):
+        return sorted(str(path) for path in Path(arguments["folder"]).glob("bids/*/*.parquet"))
+
+    def build_part(self, step_id, for_part, resume_state):
+        told["began"] = min(told["began"], time.perf_counter())
+        return BidsPart(for_part)
+
+
+class Part(StatelessSinkPartition):
+    """Keeps the results, or of long ones their sums; several workers of a process share one list."""
+
+    def write_batch(self, items):
+        with lock:
+            if arguments["query"] > 2:
+                told["found"].extend(items)
+                return
+            sums = [len(items), *(sum(column) for column in zip(*items, strict=True))]
+            told["sums"] = [a + b for a, b in zip(told["sums"] or [0] * len(sums), sums, strict=True)] if items else told["sums"]
+
+    def close(self):
+        with lock:
+            told["ended"] = max(told["ended"], time.perf_counter())
+
+
+class Keep(DynamicSink):
+    """A part for each worker."""
+
+    def build(self, step_id, worker_index, worker_count):
+        return Part()
+
+
+def higher(a, b):
+    """Of two ``(number, [who])`` the one with the larger number; both together where they are equal."""
+    return (a[0], a[1] + b[1]) if a[0] == b[0] else max(a, b, key=lambda best: best[0])
+
+
+def clock(of):
+    return win.EventClock(of, wait_for_system_duration=dt.timedelta(days=1))
+
+
+def query1(bids):
+    return op.map("euros", bids, lambda bid: (bid[0], bid[1], bid[2] * 908 // 1000))
+
+
+def query2(bids):
+    return op.map("pick", op.filter("some", bids, lambda bid: bid[0] % 123 == 0), lambda bid: (bid[0], bid[2]))
+
+
+def query5(bids):
+    windower = win.SlidingWindower(length=WINDOW, offset=SLIDE, align_to=ORIGIN)
+    counts = win.count_window("count", bids, clock(lambda bid: bid[3]), windower, key=lambda bid: str(bid[0])).down
+    by_window = op.map("by-window", counts, lambda item: (str(item[1][0]), (item[1][1], [int(item[0])])))
+    best = op.reduce_final("best", by_window, higher)
+    step_ms = int(SLIDE.total_seconds() * 1000)
+    return op.flat_map("rows", best, lambda item: [(int(item[0]) * step_ms, auction, item[1][0]) for auction in item[1][1]])
+
+
+def query7(bids):
+    windower = win.TumblingWindower(length=WINDOW, align_to=ORIGIN)
+    # Two keys, so that both workers have something to do.
+    keyed = op.map("key", bids, lambda bid: (str(bid[1] % 2), (bid[2], [(bid[0], bid[1])], bid[3])))
+    reduced = win.reduce_window("max", keyed, clock(lambda best: best[2]), windower, lambda a, b: (*higher(a, b)[:2], a[2])).down
+    best = op.reduce_final("best", op.map("by-window", reduced, lambda item: (str(item[1][0]), item[1][1])), higher)
+    step_ms = int(WINDOW.total_seconds() * 1000)
+    return op.flat_map("rows", best, lambda item: [(int(item[0]) * step_ms, *who, item[1][0]) for who in item[1][1]])
+
+
+QUERIES = {1: query1, 2: query2, 5: query5, 7: query7}
+
+
+def free_addresses(count: int) -> list[str]:
+    """Ports of this machine that nobody uses."""
+    sockets = [socket.socket() for _ in range(count)]
+    for entry in sockets:
+        entry.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{entry.getsockname()[1]}" for entry in sockets]
+    for entry in sockets:
+        entry.close()
+    return addresses
+
+
+def work(addresses: list[str], number: int, threads: int) -> None:
+    """One process: run the dataflow, tell what its sinks have."""
+    flow = Dataflow("nexmark")
+    op.output("out", QUERIES[arguments["query"]](op.input("bids", flow, Bids())), Keep())
+    cluster_main(flow, addresses, number, worker_count_per_proc=threads)
+    print(json.dumps(told))
+
+
+arguments = json.loads(sys.argv[1])
+told: dict = {"began": float("inf"), "ended": 0.0, "found": [], "sums": []}
+lock = Lock()
+if len(sys.argv) > 2:
+    work(json.loads(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
+else:
+    processes = arguments["processes"]
+    addresses = free_addresses(processes) if processes > 1 else []
+    threads = arguments["workers"] // processes
+    commands = [[sys.executable, *sys.argv, json.dumps(addresses), str(number), str(threads)] for number in range(processes)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
+    outputs = [process.communicate()[0] for process in running]
+    if any(process.returncode for process in running):
+        sys.exit("a Bytewax process failed")
+    all_told = [json.loads(output.splitlines()[-1]) for output in outputs]
+    seconds = max(part["ended"] for part in all_told) - min(part["began"] for part in all_told)
+    if arguments["query"] <= 2:
+        digest = [sum(column) & (2**63 - 1) for column in zip(*(part["sums"] for part in all_told if part["sums"]), strict=True)]
+    else:
+        rows = [tuple(row) for part in all_told for row in part["found"]]
+        digest = [len(rows), sum(zlib.crc32(repr(row).encode()) for row in rows)]
+    print(json.dumps({"seconds": seconds, "digest": digest, "version": f"bytewax {importlib.metadata.version('bytewax')}"}))
