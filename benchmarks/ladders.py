@@ -18,7 +18,7 @@ import pyarrow as pa
 
 import rayad as rd
 from benchmarks import barrier, columns, loop, rows
-from benchmarks.growth import climb
+from benchmarks.climbing import climb
 from benchmarks.machine import settle
 from benchmarks.measurement import Measurement
 

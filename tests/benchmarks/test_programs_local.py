@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from benchmarks import barrier, columns, ladders, latency, loop, progress, rows, spill, startup
 from benchmarks.__main__ import NAMES, PAGE, main, measure
-from benchmarks.growth import climb
+from benchmarks.climbing import climb
 from benchmarks.measurement import Measurement, WrongResult
 from benchmarks.results_page import BEGIN, END
 
@@ -62,6 +62,14 @@ def test_every_grouping_of_the_kernels_gives_the_same_sums() -> None:
     out = measure("kernels", quick=True, repetitions=1, peers=())
     assert len(out.checks) == 3
     assert {series.unit for series in out.series} == {"ns/row"}
+
+
+def test_the_budget_has_a_time_for_every_stage() -> None:
+    out = measure("budget", quick=True, repetitions=1)
+    stages, steps = out.tables
+    assert len(stages.rows) == 6
+    assert all(len(row) == len(stages.head) and row[-1] > 0 for row in stages.rows)
+    assert len(steps.rows) == 6
 
 
 def test_the_ladders_of_state_and_epochs_give_what_they_should() -> None:
