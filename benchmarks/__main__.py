@@ -15,7 +15,10 @@ from benchmarks import machine, results_page
 from benchmarks.measurement import Measurement
 from benchmarks.peer_environments import available_peers
 
-NAMES = ("barrier", "loop", "rows", "columns", "slow_sink", "spill", "startup", "progress", "latency", "wordcount", "keyed_sum", "nexmark")
+NAMES = (
+    "barrier", "loop", "rows", "columns", "slow_sink", "spill", "startup", "progress", "latency", "wordcount", "keyed_sum", "nexmark",
+    "kernels", "budget", "ladders",
+)  # fmt: skip
 RESULTS = machine.ROOT / "benchmarks" / "results"
 PAGE = machine.ROOT / "docs" / "benchmarks.md"
 PICTURES = PAGE.parent / "images" / "benchmarks"
