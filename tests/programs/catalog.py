@@ -4,8 +4,9 @@ For a runtime with other processes, which cannot import these modules: ``cloudpi
 ``MODULES``.
 """
 
-from tests.programs import connected, loops, model, program, totals, vertices, windowed
+from tests.programs import connected, loops, model, program, relations, totals, vertices, windowed
 from tests.programs.program import Program
 
-MODULES = (model, program, totals, windowed, vertices, loops, connected)
-PROGRAMS: list[Program] = [*totals.PROGRAMS, *windowed.PROGRAMS, *vertices.PROGRAMS, *loops.PROGRAMS, *connected.PROGRAMS]
+MODULES = (model, program, totals, windowed, relations, vertices, loops, connected)
+PROGRAMS: list[Program] = [*totals.PROGRAMS, *windowed.PROGRAMS]
+PROGRAMS += [*relations.PROGRAMS, *vertices.PROGRAMS, *loops.PROGRAMS, *connected.PROGRAMS]

@@ -153,7 +153,13 @@ SESSION_EVENTS = [
 ]
 
 
-def session(flow: rd.Dataflow) -> None:
+def session(flow: rd.Dataflow, *, columns: bool) -> None:
+    if columns:
+        epochs = [pa.RecordBatch.from_pylist([{"k": k, "t": t, "v": v} for k, t, v in events]) for events in SESSION_EVENTS]
+        windowed = flow.from_epochs(epochs, parts=2, batch_rows=1).assign_timestamps("t").key_by("k").window(rd.windows.session(3))
+        windowed.sum("v").collect("sum")
+        windowed.max("v").collect("max")
+        return
     stream = flow.from_epochs(SESSION_EVENTS, parts=2, batch_rows=1).assign_timestamps(lambda r: r[1])
     stream.key_by(lambda r: r[0]).window(rd.windows.session(3)).sum(lambda r: r[2]).collect("sum")
     stream.key_by(lambda r: r[0]).window(rd.windows.session(3)).reduce(max, lambda r: r[2]).collect("max")
@@ -224,7 +230,7 @@ PROGRAMS = [
         )
         for form in ("rows", "columns")
     ),
-    Program("session", session, session_expected),
+    *(Program(f"session-{form}", partial(session, columns=form == "columns"), session_expected) for form in ("rows", "columns")),
     *(
         Program(f"datetimes-{form}-{zone}", partial(datetimes, columns=form == "columns", zone=zone == "zone"), datetimes_expected)
         for form in ("rows", "columns")

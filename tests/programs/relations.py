@@ -1,0 +1,198 @@
+"""Programs that put streams beside each other: joins, joins in windows, windows that records bring along, the best records of a window.
+
+Each in rows and in columns; the model is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+import rayad as rd
+from tests.programs import model as m
+from tests.programs.program import Expected, Program
+from tests.programs.windowed import assigner
+
+SHOPS = pa.schema([("id", pa.int64()), ("town", pa.string()), ("t", pa.int64())])
+SALES = pa.schema([("shop", pa.int64()), ("price", pa.int64()), ("t", pa.int64()), ("opens", pa.int64()), ("closes", pa.int64())])
+# Epoch 2 brings sales for windows that have fired by then.
+OPENED: list[list[tuple[Any, ...]]] = [[(1, "ulm", 1), (2, "bonn", 3)], [(3, "ulm", 11), (1, "kiel", 14)], [], [(2, "trier", 32)]]
+SOLD: list[list[tuple[Any, ...]]] = [
+    [(1, 10, 2, 0, 9), (1, 30, 8, 0, 9), (2, 30, 9, 5, 20), (1, 5, 12, 12, 13)],
+    [(2, 7, 13, 5, 20), (3, 8, 14, 10, 15), (3, 9, 15, 10, 15), (1, 11, 21, 20, 40)],
+    [(1, 50, 3, 0, 9), (2, 2, 19, 5, 20), (1, 12, 22, 20, 40), (2, 40, 24, 24, 30)],
+    [(2, 30, 34, 24, 44), (2, 40, 35, 24, 44), (3, 1, 41, 41, 60)],
+]
+WINDOWS = {"tumbling": rd.windows.tumbling(10), "sliding": rd.windows.sliding(10, 5)}
+
+
+def dicts(epochs: list[list[tuple[Any, ...]]], schema: pa.Schema) -> list[list[dict[str, Any]]]:
+    return [[dict(zip(schema.names, row, strict=True)) for row in rows] for rows in epochs]
+
+
+def streams(flow: rd.Dataflow, *, columns: bool, delay: int = 0) -> tuple[rd.Stream, rd.Stream]:
+    out = []
+    for epochs, schema in ((OPENED, SHOPS), (SOLD, SALES)):
+        rows = dicts(epochs, schema)
+        source = [pa.RecordBatch.from_pylist(r, schema=schema) for r in rows] if columns else rows
+        out.append(flow.from_epochs(source, parts=2, batch_rows=1).assign_timestamps("t", max_delay=delay))
+    return out[0], out[1]
+
+
+def join(flow: rd.Dataflow, *, columns: bool) -> None:
+    shops, sales = streams(flow, columns=columns)
+    shops.key_by("id").join(sales.key_by("shop")).collect("join")
+    plain = sales.join(shops, "shop", "id").as_columns()
+    plain.map(lambda row: (row["shop"], row["price"], row["t"], row["town"], row["t_right"])).collect("plain")
+
+
+def join_expected() -> Expected:
+    shops, sales = m.epochs(dicts(OPENED, SHOPS)), m.epochs(dicts(SOLD, SALES))
+    joined = m.joined(sales, shops, lambda r: r["shop"], lambda r: r["id"])
+    return {
+        "join": m.joined(shops, sales, lambda r: r["id"], lambda r: r["shop"]),
+        "plain": [(t, (key, a["price"], a["t"], b["town"], b["t"])) for t, (key, (a, b)) in joined],
+    }
+
+
+def marks(left: list[list[int]], right: list[list[int]], delay: int) -> list[int | None]:
+    """The watermark of two streams after each epoch: the lesser of the two."""
+    seen: list[int | None] = [None, None]
+    out: list[int | None] = []
+    for times in zip(left, right, strict=True):
+        for side, some in enumerate(times):
+            before = seen[side]
+            seen[side] = max([*(t - delay for t in some), *([] if before is None else [before])], default=None)
+        known = [mark for mark in seen if mark is not None]
+        out.append(min(known) if len(known) == 2 else None)
+    return out
+
+
+def window_join(flow: rd.Dataflow, *, windows: Any, delay: int, columns: bool) -> None:
+    shops, sales = streams(flow, columns=columns, delay=delay)
+    joined = shops.key_by("id").window(windows).join(sales.key_by("shop"))
+    joined.collect("pairs")
+    joined.late.collect("late")
+
+
+def window_join_expected(*, windows: Any, delay: int) -> Expected:
+    assign = assigner(windows)
+    sides = dicts(OPENED, SHOPS), dicts(SOLD, SALES)
+    after = marks(*([[r["t"] for r in rows] for rows in side] for side in sides), delay)
+    kept: list[list[tuple[rd.Window, Any]]] = [[], []]
+    late: m.Timed = []
+    out: m.Timed = []
+    last = len(sides[0]) - 1
+    for epoch in range(last + 1):
+        before = after[epoch - 1] if epoch else None
+        for side, key in ((0, "id"), (1, "shop")):
+            for record in sides[side][epoch]:
+                for window in assign(record["t"]):
+                    if before is not None and window.end <= before:
+                        pair = (record, None) if side == 0 else (None, record)
+                        late.append((rd.Timestamp(epoch), (record[key], window, pair)))
+                    else:
+                        kept[side].append((window, record))
+    for window, shop in kept[0]:
+        fires = next((e for e, mark in enumerate(after) if mark is not None and window.end <= mark), last)
+        met = [sale for other, sale in kept[1] if other == window and sale["shop"] == shop["id"]]
+        out.extend((rd.Timestamp(fires), (shop["id"], window, (shop, sale))) for sale in met)
+    return {"pairs": out, "late": late}
+
+
+def given(flow: rd.Dataflow, *, columns: bool) -> None:
+    _, sales = streams(flow, columns=columns)
+    windowed = sales.key_by("shop").window(rd.windows.given("opens", "closes"))
+    windowed.max("price").collect("max")
+    counted = windowed.aggregate({"n": "count", "sum": ("sum", "price")})
+    counted.collect("several")
+    counted.late.collect("late")
+
+
+def given_expected() -> Expected:
+    after = marks(*([[r[2] for r in rows] for rows in SOLD],) * 2, 0)
+    kept: dict[Any, list[int]] = {}
+    late: dict[Any, list[int]] = {}
+    for epoch, rows in enumerate(SOLD):
+        before = after[epoch - 1] if epoch else None
+        for shop, price, t, opens, closes in rows:
+            if opens <= t < closes:
+                window = rd.Window(opens, closes)
+                if before is not None and closes <= before:
+                    late.setdefault((rd.Timestamp(epoch), shop, window), []).append(price)
+                else:
+                    kept.setdefault((shop, window), []).append(price)
+    last = len(SOLD) - 1
+
+    def fired(window: rd.Window) -> rd.Timestamp:
+        return rd.Timestamp(next((e for e, mark in enumerate(after) if mark is not None and window.end <= mark), last))
+
+    def both(prices: list[int]) -> dict[str, int]:
+        return {"n": len(prices), "sum": sum(prices)}
+
+    return {
+        "max": [(fired(w), (shop, w, max(prices))) for (shop, w), prices in kept.items()],
+        "several": [(fired(w), (shop, w, both(prices))) for (shop, w), prices in kept.items()],
+        "late": [(t, (shop, w, both(prices))) for (t, shop, w), prices in late.items()],
+    }
+
+
+def best(flow: rd.Dataflow, *, columns: bool) -> None:
+    _, sales = streams(flow, columns=columns, delay=4)
+    sales.key_by("shop").window(WINDOWS["sliding"]).max_by("price").collect("highest")
+    sales.window(WINDOWS["tumbling"]).min_by("price").collect("lowest of all")
+    sales.key_by("shop").window(rd.windows.per_epoch()).max_by("price").collect("of epochs")
+
+
+def best_of_windows(key: Callable[[Any], Any], windows: Any, pick: Callable[..., int]) -> m.Timed:
+    assign = assigner(windows)
+    sales = dicts(SOLD, SALES)
+    after = marks(*([[r["t"] for r in rows] for rows in sales],) * 2, 4)
+    kept: dict[Any, list[Any]] = {}
+    for epoch, rows in enumerate(sales):
+        before = after[epoch - 1] if epoch else None
+        for record in rows:
+            for window in assign(record["t"]):
+                if before is None or window.end > before:
+                    kept.setdefault((key(record), window), []).append(record)
+    out: m.Timed = []
+    for (at, window), records in kept.items():
+        fires = next((e for e, mark in enumerate(after) if mark is not None and window.end <= mark), len(sales) - 1)
+        most = pick(r["price"] for r in records)
+        out.extend((rd.Timestamp(fires), (at, window, r)) for r in records if r["price"] == most)
+    return out
+
+
+def best_expected() -> Expected:
+    def highest(records: list[Any]) -> list[Any]:
+        return [record for record in records if record["price"] == max(r["price"] for r in records)]
+
+    each = m.per_epoch(m.epochs(dicts(SOLD, SALES)), lambda r: r["shop"], highest)
+    return {
+        "highest": best_of_windows(lambda r: r["shop"], WINDOWS["sliding"], max),
+        "lowest of all": [(t, r[1:]) for t, r in best_of_windows(lambda r: 0, WINDOWS["tumbling"], min)],
+        "of epochs": [(t, (key, window, record)) for t, (key, window, records) in each for record in records],
+    }
+
+
+PROGRAMS = [
+    program
+    for form in ("rows", "columns")
+    for program in (
+        Program(f"join-{form}", partial(join, columns=form == "columns"), join_expected),
+        Program(f"given-windows-{form}", partial(given, columns=form == "columns"), given_expected),
+        Program(f"best-records-{form}", partial(best, columns=form == "columns"), best_expected),
+        *(
+            Program(
+                f"window-join-{name}-{delay}-{form}",
+                partial(window_join, windows=windows, delay=delay, columns=form == "columns"),
+                partial(window_join_expected, windows=windows, delay=delay),
+            )
+            for name, windows in WINDOWS.items()
+            for delay in (0, 6)
+        ),
+    )
+]
