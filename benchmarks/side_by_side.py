@@ -65,7 +65,8 @@ def peer(
 
     def run() -> Outcome:
         done = run_peer(folder, workload, arguments, timeout_s=timeout_s, nice=None if on_ray else WORKER_NICE)
-        return Outcome(done.seconds, done.digest, done.wall_s, done.cpu_s, done.version)
+        cpu_s = None if on_ray else done.cpu_s  # Ray's daemon does not count the workers that it has ended
+        return Outcome(done.seconds, done.digest, done.wall_s, cpu_s, done.version)
 
     return System(name, run, f"{os.nice(0)}, workers {WORKER_NICE}" if on_ray else str(WORKER_NICE), repetitions, folder)
 
