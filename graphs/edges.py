@@ -1,7 +1,8 @@
 """From a user's edges to columns of node numbers, and the checks of what the graph functions are given.
 
-A prepared batch has the int64 columns ``src`` and ``dst`` (int32 where all of it fits, to halve what travels) and, where nodes are no integers, their names as ``src_name``
-and ``dst_name`` (see ``numbers.py``). Preparing is a stateless step that runs fused into whatever makes the edges.
+A prepared batch has the int64 columns ``src`` and ``dst`` (int32 where all of it fits, to halve what travels) and, where nodes are
+no integers, their names as ``src_name`` and ``dst_name`` (see ``numbers.py``). Preparing is a stateless step that runs fused
+into whatever makes the edges.
 """
 
 from __future__ import annotations

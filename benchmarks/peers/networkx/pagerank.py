@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
 
 
-
 class FromLastRound(float):
     """A tolerance of nothing, and of anything the ``rounds``-th time it is asked for."""
 

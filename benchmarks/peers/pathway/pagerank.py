@@ -1,7 +1,7 @@
 """Pathway: PageRank by its own ``iterate``, so many rounds: a join of ranks and edges and a sum by target.
 
-Ranks are integers, 2**46 being the mean rank, as in Pathway's own PageRank: with sums of floats, the result of ``pw.iterate`` (0.33.0) is that
-of its first round whatever ``iteration_limit`` says, while the same loop over integers goes on.
+Ranks are integers, 2**46 being the mean rank, as they are in Pathway's own PageRank: with sums of floats, the result of
+``pw.iterate`` (0.33.0) is that of its first round whatever ``iteration_limit`` says, while the same loop over integers goes on.
 
 One process with as many threads as workers. The edges come from the Parquet file as a static table. The time is that of building the
 table and of ``pw.run``, without interpreter and imports.
@@ -56,9 +56,7 @@ edges = edges.groupby(edges.src, edges.dst).reduce(edges.src, edges.dst)
 ends = edges.select(node=edges.src, one=1).concat_reindex(edges.select(node=edges.dst, one=0))
 nodes = ends.groupby(ends.node).reduce(ends.node, degree=pw.reducers.sum(ends.one))
 ranks = nodes.select(nodes.node, nodes.degree, rank=MEAN)
-ranked = pw.iterate(
-    lambda ranks, edges: {"ranks": step(ranks, edges)}, iteration_limit=arguments["rounds"], ranks=ranks, edges=edges
-).ranks
+ranked = pw.iterate(lambda ranks, edges: {"ranks": step(ranks, edges)}, iteration_limit=arguments["rounds"], ranks=ranks, edges=edges).ranks
 pw.io.subscribe(ranked, keep)
 pw.run(monitoring_level=pw.MonitoringLevel.NONE)
 seconds = time.perf_counter() - began

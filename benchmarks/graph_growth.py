@@ -1,0 +1,60 @@
+"""How the time of components, PageRank and strong components grows with the graph: R-MAT graphs, each twice as large as the one before.
+
+Every rung is a whole run, from the Parquet file to the result, without the start. What a run costs however small the graph bends the
+lower end, so there is a second fit through the upper half of the rungs.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import asdict, dataclass
+from functools import partial
+
+from benchmarks import inputs
+from benchmarks.climbing import climb, exponent
+from benchmarks.graph_data import EDGE_FACTOR, graph_folder
+from benchmarks.graphs import COMPONENTS, PAGERANK, SCRIPTS, STRONG, run_rayad
+from benchmarks.machine import settle
+from benchmarks.measurement import Measurement
+
+TITLE = "Growth with the graph"
+NEEDS_RAY = True
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured."""
+
+    repetitions: int = 3
+    scales: tuple[int, ...] = (14, 15, 16, 17, 18, 19, 20)
+    replicas: int = 2
+
+
+FULL = Sizes()
+QUICK = Sizes(repetitions=1, scales=(7, 8, 9))
+
+
+def run(sizes: Sizes) -> Measurement:
+    """Each algorithm up and down the ladder."""
+    out = Measurement("graph_growth", TITLE, asdict(sizes))
+    upper = out.new_table("Exponents: cost ~ edges^exponent", "algorithm", "all rungs", "upper half of the rungs")
+    scale_of = {EDGE_FACTOR << scale: scale for scale in sizes.scales}
+    ladder = sorted(scale_of)
+    half = ladder[len(ladder) // 2 :]
+    for algorithm in (COMPONENTS, PAGERANK, STRONG):
+        seconds: dict[int, list[float]] = {edges: [] for edges in ladder}
+
+        def measure(algorithm: str, seconds: dict[int, list[float]], edges: int) -> float:
+            folder = graph_folder(scale_of[edges])
+            settle()
+            outcome = run_rayad(algorithm, folder, sizes.replicas, loading=False)
+            if algorithm != STRONG:
+                out.check(f"{algorithm}: equal to the reference", outcome.digest, inputs.digest_of(folder)[SCRIPTS[algorithm]])
+            seconds[edges].append(outcome.seconds)
+            return outcome.seconds
+
+        one = partial(measure, algorithm, seconds)
+        power = climb(out, algorithm, "edges", ladder, "s", one, repetitions=sizes.repetitions, per="s an edge")
+        medians = [statistics.median(seconds[edges]) for edges in half]
+        upper.add(algorithm, round(power, 2), round(exponent(half, medians), 2))
+    return out

@@ -1,0 +1,150 @@
+"""Contraction of edges, lookup of nodes by number and by hash, sums over edges, packets: against plain Python."""
+
+from __future__ import annotations
+
+import pickle
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rayad.dataflow.hashing import MutableRouter
+from rayad.graphs.contraction import MutableContraction
+from rayad.graphs.disjoint_sets import smallest_reachable
+from rayad.graphs.edges import NumberEdges
+from rayad.graphs.node_index import DirectIndex, HashIndex
+from rayad.graphs.nodes import MutableNodes
+from rayad.graphs.numbers import to_array, to_column
+from rayad.graphs.packets import addresses, packet, unpacked
+from rayad.graphs.rounds import packed, received
+from rayad.graphs.sparse_sums import PIECE_EDGES, SparseSums
+
+PAIRS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
+FAR = st.sampled_from([-(2**63), -(2**40), -1, 0, 5, 2**31, 2**40, 2**63 - 1])
+
+
+def parts_of(contraction: MutableContraction) -> set[frozenset[object]]:
+    """The forest as a partition of the nodes."""
+    numbers, root = contraction.forest()
+    assert (root[root] == root).all()
+    parts: dict[int, set[object]] = {}
+    for place, name in enumerate(contraction.nodes.names_of(np.arange(len(numbers)))):
+        parts.setdefault(int(root[place]), set()).add(name)
+    return {frozenset(part) for part in parts.values()}
+
+
+@given(st.lists(PAIRS, max_size=6), st.integers(1, 40))
+def test_a_forest_has_the_components_of_the_edges(batches: list[list[tuple[int, int]]], rows_min: int) -> None:
+    contraction = MutableContraction()
+    contraction.ROWS_MIN = rows_min
+    graph: nx.Graph[int] = nx.Graph()
+    for batch in filter(None, batches):
+        contraction.add(NumberEdges()(batch))
+        graph.add_edges_from(batch)
+    contraction = pickle.loads(pickle.dumps(contraction))
+    assert parts_of(contraction) == {frozenset(part) for part in nx.connected_components(graph)}
+    assert parts_of(contraction) == {frozenset(part) for part in nx.connected_components(graph)}
+
+
+def test_a_contraction_goes_on_after_it_was_asked() -> None:
+    contraction = MutableContraction()
+    contraction.add(NumberEdges()([("a", "b"), (1, 2)]))
+    assert parts_of(contraction) == {frozenset({"a", "b"}), frozenset({1, 2})}
+    contraction.add(NumberEdges()([("b", 2)]))
+    assert parts_of(contraction) == {frozenset({"a", "b", 1, 2})}
+
+
+def test_what_a_large_epoch_leaves_waiting_does_not_grow_with_its_edges() -> None:
+    random = np.random.default_rng(3)
+    contraction = MutableContraction()
+    waiting = []
+    for _ in range(40):
+        ends = random.integers(0, 20_000, (2, 1 << 15))
+        contraction.add(pa.record_batch({"src": ends[0], "dst": ends[1]}))
+        waiting.append(contraction._rows + contraction._apart_rows)
+    assert max(waiting) < 1 << 16
+
+
+@given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 19))))
+def test_the_smallest_reachable_is_that_of_the_component(pairs: list[tuple[int, int]]) -> None:
+    a, b = (np.array([pair[i] for pair in pairs], np.int64) for i in (0, 1))
+    graph: nx.Graph[int] = nx.empty_graph(20)
+    graph.add_edges_from(pairs)
+    wanted = {node: min(part) for part in nx.connected_components(graph) for node in part}
+    assert smallest_reachable(20, a, b).tolist() == [wanted[node] for node in range(20)]
+
+
+# -- nodes by number and by hash ------------------------------------------------------------------
+@given(st.lists(st.lists(st.integers(-40, 400) | FAR, max_size=30), max_size=6))
+def test_both_indexes_find_what_a_dict_finds(parts: list[list[int]]) -> None:
+    nodes, model = MutableNodes(0, 1, 256), dict[int, int]()
+    for part in parts:
+        for number in sorted(set(part) - model.keys()):
+            model[number] = len(model)
+        nodes.add_new(np.array(part, np.int64))
+        asked = [*part, -41, 401, 2**62, -(2**62)]
+        assert nodes.find(np.array(asked, np.int64)).tolist() == [model.get(number, -1) for number in asked]
+
+
+def test_numbers_that_turn_out_to_be_close_leave_the_hash_table_and_far_ones_go_there() -> None:
+    nodes = MutableNodes(0, 1, 256)
+    numbers = np.random.default_rng(1).permutation(1 << 17)
+    nodes.add(numbers[:500])
+    assert type(nodes._index) is HashIndex
+    for start in range(500, len(numbers), 10_000):
+        nodes.add(numbers[start : start + 10_000])
+    assert type(nodes._index) is DirectIndex
+    nodes.add(np.array([1 << 50]))
+    assert type(nodes._index) is HashIndex
+    assert (nodes.numbers[nodes.find(numbers)] == numbers).all()
+    assert nodes.find(np.array([1 << 50])).tolist() == [1 << 17]
+
+
+# -- sums and packets ---------------------------------------------------------------------------------
+@pytest.mark.parametrize(("nodes", "edges"), [(1, 0), (5, 3), (40, PIECE_EDGES), (300, 3 * PIECE_EDGES + 17)])
+def test_sums_over_edges_are_those_of_a_loop(nodes: int, edges: int) -> None:
+    random = np.random.default_rng(nodes)
+    target = np.sort(random.integers(0, nodes, edges))
+    source = random.integers(0, nodes, edges)
+    x = random.integers(0, 1000, nodes).astype(np.float64)  # whole numbers: their sums are exact in any order
+    wanted = np.zeros(nodes)
+    np.add.at(wanted, target, x[source])
+    assert SparseSums(nodes, source, target).of(x).tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize(("parallelism", "key_groups"), [(1, 1), (2, 256), (7, 256), (64, 64)])
+def test_a_packet_goes_to_the_replica_of_its_address(parallelism: int, key_groups: int) -> None:
+    router = MutableRouter(parallelism, key_groups)
+    values, numbers = np.array([0.5, 2.0]), np.array([7, -(2**40)])
+    for replica, address in enumerate(addresses(parallelism, key_groups)):
+        parts = router.split_columns(packet(3, address, values, numbers), ["to"])
+        assert [part.num_rows for part in parts] == [int(other == replica) for other in range(parallelism)]
+        got, nodes = unpacked(parts[replica])
+        assert got.tolist() == values.tolist()
+        assert nodes is not None
+        assert nodes.tolist() == numbers.tolist()
+    assert unpacked(packet(0, 0, values))[1] is None
+
+
+@given(st.lists(st.integers(-(2**31), 2**31 - 1)), st.lists(st.integers(-(2**63), 2**63 - 1)))
+def test_integers_travel_in_half_the_bytes_where_they_fit(small: list[int], large: list[int]) -> None:
+    assert packed(np.array(small, np.int64)).type == pa.int32()
+    batches = [
+        pa.record_batch({"to": packed(np.array(side, np.int64)), "value": packed(np.array(side, np.int64))}) for side in (small, large)
+    ]
+    to, value = received(batches)
+    assert to.dtype == value.dtype == np.int64
+    assert to.tolist() == value.tolist() == small + large
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64, np.float64])
+def test_columns_and_arrays_share_memory(kind: type) -> None:
+    values = np.arange(10).astype(kind)
+    column = to_column(values)
+    assert column.equals(pa.array(values))
+    assert np.shares_memory(to_array(column), values)
+    assert to_array(column.slice(3, 4)).tolist() == values[3:7].tolist()
+    assert to_column(values[::2]).to_pylist() == values[::2].tolist()
