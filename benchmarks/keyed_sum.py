@@ -11,6 +11,7 @@ import time
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import rayad as rd
 from benchmarks import inputs
@@ -59,7 +60,7 @@ def program(folder: Path) -> rd.Dataflow:
     return flow
 
 
-def run_once(folder: Path, replicas: int, **options: object) -> Outcome:
+def run_once(folder: Path, replicas: int, **options: Any) -> Outcome:
     """One run over all files of the folder."""
     began = time.perf_counter()
     result = program(folder).run(parallelism=replicas, **options)

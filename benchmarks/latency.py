@@ -181,8 +181,8 @@ def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
     others = []
     for name, folder, warm in PEERS:
         if peers is None or folder in peers:
-            theirs = [Series(f"{name}, {since}", "µs", str(machine.WORKER_NICE)) for since in (MADE, DUE)]
-            others.append(Peer(name, folder, warm, *theirs))
+            from_made, from_due = (Series(f"{name}, {since}", "µs", str(machine.WORKER_NICE)) for since in (MADE, DUE))
+            others.append(Peer(name, folder, warm, from_made, from_due))
     actors = round_trips.start(1)
     try:
         for _ in range(sizes.repetitions):

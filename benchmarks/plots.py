@@ -16,7 +16,7 @@ from benchmarks.measurement import Measurement, shown
 OURS, THEIRS, RATIO = "#1f6feb", "#8c959f", "#9a6700"
 RATIOS = "ratio"
 BAR_INCHES, PANEL_INCHES, WIDTH_INCHES = 0.26, 0.9, 11.0
-SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "rayad", "font.size": 8.0, "font.family": "sans-serif", "axes.axisbelow": True}
+SETTINGS: Any = {"svg.fonttype": "none", "svg.hashsalt": "rayad", "font.size": 8.0, "font.family": "sans-serif", "axes.axisbelow": True}
 
 Bar = tuple[str, Sequence[float], str]
 """A label, the values of the repetitions, a colour."""
@@ -27,14 +27,14 @@ def panels(measurement: Measurement) -> list[tuple[str, list[Bar]]]:
     out: list[tuple[str, list[Bar]]] = []
     is_compared = any(series.name.startswith("Rayad") for series in measurement.series)
     for unit in dict.fromkeys(series.unit for series in measurement.series):
-        bars = [
+        bars: list[Bar] = [
             (series.name, series.medians, OURS if series.name.startswith("Rayad") or not is_compared else THEIRS)
             for series in measurement.series
             if series.unit == unit and min(series.medians, default=0) > 0
         ]
         out.append((unit, bars))
     by_name = {series.name: series for series in measurement.series}
-    ratios = [
+    ratios: list[Bar] = [
         (f"{ratio.over} / {ratio.under}{f'  ({ratio.aim})' if ratio.aim else ''}", ratio.values(by_name), RATIO)
         for ratio in measurement.ratios
     ]
