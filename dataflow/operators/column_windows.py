@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayad.dataflow.operators.column_packing import packed_group
 from rayad.dataflow.operators.keyed import group, may_overflow
 from rayad.dataflow.windows import Given, Session, Sliding, Tumbling
 from rayad.progress import DataflowError
@@ -168,7 +169,12 @@ class Form:
         values = names[first:]
         if any(how == "sum" and may_overflow(table.column(first + i)) for i, how in enumerate(self.merges)):
             return None
-        return group(table, names[:first], list(zip(values, self.merges, strict=True)), values).cast(self.schema)
+        wanted = list(zip(values, self.merges, strict=True))
+        packed = packed_group(table, names[:first], wanted)
+        if packed is not None:
+            made = zip(packed, self.schema, strict=True)
+            return pa.RecordBatch.from_arrays([column.cast(field.type) for column, field in made], schema=self.schema)
+        return group(table, names[:first], wanted, values).cast(self.schema)
 
     def merged(self, table: pa.Table) -> tuple[pa.RecordBatch, bool]:
         """:meth:`group` and True, or where that cannot be the same rows as one batch and False."""

@@ -20,8 +20,9 @@ from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.aggregates import Aggregator, Count, Several
 from rayad.dataflow.operators.column_best import BestRecords, MutableBestColumns, best_of_batch
+from rayad.dataflow.operators.column_packing import Packing, can_be_packed
 from rayad.dataflow.operators.column_state import MutableWindowColumns, windows_of_place
-from rayad.dataflow.operators.column_windows import pane_columns
+from rayad.dataflow.operators.column_windows import grid_of, pane_columns, ticks
 from rayad.dataflow.operators.keyed import (
     Combine,
     ValueSelector,
@@ -133,6 +134,7 @@ class MutableWindowCombiner(Gatherer):
         self._element = element
         self._keys: list[str] = []
         self._places: list[str] = []
+        self._packing: Packing | None = None  # of key and pane into one column, where that can be
         self._combine: Combine | None = None
         self._inner: Gatherer | None = None  # of that Combine; both are made for these columns
         self._before: list[tuple[Timestamp, Any]] = []  # held by one for others
@@ -190,6 +192,13 @@ class MutableWindowCombiner(Gatherer):
         given = isinstance(element.windows, Given)
         columns, names = list(batch.columns), list(batch.schema.names)
         keys = list(element.key.columns)
+        label = distinct_names(names, ["key and pane"])[-1:]
+        packed = None if given or len(keys) + element.keyless != 1 else self._packed(batch, panes[0])
+        if packed is not None:
+            placed = pa.RecordBatch.from_arrays([*columns, packed], names=[*names, *label])
+            if self._combine is None or self._keys != label:
+                self._make(placed, label, [])
+            return None if self._combine is None or value_columns(self._combine, placed) is None else placed
         if element.keyless:
             keys = distinct_names(names, ["key"])[-1:]
             columns.append(pa.array(np.zeros(batch.num_rows, np.int64)))
@@ -199,6 +208,23 @@ class MutableWindowCombiner(Gatherer):
         if self._combine is None or (keys, places) != (self._keys, self._places):
             self._make(placed, keys, places)
         return None if self._combine is None or value_columns(self._combine, placed) is None else placed
+
+    def _packed(self, batch: pa.RecordBatch, panes: pa.Array) -> pa.Array | None:
+        """Key and pane of each row in one column; what was combined with other panes is put aside first."""
+        element = self._element
+        key = pa.array(np.zeros(batch.num_rows, np.int64)) if element.keyless else batch.column(element.key.columns[0])
+        grid = grid_of(element.windows, panes.type)
+        if grid is None or pa.types.is_timestamp(key.type) or not can_be_packed(key):
+            return None
+        keys, at = ticks(key), ticks(panes)
+        for packing in (self._packing, Packing.for_panes(at, grid.pane, key.type, panes.type)):
+            packed = packing.packed(keys, at) if packing is not None and packing.key == key.type else None
+            if packed is not None:
+                if packing is not self._packing:
+                    self._before = self.flush()
+                    self._packing = packing
+                return pa.array(packed)
+        return None
 
     def _make(self, placed: pa.RecordBatch, keys: list[str], places: list[str]) -> None:
         self._before = self.flush()
@@ -216,8 +242,22 @@ class MutableWindowCombiner(Gatherer):
 
     def _marked(self, batches: list[Any]) -> list[Any]:
         """What leaves: columns marked with their keys; rows, which are what a sum beyond 64 bits became, as the row path has them."""
-        keys, windows = len(self._keys), self._element.windows
-        return [mark_keyed(b, keys) if isinstance(b, pa.RecordBatch) else placed_pairs(b, keys, windows) for b in batches]
+        return [self._opened(batch) if not self._places else self._marked_one(batch, len(self._keys)) for batch in batches]
+
+    def _marked_one(self, batch: Any, keys: int) -> Any:
+        return mark_keyed(batch, keys) if isinstance(batch, pa.RecordBatch) else placed_pairs(batch, keys, self._element.windows)
+
+    def _opened(self, batch: Any) -> Any:
+        """What leaves, key and pane apart again."""
+        assert self._packing is not None
+        if not isinstance(batch, pa.RecordBatch):
+            opened = self._packing.opened(np.array([packed for packed, _ in batch], np.int64))
+            places = zip(*(column.to_pylist() for column in opened), strict=True)
+            return placed_pairs(list(zip(places, (a for _, a in batch), strict=True)), 1, self._element.windows)
+        columns = [*self._packing.opened(batch.column(0).to_numpy()), *batch.columns[1:]]
+        values = batch.schema.names[1:]
+        names = distinct_names(values, [*(self._element.key.columns or ("key",)), "pane"])[len(values) :]
+        return mark_keyed(pa.RecordBatch.from_arrays(columns, names=[*names, *values]), 1)
 
 
 def _named(value: ValueSelector, aggregator: Aggregator, batch: pa.RecordBatch, others: tuple[str, ...]) -> ValueSelector:
