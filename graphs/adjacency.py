@@ -13,13 +13,22 @@ from rayad.graphs.numbers import Ints
 
 SHIFT = 32
 _LOW = (1 << SHIFT) - 1
+_PIECE = 1 << 16
 
 
 def _once(ordered: Ints) -> Ints:
-    keep = np.empty(len(ordered), np.bool_)
-    keep[:1] = True
-    np.not_equal(ordered[1:], ordered[:-1], out=keep[1:])
-    return ordered[keep]
+    """The distinct values of a sorted array, moved together within it, piece by piece: no second array of its size is touched."""
+    kept = last = 0
+    for start in range(0, len(ordered), _PIECE):
+        part = ordered[start : start + _PIECE]
+        keep = np.empty(len(part), np.bool_)
+        keep[0] = start == 0 or part[0] != last
+        np.not_equal(part[1:], part[:-1], out=keep[1:])
+        last = int(part[-1])
+        once = part[keep]
+        ordered[kept : kept + len(once)] = once
+        kept += len(once)
+    return ordered[:kept] if 2 * kept > len(ordered) else ordered[:kept].copy()
 
 
 class MutableAdjacency:
@@ -38,6 +47,7 @@ class MutableAdjacency:
 
     def __init__(self) -> None:
         self._layers: list[Ints] = []  # largest first
+        self._pointers: tuple[Ints | None, Ints] = (None, np.empty(0, np.int64))  # a layer and its row pointers
 
     def __len__(self) -> int:
         return sum(map(len, self._layers))
@@ -57,6 +67,7 @@ class MutableAdjacency:
                 keys = keys[layer[at] != keys]
         if len(keys):
             self._layers.append(keys)
+            self._pointers = (None, keys[:0])
         while len(self._layers) > 1 and len(self._layers[-2]) < self.MERGE_RATIO * len(self._layers[-1]):
             last = self._layers.pop()
             self._layers[-1] = np.sort(np.concatenate([self._layers[-1], last]))
@@ -74,8 +85,8 @@ class MutableAdjacency:
         """For each edge that begins in ``sources``: the position of its source there, and its target."""
         ats, targets = [], []
         for layer in self._layers:
-            low = np.searchsorted(layer, sources << SHIFT)
-            length = np.searchsorted(layer, (sources + 1) << SHIFT) - low
+            low, high = self._rows(layer, sources)
+            length = high - low
             total = int(length.sum())
             if total:
                 at = np.repeat(np.arange(len(sources)), length)
@@ -87,3 +98,15 @@ class MutableAdjacency:
         if not ats:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         return np.concatenate(ats), np.concatenate(targets)
+
+    def _rows(self, layer: Ints, sources: Ints) -> tuple[Ints, Ints]:
+        """Where in a layer the edges of each source begin and end: for many sources by row pointers, made once, else by bisection."""
+        pointed, pointers = self._pointers
+        if pointed is not layer and layer is self._layers[0] and len(sources) * 8 > len(layer) >> 4:
+            sizes = np.bincount(layer >> SHIFT)
+            pointers = np.concatenate([[0], np.cumsum(sizes)])
+            pointed, pointers = self._pointers = layer, pointers
+        if pointed is layer:
+            last = len(pointers) - 1  # sources beyond it have no edges
+            return pointers[np.minimum(sources, last)], pointers[np.minimum(sources + 1, last)]
+        return np.searchsorted(layer, sources << SHIFT), np.searchsorted(layer, (sources + 1) << SHIFT)

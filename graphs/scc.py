@@ -205,7 +205,9 @@ class StrongComponents(GraphVertex):
     @staticmethod
     def _add(edges: MutableAdjacency, near: Ints, far: Ints) -> Ints:
         no_loop = near != far
-        return edges.add(near[no_loop], far[no_loop])[0]
+        if not no_loop.all():
+            near, far = near[no_loop], far[no_loop]
+        return edges.add(near, far)[0]
 
     def _spread_bit(self, nodes: Ints, bit: int, told: list[Ints]) -> None:
         edges = self.out if bit == FORWARD else self.into
@@ -264,14 +266,16 @@ class StrongComponents(GraphVertex):
         return told
 
     def _send_degrees(self, time: Timestamp, told: list[tuple[Ints, Ints]]) -> None:
-        ghosts = np.concatenate([part for pair in told for part in pair]) if told else self.active[:0]
-        if not len(ghosts):
+        if not told:
             return
-        weights = np.concatenate([np.full(len(part), weight) for pair in told for part, weight in zip(pair, (_IN, 1), strict=True)])
-        order = np.argsort(ghosts, kind="stable")
-        ghosts, weights = ghosts[order], weights[order]
-        starts = np.flatnonzero(np.append(True, ghosts[1:] != ghosts[:-1]))
-        self.send_messages(AGAIN, time, self.nodes.numbers[ghosts[starts]], np.add.reduceat(weights, starts))
+        after, before = (np.concatenate(side) for side in zip(*told, strict=True))
+        ghosts = members(np.concatenate([after, before]), len(self.nodes))
+        if len(ghosts):
+            if len(ghosts) * 8 < len(self.nodes):
+                successors, predecessors = (np.bincount(np.searchsorted(ghosts, side), minlength=len(ghosts)) for side in (after, before))
+            else:
+                successors, predecessors = (np.bincount(side, minlength=len(self.nodes))[ghosts] for side in (after, before))
+            self.send_messages(AGAIN, time, self.nodes.numbers[ghosts], successors * _IN + predecessors)
 
     # -- COLOUR --------------------------------------------------------------------
     def _colour(self, time: Timestamp, number: int, messages: list[Any]) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rayad.dataflow.hashing import MutableRouter
+from rayad.graphs.adjacency import MutableAdjacency
 from rayad.graphs.contraction import MutableContraction
 from rayad.graphs.disjoint_sets import smallest_reachable
 from rayad.graphs.edges import NumberEdges
@@ -148,3 +149,26 @@ def test_columns_and_arrays_share_memory(kind: type) -> None:
     assert np.shares_memory(to_array(column), values)
     assert to_array(column.slice(3, 4)).tolist() == values[3:7].tolist()
     assert to_column(values[::2]).to_pylist() == values[::2].tolist()
+
+
+# -- edges in several pieces ----------------------------------------------------------------------
+@pytest.mark.parametrize("distinct", [3, 70_000, 10**6])
+def test_many_edges_are_kept_once_each_and_found_by_pointers_and_by_bisection(distinct: int) -> None:
+    random = np.random.default_rng(distinct)
+    keys = random.integers(0, distinct, 200_000)
+    source, target = keys // 1000, keys % 1000
+    edges = MutableAdjacency()
+    added = edges.add(source, target)
+    wanted = np.unique(keys)
+    assert (added[0] * 1000 + added[1]).tolist() == wanted.tolist()
+    assert len(edges) == len(wanted)
+    few, every = np.array([2, 0, 5000]), np.arange(1100)
+    by_bisection = edges.neighbours(few)
+    at, found = edges.neighbours(every)
+    assert (every[at] * 1000 + found).tolist() == wanted.tolist()
+    assert [part.tolist() for part in edges.neighbours(few)] == [part.tolist() for part in by_bisection]
+    assert edges.add(source, target)[0].tolist() == []
+    edges.add(np.array([0, 5000]), np.array([999_999, 1]))
+    assert edges.neighbours(np.array([5000]))[1].tolist() == [1]
+    at, found = edges.neighbours(every)
+    assert len(found) == len(wanted) + 1
