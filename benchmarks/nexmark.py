@@ -34,8 +34,8 @@ class Sizes:
     repetitions: int = 3
     events: int = 10_000_000
     epochs: int = 20
-    small_events: int = 500_000
-    small_epochs: int = 10
+    small_events: int = 300_000
+    small_epochs: int = 6
     queries: tuple[int, ...] = tuple(nexmark_queries.QUERIES)
     replicas: int = 2
     timeout_s: float = 120.0
