@@ -43,6 +43,8 @@ def spark_arrow_type(kind: pa.DataType, column: str) -> pa.DataType:
         return pa.timestamp("us", "UTC" if kind.tz else None)
     if pat.is_duration(kind):
         return pa.duration("us")
+    if isinstance(kind, pa.BaseExtensionType):  # windows, pairs and records of ours, for instance: structs
+        return spark_arrow_type(kind.storage_type, column)
     if pat.is_dictionary(kind):
         return spark_arrow_type(kind.value_type, column)
     if pat.is_map(kind):
@@ -58,6 +60,21 @@ def spark_arrow_type(kind: pa.DataType, column: str) -> pa.DataType:
     )
 
 
+def has_extension(kind: pa.DataType) -> bool:
+    """Whether a type is an extension type, or a struct with one in it."""
+    return isinstance(kind, pa.BaseExtensionType) or (pat.is_struct(kind) and any(has_extension(field.type) for field in kind))
+
+
+def stored(array: pa.Array) -> pa.Array:
+    """An array without extension types: what they are stored as."""
+    if isinstance(array, pa.ExtensionArray):
+        return stored(array.storage)
+    if not has_extension(array.type):
+        return array
+    parts = [stored(array.field(i)) for i in range(array.type.num_fields)]
+    return pa.StructArray.from_arrays(parts, names=[field.name for field in array.type], mask=array.is_null())
+
+
 def for_spark(table: pa.Table) -> pa.Table:
     """``table`` in the types that Spark reads. DataflowError naming the column where a value does not fit (nanoseconds, say)."""
     names = table.schema.names
@@ -67,7 +84,8 @@ def for_spark(table: pa.Table) -> pa.Table:
     for field, column in zip(table.schema, table.columns, strict=True):
         kind = spark_arrow_type(field.type, field.name)
         try:
-            plain = column.cast(field.type.value_type) if pat.is_dictionary(field.type) else column
+            plain = pa.chunked_array([stored(chunk) for chunk in column.chunks]) if has_extension(field.type) and len(column) else column
+            plain = plain.cast(plain.type.value_type) if pat.is_dictionary(plain.type) else plain
             columns.append(plain if plain.type == kind and plain.type.equals(kind, check_metadata=True) else plain.cast(kind))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise DataflowError(

@@ -62,6 +62,9 @@ class WindowType(pa.ExtensionType):  # type: ignore[misc]
     def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> WindowType:
         return cls(storage.field(0).type)
 
+    def __hash__(self) -> int:  # a schema is hashed by what it holds
+        return hash((self.extension_name, str(self.storage_type), self.__arrow_ext_serialize__()))
+
     def __arrow_ext_class__(self) -> type:
         return WindowArray
 
@@ -109,6 +112,9 @@ class RecordType(pa.ExtensionType):  # type: ignore[misc]
     @classmethod
     def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> RecordType:
         return cls(storage, serialized.decode() or None)
+
+    def __hash__(self) -> int:  # a schema is hashed by what it holds
+        return hash((self.extension_name, str(self.storage_type), self.__arrow_ext_serialize__()))
 
     def __arrow_ext_class__(self) -> type:
         return RecordArray
@@ -164,6 +170,9 @@ class PairType(pa.ExtensionType):  # type: ignore[misc]
     @classmethod
     def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> PairType:
         return cls(storage.field(0).type, storage.field(1).type, *json.loads(serialized))
+
+    def __hash__(self) -> int:  # a schema is hashed by what it holds
+        return hash((self.extension_name, str(self.storage_type), self.__arrow_ext_serialize__()))
 
     def __arrow_ext_class__(self) -> type:
         return PairArray

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from rayad.dataflow.operators.column_results import pair_array, window_array
 from rayad.integrations.spark_types import for_spark, spark_arrow_type
 from rayad.progress import DataflowError
 
@@ -69,3 +70,12 @@ def test_a_value_that_would_be_lost_is_refused() -> None:
 def test_repeated_column_names_are_refused() -> None:
     with pytest.raises(DataflowError, match="column names must differ"):
         for_spark(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"]))
+
+
+def test_windows_and_pairs_are_structs_for_spark() -> None:
+    windows = window_array(pa.array([0, 10]), pa.array([10, 20]))
+    records = pa.record_batch({"n": pa.array([1, 2], pa.uint8()), "window": windows})
+    table = for_spark(pa.table({"window": windows, "pair": pair_array(records, records)}))
+    assert table.schema.field("window").type == pa.struct([("start", pa.int64()), ("end", pa.int64())])
+    side = {"n": 1, "window": {"start": 0, "end": 10}}
+    assert table.slice(0, 1).to_pylist() == [{"window": {"start": 0, "end": 10}, "pair": {"left": side, "right": side}}]
