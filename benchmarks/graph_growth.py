@@ -14,7 +14,7 @@ from benchmarks import inputs
 from benchmarks.climbing import climb, exponent
 from benchmarks.graph_data import EDGE_FACTOR, graph_folder
 from benchmarks.graphs import COMPONENTS, PAGERANK, SCRIPTS, STRONG, run_rayad
-from benchmarks.machine import settle
+from benchmarks.machine import WORKER_NICE, settle
 from benchmarks.measurement import Measurement
 
 TITLE = "Growth with the graph"
@@ -57,4 +57,8 @@ def run(sizes: Sizes) -> Measurement:
         power = climb(out, algorithm, "edges", ladder, "s", one, repetitions=sizes.repetitions, per="s an edge")
         medians = [statistics.median(seconds[edges]) for edges in half]
         upper.add(algorithm, round(power, 2), round(exponent(half, medians), 2))
+        for edges in ladder:
+            series = out.new_series(f"{algorithm}, scale {scale_of[edges]}", "s", str(WORKER_NICE))
+            for one_s in seconds[edges]:
+                series.add(one_s)
     return out
