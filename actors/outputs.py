@@ -16,7 +16,7 @@ from rayad.dataflow.columnar import keyed_columns, to_rows
 from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import PartitionKind
 from rayad.dataflow.hashing import MutableRouter
-from rayad.dataflow.operators.keyed import require_columns
+from rayad.dataflow.operators.keyed import import_conversions, require_columns
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, Stage, Step
 from rayad.dataflow.sink import SinkWriter
 from rayad.progress import RayadError, Timestamp
@@ -280,6 +280,8 @@ class MutableOutputs:
         assert edge.key is not None
         router = MutableRouter(replicas, self.plan.key_groups)
         selector, push = edge.key, self._push
+        if selector.columns:
+            import_conversions()
         row_key = selector.row_key()
         target = self.plan.stage(edge.target).name
 
