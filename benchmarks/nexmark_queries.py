@@ -95,16 +95,10 @@ def query4(flow: rd.Dataflow, folder: Path) -> None:
     auctions = read(flow, folder, "auctions", "id", "category", "date_time", "expires").map_batches(without_epoch)
     bids = read(flow, folder, "bids", "auction", "price", "date_time").map_batches(without_epoch)
     offers = auctions.key_by("id").join(bids.key_by("auction"), name="bids of auctions")
-    offers = offers.as_columns("auction", "category", "opens", "closes", "price", "at").map_batches(in_time).assign_timestamps("at")
+    offers = offers.as_columns("auction", "category", "opens", "closes", "price", "at").assign_timestamps("at")
     final = offers.key_by(["auction", "category"]).window(rd.windows.given("opens", "closes")).max("price", name="closing price")
     prices = final.as_columns("auction", "category", "opens", "closes", "final")
     prices.key_by("category").mean("final", name="average").collect("out")
-
-
-def in_time(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Bids while their auction is open; the window would leave out the others, too."""
-    at = batch.column("at")
-    return batch.filter(pc.and_(pc.less_equal(batch.column("opens"), at), pc.less(at, batch.column("closes"))))
 
 
 def without_epoch(batch: pa.RecordBatch) -> pa.RecordBatch:
