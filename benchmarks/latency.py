@@ -5,9 +5,12 @@ that time and the one when it was *made*; the sink subtracts both from its own c
 made* is what the system takes; *from due* adds what the maker had to wait, because the system did not take the record before or did not
 wake its source in time. So a system that stops for a moment is not spared the records that would have come meanwhile.
 
+- *Rayad, live input*: the driver makes the records, as a service would: driver, input actor, replica; two processes further on.
+- *Rayad, source inside*: a source in the dataflow makes them, as in the peers: each goes to a replica, so to another process.
 - *epoch until complete*: the driver sends a record, advances the epoch, and waits until the probe says that it is complete. This one asks
   Ray.
-- *Bytewax*: two processes, the source in one of them, ``stateful_map``. *Spark*: Structured Streaming, micro-batches as fast as they go,
+- *Bytewax*: two processes, the source in one of them, ``stateful_map``; half of the records need not leave their process, so those that did
+  are shown by themselves, too. *Spark*: Structured Streaming, micro-batches as fast as they go,
   from a socket through ``dropDuplicates``. *Ray actor round trip*: one call after another.
 """
 
@@ -30,16 +33,19 @@ from benchmarks.side_by_side import NO_FIGURE, ratios_of
 TITLE = "Latency of one record"
 NEEDS_RAY = True
 ROUND_TRIP, COMPLETE = "Ray actor round trip", "Rayad, epoch until complete"
-RAYAD, BYTEWAX, SPARK = "Rayad", "Bytewax, 2 processes", "Spark micro-batches"
-MADE, DUE = "from made", "from due"
+LIVE, INSIDE, BYTEWAX, SPARK = "Rayad, live input", "Rayad, source inside", "Bytewax, 2 processes", "Spark micro-batches"
+MADE, DUE, CROSSED = "from made", "from due", "from made, those that changed process"
 PEERS = ((BYTEWAX, "bytewax", 1_000), (SPARK, "spark", 15_000))
 """Series, folder, and how many records a peer is given before those that count: a JVM takes long until it is warm."""
 AIMS = (
-    (f"{RAYAD}, {MADE}", f"{BYTEWAX}, {MADE}", "at most 1"),
-    (f"{RAYAD}, {DUE}", f"{BYTEWAX}, {DUE}", "at most 1"),
-    (f"{RAYAD}, {MADE}", ROUND_TRIP, ""),
+    (f"{INSIDE}, {MADE}", f"{BYTEWAX}, {MADE}", "at most 1"),
+    (f"{INSIDE}, {MADE}", f"{BYTEWAX}, {CROSSED}", "at most 1"),
+    (f"{INSIDE}, {DUE}", f"{BYTEWAX}, {DUE}", "at most 1"),
+    (f"{LIVE}, {MADE}", f"{BYTEWAX}, {MADE}", "at most 1"),
+    (f"{LIVE}, {DUE}", f"{BYTEWAX}, {DUE}", "at most 1"),
+    (f"{LIVE}, {MADE}", ROUND_TRIP, ""),
     (COMPLETE, ROUND_TRIP, ""),
-    (f"{SPARK}, {MADE}", f"{RAYAD}, {MADE}", ""),
+    (f"{SPARK}, {MADE}", f"{INSIDE}, {MADE}", ""),
 )
 
 
@@ -88,15 +94,55 @@ class ClockWriter(rd.SinkWriter):
         return seen
 
 
+class Paced(rd.Source):
+    """Records by the clock, made inside the dataflow."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+
+    def list_parts(self) -> range:
+        return range(1)
+
+    def build_part(self, part: int, resume: Any | None) -> rd.SourcePart:
+        return PacedPart(self.sizes)
+
+
+class PacedPart(rd.SourcePart):
+    """One record when it is due; it can not be resumed: nothing here takes snapshots."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes = sizes
+        self.number = 0
+        self.begin_s: float | None = None
+
+    def next_batch(self) -> rd.SourceBatch | None:
+        if self.number == self.sizes.records:
+            return None
+        clock = time.perf_counter
+        if self.begin_s is None:
+            self.begin_s = clock()
+        due_s = self.begin_s + self.number / self.sizes.rate_per_s
+        wait_s = due_s - clock()
+        if wait_s > 0:
+            time.sleep(wait_s)
+        record = (self.number % self.sizes.keys, self.number, clock(), due_s)
+        self.number += 1
+        return rd.SourceBatch(0, [record])
+
+    def offset(self) -> None:
+        return None
+
+
 def count(state: int, record: Any) -> tuple[int, Any]:
     """Some state for each key; the record goes on."""
     return state + 1, record[1:]
 
 
-def program() -> rd.Dataflow:
-    """Records are ``(key, number, when made, when due)``, in seconds."""
+def program(inside: Sizes | None = None) -> rd.Dataflow:
+    """Records are ``(key, number, when made, when due)``, in seconds; ``inside``: made by a source, not by the driver."""
     flow = rd.Dataflow("latency")
-    mapped = flow.input("records").key_by(itemgetter(0)).stateful_map(count, initial=0, name="count")
+    records = flow.input("records") if inside is None else flow.source(Paced(inside), name="records")
+    mapped = records.key_by(itemgetter(0)).stateful_map(count, initial=0, name="count")
     mapped.probe("done").sink(ClockSink(), name="ages")
     return flow
 
@@ -143,6 +189,16 @@ def run_once(sizes: Sizes, **options: Any) -> Run:
     except BaseException:
         job.cancel()
         raise
+    return run_of(ages, complete_us, sizes)
+
+
+def run_inside(sizes: Sizes, **options: Any) -> Run:
+    """The same records from a source in the dataflow; no epochs."""
+    return run_of(program(sizes).run(parallelism=sizes.replicas, **options)["ages"], [], sizes)
+
+
+def run_of(ages: Sequence[tuple[int, float, float, int]], complete_us: list[float], sizes: Sizes) -> Run:
+    """What the sink has, without what warmed up."""
     measured = [age for age in ages if sizes.records // 10 <= age[0] < sizes.records]
     numbers = [age[0] for age in ages if age[0] >= 0]
     return Run([made for _, made, _, _ in measured], [due for _, _, due, _ in measured], complete_us, numbers, ages[0][3])
@@ -150,13 +206,12 @@ def run_once(sizes: Sizes, **options: Any) -> Run:
 
 @dataclass(slots=True)
 class Peer:
-    """A peer's series, and why it has none when it gave no figures."""
+    """A peer's series by the field of what it tells, and why it has none when it gave no figures."""
 
     name: str
     folder: str
     warm: int
-    made: Series
-    due: Series
+    series: dict[str, Series]
     failed: str = ""
 
     def measure(self, sizes: Sizes, out: Measurement) -> None:
@@ -169,20 +224,22 @@ class Peer:
             self.failed = str(reason)
             return
         out.check("every record reached the sink, once", done.digest, [sizes.records, sizes.records * (sizes.records - 1) // 2])
-        self.made.add(*done.told["made_us"])
-        self.due.add(*done.told["due_us"])
+        for told, series in self.series.items():
+            series.add(*done.told[told])
 
 
 def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
     """Round trips, records and epochs, peers, round trips; several times."""
     out = Measurement("latency", TITLE, asdict(sizes))
-    made, due = (out.new_series(f"{RAYAD}, {since}", "µs", "?") for since in (MADE, DUE))
+    made, due = (out.new_series(f"{LIVE}, {since}", "µs", "?") for since in (MADE, DUE))
+    inside_made, inside_due = (out.new_series(f"{INSIDE}, {since}", "µs", str(machine.WORKER_NICE)) for since in (MADE, DUE))
     complete, round_trip = out.new_series(COMPLETE, "µs", "?"), out.new_series(ROUND_TRIP, "µs", "?")
     others = []
     for name, folder, warm in PEERS:
         if peers is None or folder in peers:
-            from_made, from_due = (Series(f"{name}, {since}", "µs", str(machine.WORKER_NICE)) for since in (MADE, DUE))
-            others.append(Peer(name, folder, warm, from_made, from_due))
+            fields = {"made_us": MADE, "due_us": DUE} | ({"crossed_us": CROSSED} if folder == "bytewax" else {})
+            series = {told: Series(f"{name}, {since}", "µs", str(machine.WORKER_NICE)) for told, since in fields.items()}
+            others.append(Peer(name, folder, warm, series))
     actors = round_trips.start(1)
     try:
         for _ in range(sizes.repetitions):
@@ -193,6 +250,11 @@ def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
             made.add(*done.made_us)
             due.add(*done.due_us)
             complete.add(*done.complete_us)
+            machine.settle()
+            inside = run_inside(sizes)
+            out.check("every record of the source reached the sink, once", inside.numbers, list(range(sizes.records)))
+            inside_made.add(*inside.made_us)
+            inside_due.add(*inside.due_us)
             for other in others:
                 if not other.failed:
                     machine.settle()
@@ -202,7 +264,7 @@ def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
             round_trip.nice = made.nice = due.nice = complete.nice = f"{os.nice(0)}, actors {done.nice}"
     finally:
         round_trips.stop(actors)
-    out.series += [series for other in others if not other.failed for series in (other.made, other.due)]
+    out.series += [series for other in others if not other.failed for series in other.series.values()]
     out.ratios = ratios_of(out, AIMS)
     add_tables(out, others)
     return out

@@ -119,6 +119,9 @@ def test_every_record_of_the_latency_program_reaches_the_sink() -> None:
     assert len(done.complete_us) == 5
     assert len(done.made_us) == len(done.due_us) == 18
     assert all(0 < made <= due for made, due in zip(done.made_us, done.due_us, strict=True))
+    inside = latency.run_inside(sizes, **LOCAL)
+    assert inside.numbers == list(range(20))
+    assert all(0 < made <= due for made, due in zip(inside.made_us, inside.due_us, strict=True))
 
 
 def test_progress_runs_whole() -> None:

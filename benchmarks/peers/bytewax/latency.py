@@ -55,6 +55,7 @@ class Records(FixedPartitionedSource):
         return ["only"]
 
     def build_part(self, step_id, for_part, resume_state):
+        told["has_source"] = True
         return RecordsPart()
 
 
@@ -65,7 +66,7 @@ class ClockPart(StatelessSinkPartition):
         now = time.perf_counter()
         for _, (number, made_s, due_s) in items:
             if number >= 0:
-                ages.append((number, 1e6 * (now - made_s), 1e6 * (now - due_s)))
+                told["ages"].append((number, 1e6 * (now - made_s), 1e6 * (now - due_s)))
 
 
 class Clock(DynamicSink):
@@ -87,11 +88,11 @@ def work(addresses: list[str], number: int) -> None:
     counted = op.stateful_map("count", records, count)
     op.output("out", counted, Clock())
     cluster_main(flow, addresses, number, worker_count_per_proc=1)
-    print(json.dumps(ages))
+    print(json.dumps(told))
 
 
 arguments = json.loads(sys.argv[1])
-ages: list[tuple[int, float, float]] = []
+told: dict = {"ages": [], "has_source": False}
 if len(sys.argv) > 2:
     work(json.loads(sys.argv[2]), int(sys.argv[3]))
 else:
@@ -106,13 +107,14 @@ else:
     outputs = [process.communicate()[0] for process in running]
     if any(process.returncode for process in running):
         sys.exit("a Bytewax process failed")
-    parts = [json.loads(output.splitlines()[-1]) for output in outputs]
-    told = {
+    all_told = [json.loads(output.splitlines()[-1]) for output in outputs]
+    ages = [age for part in all_told for age in part["ages"]]
+    result = {
         "seconds": arguments["records"] / arguments["rate_per_s"],
-        "digest": [sum(map(len, parts)), sum(age[0] for part in parts for age in part)],
+        "digest": [len(ages), sum(age[0] for age in ages)],
         "version": f"bytewax {importlib.metadata.version('bytewax')}",
-        "made_us": [age[1] for part in parts for age in part],
-        "due_us": [age[2] for part in parts for age in part],
-        "by_process": [len(part) for part in parts],
+        "made_us": [age[1] for age in ages],
+        "due_us": [age[2] for age in ages],
+        "crossed_us": [age[1] for part in all_told if not part["has_source"] for age in part["ages"]],
     }
-    print(json.dumps(told))
+    print(json.dumps(result))
