@@ -21,7 +21,7 @@ from rayad.actors.feedback import MutableFeedbackQueue
 from rayad.actors.mailbox import Mailbox
 from rayad.actors.outbound import MutableOutbound
 from rayad.actors.plane import Address, Frame, Plane
-from rayad.actors.protocol import DRIVER, PROGRESS, Kind, pack_credit, pack_report, replica_name, unpack_view
+from rayad.actors.protocol import DRIVER, PROGRESS, SPIN_S, Kind, pack_credit, pack_report, replica_name, unpack_view
 from rayad.actors.replica import Outgoing, ReplicaCore
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.graph import NodeKind
@@ -62,7 +62,7 @@ class ReplicaHost:
         self.config = config
         self.name = replica_name(stage, replica)
         self.mailbox = Mailbox()
-        self.plane = Plane(name=self.name, job=job, incarnation=incarnation, secret=secret)
+        self.plane = Plane(name=self.name, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S)
         self.mailbox.open(self.plane.wakeup)
         self._edges = {edge.id: edge for edge in plan.edges}
         self._regular: deque[tuple[int, str, Any]] = deque()

@@ -35,8 +35,7 @@ class Plane(PlaneLoop):
     """One process's end of the data plane.
 
     `name` is how peers call it; `job`, the names and `secret` (at least 16 bytes) are proven by both sides of every connection;
-    `incarnation` is stamped on every frame.  `spin_s` is how long `poll` looks again and again before it sleeps: it saves the
-    wake-up's latency and costs a core.
+    `incarnation` is stamped on every frame.  `spin_s`: see `PlaneLoop`.
     """
 
     # -- connections ---------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets as _secrets
 import socket
 import time
@@ -17,6 +18,7 @@ from rayad.actors.wire import Frame, FrameParser
 from rayad.progress import ConfigError, ProtocolError
 
 AUTHENTICATION_TIMEOUT_S = 5.0
+give_way = getattr(os, "sched_yield", lambda: time.sleep(0))
 UNPROVEN_MAX = 64
 """Accepted connections without proof at one time; further ones wait in the kernel's backlog."""
 
@@ -30,8 +32,9 @@ class PlaneLoop:
     """What `Plane` is built on.
 
     `name` is how peers call it; `job`, the names and `secret` (at least 16 bytes) are proven by both sides of every connection;
-    `incarnation` is stamped on every frame.  `spin_s` is how long `poll` looks again and again before it sleeps: it saves the
-    wake-up's latency and costs a core.
+    `incarnation` is stamped on every frame.  `spin_s` is how long `poll` looks again and again before it sleeps, giving way to whoever
+    else wants the core in between, when its last wait was no longer than that: it saves the wake-up, and costs next to nothing in a job
+    that waits longer.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class PlaneLoop:
         self.incarnation = incarnation
         self._secret = secret
         self._spin_s = spin_s
+        self._is_lively = False  # whether the last wait was shorter than spin_s: then the next one may well be, too
         self._authentication_timeout_s = authentication_timeout_s
         self._instance = _secrets.token_bytes(INSTANCE_BYTES)
         self._new_handshake(None)  # checks the secret
@@ -97,13 +101,21 @@ class PlaneLoop:
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         poll = self._poller.poll
-        if self._spin_s and timeout_s != 0.0:
-            stop_s = time.perf_counter() + (self._spin_s if timeout_s is None else min(self._spin_s, timeout_s))
+        if timeout_s == 0.0 or not self._spin_s:
+            return poll(timeout_s)
+        began_s = time.perf_counter()
+        if self._is_lively:
+            stop_s = began_s + (self._spin_s if timeout_s is None else min(self._spin_s, timeout_s))
             while time.perf_counter() < stop_s:
                 events = poll(0)
                 if events:
                     return events
-        return poll(timeout_s)
+                give_way()
+            self._is_lively = False
+            return poll(timeout_s)
+        events = poll(timeout_s)
+        self._is_lively = time.perf_counter() - began_s < self._spin_s
+        return events
 
     def _read(self, link: Link) -> None:
         frames: list[Frame] = []

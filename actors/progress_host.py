@@ -10,7 +10,7 @@ from typing import Any
 
 from rayad.actors.mailbox import Mailbox
 from rayad.actors.plane import Address, Plane
-from rayad.actors.protocol import PROGRESS, Kind, pack_view, replica_name, stage_of, unpack_report
+from rayad.actors.protocol import PROGRESS, SPIN_S, Kind, pack_view, replica_name, stage_of, unpack_report
 from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker, ProtocolError, Timestamp
 
@@ -22,7 +22,7 @@ class ProgressHost:
         self.plan = plan
         self.tracker = JobTracker(plan.progress)
         self.mailbox = Mailbox()
-        self.plane = Plane(name=PROGRESS, job=job, incarnation=incarnation, secret=secret)
+        self.plane = Plane(name=PROGRESS, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S)
         self.mailbox.open(self.plane.wakeup)
         self.expected = {replica_name(s.id, r) for s in plan.stages for r in range(s.parallelism)}
         self.names = {s.id: [replica_name(s.id, r) for r in range(s.parallelism)] for s in plan.stages if s.inputs}

@@ -35,6 +35,9 @@ class Kind(enum.IntEnum):
     SUBSCRIBE = 11
 
 
+SPIN_S = 100e-6
+"""How long replicas and the progress actor look for the next frame before they sleep, while frames come that fast: a wake-up of an idle
+core takes some 30 µs, more than all that a barrier does (docs/performance.md)."""
 _CREDIT = struct.Struct("<IQ")
 
 

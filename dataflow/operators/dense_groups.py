@@ -17,6 +17,8 @@ ROWS_MIN = 1 << 10
 """Below this Arrow's group-by costs as little."""
 RANGE_MAX = 1 << 24
 """Places in the array at most."""
+PIECE_ROWS = 1 << 15
+"""Rows are taken in pieces whose arrays stay in the cache."""
 ROWS_PER_PLACE = 4
 """The range may be this many times the number of rows: clearing and reading a place is that much cheaper than hashing a row."""
 
@@ -50,26 +52,30 @@ def dense_group(table: pa.Table, key: str, aggregations: list[Any]) -> list[pa.A
     if bounds is None or bounds[1] - bounds[0] >= min(RANGE_MAX, ROWS_PER_PLACE * table.num_rows):
         return None
     low, size = bounds[0], bounds[1] - bounds[0] + 1
-    places = [chunk.to_numpy().astype(np.int64) - low for chunk in table.column(key).chunks]
-    rows = _added(places, size, np.int64, [None] * len(places))
+    rows = np.zeros(size, dtype=np.int64)
+    nullable = {column for column, function in aggregations if function != "count_all" and table.column(column).null_count}
+    counts = {column: np.zeros(size, dtype=np.int64) for column in nullable}
+    made = {(column, function): _start(table.schema.field(column).type, function, size) for column, function in aggregations
+            if function in ("sum", "min", "max")}  # fmt: skip
+    for piece in table.to_batches(max_chunksize=PIECE_ROWS):
+        at = piece.column(key).to_numpy()
+        if low or at.dtype != np.int64:
+            at = np.subtract(at, low, dtype=np.int64)
+        np.add.at(rows, at, 1)
+        for column, count in counts.items():
+            np.add.at(count, at, piece.column(column).is_valid().to_numpy(zero_copy_only=False).astype(np.int64))
+        for (column, function), totals in made.items():
+            _ADD[function].at(totals, at, _values(piece.column(column), totals.dtype, function))
     present = np.flatnonzero(rows)
-    counts: dict[str, Any] = {}
     out = [pa.array(present + low).cast(table.schema.field(key).type)]
     for column, function in aggregations:
-        if function == "count_all":
+        if function == "count_all" or (function == "count" and column not in counts):
             out.append(pa.array(rows[present]))
-            continue
-        chunks = table.column(column).chunks
-        has_nulls = table.column(column).null_count > 0
-        if has_nulls and column not in counts:
-            valid = [chunk.is_valid().to_numpy(zero_copy_only=False).astype(np.int64) for chunk in chunks]
-            counts[column] = _added(places, size, np.int64, valid)[present]
-        count = counts[column] if has_nulls else rows[present]
-        if function == "count":
-            out.append(pa.array(count))
-            continue
-        made = _sums(places, size, chunks) if function == "sum" else _extremes(places, size, chunks, function)
-        out.append(pa.array(made[present], mask=count == 0 if has_nulls else None))
+        elif function == "count":
+            out.append(pa.array(counts[column][present]))
+        else:
+            empty = counts[column][present] == 0 if column in counts else None
+            out.append(pa.array(made[column, function][present], mask=empty))
     return out
 
 
@@ -82,29 +88,22 @@ def _is_known(table: pa.Table, column: Any, function: str) -> bool:
     return function in ("min", "max") and bool(pa.types.is_integer(kind))  # floats: NaN has rules of its own
 
 
-def _values(chunk: pa.Array, neutral: int) -> Any:
-    return (chunk.fill_null(neutral) if chunk.null_count else chunk).to_numpy()
+_ADD: dict[str, Any] = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
-def _added(places: list[Any], size: int, dtype: Any, values: list[Any]) -> Any:
-    """Sums by place; None stands for ones."""
-    out = np.zeros(size, dtype=dtype)
-    for at, some in zip(places, values, strict=True):
-        np.add.at(out, at, 1 if some is None else some)
-    return out
+def _start(kind: pa.DataType, function: str, size: int) -> Any:
+    """Totals before the first row, in the type that Arrow gives."""
+    if function == "sum":
+        return np.zeros(size, np.float64 if pa.types.is_floating(kind) else np.uint64 if pa.types.is_unsigned_integer(kind) else np.int64)
+    dtype = np.dtype(kind.to_pandas_dtype())
+    return np.full(size, _neutral(dtype, function), dtype=dtype)
 
 
-def _sums(places: list[Any], size: int, chunks: list[pa.Array]) -> Any:
-    kind = chunks[0].type
-    dtype = np.float64 if pa.types.is_floating(kind) else np.uint64 if pa.types.is_unsigned_integer(kind) else np.int64
-    return _added(places, size, dtype, [_values(chunk, 0).astype(dtype, copy=False) for chunk in chunks])
+def _neutral(dtype: Any, function: str) -> int:
+    if function == "sum":
+        return 0
+    return int(np.iinfo(dtype).max if function == "min" else np.iinfo(dtype).min)
 
 
-def _extremes(places: list[Any], size: int, chunks: list[pa.Array], function: str) -> Any:
-    dtype = np.dtype(chunks[0].type.to_pandas_dtype())
-    neutral = int(np.iinfo(dtype).max if function == "min" else np.iinfo(dtype).min)
-    out = np.full(size, neutral, dtype=dtype)
-    choose = np.minimum if function == "min" else np.maximum
-    for at, chunk in zip(places, chunks, strict=True):
-        choose.at(out, at, _values(chunk, neutral))
-    return out
+def _values(column: pa.Array, dtype: Any, function: str) -> Any:
+    return (column.fill_null(_neutral(dtype, function)) if column.null_count else column).to_numpy().astype(dtype, copy=False)

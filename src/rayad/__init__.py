@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rayad import _worker as _worker  # first: it must come before Arrow is loaded
 from rayad.dataflow import (
     Aggregator,
     Batch,
