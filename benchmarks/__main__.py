@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from benchmarks import machine, results_page
+from benchmarks import machine, results_page, summary
 from benchmarks.measurement import Measurement
 from benchmarks.peer_environments import available_peers
 
@@ -21,6 +21,7 @@ NAMES = (
 )  # fmt: skip
 RESULTS = machine.ROOT / "benchmarks" / "results"
 PAGE = machine.ROOT / "docs" / "benchmarks.md"
+AIMS, README = machine.ROOT / "docs" / "performance.md", machine.ROOT / "README.md"
 PICTURES = PAGE.parent / "images" / "benchmarks"
 
 
@@ -95,7 +96,12 @@ def write_page(folder: Path) -> None:
     measurements = results_page.load(folder)
     section = results_page.render(measurements, results_page.draw_all(measurements, PAGE, PICTURES))
     PAGE.write_text(results_page.fill(PAGE.read_text(encoding="utf-8"), section), encoding="utf-8")
-    click.echo(f"{PAGE.relative_to(machine.ROOT)} holds the results of {folder.name}")
+    for page, begin, end, table in (
+        (AIMS, summary.AIMS_BEGIN, summary.AIMS_END, summary.aims_table(measurements)),
+        (README, summary.CHOICE_BEGIN, summary.CHOICE_END, summary.choice_table(measurements)),
+    ):
+        page.write_text(summary.filled(page.read_text(encoding="utf-8"), begin, end, table), encoding="utf-8")
+    click.echo(f"{', '.join(str(page.relative_to(machine.ROOT)) for page in (PAGE, AIMS, README))} hold the results of {folder.name}")
 
 
 if __name__ == "__main__":
