@@ -3,7 +3,7 @@
 **To add a peer** ``NAME``: make the folder ``benchmarks/peers/NAME/``. With a ``requirements.txt`` in it (everything pinned: what
 ``pip freeze`` says) it gets an environment of its own, ``.cache/peers/NAME``, made when it is first needed and anew when that file
 changes; without one its scripts run in the project's environment. For each workload put a script ``WORKLOAD.py`` there. It imports
-neither rayad nor benchmarks, gets its arguments as one JSON object in ``sys.argv[1]``, and prints as its last line
+neither rayad nor benchmarks, gets its arguments as one JSON object in ``sys.argv[1]``, and prints as its last line that is an object
 ``{"seconds": s, "digest": d, "version": "name 1.2.3"}``: seconds of the work, without the start of the interpreter and the engine as
 far as that can be told apart (the script's docstring says how), a digest of the result that all systems compute alike, and what ran.
 More fields are kept in :attr:`PeerRun.told`.
@@ -178,7 +178,8 @@ def run_peer(
 
 def _told(printed: str, ended: dict[str, Any]) -> PeerRun:
     try:
-        told = json.loads(printed.strip().splitlines()[-1])
+        # What a peer's daemons print behind it (Ray's warnings) is passed over.
+        told = json.loads([line for line in printed.splitlines() if line.startswith('{"')][-1])
         return PeerRun(float(told["seconds"]), told["digest"], str(told["version"]), ended["wall_s"], ended["cpu_s"], told)
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise PeerFailed(f"failed: its last line is no result: {_last_line(printed)!r}") from error

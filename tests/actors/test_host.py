@@ -62,6 +62,55 @@ def test_word_count_over_sockets() -> None:
     assert counts == [(0, ("be", 2)), (0, ("not", 1)), (0, ("or", 1)), (0, ("to", 2)), (1, ("to", 3))]
 
 
+def test_a_busy_sender_combines_over_batches() -> None:
+    def sent(hold_s: float) -> tuple[int, Any]:
+        flow = rd.Dataflow("busy")
+        flow.source(Counting(300), name="numbers").key_by(lambda n: n % 3).count().collect("counts")
+        hosts = start_hosts(flow, combine_hold_s=hold_s).join()
+        return hosts.host("numbers").report.batches_out, sorted(hosts.result("counts"))
+
+    batches, counts = sent(3600.0)
+    assert batches == 1  # all of it, when the source had ended
+    assert counts == [(rd.Timestamp(0), (key, 100)) for key in range(3)]
+    assert sent(0.0)[1] == counts
+
+
+class _Waits(rd.Source):
+    """One batch of epoch 0; then it is in epoch 1 and has nothing, until the test opens the gate."""
+
+    def list_parts(self) -> list[int]:
+        return [0]
+
+    def build_part(self, part: int, resume: Any) -> rd.SourcePart:
+        return _WaitsPart()
+
+
+class _WaitsPart(rd.SourcePart):
+    def __init__(self) -> None:
+        self.given = False
+
+    def next_batch(self) -> rd.SourceBatch | None:
+        if self.given:
+            return None if _OPEN.is_set() else rd.SourceBatch(1, [])
+        self.given = True
+        return rd.SourceBatch(0, ["a", "b", "a"])
+
+    def epoch_floor(self) -> int:
+        return int(self.given)
+
+    def offset(self) -> bool:
+        return self.given
+
+
+def test_an_idle_sender_gives_out_what_its_combiners_hold() -> None:
+    _OPEN.clear()
+    flow = rd.Dataflow("idle")
+    counts = flow.source(_Waits(), name="waits").key_by(lambda word: word).count()
+    counts.inspect(lambda record: _OPEN.set()).collect("counts")
+    hosts = start_hosts(flow, combine_hold_s=3600.0).join()
+    assert sorted(hosts.result("counts")) == [(rd.Timestamp(0), ("a", 2)), (rd.Timestamp(0), ("b", 1))]
+
+
 def test_pressure_reaches_the_source() -> None:
     _OPEN.clear()
     _GIVEN.clear()
