@@ -181,7 +181,10 @@ class ReplicaCore(VertexContext):
         ran = False
         vertex = self.vertex
         if vertex is not None and len(self.notificator):
-            due = self.notificator.deliverable(self.view, sequential=vertex.sequential)
+            if vertex.waits_for_siblings or self.stage.depth:
+                due = self.notificator.deliverable(self.view, sequential=vertex.sequential)
+            else:
+                due = self.notificator.next_by_input(self.view)
             for notification in due:
                 ran = True
                 time, capability = notification.guarantee, notification.capability

@@ -61,6 +61,10 @@ class Vertex:
     sequential: bool = False
     """Deliver a notification only when no lexicographically smaller time can still arrive (see docs/design/engine.md)."""
 
+    waits_for_siblings: bool = True
+    """Whether a notification also waits for earlier ones of the vertex's other replicas, so that asking for one time after another makes
+    global barriers. False where replicas share nothing: outside loops a notification then waits for input alone, and replicas run ahead."""
+
     in_order: bool = False
     """Deliver batches in lexicographic order of their times: one is held (and keeps counting) while a smaller time can still arrive."""
 

@@ -34,9 +34,10 @@ class MutableNotificator:
     [Notification(guarantee=Timestamp(3), capability=Timestamp(3))]
     """
 
-    __slots__ = ("_by_guarantee", "_order")
+    __slots__ = ("_by_guarantee", "_count", "_order")
 
     def __init__(self) -> None:
+        self._count = 0
         self._by_guarantee: dict[Timestamp, list[Timestamp | None]] = {}
         self._order: list[tuple[tuple[int, ...], Timestamp]] = []  # guarantees by sort key
 
@@ -45,20 +46,22 @@ class MutableNotificator:
         capabilities = self._by_guarantee.get(guarantee)
         if capabilities is None:
             self._by_guarantee[guarantee] = [capability]
+            self._count += 1
             insort(self._order, (guarantee.sort_key(), guarantee))
             return True
         if capability in capabilities:
             return False
         capabilities.append(capability)
+        self._count += 1
         return True
 
     @property
     def pending_count(self) -> int:
         """How many notifications are pending."""
-        return sum(map(len, self._by_guarantee.values()))
+        return self._count
 
     def __len__(self) -> int:
-        return self.pending_count
+        return self._count
 
     def pending(self) -> tuple[Notification, ...]:
         """All pending notifications, in sort key order; what a snapshot keeps."""
@@ -85,14 +88,32 @@ class MutableNotificator:
             due += [Notification(time, capability) for capability in self._by_guarantee[time]]
             delivered.append(time)
         for time in delivered:
-            del self._by_guarantee[time]
+            self._count -= len(self._by_guarantee.pop(time))
             del self._order[bisect_left(self._order, time.sort_key(), key=lambda entry: entry[0])]
         return due
+
+    def next_by_input(self, view: View) -> list[Notification]:
+        """Take out the notifications of the smallest pending time, if no input can bring that time any more; else none.
+
+        For a vertex outside loops whose replicas have nothing to do with each other: there no output comes back as input, so that what
+        other replicas still have to notify cannot reach this one. One time at a call: running it may ask for another one before the next.
+        """
+        if not self._order:
+            return []
+        time = self._order[0][1]
+        if any(front <= time for front in view.input_frontier):
+            return []
+        del self._order[0]
+        capabilities = self._by_guarantee.pop(time)
+        self._count -= len(capabilities)
+        return [Notification(time, capability) for capability in capabilities]
 
     def check_invariants(self) -> None:
         """Raise InternalError unless the two indexes agree."""
         if [time for _, time in self._order] != sorted(self._by_guarantee, key=Timestamp.sort_key):
             raise InternalError(f"the order {self._order} does not list exactly the pending times {list(self._by_guarantee)}")
+        if self._count != sum(map(len, self._by_guarantee.values())):
+            raise InternalError(f"{self._count} notifications are counted, there are {self._by_guarantee}")
 
 
 def _has_smaller(inputs: tuple[Timestamp, ...], pending: tuple[Timestamp, ...], key: tuple[int, ...]) -> bool:

@@ -17,6 +17,7 @@ class Distinct(Vertex):
     """Each distinct ``(key, value)`` once, at the first time (in lexicographic order) that holds it."""
 
     sequential = True
+    waits_for_siblings = False
 
     def __init__(self) -> None:
         self.pending: dict[Timestamp, dict[Any, None]] = {}

@@ -32,6 +32,7 @@ class Totals(Vertex):
     """
 
     sequential = True
+    waits_for_siblings = False
 
     def __init__(self, aggregator: Aggregator, *, keep: bool = True, columnar: bool = False) -> None:
         if columnar:
@@ -194,6 +195,7 @@ class Fold(Vertex):
     """``f(state, value) -> state`` per key, in the order of times; emits each touched key when its time is complete."""
 
     sequential = True
+    waits_for_siblings = False
 
     def __init__(self, initial: Any, function: Any) -> None:
         self.initial = initial

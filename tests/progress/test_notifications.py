@@ -88,3 +88,22 @@ def test_what_is_due_is_what_the_rule_says(asked: list[tuple[Timestamp, Timestam
     assert [n.guarantee.sort_key() for n in delivered] == sorted(n.guarantee.sort_key() for n in delivered)
     assert set(map(tuple, pending.pending())) == set(accepted) - set(map(tuple, delivered))
     pending.check_invariants()
+
+
+def test_by_input_alone_the_smallest_time_comes_first_and_one_at_a_time() -> None:
+    pending = MutableNotificator()
+    for epoch in (5, 2, 9):
+        pending.request(t(epoch), t(epoch))
+    pending.request(t(2), None)
+    assert len(pending) == 4
+    blocked_by_a_sibling = View((t(6),), (t(0),))
+    assert pending.next_by_input(View((t(2),), ())) == []
+    assert pending.next_by_input(blocked_by_a_sibling) == due((t(2), t(2)), (t(2), None))
+    pending.request(t(3), t(3))  # asked for by the one that ran
+    assert pending.next_by_input(blocked_by_a_sibling) == due((t(3), t(3)))
+    assert pending.next_by_input(blocked_by_a_sibling) == due((t(5), t(5)))
+    assert pending.next_by_input(blocked_by_a_sibling) == []
+    pending.check_invariants()
+    assert pending.next_by_input(View((), (t(0),))) == due((t(9), t(9)))
+    assert len(pending) == 0
+    assert pending.next_by_input(View((), ())) == []
