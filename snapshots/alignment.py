@@ -1,0 +1,153 @@
+"""Where the barriers of snapshots stand on the input channels of one replica. Pure: it decides, the shell moves the data.
+
+Source: seed 001, 3.2 and 3.3 (asynchronous barrier snapshots), with two additions that docs/design/snapshots.md argues for: a feedback
+channel whose barrier comes before the replica's own capture is held until then, and an unaligned mode (Chandy and Lamport 1985) in which
+the first barrier captures and channels are logged.
+
+Invariant, per channel and snapshot: batches before the barrier are consumed before the capture or are in the log, never both; batches
+behind it are consumed after the capture and are never in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rayad.progress import ProtocolError
+
+C = TypeVar("C", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a barrier calls for, in this order.
+
+    Args:
+        dropped: the number of an unfinished older snapshot: forget its capture and log.
+        capture: take the state now, send the barrier on, begin to log the channels for which :meth:`MutableAlignment.logs` holds.
+        complete: the state and the log of :attr:`MutableAlignment.number` are all there.
+    """
+
+    dropped: int | None = None
+    capture: bool = False
+    complete: bool = False
+
+
+NOTHING = Verdict()
+
+
+class MutableAlignment(Generic[C]):
+    """The barriers of one replica.
+
+    Args:
+        regular: channels that a capture waits for (none for sources).
+        feedback: channels from back-edges; they are never waited for.
+
+    >>> alignment = MutableAlignment(["left", "right"], ["back"])
+    >>> alignment.on_barrier("left", 1), alignment.blocked("left"), alignment.blocked("right")
+    (Verdict(dropped=None, capture=False, complete=False), True, False)
+    >>> alignment.on_barrier("right", 1), alignment.logs("back"), alignment.blocked("left")
+    (Verdict(dropped=None, capture=True, complete=False), True, False)
+    >>> alignment.on_barrier("back", 1).complete
+    True
+    """
+
+    def __init__(self, regular: Collection[C], feedback: Collection[C] = ()) -> None:
+        self.regular = frozenset(regular)
+        self.feedback = frozenset(feedback)
+        if self.regular & self.feedback:
+            raise ProtocolError(f"channels {sorted(map(str, self.regular & self.feedback))} are given both as regular and as feedback")
+        self.number = 0
+        """The newest snapshot that this replica has heard of; 0: of none."""
+        self.captured = True
+        """Whether its state has been taken."""
+        self._missing: set[C] = set()
+        self._closed: set[C] = set()
+
+    @property
+    def is_aligning(self) -> bool:
+        """Whether a snapshot has begun here and the state is not yet taken."""
+        return not self.captured
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a snapshot has begun here and is not complete."""
+        return not self.captured or bool(self._missing)
+
+    def blocked(self, channel: C) -> bool:
+        """Whether batches that arrive on a channel now must wait: its barrier was there, the capture was not."""
+        return not self.captured and channel not in self._missing
+
+    def logs(self, channel: C) -> bool:
+        """Whether batches that arrive on a channel now belong into the log, besides being consumed."""
+        return self.captured and channel in self._missing
+
+    def missing(self) -> frozenset[C]:
+        """The channels that have not yet brought the barrier, for ``explain_stuck``."""
+        return frozenset(self._missing)
+
+    def begin(self, number: int, *, unaligned: bool = False) -> Verdict:
+        """The coordinator tells a replica without regular inputs that snapshot ``number`` begins."""
+        if self.regular:
+            raise ProtocolError(
+                f"snapshot {number} was begun at a replica with {len(self.regular)} regular inputs: it comes with their barriers"
+            )
+        if number <= self.number:
+            return NOTHING
+        return self._start(number, unaligned)
+
+    def on_barrier(self, channel: C, number: int, *, unaligned: bool = False) -> Verdict:
+        """Barrier ``number`` has come: in turn behind the batches before it, or, if it is ``unaligned``, on arrival.
+
+        Raises ProtocolError when a channel brings a barrier twice, or is not one of this replica's.
+        """
+        if channel not in self.regular and channel not in self.feedback:
+            raise ProtocolError(f"barrier {number} came on {channel!r}, which is no input of this replica")
+        if channel in self._closed or number < self.number:
+            return NOTHING  # of a snapshot that was given up
+        verdict = NOTHING
+        if number > self.number:
+            verdict = self._start(number, unaligned)
+        if channel not in self._missing:
+            raise ProtocolError(f"barrier {number} came on {channel!r} twice")
+        self._missing.discard(channel)
+        return self._after(verdict, unaligned)
+
+    def on_end(self, channel: C) -> Verdict:
+        """A channel has ended: it will bring neither batches nor barriers."""
+        self._closed.add(channel)
+        self._missing.discard(channel)
+        return self._after(NOTHING, False) if self.number else NOTHING
+
+    def turn_unaligned(self) -> Verdict:
+        """Alignment takes too long: capture now, and log what the channels bring before their barriers."""
+        if self.captured:
+            return NOTHING
+        self.captured = True
+        return Verdict(capture=True, complete=not self._missing)
+
+    def give_up(self) -> int | None:
+        """Forget the pending snapshot: channels are free, nothing is logged. Gives its number; None when none was pending."""
+        if not self.is_pending:
+            return None
+        self.captured = True
+        self._missing.clear()
+        return self.number
+
+    def _start(self, number: int, unaligned: bool) -> Verdict:
+        dropped = self.give_up()
+        self.number = number
+        self.captured = False
+        self._missing = set((self.regular | self.feedback) - self._closed)
+        return self._after(Verdict(dropped=dropped), unaligned) if not self.regular else Verdict(dropped=dropped)
+
+    def _after(self, verdict: Verdict, unaligned: bool) -> Verdict:
+        capture = not self.captured and (unaligned or not (self.regular & self._missing))
+        if capture:
+            self.captured = True
+        complete = self.captured and not self._missing and (capture or verdict is NOTHING or verdict.capture)
+        return Verdict(verdict.dropped, verdict.capture or capture, complete or verdict.complete)
+
+
+__all__ = ["MutableAlignment", "Verdict"]

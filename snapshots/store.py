@@ -1,0 +1,299 @@
+"""Where snapshots are kept: parts with checksums, and a JSON manifest whose appearance makes the snapshot.
+
+Layout below a folder of any of pyarrow's file systems (local, S3, HDFS, GCS)::
+
+    <number, 12 digits>/<vertex>-<replica>-<attempt>.part      pickled by the replica; never read before its checksum holds
+    <number, 12 digits>/manifest.json                          written last, in one step
+
+The digest of a part is SHA-256, or HMAC-SHA-256 when the store has a secret; the manifest carries one over itself. A part may be named by
+later manifests (incremental snapshots): it is deleted only when no manifest that is kept names it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from pyarrow import fs
+
+from rayad.progress import SnapshotError
+
+FORMAT = 1
+"""Of manifests and parts; a store refuses others."""
+MANIFEST = "manifest.json"
+_NUMBER = re.compile(r"\d{12}")
+_CHUNK_BYTES = 1 << 20
+
+
+class PartFile(NamedTuple):
+    """A file of a part: path below the store's folder, length, digest in hex."""
+
+    path: str
+    size: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPart:
+    """What one replica gave: its files, oldest increment first."""
+
+    vertex: str
+    replica: int
+    files: tuple[PartFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One complete snapshot. Plain JSON: names, numbers, digests, nothing that is executed.
+
+    Args:
+        number: of the snapshot; they only grow.
+        job: the job's name.
+        graph: fingerprint of each vertex by name, see ``recovery.fingerprint``.
+        key_groups: into how many groups keys hash.
+        parts: of all replicas.
+        incarnation: of the job that took it.
+        notes: what the coordinator wants to remember (failures so far, time taken).
+    """
+
+    number: int
+    job: str
+    graph: dict[str, Any]
+    key_groups: int
+    parts: tuple[ReplicaPart, ...]
+    incarnation: int = 1
+    notes: dict[str, Any] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(plain: dict[str, Any]) -> Manifest:
+        """What :meth:`to_json` gave, after JSON. Raises SnapshotError for another format or a missing field."""
+        found = plain.get("format")
+        if found != FORMAT:
+            raise SnapshotError(f"its manifest has format {found!r}, this version of Rayad reads format {FORMAT}")
+        try:
+            parts = tuple(
+                ReplicaPart(entry["vertex"], int(entry["replica"]), tuple(PartFile(*file) for file in entry["files"]))
+                for entry in plain["parts"]
+            )
+            return Manifest(**{**plain, "parts": parts})
+        except (KeyError, TypeError, ValueError) as error:
+            raise SnapshotError(f"its manifest lacks something or holds too much: {type(error).__name__}: {error}") from error
+
+    def files(self) -> set[PartFile]:
+        """All files that it names."""
+        return {file for part in self.parts for file in part.files}
+
+
+class SnapshotStore:
+    """Snapshots of one job in a folder.
+
+    Args:
+        folder: a path, or a URI that pyarrow knows (``s3://bucket/jobs/wordcount``).
+        filesystem: with a path on it instead.
+        secret: makes digests HMACs: then nobody without it can make a part that is unpickled.
+    """
+
+    def __init__(self, folder: str, *, filesystem: fs.FileSystem | None = None, secret: bytes | None = None) -> None:
+        if filesystem is None and "://" in folder:
+            try:
+                filesystem, folder = fs.FileSystem.from_uri(folder)
+            except (OSError, ValueError) as error:
+                raise SnapshotError(
+                    f"cannot open the snapshot store {folder!r}: {error}; give a local path or a URI that pyarrow knows"
+                ) from error
+        if filesystem is None:
+            filesystem, folder = fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(folder))
+        self.filesystem = filesystem
+        self.folder = folder.rstrip("/")
+        self._secret = secret
+        self._is_local = isinstance(filesystem, fs.LocalFileSystem)
+
+    # -- parts ---------------------------------------------------------------------------------------
+    def write_part(self, number: int, vertex: str, replica: int, chunks: Iterable[bytes], *, attempt: str = "0") -> PartFile:
+        """Write one file of a replica's part and sync it. Raises SnapshotError when the store does not take it."""
+        name = f"{number:012d}/{_safe(vertex)}-{replica}-{attempt}.part"
+        digest, size = self._digest(), 0
+        try:
+            self.filesystem.create_dir(f"{self.folder}/{number:012d}", recursive=True)
+            with self.filesystem.open_output_stream(f"{self.folder}/{name}", compression=None) as stream:
+                for chunk in chunks:
+                    stream.write(chunk)
+                    digest.update(chunk)
+                    size += len(chunk)
+            self._sync(name)
+        except OSError as error:
+            raise SnapshotError(f"cannot write part {name} of snapshot {number} to {self.folder!r}: {error}") from error
+        return PartFile(name, size, digest.hexdigest())
+
+    def read_part(self, file: PartFile) -> bytes:
+        """The content, after its length and digest have been found right. Raises SnapshotError naming the file otherwise."""
+        try:
+            with self.filesystem.open_input_stream(f"{self.folder}/{file.path}", compression=None) as stream:
+                data: bytes = stream.read()
+        except OSError as error:
+            raise SnapshotError(f"part {file.path} in {self.folder!r} cannot be read: {error}", path=file.path) from error
+        if len(data) != file.size:
+            raise SnapshotError(f"part {file.path} in {self.folder!r} has {len(data)} bytes, its manifest says {file.size}", path=file.path)
+        digest = self._digest()
+        digest.update(data)
+        if not hmac.compare_digest(digest.hexdigest(), file.digest):
+            raise SnapshotError(
+                f"part {file.path} in {self.folder!r} is not what was written: its digest differs from the manifest's", path=file.path
+            )
+        return data
+
+    def check_part(self, file: PartFile) -> None:
+        """As :meth:`read_part`, a piece at a time and without giving the content."""
+        digest, size = self._digest(), 0
+        try:
+            with self.filesystem.open_input_stream(f"{self.folder}/{file.path}", compression=None) as stream:
+                while piece := stream.read(_CHUNK_BYTES):
+                    digest.update(piece)
+                    size += len(piece)
+        except OSError as error:
+            raise SnapshotError(f"part {file.path} in {self.folder!r} cannot be read: {error}", path=file.path) from error
+        if size != file.size or not hmac.compare_digest(digest.hexdigest(), file.digest):
+            raise SnapshotError(
+                f"part {file.path} in {self.folder!r} is not what was written: {size} bytes of {file.size}, or another "
+                "digest", path=file.path
+            )
+
+    # -- manifests -----------------------------------------------------------------------------------
+    def publish(self, manifest: Manifest) -> None:
+        """Make a snapshot of its parts, in one step. Raises SnapshotError when there is one of that number, or it cannot be written."""
+        name = f"{manifest.number:012d}/{MANIFEST}"
+        path = f"{self.folder}/{name}"
+        if self.filesystem.get_file_info(path).type != fs.FileType.NotFound:
+            raise SnapshotError(f"snapshot {manifest.number} is there already in {self.folder!r}: two coordinators, or a number used twice")
+        body = json.dumps(manifest.to_json(), sort_keys=True)
+        data = json.dumps({"manifest": body, "digest": self._digest_of(body.encode())}).encode()
+        try:
+            self.filesystem.create_dir(f"{self.folder}/{manifest.number:012d}", recursive=True)
+            # Object stores show an object when it is whole; elsewhere it appears by its renaming.
+            target = f"{path}.writing" if self._is_local else path
+            with self.filesystem.open_output_stream(target, compression=None) as stream:
+                stream.write(data)
+            if self._is_local:
+                self._sync(f"{name}.writing")
+                os.link(target, path)  # unlike a renaming it fails when somebody else was first
+                os.unlink(target)
+                self._sync_folder(os.path.dirname(path))
+                self._sync_folder(self.folder)
+        except FileExistsError:
+            raise SnapshotError(
+                f"snapshot {manifest.number} is there already in {self.folder!r}: two coordinators, or a number used twice"
+            ) from None
+        except OSError as error:
+            raise SnapshotError(f"cannot publish snapshot {manifest.number} in {self.folder!r}: {error}") from error
+
+    def numbers(self) -> list[int]:
+        """The snapshots that have been published, ascending."""
+        infos = self.filesystem.get_file_info(fs.FileSelector(self.folder, allow_not_found=True))
+        names = sorted(info.base_name for info in infos if info.type == fs.FileType.Directory and _NUMBER.fullmatch(info.base_name))
+        paths = [f"{self.folder}/{name}/{MANIFEST}" for name in names]
+        found = self.filesystem.get_file_info(paths) if paths else []
+        return [int(name) for name, info in zip(names, found, strict=True) if info.type == fs.FileType.File]
+
+    def load(self, number: int) -> Manifest:
+        """A published snapshot's manifest. Raises SnapshotError, naming it, when it is missing or not as it was written."""
+        name = f"{number:012d}/{MANIFEST}"
+        try:
+            with self.filesystem.open_input_stream(f"{self.folder}/{name}", compression=None) as stream:
+                outer = json.loads(stream.read())
+            body = outer["manifest"]
+            digest = outer["digest"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise SnapshotError(f"{name} in {self.folder!r} cannot be read: {type(error).__name__}: {error}", path=name) from error
+        if not isinstance(body, str) or not isinstance(digest, str) or not hmac.compare_digest(self._digest_of(body.encode()), digest):
+            raise SnapshotError(f"{name} in {self.folder!r} is not what was written, or was written with another secret", path=name)
+        try:
+            manifest = Manifest.from_json(json.loads(body))
+        except SnapshotError as error:
+            raise SnapshotError(f"snapshot {number} in {self.folder!r}: {error}", path=name) from error
+        if manifest.number != number:
+            raise SnapshotError(f"{name} in {self.folder!r} is the manifest of snapshot {manifest.number}: files were moved", path=name)
+        return manifest
+
+    def latest(self) -> tuple[Manifest | None, list[str]]:
+        """The newest snapshot of which manifest and all parts are as they were written (None: there is none), and why newer ones are not
+        used."""
+        refused: list[str] = []
+        for number in reversed(self.numbers()):
+            try:
+                manifest = self.load(number)
+                for file in sorted(manifest.files()):
+                    self.check_part(file)
+            except SnapshotError as error:
+                refused.append(f"snapshot {number} is not used: {error}")
+                continue
+            return manifest, refused
+        return None, refused
+
+    def retain(self, keep: int, *, also: Sequence[int] = ()) -> list[int]:
+        """Delete all but the newest ``keep`` snapshots and those of ``also`` (savepoints), and parts that no kept one names.
+
+        Gives the numbers deleted. The manifest goes first: a crash in between leaves parts behind, never a manifest without them.
+        """
+        numbers = self.numbers()
+        kept = set(numbers[-keep:] if keep else []) | (set(also) & set(numbers))
+        named = {file.path for number in kept for file in self.load(number).files()}
+        gone = [number for number in numbers if number not in kept]
+        for number in gone:
+            self.filesystem.delete_file(f"{self.folder}/{number:012d}/{MANIFEST}")
+        newest = numbers[-1] if numbers else 0
+        infos = self.filesystem.get_file_info(fs.FileSelector(self.folder, allow_not_found=True))
+        for info in infos:
+            if info.type != fs.FileType.Directory or not _NUMBER.fullmatch(info.base_name) or int(info.base_name) > newest:
+                continue  # a newer one may be being written
+            self._clean(info.base_name, named, int(info.base_name) in kept)
+        return gone
+
+    def _clean(self, name: str, named: set[str], is_kept: bool) -> None:
+        left = 0
+        for info in self.filesystem.get_file_info(fs.FileSelector(f"{self.folder}/{name}", allow_not_found=True)):
+            if f"{name}/{info.base_name}" in named or (is_kept and info.base_name == MANIFEST):
+                left += 1
+            else:
+                self.filesystem.delete_file(info.path)
+        if not left:
+            self.filesystem.delete_dir(f"{self.folder}/{name}")
+
+    # -- small things ----------------------------------------------------------------------------------
+    def _digest(self) -> Any:
+        return hmac.new(self._secret, digestmod=hashlib.sha256) if self._secret else hashlib.sha256()
+
+    def _digest_of(self, data: bytes) -> str:
+        digest = self._digest()
+        digest.update(data)
+        return str(digest.hexdigest())
+
+    def _sync(self, name: str) -> None:
+        if self._is_local:
+            with open(f"{self.folder}/{name}", "rb") as file:
+                os.fsync(file.fileno())
+
+    def _sync_folder(self, path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _safe(name: str) -> str:
+    """A vertex' name as part of a file name; different names stay different."""
+    return re.sub(r"[^A-Za-z0-9_]", lambda match: f"%{ord(match[0]):x}", name)
+
+
+__all__ = ["FORMAT", "Manifest", "PartFile", "ReplicaPart", "SnapshotStore"]

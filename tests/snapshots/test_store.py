@@ -1,0 +1,170 @@
+"""Snapshots on disk: what is published is whole, what was changed is refused by name, what nothing needs is deleted and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from rayad.progress import SnapshotError
+from rayad.snapshots.store import MANIFEST, Manifest, PartFile, ReplicaPart, SnapshotStore
+
+
+def manifest(number: int, *files: PartFile) -> Manifest:
+    parts = tuple(ReplicaPart("count", replica, (file,)) for replica, file in enumerate(files))
+    return Manifest(number, "wc", {"count": {"replicas": len(files)}}, 256, parts)
+
+
+def taken(store: SnapshotStore, number: int, *contents: bytes) -> Manifest:
+    files = [store.write_part(number, "count", replica, [content[:2], content[2:]]) for replica, content in enumerate(contents)]
+    made = manifest(number, *files)
+    store.publish(made)
+    return made
+
+
+def test_what_was_written_comes_back(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path / "job"))
+    assert store.numbers() == []
+    assert store.latest() == (None, [])
+    made = taken(store, 3, b"first part", b"")
+    assert store.numbers() == [3]
+    assert store.load(3) == made
+    assert store.latest() == (made, [])
+    assert [store.read_part(file) for part in made.parts for file in part.files] == [b"first part", b""]
+
+
+def test_parts_without_a_manifest_are_no_snapshot(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path))
+    made = taken(store, 1, b"a")
+    store.write_part(2, "count", 0, [b"half"])
+    (tmp_path / f"{2:012d}" / f"{MANIFEST}.writing").write_bytes(b"torn")
+    assert store.numbers() == [1]
+    assert store.latest() == (made, [])
+
+
+@pytest.mark.parametrize("how", ["flipped", "truncated", "grown", "missing"])
+def test_a_changed_part_is_refused_by_name_and_the_one_before_is_used(tmp_path: Path, how: str) -> None:
+    store = SnapshotStore(str(tmp_path))
+    older = taken(store, 1, b"older state")
+    newer = taken(store, 2, b"newer state", b"of another replica")
+    (file,) = newer.parts[1].files
+    path = tmp_path / file.path
+    data = bytearray(path.read_bytes())
+    if how == "missing":
+        path.unlink()
+    else:
+        data[3] ^= 1 if how == "flipped" else 0
+        path.write_bytes(bytes(data[:-1] if how == "truncated" else data + b"x" if how == "grown" else data))
+    with pytest.raises(SnapshotError) as caught:
+        store.read_part(file)
+    assert file.path in str(caught.value)
+    found, refused = store.latest()
+    assert found == older
+    assert len(refused) == 1
+    assert "snapshot 2 is not used" in refused[0]
+    assert file.path in refused[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("wc", "xx"),
+        lambda text: "{}",
+        lambda text: "[1]",
+        lambda text: "",
+    ],
+    ids=["torn", "changed", "empty object", "list", "empty"],
+)
+def test_a_changed_manifest_is_refused(tmp_path: Path, change: object) -> None:
+    store = SnapshotStore(str(tmp_path))
+    older = taken(store, 1, b"a")
+    taken(store, 2, b"b")
+    path = tmp_path / f"{2:012d}" / MANIFEST
+    path.write_text(change(path.read_text()))  # type: ignore[operator]
+    with pytest.raises(SnapshotError, match=MANIFEST):
+        store.load(2)
+    assert store.latest()[0] == older
+
+
+def test_a_manifest_under_another_number_is_refused(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path))
+    taken(store, 1, b"a")
+    os.rename(tmp_path / f"{1:012d}", tmp_path / f"{7:012d}")
+    with pytest.raises(SnapshotError, match="manifest of snapshot 1: files were moved"):
+        store.load(7)
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path))
+    made = taken(store, 1, b"a")
+    with pytest.raises(SnapshotError, match="format 2, this version of Rayad reads format 1"):
+        Manifest.from_json({**json.loads(json.dumps(made.to_json())), "format": 2})
+    with pytest.raises(SnapshotError, match="lacks something"):
+        Manifest.from_json({"format": 1, "parts": []})
+
+
+def test_a_number_is_published_once(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path))
+    made = taken(store, 1, b"a")
+    with pytest.raises(SnapshotError, match="is there already"):
+        store.publish(manifest(1))
+    assert store.load(1) == made
+
+
+def test_with_a_secret_nothing_made_without_it_is_read(tmp_path: Path) -> None:
+    mine = SnapshotStore(str(tmp_path), secret=b"s" * 32)
+    made = taken(mine, 1, b"a")
+    (file,) = made.parts[0].files
+    for other in (SnapshotStore(str(tmp_path)), SnapshotStore(str(tmp_path), secret=b"t" * 32)):
+        with pytest.raises(SnapshotError, match="another secret"):
+            other.load(1)
+        with pytest.raises(SnapshotError, match="digest differs"):
+            other.read_part(file)
+    assert mine.latest() == (made, [])
+
+
+def test_retention_keeps_what_is_named(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path))
+    base = store.write_part(1, "count", 0, [b"full"])
+    store.publish(manifest(1, base))
+    for number in (2, 3, 4):
+        more = store.write_part(number, "count", 0, [b"changes"])
+        store.publish(Manifest(number, "wc", {}, 256, (ReplicaPart("count", 0, (base, more)),)))
+    store.write_part(5, "count", 0, [b"being written"])
+    assert store.retain(1, also=[2]) == [1, 3]
+    assert store.numbers() == [2, 4]
+    assert store.read_part(base) == b"full"  # its snapshot is gone, others build on it
+    assert not (tmp_path / f"{3:012d}").exists()
+    assert (tmp_path / f"{5:012d}").exists()
+    assert store.retain(1) == [2]
+    assert store.latest()[0] is not None
+
+
+def test_names_of_vertices_stay_apart(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path))
+    names = ["a-b", "a/b", "a b", "a%2db", "ab", "ä", "../x"]
+    files = [store.write_part(1, name, 0, [name.encode()]) for name in names]
+    assert len({file.path for file in files}) == len(names)
+    assert [store.read_part(file).decode() for file in files] == names
+    assert {path.parent.name for path in tmp_path.rglob("*.part")} == {f"{1:012d}"}
+
+
+def test_a_full_store_says_so(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    folder.write_text("a file where the folder should be")
+    with pytest.raises(SnapshotError, match="cannot write part"):
+        SnapshotStore(str(folder)).write_part(1, "v", 0, [b"x"])
+    with pytest.raises(SnapshotError, match="cannot open the snapshot store"):
+        SnapshotStore("nosuch://bucket/x")
+
+
+def test_any_file_system_of_pyarrow(tmp_path: Path) -> None:
+    below = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+    store = SnapshotStore("jobs/wc", filesystem=below)
+    made = taken(store, 1, b"a")
+    assert store.latest() == (made, [])
+    assert (tmp_path / "jobs" / "wc" / f"{1:012d}" / MANIFEST).exists()
