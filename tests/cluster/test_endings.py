@@ -197,7 +197,8 @@ def test_ctrl_c_in_a_script_leaves_nothing(tmp_path: Any) -> None:
     script.write_text(
         textwrap.dedent(
             """
-            import ray, sys, rayad as rd
+            import ray, signal, sys, rayad as rd
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes inherit that it is ignored
             sys.path.insert(0, {here!r})
             from tests.cluster.test_endings import Endless
             ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
