@@ -8,13 +8,16 @@ send is checked here: nothing a user's vertex does can go back in time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from rayad.actors.failures import describe, raise_located
+from rayad.actors.graph_shape import edge_names
 from rayad.actors.outputs import MutableOutputs, Outgoing
+from rayad.actors.replica_state import MutableRest, ResumedPart, freeze, thaw
 from rayad.actors.sources import MutableSourceReader
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan, Stage
@@ -63,18 +66,28 @@ class ReplicaCore(VertexContext):
         self.vertex: Vertex | None = None
         self.source: MutableSourceReader | None = None
         self.input_epoch: int | None = None
+        self.input_frames = 0
         self.hold: Timestamp | None = None
         self._latest: Timestamp | None = None  # of the times consumed, while there is a hold
 
     # -- life --------------------------------------------------------------------
-    def start(self) -> None:
-        """Build the vertex or open the source; what it holds from the beginning is in ``changes``."""
+    def start(self, resumed: ResumedPart | None = None) -> None:
+        """Build the vertex or open the source; what it holds from the beginning, or from the cut of a snapshot, is in ``changes``."""
         stage = self.stage
         if stage.kind is NodeKind.SOURCE:
-            self.source = self._guard("open", self._open_source)
+            if resumed is None or resumed.rest["source"] is not None:
+                self.source = self._guard("open", partial(self._open_source, resumed.rest["source"] if resumed else None))
+            if self.source is None or self.source.epoch:
+                self._change(stage.notify_location, Timestamp(0), -1)  # the progress graph begins with every source at epoch 0
+                if self.source is not None:
+                    self._change(stage.notify_location, Timestamp(self.source.epoch), 1)
+            if resumed is not None:
+                self._resume_counts(resumed.rest)
             return
         if stage.kind is NodeKind.INPUT:
             self.input_epoch = 0
+            if resumed is not None:
+                self._resume_input(resumed.rest)
             return
         make = PassThrough if stage.kind is NodeKind.EXCHANGE else stage.op
         vertex = self._guard("__init__", make)
@@ -92,17 +105,69 @@ class ReplicaCore(VertexContext):
                     "the loop could "
                     "never end; put it outside the loop"
                 )
-            self.hold = Timestamp(0)
-            self._change(stage.capability_location, self.hold, 1)
+            self.hold = Timestamp(0) if resumed is None else resumed.rest["hold"]
+            if self.hold is not None:
+                self._change(stage.capability_location, self.hold, 1)
+        if resumed is not None:
+            self._resume_vertex(vertex, resumed)
+
+    # -- snapshots -----------------------------------------------------------------
+    def cut(self) -> MutableRest:
+        """Everything but the vertex' state, between two activations; what combiners hold must have been flushed and sent."""
+        names = edge_names(self.plan)
+        parked = [(time, entry) for time, waiting in self.parked.items() for entry in waiting]
+        return MutableRest(
+            source=self.source.position() if self.source is not None else None,
+            input_epoch=self.input_epoch,
+            input_frames=self.input_frames,
+            notifications=[(n.guarantee, n.capability) for n in self.notificator.pending()],
+            hold=self.hold,
+            latest=self._latest,
+            parked=[(names[edge], freeze(time, batch)) for time, (edge, batch, _) in parked],
+            counts=(self.batches_in, self.records_in, self.outputs.batches_out),
+        )
+
+    def _resume_vertex(self, vertex: Vertex, resumed: ResumedPart) -> None:
+        rest = resumed.rest
+        for i, state in enumerate(resumed.states):
+            self._guard("restore", partial(vertex.restore if i == 0 else vertex.restore_changes, state))
+        for guarantee, capability in rest["notifications"]:
+            if capability is None:
+                self._waits_unseen = True
+            if self.notificator.request(guarantee, capability):
+                self._hold_back(guarantee, capability, 1)
+        self._latest = rest["latest"]
+        ids = {name: edge for edge, name in edge_names(self.plan).items()}
+        for name, data in rest["parked"]:
+            time, batch = thaw(data)
+            self.parked.setdefault(time, deque()).append((ids[name], batch, None))
+            self.count_waiting(ids[name], time)
+        self._resume_counts(rest)
+
+    def _resume_input(self, rest: Mapping[str, Any]) -> None:
+        self.input_frames = rest["input_frames"]
+        if rest["input_epoch"] is None:
+            self.input_close()
+        elif rest["input_epoch"]:
+            self.input_advance(rest["input_epoch"])
+        self._resume_counts(rest)
+
+    def _resume_counts(self, rest: Mapping[str, Any]) -> None:
+        self.batches_in, self.records_in, self.outputs.batches_out = rest["counts"]
+
+    def count_waiting(self, edge_id: int, time: Timestamp) -> None:
+        """A batch of a snapshot waits on an edge again: it counts as if it had just been sent."""
+        edge = self._edges[edge_id]
+        self._change(edge.count_location, time if edge.count_depth == len(time[1]) else time.truncate(edge.count_depth), 1)
 
     @property
     def wants_views(self) -> bool:
         """Whether it must be told of its input frontier even while it waits for no notification."""
         return self._waits_unseen or self.hold is not None or (self.vertex is not None and self.vertex.in_order)
 
-    def _open_source(self) -> MutableSourceReader:
+    def _open_source(self, position: Any) -> MutableSourceReader:
         mine = self.stage.parts[self.replica :: self.stage.parallelism]
-        return MutableSourceReader(self.stage.op, mine, self.stage.name, self.stage.where)
+        return MutableSourceReader(self.stage.op, mine, self.stage.name, self.stage.where, position)
 
     def close(self) -> None:
         """Release what the user's code holds. Never raises."""

@@ -11,31 +11,46 @@ from rayad.dataflow.source import Source, SourcePart
 from rayad.progress import DataflowError
 
 
+Position = tuple[int, list[int], list[tuple[int, int, Any]]]
+
+
 class _OpenPart:
     """A part being read and the lowest epoch that it may still give."""
 
-    def __init__(self, part: SourcePart, floor: int) -> None:
+    def __init__(self, part: SourcePart, floor: int, number: int) -> None:
         self.part = part
         self.last = floor
+        self.number = number
 
     def floor(self) -> int:
         return max(self.last, self.part.epoch_floor())
 
 
 class MutableSourceReader:
-    """The parts of one replica. ``epoch`` is the lowest epoch that may still come; it never goes back."""
+    """The parts of one replica. ``epoch`` is the lowest epoch that may still come; it never goes back.
 
-    def __init__(self, source: Source, parts: Sequence[Any], name: str, where: str) -> None:
+    ``position``: what an earlier reader of the same parts gave as :meth:`position`.
+    """
+
+    def __init__(self, source: Source, parts: Sequence[Any], name: str, where: str, position: Position | None = None) -> None:
         self.name = name
         self.where = where
         self.epoch = 0
         self.exhausted = False
         self._source = source
-        self._waiting = list(parts)
+        self._parts = list(parts)
+        self._waiting = list(range(len(self._parts)))
         self._open: list[_OpenPart] = []
-        if source.interleave:
-            self._open = [_OpenPart(source.build_part(part, None), 0) for part in self._waiting]
+        if position is not None:
+            self.epoch, self._waiting, opened = position[0], list(position[1]), position[2]
+            self._open = [_OpenPart(source.build_part(self._parts[number], offset), last, number) for number, last, offset in opened]
+        elif source.interleave:
+            self._open = [_OpenPart(source.build_part(part, None), 0, number) for number, part in enumerate(self._parts)]
             self._waiting = []
+
+    def position(self) -> Position:
+        """Where reading would go on: the epoch, the parts not yet opened, and for each open part its number, epoch and offset."""
+        return self.epoch, list(self._waiting), [(reading.number, reading.last, reading.part.offset()) for reading in self._open]
 
     def next(self) -> tuple[int, Any] | None:
         """The next ``(epoch, batch)``; None: nothing is there yet, or ``exhausted``."""
@@ -44,7 +59,8 @@ class MutableSourceReader:
                 if not self._waiting:
                     self.exhausted = True
                     return None
-                self._open.append(_OpenPart(self._source.build_part(self._waiting.pop(0), None), self.epoch))
+                number = self._waiting.pop(0)
+                self._open.append(_OpenPart(self._source.build_part(self._parts[number], None), self.epoch, number))
             accepted = self._read_one()
             if self._open:
                 for part in self._open:

@@ -6,6 +6,7 @@ One instance per replica, single-threaded. Source: Naiad (SOSP 2013), section 2.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 from rayad.progress import DataflowError, Timestamp
@@ -68,6 +69,9 @@ class Vertex:
     in_order: bool = False
     """Deliver batches in lexicographic order of their times: one is held (and keeps counting) while a smaller time can still arrive."""
 
+    checkpoint_inline: bool = False
+    """Whether :meth:`checkpoint` must run in the replica's own process; a large state then holds it up while it is pickled."""
+
     _context: VertexContext | None = None
 
     # -- what the author writes ------------------------------------------------
@@ -83,12 +87,29 @@ class Vertex:
         raise NotImplementedError(f"{type(self).__name__} asked for a notification but has no on_notify(self, time)")
 
     def checkpoint(self) -> Any:
-        """A picklable copy of the state; the default is everything in ``__dict__``."""
+        """The state, picklable; the default is everything in ``__dict__``.
+
+        It is pickled before anything else happens to the vertex, so it may refer to what goes on changing. Large state is pickled in a
+        forked copy of the process: what ``checkpoint`` itself changes is not kept, and it must not talk to other processes; see
+        :attr:`checkpoint_inline`.
+        """
         return {k: v for k, v in self.__dict__.items() if k != "_context"}
 
     def restore(self, state: Any) -> None:
-        """Take back what :meth:`checkpoint` gave."""
+        """Take back what :meth:`checkpoint` gave, in a new vertex, after :meth:`setup`."""
         self.__dict__.update(state)
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """For incremental snapshots: what has changed since the last call, or None when that is not known (then all is written).
+
+        Called at each snapshot, in the replica. The function that it gives is called once or never, before anything else happens to the
+        vertex, perhaps in a forked copy of the process; it gives picklable changes for :meth:`restore_changes`.
+        """
+        return None
+
+    def restore_changes(self, changes: Any) -> None:
+        """Apply what the function of :meth:`take_changes` gave to the state before it."""
+        raise NotImplementedError(f"{type(self).__name__} has take_changes() but no restore_changes(self, changes)")
 
     def close(self) -> None:
         """Called once at the end, also after an error."""

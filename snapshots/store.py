@@ -41,11 +41,28 @@ class PartFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPart:
-    """What one replica gave: its files, oldest increment first."""
+    """What one replica gave.
+
+    Args:
+        vertex, replica: whose it is.
+        files: the vertex' state, a full file and then the increments on it, oldest first; none for a replica without state.
+        rest: everything else: notifications, positions, records in flight.
+    """
 
     vertex: str
     replica: int
     files: tuple[PartFile, ...]
+    rest: PartFile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPart:
+    """What one replica has staged for a sink: to be published with the snapshot, or at the end."""
+
+    sink: str
+    vertex: str
+    replica: int
+    file: PartFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +75,9 @@ class Manifest:
         graph: fingerprint of each vertex by name, see ``recovery.fingerprint``.
         key_groups: into how many groups keys hash.
         parts: of all replicas.
+        staged: what sinks publish because of this snapshot; for sinks that publish once, at the end, all since the beginning.
+        kind: "start" (a run began here, with nothing), "resume" (a run began here with an older snapshot's parts), "snapshot", "savepoint" or
+            "final" (the job was complete).
         incarnation: of the job that took it.
         notes: what the coordinator wants to remember (failures so far, time taken).
     """
@@ -67,6 +87,8 @@ class Manifest:
     graph: dict[str, Any]
     key_groups: int
     parts: tuple[ReplicaPart, ...]
+    staged: tuple[StagedPart, ...] = ()
+    kind: str = "snapshot"
     incarnation: int = 1
     notes: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
@@ -83,16 +105,27 @@ class Manifest:
             raise SnapshotError(f"its manifest has format {found!r}, this version of Rayad reads format {FORMAT}")
         try:
             parts = tuple(
-                ReplicaPart(entry["vertex"], int(entry["replica"]), tuple(PartFile(*file) for file in entry["files"]))
+                ReplicaPart(
+                    entry["vertex"],
+                    int(entry["replica"]),
+                    tuple(PartFile(*file) for file in entry["files"]),
+                    PartFile(*entry["rest"]) if entry["rest"] is not None else None,
+                )
                 for entry in plain["parts"]
             )
-            return Manifest(**{**plain, "parts": parts})
+            staged = tuple(
+                StagedPart(entry["sink"], entry["vertex"], int(entry["replica"]), PartFile(*entry["file"])) for entry in plain["staged"]
+            )
+            return Manifest(**{**plain, "parts": parts, "staged": staged})
         except (KeyError, TypeError, ValueError) as error:
             raise SnapshotError(f"its manifest lacks something or holds too much: {type(error).__name__}: {error}") from error
 
     def files(self) -> set[PartFile]:
         """All files that it names."""
-        return {file for part in self.parts for file in part.files}
+        files = {file for part in self.parts for file in part.files}
+        files.update(part.rest for part in self.parts if part.rest is not None)
+        files.update(staged.file for staged in self.staged)
+        return files
 
 
 class SnapshotStore:
@@ -296,4 +329,4 @@ def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", lambda match: f"%{ord(match[0]):x}", name)
 
 
-__all__ = ["FORMAT", "Manifest", "PartFile", "ReplicaPart", "SnapshotStore"]
+__all__ = ["FORMAT", "Manifest", "PartFile", "ReplicaPart", "SnapshotStore", "StagedPart"]

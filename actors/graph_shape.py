@@ -1,0 +1,60 @@
+"""The shape of a plan as plain data: what a snapshot remembers of the graph, and the channels that barriers travel on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rayad.dataflow.graph import PartitionKind
+from rayad.dataflow.plan import Plan, PlanEdge, Stage
+
+Channel = tuple[int, int]
+"""An edge's id and a replica: of its source for channels in, of its target for channels out."""
+
+
+def edge_names(plan: Plan) -> dict[int, str]:
+    """A name for each edge that stays when vertices elsewhere come and go: source, target, port, and a number among those alike."""
+    names: dict[int, str] = {}
+    seen: dict[str, int] = {}
+    for edge in plan.edges:
+        name = f"{plan.stage(edge.source).name} -> {plan.stage(edge.target).name}:{edge.port}"
+        count = seen[name] = seen.get(name, 0) + 1
+        names[edge.id] = name if count == 1 else f"{name} #{count}"
+    return names
+
+
+def graph_shape(plan: Plan) -> dict[str, Any]:
+    """Vertices, edges and sinks by name, for :func:`rayad.snapshots.recovery.misfits`."""
+    vertices = {}
+    for stage in plan.stages:
+        vertices[stage.name] = {"kind": stage.kind.name.lower(), "replicas": stage.parallelism, "depth": stage.depth}
+        if stage.parts:
+            vertices[stage.name]["parts"] = len(stage.parts)
+    names = edge_names(plan)
+    edges = {names[edge.id]: {"partition": edge.partition.name.lower(), "is_feedback": edge.is_feedback} for edge in plan.edges}
+    sinks = {sink.key: {"kind": type(sink.sink).__name__} for sink in plan.sinks}
+    return {"vertices": vertices, "edges": edges, "sinks": sinks}
+
+
+def channels_in(plan: Plan, stage: Stage, replica: int) -> tuple[list[Channel], list[Channel]]:
+    """``(edge, source replica)`` of every channel on which batches can come: regular ones, and those of feedback edges."""
+    regular: list[Channel] = []
+    feedback: list[Channel] = []
+    for edge in plan.edges:
+        if edge.target == stage.id:
+            sources = range(plan.stage(edge.source).parallelism)
+            into = feedback if edge.is_feedback else regular
+            into.extend((edge.id, source) for source in sources if replica in targets_of(plan, edge, source))
+    return regular, feedback
+
+
+def channels_out(plan: Plan, stage: Stage, replica: int) -> list[Channel]:
+    """``(edge, target replica)`` of every channel on which a replica can send."""
+    return [(edge.id, target) for edge in plan.edges if edge.source == stage.id for target in targets_of(plan, edge, replica)]
+
+
+def targets_of(plan: Plan, edge: PlanEdge, source: int) -> range:
+    """The replicas of an edge's target that one of its source can send to."""
+    if edge.partition in (PartitionKind.KEYS, PartitionKind.BROADCAST, PartitionKind.REBALANCE):
+        return range(plan.stage(edge.target).parallelism)
+    target = source if edge.partition is PartitionKind.FORWARD else 0
+    return range(target, target + 1)

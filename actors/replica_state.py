@@ -1,0 +1,69 @@
+"""What of a replica belongs into a snapshot besides its vertex' state, and how a replica takes it back.
+
+Everything is by name (vertices, edges, sinks), because ids change when a dataflow is changed elsewhere. Batches are kept encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rayad.actors.batches import decode_batch, encode_batch
+from rayad.progress import Timestamp
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ResumedPart:
+    """A replica's part of a snapshot, read back.
+
+    Args:
+        states: what ``Vertex.checkpoint`` gave, then the changes since, oldest first; empty when the vertex had no state.
+        rest: see :class:`MutableRest`, as a dict.
+    """
+
+    states: tuple[Any, ...]
+    rest: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class MutableRest:
+    """A cut through one replica, without its vertex' state; the log grows until the barriers have come back.
+
+    Args:
+        source: position in the source; None: exhausted, or none.
+        input_epoch, input_frames: of a live input; None: closed. How many frames of the driver's have been consumed.
+        notifications: ``(guarantee, capability)`` that have been asked for.
+        hold, latest: of an EndVertex.
+        parked: ``(edge, batch)`` waiting for their turn.
+        log: ``(edge, batch)`` in flight towards this replica.
+        outbox: ``(edge, target replica, batch)`` in flight from this replica (unaligned snapshots only).
+        counts: batches and records consumed, batches sent.
+    """
+
+    source: Any = None
+    input_epoch: int | None = None
+    input_frames: int = 0
+    notifications: list[tuple[Timestamp, Timestamp | None]] = field(default_factory=list)
+    hold: Timestamp | None = None
+    latest: Timestamp | None = None
+    parked: list[tuple[str, bytes]] = field(default_factory=list)
+    log: list[tuple[str, bytes]] = field(default_factory=list)
+    outbox: list[tuple[str, int, bytes]] = field(default_factory=list)
+    counts: tuple[int, int, int] = (0, 0, 0)
+
+    def plain(self) -> dict[str, Any]:
+        """As a dict of plain values."""
+        return {"format": FORMAT, **{name: getattr(self, name) for name in self.__slots__}}
+
+
+def freeze(time: Timestamp, batch: Any) -> bytes:
+    """A batch as bytes that stand for themselves."""
+    return b"".join(encode_batch(time, batch))
+
+
+def thaw(data: bytes) -> tuple[Timestamp, Any]:
+    """The inverse of :func:`freeze`."""
+    return decode_batch(data)

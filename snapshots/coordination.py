@@ -1,0 +1,266 @@
+"""The coordinator's side of snapshots: when one begins, who has acknowledged, when it is complete or given up. Pure.
+
+One attempt is pending at a time. An attempt is complete when each replica has given its part, once; it becomes a snapshot by being
+published, which the shell does with :meth:`MutableSnapshots.manifest`. What comes too late, twice or of an attempt given up is answered and
+forgotten (Flink's CheckpointCoordinator distinguishes the same cases).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from rayad.progress import ProtocolError, SnapshotError
+from rayad.snapshots.barrier import Barrier
+from rayad.snapshots.interval import IntervalBounds, MutableIntervalEstimator
+from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
+
+ReplicaName = tuple[str, int]
+"""A vertex' name and which of its replicas."""
+
+
+class Ack(enum.Enum):
+    """What an acknowledgement was."""
+
+    SUCCESS = "success"
+    DUPLICATE = "duplicate"
+    UNKNOWN = "unknown"
+    """Of a replica that the job does not have, or of an attempt that never was."""
+    DISCARDED = "discarded"
+    """Of an attempt that was given up or is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartReport:
+    """A replica's acknowledgement.
+
+    Args:
+        number: of the attempt.
+        part: the files it wrote, with those they build on.
+        staged: what its sink writers have staged.
+        pause_s: how long the replica did nothing else.
+        cost_s: processor seconds that it took from the work, the pause included.
+        written_bytes: what was written now, without the files it builds on.
+        aligned_s: from the first barrier to the capture.
+        incremental: whether the state is an increment.
+    """
+
+    number: int
+    part: ReplicaPart
+    staged: tuple[StagedPart, ...] = ()
+    pause_s: float = 0.0
+    cost_s: float = 0.0
+    written_bytes: int = 0
+    aligned_s: float = 0.0
+    incremental: bool = False
+
+
+@dataclass(slots=True)
+class _Attempt:
+    barrier: Barrier
+    kind: str
+    began_s: float
+    missing: set[ReplicaName]
+    reports: dict[ReplicaName, PartReport] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotStatistics:
+    """Figures of one published snapshot; seconds and bytes."""
+
+    number: int
+    kind: str
+    took_s: float
+    pause_s: float
+    """The longest pause of a replica."""
+    cost_s: float
+    """The processor time of the replica that had to give most."""
+    written_bytes: int
+    total_bytes: int
+    incremental_replicas: int
+    interval_s: float | None
+
+
+class MutableSnapshots:
+    """The snapshots of one run.
+
+    Args:
+        replicas: who has to give a part.
+        interval_s: seconds between beginnings, "auto", or None for on demand only.
+        timeout_s: an attempt that takes longer is given up.
+        published: number of the newest manifest in the store: the run's own begin after it.
+        finally_published: sinks that publish once, at the end: what they have staged is carried along.
+        now_s: the clock; only differences matter.
+
+    >>> snapshots = MutableSnapshots([("count", 0)], interval_s=10.0, published=4, now_s=0.0)
+    >>> snapshots.due(9.9), snapshots.due(10.0)
+    (False, True)
+    >>> barrier = snapshots.begin(10.0); barrier.slot
+    5
+    >>> snapshots.on_report(PartReport(barrier.number, ReplicaPart("count", 0, ()))), snapshots.is_complete
+    (<Ack.SUCCESS: 'success'>, True)
+    """
+
+    def __init__(
+        self,
+        replicas: Collection[ReplicaName],
+        *,
+        interval_s: float | str | None = None,
+        timeout_s: float = 600.0,
+        published: int = 0,
+        first_attempt: int = 1,
+        finally_published: Collection[str] = (),
+        staged: Iterable[StagedPart] = (),
+        bounds: IntervalBounds | None = None,
+        now_s: float = 0.0,
+    ) -> None:
+        self.replicas = frozenset(replicas)
+        self.published = published
+        self.timeout_s = timeout_s
+        self.base = 0
+        self.given_up = 0
+        self.given_up_in_a_row = 0
+        self.why_given_up = ""
+        self.last: SnapshotStatistics | None = None
+        self.estimator = MutableIntervalEstimator(bounds)
+        self._interval_s = interval_s
+        self._finally = frozenset(finally_published)
+        self._staged = [one for one in staged if one.sink in self._finally]
+        self._attempts = first_attempt - 1
+        self._pending: _Attempt | None = None
+        self._began_s = now_s
+        self._looked_s = now_s
+
+    # -- when --------------------------------------------------------------------------------------
+    @property
+    def interval_s(self) -> float | None:
+        """Seconds between two snapshots, as they stand now; None: on demand only."""
+        if self._interval_s == "auto":
+            return self.estimator.interval_s()
+        assert self._interval_s is None or not isinstance(self._interval_s, str)
+        return self._interval_s
+
+    @property
+    def pending(self) -> Barrier | None:
+        """The attempt under way."""
+        return self._pending.barrier if self._pending is not None else None
+
+    @property
+    def missing(self) -> list[ReplicaName]:
+        """Who has not yet given its part."""
+        return sorted(self._pending.missing) if self._pending is not None else []
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all parts of the pending attempt are there."""
+        return self._pending is not None and not self._pending.missing
+
+    @property
+    def attempts(self) -> int:
+        """The number of the newest attempt."""
+        return self._attempts
+
+    def due(self, now_s: float) -> bool:
+        """Whether the next one should begin."""
+        interval_s = self.interval_s
+        return interval_s is not None and self._pending is None and now_s - self._began_s >= interval_s
+
+    def due_in_s(self, now_s: float) -> float | None:
+        """Seconds until :meth:`due` or :meth:`expired` changes; None: never by itself."""
+        if self._pending is not None:
+            return max(0.0, self._pending.began_s + self.timeout_s - now_s)
+        interval_s = self.interval_s
+        return None if interval_s is None else max(0.0, self._began_s + interval_s - now_s)
+
+    def begin(self, now_s: float, *, kind: str = "snapshot", unaligned: bool = False) -> Barrier:
+        """Begin an attempt: the barrier for the replicas without inputs. Raises ProtocolError while one is pending."""
+        if self._pending is not None:
+            raise ProtocolError(f"attempt {self._pending.barrier.number} is pending: one snapshot at a time")
+        self._attempts += 1
+        barrier = Barrier(self._attempts, self.published + 1, self.base, unaligned, kind == "final")
+        self._pending = _Attempt(barrier, kind, now_s, set(self.replicas))
+        self._began_s = now_s
+        return barrier
+
+    def expired(self, now_s: float) -> bool:
+        """Whether the pending attempt has taken too long."""
+        return self._pending is not None and bool(self._pending.missing) and now_s - self._pending.began_s > self.timeout_s
+
+    # -- who ---------------------------------------------------------------------------------------
+    def on_report(self, report: PartReport) -> Ack:
+        """A replica has written its part."""
+        name = (report.part.vertex, report.part.replica)
+        if name not in self.replicas or not 0 < report.number <= self._attempts:
+            return Ack.UNKNOWN
+        attempt = self._pending
+        if attempt is None or attempt.barrier.number != report.number:
+            return Ack.DISCARDED
+        if name in attempt.reports:
+            return Ack.DUPLICATE
+        attempt.reports[name] = report
+        attempt.missing.discard(name)
+        return Ack.SUCCESS
+
+    def on_failed(self, number: int, why: str) -> bool:
+        """A replica could not give its part, or the attempt shall end: it is given up. False if it was not pending."""
+        if self._pending is None or self._pending.barrier.number != number:
+            return False
+        self._pending = None
+        self.given_up += 1
+        self.given_up_in_a_row += 1
+        self.why_given_up = why
+        return True
+
+    # -- what --------------------------------------------------------------------------------------
+    def manifest(self, *, job: str, graph: dict[str, Any], key_groups: int, incarnation: int, notes: dict[str, Any]) -> Manifest:
+        """What to publish. Raises SnapshotError unless the attempt is complete."""
+        attempt = self._pending
+        if attempt is None or attempt.missing:
+            raise SnapshotError(f"there is no complete attempt; missing: {self.missing}")
+        reports = [attempt.reports[name] for name in sorted(attempt.reports)]
+        fresh = [staged for report in reports for staged in report.staged]
+        return Manifest(
+            attempt.barrier.slot,
+            job,
+            graph,
+            key_groups,
+            tuple(report.part for report in reports),
+            staged=(*self._staged, *fresh),
+            kind=attempt.kind,
+            incarnation=incarnation,
+            notes=notes,
+        )
+
+    def on_published(self, now_s: float) -> SnapshotStatistics:
+        """The manifest is in the store: the attempt is a snapshot."""
+        attempt = self._pending
+        assert attempt is not None
+        self._pending = None
+        self.published = attempt.barrier.slot
+        self.base = attempt.barrier.number
+        self.given_up_in_a_row = 0
+        reports = list(attempt.reports.values())
+        self._staged.extend(staged for report in reports for staged in report.staged if staged.sink in self._finally)
+        self.last = SnapshotStatistics(
+            attempt.barrier.slot,
+            attempt.kind,
+            now_s - attempt.began_s,
+            max((report.pause_s for report in reports), default=0.0),
+            max((report.cost_s for report in reports), default=0.0),
+            sum(report.written_bytes for report in reports),
+            sum(file.size for report in reports for file in report.part.files),
+            sum(report.incremental for report in reports),
+            self.interval_s,
+        )
+        self.estimator.on_snapshot(self.last.cost_s)
+        return self.last
+
+    def on_time(self, now_s: float) -> None:
+        """For the failure rate: so much time has been seen."""
+        self.estimator.on_time(max(0.0, now_s - self._looked_s))
+        self._looked_s = now_s
+
+
+__all__ = ["Ack", "MutableSnapshots", "PartReport", "ReplicaName", "SnapshotStatistics"]

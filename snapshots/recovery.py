@@ -1,0 +1,126 @@
+"""What a run may take over from a snapshot: which one, and whether the graph still is the one that it was taken of. Pure but for the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rayad.progress import SnapshotError
+from rayad.snapshots.store import Manifest, SnapshotStore
+
+CLAIMS_MAX = 10
+"""How often a claim is tried against another run that publishes at the same time."""
+Graph = dict[str, Any]
+"""``{"vertices": {name: {...}}, "edges": {name: {...}}, "sinks": {key: {...}}}``: plain data, made by ``actors.graph_shape``."""
+
+
+def misfits(manifest: Manifest, graph: Graph, key_groups: int) -> list[str]:
+    """Why a graph cannot go on from a snapshot, in words; empty when it can.
+
+    >>> old = Manifest(1, "wc", {"vertices": {"count": {"kind": "vertex"}}, "edges": {}, "sinks": {}}, 256, ())
+    >>> misfits(old, {"vertices": {"counts": {"kind": "vertex"}}, "edges": {}, "sinks": {}}, 256)
+    ["vertex 'count' was renamed to 'counts', or is another one: give it its old name with name='count'"]
+    """
+    out = []
+    if manifest.key_groups != key_groups:
+        out.append(
+            f"it has {manifest.key_groups} key-groups, the job {key_groups}: keys would be looked for at other replicas; "
+            f"use RunConfig(key_groups={manifest.key_groups})"
+        )
+    vertices_differ = _compare(manifest.graph.get("vertices", {}), graph["vertices"], "vertex", out)
+    if not vertices_differ:  # edges are named after vertices
+        _compare(manifest.graph.get("edges", {}), graph["edges"], "edge", out)
+    _compare(manifest.graph.get("sinks", {}), graph["sinks"], "sink", out)
+    return out
+
+
+def _compare(before: Mapping[str, Any], now: Mapping[str, Any], what: str, out: list[str]) -> bool:
+    missing = [name for name in before if name not in now]
+    new = [name for name in now if name not in before]
+    for old in list(missing):
+        alike = [name for name in new if now[name] == before[old]]
+        if what == "vertex" and len(alike) == 1:
+            out.append(f"{what} {old!r} was renamed to {alike[0]!r}, or is another one: give it its old name with name={old!r}")
+            missing.remove(old)
+            new.remove(alike[0])
+    out.extend(f"{what} {name!r} is in the snapshot and not in the dataflow: what is kept of it would be lost" for name in missing)
+    out.extend(f"{what} {name!r} is in the dataflow and not in the snapshot" for name in new)
+    for name in before:
+        if name in now and now[name] != before[name]:
+            old_shape, shape = before[name], now[name]
+            keys = sorted(key for key in {*old_shape, *shape} if old_shape.get(key) != shape.get(key))
+            changes = ", ".join(f"{key} {old_shape.get(key)!r} is {shape.get(key)!r} now" for key in keys)
+            out.append(f"{what} {name!r} has changed: {changes}")
+    return bool(missing or new or any(name in now and now[name] != before[name] for name in before) or out)
+
+
+def choose(store: SnapshotStore, resume: str | int | None) -> tuple[Manifest | None, list[str]]:
+    """The manifest to go on from, and remarks about newer ones that are not usable.
+
+    Args:
+        resume: "latest", the number of a snapshot, or None for a fresh start.
+
+    Raises SnapshotError when the snapshot asked for by number is not there or damaged, or when none of several is whole.
+    """
+    if resume is None:
+        return None, []
+    if resume == "latest":
+        manifest, refused = store.latest()
+        if manifest is None and refused:
+            raise SnapshotError(f"no snapshot in {store.folder!r} is whole: " + "; ".join(refused))
+        return manifest, refused
+    number = int(resume)
+    manifest = store.load(number)
+    for file in sorted(manifest.files()):
+        store.check_part(file)
+    return manifest, []
+
+
+def begin_run(
+    store: SnapshotStore, resume: str | int | None, *, job: str, graph: Graph, key_groups: int, incarnation: int = 1
+) -> tuple[Manifest, list[str]]:
+    """Choose what to go on from and claim the store for this run; gives the manifest of its beginning, and remarks.
+
+    The claim is a manifest of kind "start" or "resume" under the next number. Every publication takes the number after the one before it,
+    and a number can be taken once: so an older run that still lives can publish nothing more, its next number is taken. If it is the
+    faster one, its snapshot counts, and the choice is made again. With ``resume="latest"`` and nothing there, the run starts afresh.
+
+    Raises SnapshotError when the graph does not fit, or the snapshot asked for is missing or damaged.
+    """
+    for _ in range(CLAIMS_MAX):
+        numbers = store.numbers()
+        newest = numbers[-1] if numbers else 0
+        manifest, remarks = choose(store, resume)
+        if manifest is not None and manifest.kind != "start":
+            wrong = misfits(manifest, graph, key_groups)
+            if wrong:
+                raise SnapshotError(
+                    f"job {job!r} cannot go on from snapshot {manifest.number} in {store.folder!r}: "
+                    + "; ".join(wrong)
+                    + ". Start afresh with resume=None, or run the dataflow that the snapshot was taken of"
+                )
+        else:
+            manifest = None
+        begun = Manifest(
+            newest + 1,
+            job,
+            graph,
+            key_groups,
+            manifest.parts if manifest is not None else (),
+            staged=manifest.staged if manifest is not None else (),
+            kind="start" if manifest is None else "final" if manifest.kind == "final" else "resume",
+            incarnation=max(incarnation, manifest.incarnation + 1 if manifest is not None else 1),
+            notes={**manifest.notes, "resumed_from": manifest.number} if manifest is not None else {},
+        )
+        try:
+            store.publish(begun)
+        except SnapshotError:
+            now = store.numbers()
+            if now and now[-1] > newest:
+                continue  # another run published in between
+            raise
+        return begun, remarks
+    raise SnapshotError(f"another run of {job!r} goes on publishing snapshots to {store.folder!r}: stop it first, or give the runs different names")
+
+
+__all__ = ["begin_run", "choose", "misfits"]
