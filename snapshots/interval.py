@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass
 
 from rayad.progress import ConfigError
+from rayad.snapshots.failure_rate import MutableFailureRate
 
 _SERIES_BELOW = 0.05
 _SERIES_TERMS = 16
@@ -37,6 +38,8 @@ def utilization(
         raise ConfigError(f"depth is {depth!r}: it must be an int of at least 1, the number of operators on the critical path")
     if cost_s > interval_s:
         raise ConfigError(f"a snapshot costs {cost_s!r} s, the interval is {interval_s!r} s: the interval must not be less than the cost")
+    if failures_per_s == 0.0:
+        return (interval_s - cost_s) / interval_s
     exponent = failures_per_s * interval_s
     if exponent > 700.0:
         return 0.0  # beyond what a float holds; nothing is left long before
@@ -64,9 +67,9 @@ def optimal_interval_s(cost_s: float, failures_per_s: float) -> float:
     if failures_per_s == 0.0:
         return math.inf
     x = cost_s * failures_per_s
-    if x == 0.0:  # it underflows: the first term of the series is exact
-        return math.sqrt(2.0 * cost_s / failures_per_s)
-    return (x + _lambert_plus_one(x)) / failures_per_s
+    if x < 1e-290:  # it may have lost digits to underflow, and the first term of the series has all of them
+        return math.sqrt(2.0) * (math.sqrt(cost_s) / math.sqrt(failures_per_s))
+    return cost_s + _lambert_plus_one(x) / failures_per_s
 
 
 def _lambert_plus_one(x: float) -> float:
@@ -107,34 +110,42 @@ class IntervalBounds:
 
     Args:
         least_s, most_s: the interval's bounds.
-        first_s: the interval before the first snapshot has been measured.
-        prior_failures, prior_s: a belief in so many failures in so much time; it weighs like as much observation.
+        first_s: the interval before the first snapshot has been measured; halved by each failure until then.
+        mtbf_least_s, mtbf_most_s: bounds of the mean time between failures; before anything was seen, all in between is believed alike,
+            on a logarithmic scale (:mod:`rayad.snapshots.failure_rate`).
     """
 
     least_s: float = 0.1
     most_s: float = 3600.0
     first_s: float = 10.0
-    prior_failures: float = 1.0
-    prior_s: float = 86_400.0
+    mtbf_least_s: float = 1.0
+    mtbf_most_s: float = 2_592_000.0
 
     def __post_init__(self) -> None:
-        for name in ("least_s", "most_s", "first_s", "prior_failures", "prior_s"):
+        for name in ("least_s", "most_s", "first_s", "mtbf_least_s", "mtbf_most_s"):
             _check(getattr(self, name), f"IntervalBounds.{name}", positive=True)
         if not self.least_s <= self.first_s <= self.most_s:
             raise ConfigError(f"IntervalBounds: {self.least_s} <= {self.first_s} <= {self.most_s} must hold (least_s, first_s, most_s)")
+        if not self.mtbf_least_s < self.mtbf_most_s:
+            raise ConfigError(f"IntervalBounds: {self.mtbf_least_s} < {self.mtbf_most_s} must hold (mtbf_least_s, mtbf_most_s)")
 
 
 class MutableIntervalEstimator:
     """What ``interval_s="auto"`` knows: cost, failures, restart time of one job, and the interval that follows.
 
-    The cost is an exponentially weighted mean (a new figure counts ``WEIGHT``). The failure rate is the mean of a Gamma distribution: the
-    prior's failures and time, plus those observed (seed 004 has no estimator; this is the conjugate prior of its exponential model).
+    The cost is an exponentially weighted mean (a new figure counts ``WEIGHT``), the failure rate the mean of a belief that follows changes
+    (:class:`~rayad.snapshots.failure_rate.MutableFailureRate`). Seed 004 leaves both to future work (section 6).
+
+    Laws: the interval lies within the bounds; a higher cost never shortens it, quiet time neither; a failure does
+    not lengthen it, unless failures are believed to come as fast as ``mtbf_least_s`` allows.
 
     >>> estimator = MutableIntervalEstimator()
     >>> estimator.interval_s()
     10.0
-    >>> estimator.on_snapshot(0.05); round(estimator.interval_s(), 1)
-    93.0
+    >>> estimator.on_time(60.0); estimator.on_snapshot(0.05); round(estimator.interval_s(), 1)
+    7.9
+    >>> estimator.on_time(86_400.0); round(estimator.interval_s(), 1)
+    163.2
     """
 
     WEIGHT = 0.3
@@ -145,38 +156,48 @@ class MutableIntervalEstimator:
         self.restart_s: float | None = None
         self.failures = 0
         self.observed_s = 0.0
+        self._is_cost_old = False
+        self._rate = MutableFailureRate(1.0 / self.bounds.mtbf_most_s, 1.0 / self.bounds.mtbf_least_s)
 
     def on_snapshot(self, cost_s: float) -> None:
         """A snapshot took ``cost_s`` seconds away from the work."""
         _check(cost_s, "cost_s")
-        self.cost_s = cost_s if self.cost_s is None else self.cost_s + self.WEIGHT * (cost_s - self.cost_s)
+        before_s = cost_s if self.cost_s is None or self._is_cost_old else self.cost_s
+        self.cost_s, self._is_cost_old = before_s + self.WEIGHT * (cost_s - before_s), False
 
     def on_time(self, seconds: float) -> None:
-        """The job has run for so long since the last call."""
+        """The job has run, or was restarting, for so long since the last call."""
         _check(seconds, "seconds")
         self.observed_s += seconds
+        self._rate.on_time(seconds)
 
     def on_failure(self, restart_s: float) -> None:
         """A failure, from which the job was back at work after ``restart_s`` seconds."""
         _check(restart_s, "restart_s")
         self.failures += 1
+        self._rate.on_failure()
         self.restart_s = restart_s if self.restart_s is None else self.restart_s + self.WEIGHT * (restart_s - self.restart_s)
 
     def on_rescale(self) -> None:
-        """Another number of replicas: costs will be others, so the next figure counts as the first; failures are remembered."""
-        self.cost_s = None
+        """Another number of replicas: costs will be others, so the next figure replaces the mean; failures are remembered."""
+        self._is_cost_old = True
 
     @property
     def failures_per_s(self) -> float:
         """The rate that is believed now."""
-        return (self.bounds.prior_failures + self.failures) / (self.bounds.prior_s + self.observed_s)
+        return self._rate.mean_per_s
 
     def interval_s(self) -> float:
-        """T* within the bounds; ``first_s`` while no cost is known."""
+        """T* within the bounds; ``first_s`` while no cost is known, half as long after each failure that came before the first snapshot."""
         if self.cost_s is None:
-            return self.bounds.first_s
+            return max(self.bounds.least_s, math.ldexp(self.bounds.first_s, -min(self.failures, 1000)))
         best = optimal_interval_s(self.cost_s, self.failures_per_s)
-        return min(max(best, self.bounds.least_s, self.cost_s), self.bounds.most_s)
+        return min(max(best, self.bounds.least_s), self.bounds.most_s)
+
+    def check_invariants(self) -> None:
+        """Assert that the interval is within its bounds, and that the belief in failures is one."""
+        self._rate.check_invariants()
+        assert self.bounds.least_s <= self.interval_s() <= self.bounds.most_s, self.interval_s()
 
 
 def _check(value: float, what: str, *, positive: bool = False) -> None:

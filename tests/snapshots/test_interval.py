@@ -1,17 +1,19 @@
-"""The utilization model against the paper's figures (seed 004), against scipy, against its own definition, and against a simulation."""
+"""The utilization model against the paper's figures (seed 004), against scipy, and against its own definition."""
 
 from __future__ import annotations
 
 import math
-import random
 
+import hypothesis
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import lambertw
 
 from rayad.progress import ConfigError
-from rayad.snapshots.interval import IntervalBounds, MutableIntervalEstimator, daly_interval_s, optimal_interval_s, utilization
+from rayad.snapshots.interval import daly_interval_s, optimal_interval_s, utilization
+
+POSITIVE = st.floats(1e-300, 1e300)
 
 # Table 1: failures a minute, n, c in s, R in s, delta in ms, U at 30 minutes, T* in minutes, U at T* as printed.
 TABLE_1 = [
@@ -25,9 +27,7 @@ TABLE_1 = [
 
 
 @pytest.mark.parametrize(("per_minute", "n", "c", "r", "delta_ms", "at_30", "best_min", "printed"), TABLE_1)
-def test_table_1(
-    per_minute: float, n: int, c: float, r: float, delta_ms: float, at_30: float, best_min: float, printed: float
-) -> None:
+def test_table_1(per_minute: float, n: int, c: float, r: float, delta_ms: float, at_30: float, best_min: float, printed: float) -> None:
     rate = per_minute / 60
     assert utilization(1800.0, c, rate, r, n, delta_ms / 1000) == pytest.approx(at_30, abs=5e-5)
     best_s = optimal_interval_s(c, rate)
@@ -113,65 +113,40 @@ def test_arguments_out_of_range_are_refused(arguments: tuple[float, ...], said: 
     assert said in str(caught.value)
 
 
-def simulated(interval: float, cost: float, rate: float, restart: float, lag: float, rng: random.Random, failures: int) -> float:
-    """Utilization of a system with random failures: section 3.5, and with ``lag`` = (n - 1) delta section 4.4.
-
-    A period's work counts once its snapshot has gone through the whole graph, ``lag`` after the period's end; the next period
-    runs meanwhile, so in the absence of failures a period takes ``interval``. A failure before that costs the time so far and a restart,
-    which may fail itself and then starts anew; after it the same period begins again.
-    """
-    useful = total = 0.0
-    for _ in range(failures):
-        # After a failure the pipeline is empty: the first snapshot needs interval + lag, each following one interval more.
-        until_failure = rng.expovariate(rate)
-        finished = max(0, math.floor((until_failure - lag) / interval)) if until_failure >= interval + lag else 0
-        useful += finished * (interval - cost)
-        total += until_failure
-        while True:
-            again = rng.expovariate(rate)
-            if again >= restart:
-                total += restart
-                break
-            total += again
-    return useful / total
+@settings(max_examples=500, deadline=None)
+@given(POSITIVE, POSITIVE, st.floats(1.0, 1e3))
+def test_the_optimum_grows_with_cost_shrinks_with_failures_and_is_a_number(cost: float, rate: float, factor: float) -> None:
+    """Over all that a float holds: no product or quotient may overflow, underflow or cancel."""
+    best = optimal_interval_s(cost, rate)
+    assert best > 0.0
+    assert best >= cost
+    dearer, worse = optimal_interval_s(min(cost * factor, 1e300), rate), optimal_interval_s(cost, min(rate * factor, 1e300))
+    assert dearer >= best * (1 - 1e-12)
+    assert worse <= best * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("per_minute", [0.1, 0.05, 0.025, 0.005])
-@pytest.mark.parametrize("lag_min", [0.0, 2.0, 24.5])
-def test_the_model_agrees_with_a_simulation(per_minute: float, lag_min: float) -> None:
-    """Figures 5 and 12: R = 10 and c = 5 minutes; depths 1, 5 and 50 with a hop delay of half a minute."""
-    depth = 1 if lag_min == 0 else round(lag_min / 0.5) + 1
-    rng = random.Random(7)
-    for interval in (10.0, 25.0, 46.452, 80.0):
-        model = utilization(interval, 5.0, per_minute, 10.0, depth, 0.5)
-        found = simulated(interval, 5.0, per_minute, 10.0, lag_min, rng, 20_000)
-        assert found == pytest.approx(model, rel=0.1, abs=0.003)
+@settings(max_examples=500, deadline=None)
+@given(POSITIVE, POSITIVE | st.just(0.0), POSITIVE, st.integers(1, 2**40), POSITIVE)
+def test_utilization_is_a_share_for_any_arguments(interval: float, rate: float, restart: float, depth: int, delay: float) -> None:
+    for cost in (0.0, interval / 3, interval):
+        assert 0.0 <= utilization(interval, cost, rate, restart, depth, delay) <= 1.0
 
 
-def test_an_estimator_follows_what_it_is_told() -> None:
-    estimator = MutableIntervalEstimator(IntervalBounds(first_s=7.0, prior_s=1000.0))
-    assert estimator.interval_s() == 7.0
-    estimator.on_snapshot(2.0)
-    assert estimator.interval_s() == pytest.approx(optimal_interval_s(2.0, 1 / 1000))
-    estimator.on_time(9000.0)
-    assert estimator.failures_per_s == pytest.approx(1 / 10_000)
-    quiet = estimator.interval_s()
-    estimator.on_failure(3.0)
-    assert estimator.interval_s() < quiet
-    assert estimator.restart_s == 3.0
-    estimator.on_snapshot(4.0)
-    assert estimator.cost_s == pytest.approx(2.6)
-    estimator.on_rescale()
-    estimator.on_snapshot(1.0)
-    assert estimator.cost_s == 1.0
+@settings(max_examples=300, deadline=None)
+@given(st.floats(1e-3, 1e3), st.floats(0.0, 1.0), st.floats(1e-6, 1.0), st.floats(0.0, 10.0), st.integers(1, 50), st.floats(0.0, 0.5))
+def test_equation_10_is_equation_9(interval: float, share: float, rate: float, restart: float, depth: int, delay: float) -> None:
+    """The effective period as section 4.2 derives it, term by term, with F of equation 2."""
+    cost, lag = share * interval, (depth - 1) * delay
 
+    def lost(period: float) -> float:
+        """``(1 - p) / p`` failures, each with its mean loss and restarts: the terms of equations 7 and 8."""
+        grown = math.expm1(rate * period)  # (1 - p) / p
+        return grown * (mean_loss(period) + restart + math.expm1(rate * restart) * mean_loss(restart))
 
-def test_an_estimator_stays_within_its_bounds() -> None:
-    estimator = MutableIntervalEstimator(IntervalBounds(least_s=5.0, first_s=5.0, most_s=60.0))
-    estimator.on_snapshot(1e-9)
-    assert estimator.interval_s() == 5.0
-    estimator.on_rescale()
-    estimator.on_snapshot(1000.0)
-    assert estimator.interval_s() == 60.0
-    with pytest.raises(ConfigError, match="must hold"):
-        IntervalBounds(first_s=0.01)
+    def mean_loss(period: float) -> float:
+        x = rate * period
+        return period / 2 if x < 1e-5 else 1 / rate - period / math.expm1(x)
+
+    hypothesis.assume(rate * (interval + restart + lag) < 300)
+    effective = interval + lost(interval + lag) - lost(lag)
+    assert utilization(interval, cost, rate, restart, depth, delay) == pytest.approx((interval - cost) / effective, rel=1e-4)
