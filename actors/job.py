@@ -196,6 +196,13 @@ class Job(ABC):
         cancel."""
 
     @abstractmethod
+    def savepoint(self) -> str:
+        """Take a snapshot now that is kept until you delete it; gives its path, for ``RunConfig(resume=path)``.
+
+        Raises ConfigError when the job keeps no snapshots, SnapshotError when it could not be taken.
+        """
+
+    @abstractmethod
     def input(self, name: str) -> JobInput:
         """The sending end of the live input ``name``."""
 

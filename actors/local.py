@@ -13,50 +13,37 @@ import time as clock
 from collections import deque
 from typing import Any
 
-from rayad.actors.failures import raise_located
-from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers
+from rayad.actors.graph_shape import edge_names
+from rayad.actors.input_log import InputLog
+from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result
+from rayad.actors.job_store import JobStore, Superseded
+from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, explain, progress_of, publish_sinks
+from rayad.actors.local_snapshots import LocalSnapshots
 from rayad.actors.replica import ReplicaCore
+from rayad.actors.replica_state import thaw
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.graph import NodeKind
 from rayad.progress import ConfigError, DataflowError, InternalError, JobTracker, Timestamp, View
+from rayad.snapshots.barrier import Barrier
 
 Where = tuple[int, int]  # stage id, replica
 
 
+LOOKS_EVERY_STEPS = 16
+"""How often the clock is looked at for snapshots."""
 HOLD_SHARE = 0.75
 """How often a replica whose combiners hold something is not made to give it out at once."""
-
-
-class _Ready:
-    """A set with O(1) draw of a random element, in an order that only the seed decides."""
-
-    def __init__(self) -> None:
-        self.items: list[Any] = []
-        self.place: dict[Any, int] = {}
-
-    def add(self, item: Any) -> None:
-        if item not in self.place:
-            self.place[item] = len(self.items)
-            self.items.append(item)
-
-    def discard(self, item: Any) -> None:
-        index = self.place.pop(item, None)
-        if index is None:
-            return
-        last = self.items.pop()
-        if last != item:
-            self.items[index] = last
-            self.place[last] = index
 
 
 class LocalJob(Job):
     """A dataflow running step by step in the caller's thread."""
 
-    def __init__(self, flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, seed: int = 0) -> None:
+    def __init__(self, flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, seed: int = 0, store: JobStore | None = None) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise ConfigError(f"seed is {seed!r}: it must be an int")
         super().__init__(run.name or flow.name, flow.plan(scaling=scaling, key_groups=run.key_groups))
+        self.config = run
         self.seed = seed
         self.steps = 0
         self._random = random.Random(seed)
@@ -65,20 +52,17 @@ class LocalJob(Job):
         self._error: BaseException | None = None
         self._result: Result | None = None
         self._began_s = clock.perf_counter()
-        self.tracker = JobTracker(self.plan.progress)
-        self.cores: dict[Where, ReplicaCore] = {}
-        self.channels: dict[tuple[int, int, int], deque[tuple[Timestamp, Any]]] = {}
-        self.reports: dict[Where, deque[list[tuple[int, Timestamp, int]]]] = {}
-        self.views: dict[Where, deque[View]] = {}
         self._edges = {edge.id: edge for edge in self.plan.edges}
-        self._queued: dict[Where, int] = {}  # batches waiting on regular channels out of a replica
-        self._blocked: dict[Where, set[tuple[int, int, int]]] = {}
-        self._subscribed: set[Where] = set()
-        self._ready = _Ready()
+        self._edge_ids = {name: edge for edge, name in edge_names(self.plan).items()}
         self._inputs: dict[str, LocalInput] = {}
-        self._input_queue: dict[Where, deque[tuple[str, Any]]] = {}
+        self._input_log: dict[Where, InputLog] = {}
         self._stopping = False
+        self._ready = Ready()
+        self.cores: dict[Where, ReplicaCore] = {}
+        self.snapshots: LocalSnapshots | None = None
         try:
+            if store is not None or run.keeps_snapshots:
+                self.snapshots = LocalSnapshots(self, store or JobStore(self.name, self.plan, run))
             self._start()
         except BaseException as error:
             self._fail(error)
@@ -86,23 +70,89 @@ class LocalJob(Job):
 
     # -- life ----------------------------------------------------------------------
     def _start(self) -> None:
+        """Build everything, from the beginning or from the snapshot that is to be gone on from."""
+        self.tracker = JobTracker(self.plan.progress)
+        self.cores = {}
+        self.channels: dict[tuple[int, int, int], deque[tuple[Timestamp | None, Any]]] = {}
+        self.reports: dict[Where, deque[list[tuple[int, Timestamp, int]]]] = {}
+        self.views: dict[Where, deque[View]] = {}
+        self._queued: dict[Where, int] = {}  # batches waiting on regular channels out of a replica
+        self._blocked: dict[Where, set[Any]] = {}
+        self._aligning: dict[Where, set[Any]] = {}
+        self._subscribed: set[Where] = set()
+        self._ready = Ready()
+        store = self.snapshots.store if self.snapshots is not None else None
+        parts = store.read(store.manifest) if store is not None and store.manifest is not None else {}
         for stage in self.plan.stages:
             for replica in range(stage.parallelism):
                 where = (stage.id, replica)
                 self.reports[where], self.views[where] = deque(), deque()
                 core = ReplicaCore(self.plan, stage, replica, room=self._room_of(where))
                 self.cores[where] = core
-                core.start()
-                if core.wants_views:
-                    self._subscribed.add(where)
-                    self.tracker.subscribe(stage.id)
-                self.tracker.apply(core.take_changes())
+                resumed = parts.get((stage.name, replica))
+                core.start(resumed)
+                if resumed is not None:
+                    self._refill(where, resumed.rest["log"])
         for where, core in self.cores.items():
+            resumed = parts.get((core.name, where[1]))
+            for name, target, data in resumed.rest["outbox"] if resumed is not None else ():
+                self._refill((self._edges[self._edge_ids[name]].target, target), [(name, where[1], data)])
+        for where, core in self.cores.items():
+            if core.wants_views:
+                self._subscribed.add(where)
+                self.tracker.subscribe(where[0])
+            self.tracker.apply(core.take_changes())
             if core.source is not None:
                 self._ready.add(("source", where))
             if core.stage.kind is NodeKind.INPUT:
-                self._input_queue[where] = deque()
+                log = self._input_log.setdefault(where, InputLog(core.input_frames))
+                log.rewind(core.input_frames)
+                if log.waits:
+                    self._ready.add(("input", where))
         self._publish()
+
+    def _refill(self, at: Where, log: list[tuple[str, int, bytes]]) -> None:
+        """Batches that were in flight towards a replica are so again."""
+        for name, source, data in log:
+            edge = self._edges[self._edge_ids[name]]
+            time, batch = thaw(data)
+            self.cores[at].count_waiting(edge.id, time)
+            self._put((edge.id, source, at[1]), time, batch)
+
+    def _put(self, channel: tuple[int, int, int], time: Timestamp | None, batch: Any) -> None:
+        waiting = self.channels.get(channel)
+        if waiting is None:
+            waiting = self.channels[channel] = deque()
+        waiting.append((time, batch))
+        self._ready.add(("batch", channel))
+        edge = self._edges[channel[0]]
+        if time is not None and not edge.is_feedback:
+            at = (edge.source, channel[1])
+            self._queued[at] = self._queued.get(at, 0) + 1
+
+    def _put_barrier(self, channel: tuple[int, int, int], barrier: Barrier) -> None:
+        self._put(channel, None, barrier)
+        if barrier.unaligned:
+            self._ready.add(("overtake", channel))
+
+    def crash(self) -> None:
+        """For tests: all replicas, the progress core and the coordinator are lost, with all that is on its way; go on from the last
+        whole snapshot. (A failure of one replica comes to the same: the whole graph is restored.)"""
+        self._raise_if_over()
+        if self.snapshots is None:
+            raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
+        try:
+            for core in self.cores.values():
+                core.close()
+            self.snapshots.recover()
+            self._start()
+        except Exception as error:
+            self._fail(error)
+            raise
+
+    def now_s(self) -> float:
+        """The clock that intervals are measured with."""
+        return clock.monotonic()
 
     def _room_of(self, where: Where) -> Any:
         def room(edge: int, replica: int) -> int:
@@ -124,15 +174,27 @@ class LocalJob(Job):
         self._raise_if_over()
         items = self._ready.items
         try:
+            if self.snapshots is not None and self.steps % LOOKS_EVERY_STEPS == 0:
+                self.snapshots.look_at_clock()
             while items:
                 event = items[int(self._random.random() * len(items))]
                 if self._perform(event):
                     self.steps += 1
                     return True
         except Exception as error:
+            if self._may_go_on(error):
+                self.crash()
+                return True
             self._fail(error)
             raise
         return False
+
+    def _may_go_on(self, error: Exception) -> bool:
+        """Whether a failure is one of those that the job shall survive."""
+        if self.snapshots is None or isinstance(error, Superseded) or self.snapshots.failures >= self.config.failures.max_failures:
+            return False
+        self.snapshots.failures += 1
+        return True
 
     def _perform(self, event: Any) -> bool:
         """Do it; False if it turned out to be held up by backpressure (it comes back when that ends)."""
@@ -159,8 +221,11 @@ class LocalJob(Job):
             elif self.cores[at].source_step() is None:
                 self._ready.discard(event)
             self._after(at)
-        else:
+        elif kind == "input":
             return self._feed(event)
+        else:
+            assert self.snapshots is not None
+            self.snapshots.perform(kind, at)
         return True
 
     def _consume(self, event: Any) -> bool:
@@ -169,12 +234,24 @@ class LocalJob(Job):
         at = (edge.target, channel[2])
         if self._held_up(at, event):
             return False
+        into = (channel[0], channel[1])
+        participant = self.snapshots.participants.get(at) if self.snapshots is not None else None
+        if participant is not None and participant.blocks(into):
+            self._ready.discard(event)
+            self._aligning.setdefault(at, set()).add(event)
+            return False
         waiting = self.channels[channel]
         time, batch = waiting.popleft()
         if not waiting:
             self._ready.discard(event)
+        if time is None:
+            assert self.snapshots is not None
+            self.snapshots.on_barrier(at, into, batch)
+            return True
         if not edge.is_feedback:
             self._release((edge.source, channel[1]))
+        if participant is not None and participant.logs(into):
+            participant.log_batch(into, time, batch)
         self.cores[at].receive(edge.id, time, batch)
         self._after(at)
         return True
@@ -193,6 +270,12 @@ class LocalJob(Job):
             for event in sorted(self._blocked.pop(source, ())):
                 self._ready.add(event)
 
+    def _unblock(self, at: Where) -> None:
+        """The replica has captured: what waited behind its barriers may be consumed."""
+        for event in sorted(self._aligning.pop(at, ())):
+            if self.channels[event[1]]:
+                self._ready.add(event)
+
     def _after(self, at: Where) -> None:
         """Deliver due notifications, then move what the replica produced into the queues; combiners may hold back, as the seed says."""
         core = self.cores[at]
@@ -207,15 +290,7 @@ class LocalJob(Job):
         core = self.cores[at]
         core.outputs.flush()
         for outgoing in core.outputs.take():
-            edge_id = outgoing.edge
-            channel = (edge_id, at[1], outgoing.replica)
-            waiting = self.channels.get(channel)
-            if waiting is None:
-                waiting = self.channels[channel] = deque()
-            waiting.append((outgoing.time, outgoing.batch))
-            self._ready.add(("batch", channel))
-            if not self._edges[edge_id].is_feedback:
-                self._queued[at] = self._queued.get(at, 0) + 1
+            self._put((outgoing.edge, at[1], outgoing.replica), outgoing.time, outgoing.batch)
         core.done_tokens.clear()
         if core.wants_views and at not in self._subscribed:
             self._subscribed.add(at)
@@ -249,11 +324,14 @@ class LocalJob(Job):
         at = event[1]
         if self._held_up(at, event):
             return False
-        waiting = self._input_queue[at]
-        kind, value = waiting.popleft()
-        if not waiting:
+        log = self._input_log[at]
+        kind, value = log.next()
+        if not log.waits:
             self._ready.discard(event)
+        if self.snapshots is None:
+            log.trim(log.taken)
         core = self.cores[at]
+        core.input_frames = log.taken
         if kind == "send":
             core.input_send(value)
         elif kind == "advance":
@@ -262,6 +340,11 @@ class LocalJob(Job):
             core.input_close()
         self._after(at)
         return True
+
+    def _trim_input_logs(self, inputs: dict[str, int]) -> None:
+        """What a published snapshot has consumed of live inputs need not be kept for replay."""
+        for name, frames in inputs.items():
+            self._input_log[self.plan.inputs[name], 0].trim(frames)
 
     # -- the handle ---------------------------------------------------------------------------
     def wait(self, timeout_s: float | None = None) -> Result:
@@ -279,7 +362,7 @@ class LocalJob(Job):
         except (TimeoutError, KeyboardInterrupt):
             raise
         except BaseException as error:
-            if self._state is JobState.RUNNING and not isinstance(error, _StillOpen):
+            if self._state is JobState.RUNNING and not isinstance(error, StillOpen):
                 self._fail(error)
             raise
         assert self._result is not None
@@ -288,7 +371,7 @@ class LocalJob(Job):
     def _cannot_move(self) -> None:
         still = [name for name, stage in self.plan.inputs.items() if self.cores[stage, 0].input_epoch is not None]
         if still:
-            raise _StillOpen(
+            raise StillOpen(
                 f"job {self.name!r} cannot end: its live inputs {still} are open; close() them, or use job.probe(name).wait(epoch)"
             )
         raise InternalError(f"job {self.name!r} (seed {self.seed}, step {self.steps}) is stuck:\n{self.explain_stuck()}")
@@ -300,16 +383,8 @@ class LocalJob(Job):
             raise self._error
 
     def _complete(self) -> None:
-        staged: dict[int, list[Any]] = {sink.id: [] for sink in self.plan.sinks}
-        for core in self.cores.values():
-            for sink_id, part in core.stage_sinks().items():
-                staged[sink_id].append(part)
-        values = {}
-        for sink in self.plan.sinks:
-            try:
-                values[sink.key] = sink.sink.result(sink.sink.publish(staged[sink.id]))
-            except Exception as error:
-                raise_located(f"sink {sink.key!r} ({sink.where}) failed in publish", error)
+        receipts = self.snapshots.finish() if self.snapshots is not None else publish_sinks(self)
+        values = {sink.key: sink.sink.result(receipts[sink.id]) for sink in self.plan.sinks}
         for core in self.cores.values():
             core.close()
         self._state = JobState.COMPLETE
@@ -354,20 +429,7 @@ class LocalJob(Job):
         return self.wait(timeout_s)
 
     def progress(self) -> JobProgress:
-        stages = []
-        for stage in self.plan.stages:
-            view = self.tracker.view(stage.id)
-            cores = [self.cores[stage.id, replica] for replica in range(stage.parallelism)]
-            stages.append(
-                StageProgress(
-                    stage.name,
-                    view.input_frontier,
-                    view.notify_frontier,
-                    sum(c.batches_in for c in cores),
-                    sum(c.records_in for c in cores),
-                )
-            )
-        return JobProgress(self._state, tuple(stages), len(self.tracker.active()))
+        return progress_of(self)
 
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)
@@ -378,68 +440,14 @@ class LocalJob(Job):
     def probe(self, name: str) -> Probe:
         return LocalProbe(name, self, self._known(name, "probe", self.plan.probes))
 
+    def savepoint(self) -> str:
+        if self.snapshots is None:
+            raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
+        return self.snapshots.savepoint()
+
     def explain_stuck(self) -> str:
-        describe = self.plan.progress.describe_location
-        parts = []
-        for (stage, replica), core in self.cores.items():
-            for notification in core.notificator.pending():
-                time = notification.guarantee
-                blockers = [(describe(loc), t, n) for loc, t, n in self.tracker.blockers(stage, time)]
-                parts.append(describe_blockers(f"{core.name}[{replica}]", time, blockers))
-        held = {channel: len(waiting) for channel, waiting in self.channels.items() if waiting}
-        parts.extend(f"{count} batches wait on {self._edges[c[0]].name} {c[1]}->{c[2]}" for c, count in held.items())
-        parts.extend(f"input {name!r} is open" for name, stage in self.plan.inputs.items() if self.cores[stage, 0].input_epoch is not None)
-        return "\n".join(parts) or "nothing is waiting"
+        return explain(self)
 
     def check_invariants(self) -> None:
         """For tests: the progress core is consistent."""
         self.tracker.check_invariants()
-
-
-class _StillOpen(DataflowError):
-    pass
-
-
-class LocalInput(JobInput):
-    """Feeds a queue of the local runtime."""
-
-    def __init__(self, name: str, job: LocalJob, at: Where) -> None:
-        super().__init__(name)
-        self._job = job
-        self._at = at
-
-    def _put(self, item: tuple[str, Any]) -> None:
-        self._job._raise_if_over()
-        self._job._input_queue[self._at].append(item)
-        self._job._ready.add(("input", self._at))
-
-    def _send(self, batch: Any) -> None:
-        self._put(("send", batch))
-        while len(self._job._input_queue[self._at]) > self._job._window and self._job.step():
-            pass
-
-    def _advance(self, epoch: int) -> None:
-        self._put(("advance", epoch))
-
-    def _close(self) -> None:
-        self._put(("close", None))
-
-
-class LocalProbe(Probe):
-    """Looks at the progress core; waiting runs the dataflow."""
-
-    def __init__(self, name: str, job: LocalJob, node: int) -> None:
-        super().__init__(name)
-        self._job = job
-        self._node = node
-
-    def frontier(self) -> tuple[Timestamp, ...]:
-        return self._job.tracker.frontier_at(self._node, 0)
-
-    def wait(self, epoch: int, timeout_s: float | None = None) -> bool:
-        deadline_s = None if timeout_s is None else clock.monotonic() + timeout_s
-        while not self.complete(epoch):
-            if (deadline_s is not None and clock.monotonic() > deadline_s) or not self._job.step():
-                return False
-        return True
-

@@ -175,6 +175,9 @@ class RayJob(Job):
         parts.extend(f"{report.name}[{report.replica}]: {line}" for report in reports for line in report.waiting)
         return "\n".join(parts) or "nothing is waiting"
 
+    def savepoint(self) -> str:
+        raise NotImplementedError
+
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)
         if name not in self._inputs:

@@ -66,7 +66,7 @@ class ReplicaCore(VertexContext):
         self.vertex: Vertex | None = None
         self.source: MutableSourceReader | None = None
         self.input_epoch: int | None = None
-        self.input_frames = 0
+        self.input_frames = self.input_sends = 0
         self.hold: Timestamp | None = None
         self._latest: Timestamp | None = None  # of the times consumed, while there is a hold
 
@@ -120,6 +120,7 @@ class ReplicaCore(VertexContext):
             source=self.source.position() if self.source is not None else None,
             input_epoch=self.input_epoch,
             input_frames=self.input_frames,
+            input_sends=self.input_sends,
             notifications=[(n.guarantee, n.capability) for n in self.notificator.pending()],
             hold=self.hold,
             latest=self._latest,
@@ -145,7 +146,7 @@ class ReplicaCore(VertexContext):
         self._resume_counts(rest)
 
     def _resume_input(self, rest: Mapping[str, Any]) -> None:
-        self.input_frames = rest["input_frames"]
+        self.input_frames, self.input_sends = rest["input_frames"], rest["input_sends"]
         if rest["input_epoch"] is None:
             self.input_close()
         elif rest["input_epoch"]:
@@ -329,6 +330,7 @@ class ReplicaCore(VertexContext):
     def input_send(self, batch: Any) -> None:
         """Live input: records of the current epoch."""
         assert self.input_epoch is not None
+        self.input_sends += 1
         self._emit_from_source(Timestamp(self.input_epoch), batch)
 
     def input_advance(self, epoch: int) -> None:

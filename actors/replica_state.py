@@ -34,11 +34,12 @@ class MutableRest:
 
     Args:
         source: position in the source; None: exhausted, or none.
-        input_epoch, input_frames: of a live input; None: closed. How many frames of the driver's have been consumed.
+        input_epoch, input_frames, input_sends: of a live input; None: closed. How many frames of the driver's have been consumed, and how
+            many of them brought records.
         notifications: ``(guarantee, capability)`` that have been asked for.
         hold, latest: of an EndVertex.
         parked: ``(edge, batch)`` waiting for their turn.
-        log: ``(edge, batch)`` in flight towards this replica.
+        log: ``(edge, source replica, batch)`` in flight towards this replica.
         outbox: ``(edge, target replica, batch)`` in flight from this replica (unaligned snapshots only).
         counts: batches and records consumed, batches sent.
     """
@@ -46,11 +47,12 @@ class MutableRest:
     source: Any = None
     input_epoch: int | None = None
     input_frames: int = 0
+    input_sends: int = 0
     notifications: list[tuple[Timestamp, Timestamp | None]] = field(default_factory=list)
     hold: Timestamp | None = None
     latest: Timestamp | None = None
     parked: list[tuple[str, bytes]] = field(default_factory=list)
-    log: list[tuple[str, bytes]] = field(default_factory=list)
+    log: list[tuple[str, int, bytes]] = field(default_factory=list)
     outbox: list[tuple[str, int, bytes]] = field(default_factory=list)
     counts: tuple[int, int, int] = (0, 0, 0)
 

@@ -10,7 +10,6 @@ import pyarrow as pa
 from rayad.dataflow.source import Source, SourcePart
 from rayad.progress import DataflowError
 
-
 Position = tuple[int, list[int], list[tuple[int, int, Any]]]
 
 

@@ -18,22 +18,56 @@ def _positive(value: Any, what: str, *, zero: bool = False) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotConfig:
-    """When snapshots are taken: ``interval_s`` is a number of seconds, ``"auto"`` or None for never. (Not taken yet: see README.)"""
+    """When and how snapshots are taken.
+
+    Args:
+        interval_s: seconds from one beginning to the next; ``"auto"`` computes the best interval from what snapshots cost and how often the
+            job fails, again and again (seed 004); None: only ``job.savepoint()`` takes one.
+        timeout_s: an attempt that takes longer is given up; the next one begins at its time.
+        alignment_timeout_s: a replica whose barriers take longer than this to arrive on all its inputs captures at once, with what is under
+            way as part of its snapshot; None: never, 0: always (unaligned snapshots, for jobs under backpressure).
+        keep: how many snapshots stay in the store; savepoints stay besides.
+        failures_max: after so many attempts in a row that were given up the job fails; None: it goes on without.
+        secret: parts and manifests carry an HMAC with this key instead of a checksum, and others are refused.
+    """
 
     interval_s: float | Literal["auto"] | None = None
+    timeout_s: float = 600.0
+    alignment_timeout_s: float | None = None
+    keep: int = 2
+    failures_max: int | None = None
+    secret: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.interval_s is not None and self.interval_s != "auto":
             _positive(self.interval_s, "SnapshotConfig.interval_s")
+        _positive(self.timeout_s, "SnapshotConfig.timeout_s")
+        if self.alignment_timeout_s is not None:
+            _positive(self.alignment_timeout_s, "SnapshotConfig.alignment_timeout_s", zero=True)
+        if not _is_count(self.keep):
+            raise ConfigError(f"SnapshotConfig.keep is {self.keep!r}: it must be an int of at least 1")
+        if self.failures_max is not None and not _is_count(self.failures_max):
+            raise ConfigError(f"SnapshotConfig.failures_max is {self.failures_max!r}: it must be an int of at least 1, or None")
+        if self.secret is not None and (not isinstance(self.secret, bytes) or len(self.secret) < 16):
+            raise ConfigError("SnapshotConfig.secret must be at least 16 bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureConfig:
-    """How many failures a job survives before it gives up. (Recovery comes with snapshots; until then the first one ends the job.)"""
+    """How many failures a job survives, and how they are noticed.
+
+    Args:
+        max_failures: after a failure the job goes on from its last snapshot (from its beginning, when there is none yet), so many times;
+            then it fails, with the first cause. 0: the first failure ends it.
+        heartbeat_timeout_s: an actor that has not answered for so long counts as dead: it may be stopped, or its node be gone. It must be
+            longer than the longest activation of a vertex.
+    """
 
     max_failures: int = 0
+    heartbeat_timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
+        _positive(self.heartbeat_timeout_s, "FailureConfig.heartbeat_timeout_s")
         if isinstance(self.max_failures, bool) or not isinstance(self.max_failures, int) or self.max_failures < 0:
             raise ConfigError(f"FailureConfig.max_failures is {self.max_failures!r}: it must be an int of at least 0")
 
@@ -44,7 +78,10 @@ class RunConfig:
 
     Args:
         name: the job's name; the dataflow's by default.
-        storage_path: folder for snapshots.
+        storage_path: folder, or URI that pyarrow knows, below which the job keeps its snapshots (``<storage_path>/<name>/snapshots``);
+            ``~/.rayad`` when snapshots are asked for without one.
+        resume: "latest" goes on from the newest whole snapshot of the job of this name, and starts afresh when there is none; a number, or
+            the path that ``job.savepoint()`` gave, from that one; None starts afresh.
         key_groups: number of key-groups; no keyed vertex can have more replicas.
         window_batches, window_bytes: credits of each channel; what may be under way to a slow receiver.
         spill_memory_bytes: how much of a feedback edge's backlog a replica keeps in memory before it goes to disk.
@@ -59,6 +96,7 @@ class RunConfig:
 
     name: str | None = None
     storage_path: str | None = None
+    resume: str | int | None = None
     snapshots: SnapshotConfig = field(default_factory=SnapshotConfig)
     failures: FailureConfig = field(default_factory=FailureConfig)
     key_groups: int = DEFAULT_KEY_GROUPS
@@ -79,10 +117,17 @@ class RunConfig:
             raise ConfigError(f"RunConfig.key_groups is {self.key_groups!r}: it must be an int from 1 to 32768")
         if isinstance(self.window_batches, bool) or not isinstance(self.window_batches, int) or self.window_batches < 1:
             raise ConfigError(f"RunConfig.window_batches is {self.window_batches!r}: it must be an int of at least 1")
+        if self.resume is not None and (isinstance(self.resume, bool) or not isinstance(self.resume, (int, str)) or not self.resume):
+            raise ConfigError(f"RunConfig.resume is {self.resume!r}: it must be 'latest', a snapshot's number or path, or None")
         for what in ("window_bytes", "spill_memory_bytes", "start_timeout_s"):
             _positive(getattr(self, what), f"RunConfig.{what}")
         for what in ("cpus_per_replica", "combine_hold_s"):
             _positive(getattr(self, what), f"RunConfig.{what}", zero=True)
+
+    @property
+    def keeps_snapshots(self) -> bool:
+        """Whether the job has a store for snapshots."""
+        return self.storage_path is not None or self.snapshots.interval_s is not None or self.resume is not None
 
 
 Parallelism = int | Mapping[str, int | tuple[int, int]]
@@ -130,10 +175,6 @@ def _is_count(value: Any) -> bool:
 def not_acted_on(run: RunConfig, scaling: ScalingConfig) -> list[str]:
     """What was asked for and is not there yet, in words: nobody shall believe in snapshots that nobody takes."""
     out = []
-    if run.snapshots.interval_s is not None:
-        out.append(f"SnapshotConfig(interval_s={run.snapshots.interval_s!r}): snapshots are not taken yet; a failure ends the job")
-    if run.failures.max_failures:
-        out.append(f"FailureConfig(max_failures={run.failures.max_failures}): there is no recovery yet; the first failure ends the job")
     if scaling.policy is not None:
         out.append(f"ScalingConfig(policy={scaling.policy!r}): replicas are not added or removed while a job runs yet")
     named = scaling.parallelism.items() if isinstance(scaling.parallelism, Mapping) else ()

@@ -45,6 +45,7 @@ class PartReport:
         written_bytes: what was written now, without the files it builds on.
         aligned_s: from the first barrier to the capture.
         incremental: whether the state is an increment.
+        input_frames: of a live input: how many frames of the driver's it has consumed; None: it is none.
     """
 
     number: int
@@ -55,6 +56,7 @@ class PartReport:
     written_bytes: int = 0
     aligned_s: float = 0.0
     incremental: bool = False
+    input_frames: int | None = None
 
 
 @dataclass(slots=True)
@@ -214,13 +216,16 @@ class MutableSnapshots:
         return True
 
     # -- what --------------------------------------------------------------------------------------
-    def manifest(self, *, job: str, graph: dict[str, Any], key_groups: int, incarnation: int, notes: dict[str, Any]) -> Manifest:
+    def manifest(
+        self, *, job: str, graph: dict[str, Any], key_groups: int, incarnation: int, run: str = "", notes: dict[str, Any] | None = None
+    ) -> Manifest:
         """What to publish. Raises SnapshotError unless the attempt is complete."""
         attempt = self._pending
         if attempt is None or attempt.missing:
             raise SnapshotError(f"there is no complete attempt; missing: {self.missing}")
         reports = [attempt.reports[name] for name in sorted(attempt.reports)]
         fresh = [staged for report in reports for staged in report.staged]
+        inputs = {report.part.vertex: report.input_frames for report in reports if report.input_frames is not None}
         return Manifest(
             attempt.barrier.slot,
             job,
@@ -230,7 +235,8 @@ class MutableSnapshots:
             staged=(*self._staged, *fresh),
             kind=attempt.kind,
             incarnation=incarnation,
-            notes=notes,
+            run=run,
+            notes={**(notes or {}), "inputs": inputs},
         )
 
     def on_published(self, now_s: float) -> SnapshotStatistics:

@@ -1,4 +1,4 @@
-"""What a run may take over from a snapshot: which one, and whether the graph still is the one that it was taken of. Pure but for the store."""
+"""What a run may take over from a snapshot: which one, and whether the graph still is the one that it was taken of."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def choose(store: SnapshotStore, resume: str | int | None) -> tuple[Manifest | N
 
 
 def begin_run(
-    store: SnapshotStore, resume: str | int | None, *, job: str, graph: Graph, key_groups: int, incarnation: int = 1
+    store: SnapshotStore, resume: str | int | None, *, job: str, graph: Graph, key_groups: int, run: str = ""
 ) -> tuple[Manifest, list[str]]:
     """Choose what to go on from and claim the store for this run; gives the manifest of its beginning, and remarks.
 
@@ -109,7 +109,7 @@ def begin_run(
             manifest.parts if manifest is not None else (),
             staged=manifest.staged if manifest is not None else (),
             kind="start" if manifest is None else "final" if manifest.kind == "final" else "resume",
-            incarnation=max(incarnation, manifest.incarnation + 1 if manifest is not None else 1),
+            run=run,
             notes={**manifest.notes, "resumed_from": manifest.number} if manifest is not None else {},
         )
         try:
@@ -120,7 +120,9 @@ def begin_run(
                 continue  # another run published in between
             raise
         return begun, remarks
-    raise SnapshotError(f"another run of {job!r} goes on publishing snapshots to {store.folder!r}: stop it first, or give the runs different names")
+    raise SnapshotError(
+        f"another run of {job!r} goes on publishing snapshots to {store.folder!r}: stop it first, or give the runs different names"
+    )
 
 
 __all__ = ["begin_run", "choose", "misfits"]

@@ -76,9 +76,10 @@ class Manifest:
         key_groups: into how many groups keys hash.
         parts: of all replicas.
         staged: what sinks publish because of this snapshot; for sinks that publish once, at the end, all since the beginning.
-        kind: "start" (a run began here, with nothing), "resume" (a run began here with an older snapshot's parts), "snapshot", "savepoint" or
-            "final" (the job was complete).
-        incarnation: of the job that took it.
+        kind: "start" (a run began here, with nothing), "resume" (a run began here with an older snapshot's parts), "snapshot",
+            "savepoint" or "final" (the job was complete).
+        incarnation: of the run's actors when it was taken.
+        run: tells the runs of one job apart.
         notes: what the coordinator wants to remember (failures so far, time taken).
     """
 
@@ -90,6 +91,7 @@ class Manifest:
     staged: tuple[StagedPart, ...] = ()
     kind: str = "snapshot"
     incarnation: int = 1
+    run: str = ""
     notes: dict[str, Any] = field(default_factory=dict)
     format: int = FORMAT
 

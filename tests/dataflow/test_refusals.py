@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
+from pathlib import Path
+
 import pytest
 
 import rayad as rd
@@ -402,16 +404,16 @@ def test_running_asks_for_what_it_needs() -> None:
         assert str(caught.value) == message
 
 
-def test_what_is_not_there_yet_is_said() -> None:
+def test_what_is_not_there_yet_is_said(tmp_path: Path) -> None:
     flow = rd.Dataflow()
     flow.from_items([1]).key_by(lambda r: r).count(name="counts").collect("counts")
-    run = rd.RunConfig(snapshots=rd.SnapshotConfig(interval_s="auto"), failures=rd.FailureConfig(max_failures=3))
+    run = rd.RunConfig(
+        storage_path=str(tmp_path), snapshots=rd.SnapshotConfig(interval_s="auto"), failures=rd.FailureConfig(max_failures=3)
+    )
     scaling = rd.ScalingConfig(parallelism={"counts": (1, 8)}, policy="ds2")
     with pytest.warns(UserWarning) as caught:  # noqa: PT030 - the messages are below
         flow.submit(run, scaling, runtime="local").wait()
     assert [str(warning.message) for warning in caught] == [
-        "SnapshotConfig(interval_s='auto'): snapshots are not taken yet; a failure ends the job",
-        "FailureConfig(max_failures=3): there is no recovery yet; the first failure ends the job",
         "ScalingConfig(policy='ds2'): replicas are not added or removed while a job runs yet",
         "parallelism of 'counts' is the range (1, 8): it stays at 1, there is no autoscaler yet",
     ]

@@ -1,0 +1,186 @@
+"""Where a job keeps its snapshots, and what its coordinator does with them: begin a run, publish, let sinks publish, forget old ones.
+
+Both runtimes use it. It touches files and the user's sinks; when to do what is decided by :class:`MutableSnapshots`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+from rayad.actors.failures import raise_located
+from rayad.actors.graph_shape import graph_shape
+from rayad.actors.part_files import read_part, read_staged
+from rayad.actors.replica_state import ResumedPart
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.plan import Plan
+from rayad.progress import SnapshotError
+from rayad.snapshots.coordination import MutableSnapshots, SnapshotStatistics
+from rayad.snapshots.recovery import begin_run
+from rayad.snapshots.store import MANIFEST, Manifest, SnapshotStore
+
+DEFAULT_FOLDER = os.path.join("~", ".rayad")
+
+
+def open_store(job: str, config: RunConfig) -> SnapshotStore:
+    """The store of a job."""
+    folder = config.storage_path if config.storage_path is not None else os.path.expanduser(DEFAULT_FOLDER)
+    return SnapshotStore(f"{folder.rstrip('/')}/{job}/snapshots", secret=config.snapshots.secret)
+
+
+class JobStore:
+    """The snapshots of one run of a job.
+
+    Args:
+        job: its name.
+        plan: the dataflow.
+        config: of the run.
+        store: instead of the one that ``config`` names.
+        run: tells this run from others of the job.
+    """
+
+    def __init__(self, job: str, plan: Plan, config: RunConfig, store: SnapshotStore | None = None, *, run: str | None = None) -> None:
+        self.job = job
+        self.plan = plan
+        self.config = config
+        self.store = store if store is not None else open_store(job, config)
+        self.graph = graph_shape(plan)
+        self.run = run if run is not None else secrets.token_hex(8)
+        self.begun: Manifest | None = None
+        self.manifest: Manifest | None = None
+        """What a recovery goes on from."""
+        self.receipts: dict[str, Any] = {}
+        self.remarks: list[str] = []
+        self.savepoints: list[int] = []
+
+    def begin(self) -> Manifest:
+        """Choose what to go on from, claim the store, and let sinks publish again what that snapshot had staged."""
+        resume = self.config.resume
+        if isinstance(resume, str) and resume != "latest":
+            resume = self._number_of(resume)
+        self.begun, self.remarks = begin_run(
+            self.store, resume, job=self.job, graph=self.graph, key_groups=self.plan.key_groups, run=self.run
+        )
+        self.savepoints = [number for number in self.store.numbers() if self._is_savepoint(number)]
+        self.manifest = self.begun
+        self._publish_again(self.begun)
+        return self.begun
+
+    def recover(self) -> Manifest:
+        """The newest whole snapshot of this run, or its beginning. Raises SnapshotError when another run has claimed the store."""
+        assert self.begun is not None
+        assert self.manifest is not None
+        refused: list[str] = []
+        for number in reversed(self.store.numbers()):
+            if number < self.begun.number:
+                break
+            try:
+                manifest = self.store.load(number)
+                if manifest.run != self.run:
+                    raise Superseded(f"another run of job {self.job!r} has claimed {self.store.folder!r} (snapshot {number})")
+                for file in sorted(manifest.files()):
+                    self.store.check_part(file)
+            except Superseded:
+                raise
+            except SnapshotError as error:
+                refused.append(str(error))
+                continue
+            self.remarks.extend(refused)
+            self.manifest = manifest
+            self._publish_again(manifest)
+            return manifest
+        raise SnapshotError(f"job {self.job!r} has no whole snapshot to go on from in {self.store.folder!r}: " + "; ".join(refused))
+
+    def parts(self, manifest: Manifest) -> dict[tuple[str, int], Any]:
+        """The parts of a manifest by vertex and replica; empty for a fresh start."""
+        return {(part.vertex, part.replica): part for part in manifest.parts}
+
+    def read(self, manifest: Manifest) -> dict[tuple[str, int], ResumedPart]:
+        """All parts, read back and verified."""
+        return {name: read_part(self.store, part) for name, part in self.parts(manifest).items()}
+
+    def publish(self, snapshots: MutableSnapshots, incarnation: int, notes: dict[str, Any]) -> Manifest:
+        """Make the complete attempt a snapshot."""
+        known: dict[str, Any] = {"job": self.job, "graph": self.graph, "key_groups": self.plan.key_groups, "run": self.run}
+        manifest = snapshots.manifest(incarnation=incarnation, notes=notes, **known)
+        try:
+            self.store.publish(manifest)
+        except SnapshotError:
+            numbers = self.store.numbers()
+            if numbers and numbers[-1] >= manifest.number:
+                raise Superseded(
+                    f"snapshot {manifest.number} of job {self.job!r} was published by another run: this one has been superseded"
+                ) from None
+            raise
+        self.manifest = manifest
+        return manifest
+
+    def let_sinks_publish(self, manifest: Manifest) -> None:
+        """Give what was staged to the sinks that publish with each snapshot; may be repeated."""
+        for sink in self.plan.sinks:
+            if getattr(sink.sink, "commits", False):
+                mine = [one for one in manifest.staged if one.sink == sink.key]
+                self._publish_sink(sink, [value for _, value in read_staged(self.store, mine)])
+
+    def publish_finally(self, manifest: Manifest) -> dict[int, Any]:
+        """The job is complete: the receipts of all sinks, by sink id."""
+        self.let_sinks_publish(manifest)
+        for sink in self.plan.sinks:
+            if not getattr(sink.sink, "commits", False):
+                self._publish_sink(sink, self.staged_of(manifest, sink.key))
+        return {sink.id: self.receipts[sink.key] for sink in self.plan.sinks}
+
+    def staged_of(self, manifest: Manifest, key: str) -> list[Any]:
+        """What the writers of a sink have staged, as a manifest lists it."""
+        return [value for _, value in read_staged(self.store, [one for one in manifest.staged if one.sink == key])]
+
+    def retain(self) -> None:
+        """Forget all but the newest snapshots, savepoints, and the beginning of this run as long as nothing newer is there."""
+        self.store.retain(self.config.snapshots.keep, also=self.savepoints)
+
+    def note(self, manifest: Manifest) -> None:
+        """A savepoint stays."""
+        if manifest.kind == "savepoint":
+            self.savepoints.append(manifest.number)
+
+    def path_of(self, number: int) -> str:
+        """What ``resume=`` takes for a snapshot."""
+        return f"{self.store.folder}/{number:012d}"
+
+    def _is_savepoint(self, number: int) -> bool:
+        try:
+            return self.store.load(number).kind == "savepoint"
+        except SnapshotError:
+            return True  # it cannot be read: not ours to delete
+
+    def _number_of(self, path: str) -> int:
+        folder, _, name = path.rstrip("/").removesuffix(f"/{MANIFEST}").rpartition("/")
+        if not name.isdigit() or (folder and os.path.abspath(folder) != os.path.abspath(self.store.folder)):
+            raise SnapshotError(
+                f"resume={path!r}: that is no snapshot of job {self.job!r}, which are in {self.store.folder!r}; give 'latest', a number, "
+                "or a path that job.savepoint() gave"
+            )
+        return int(name)
+
+    def _publish_again(self, manifest: Manifest) -> None:
+        self.let_sinks_publish(manifest)
+
+    def _publish_sink(self, sink: Any, staged: Iterable[Any]) -> None:
+        try:
+            self.receipts[sink.key] = sink.sink.publish(list(staged))
+        except Exception as error:
+            raise_located(f"sink {sink.key!r} ({sink.where}) failed in publish", error)
+
+
+class Superseded(SnapshotError):
+    """Another run of the same job has claimed the store: this one must end and publish nothing."""
+
+
+def describe_snapshot(statistics: SnapshotStatistics) -> str:
+    """One line for progress displays."""
+    return (
+        f"snapshot {statistics.number} ({statistics.kind}) in {statistics.took_s:.3f} s, longest pause "
+        f"{1000 * statistics.pause_s:.1f} ms, {statistics.written_bytes / 1e6:.3f} MB written of {statistics.total_bytes / 1e6:.3f} MB"
+    )

@@ -1,0 +1,133 @@
+"""Parts of the local runtime: the set of events that can happen next, live inputs, probes."""
+
+from __future__ import annotations
+
+import time as clock
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors.failures import raise_located
+from rayad.actors.job import JobInput, JobProgress, Probe, StageProgress, describe_blockers
+from rayad.progress import DataflowError, Timestamp
+
+if TYPE_CHECKING:
+    from rayad.actors.local import LocalJob
+
+Where = tuple[int, int]
+
+
+class Ready:
+    """A set with O(1) draw of a random element, in an order that only the seed decides."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.place: dict[Any, int] = {}
+
+    def add(self, item: Any) -> None:
+        if item not in self.place:
+            self.place[item] = len(self.items)
+            self.items.append(item)
+
+    def discard(self, item: Any) -> None:
+        index = self.place.pop(item, None)
+        if index is None:
+            return
+        last = self.items.pop()
+        if last != item:
+            self.items[index] = last
+            self.place[last] = index
+
+
+class StillOpen(DataflowError):
+    """The job cannot end: live inputs are open."""
+
+
+class LocalInput(JobInput):
+    """Feeds a queue of the local runtime."""
+
+    def __init__(self, name: str, job: LocalJob, at: Where) -> None:
+        super().__init__(name)
+        self._job = job
+        self._at = at
+
+    def _put(self, item: tuple[str, Any]) -> None:
+        self._job._raise_if_over()
+        self._job._input_log[self._at].append(item)
+        self._job._ready.add(("input", self._at))
+
+    def _send(self, batch: Any) -> None:
+        self._put(("send", batch))
+        while self._job._input_log[self._at].waits > self._job._window and self._job.step():
+            pass
+
+    def _advance(self, epoch: int) -> None:
+        self._put(("advance", epoch))
+
+    def _close(self) -> None:
+        self._put(("close", None))
+
+
+class LocalProbe(Probe):
+    """Looks at the progress core; waiting runs the dataflow."""
+
+    def __init__(self, name: str, job: LocalJob, node: int) -> None:
+        super().__init__(name)
+        self._job = job
+        self._node = node
+
+    def frontier(self) -> tuple[Timestamp, ...]:
+        return self._job.tracker.frontier_at(self._node, 0)
+
+    def wait(self, epoch: int, timeout_s: float | None = None) -> bool:
+        deadline_s = None if timeout_s is None else clock.monotonic() + timeout_s
+        while not self.complete(epoch):
+            if (deadline_s is not None and clock.monotonic() > deadline_s) or not self._job.step():
+                return False
+        return True
+
+
+def progress_of(job: LocalJob) -> JobProgress:
+    """Frontiers and counts now."""
+    stages = []
+    for stage in job.plan.stages:
+        view = job.tracker.view(stage.id)
+        cores = [job.cores[stage.id, replica] for replica in range(stage.parallelism)]
+        stages.append(
+            StageProgress(
+                stage.name,
+                view.input_frontier,
+                view.notify_frontier,
+                sum(c.batches_in for c in cores),
+                sum(c.records_in for c in cores),
+            )
+        )
+    return JobProgress(job.state, tuple(stages), len(job.tracker.active()))
+
+
+def explain(job: LocalJob) -> str:
+    """Why nothing moves."""
+    describe = job.plan.progress.describe_location
+    parts = []
+    for (stage, replica), core in job.cores.items():
+        for notification in core.notificator.pending():
+            time = notification.guarantee
+            blockers = [(describe(loc), t, n) for loc, t, n in job.tracker.blockers(stage, time)]
+            parts.append(describe_blockers(f"{core.name}[{replica}]", time, blockers))
+    held = {channel: len(waiting) for channel, waiting in job.channels.items() if waiting}
+    parts.extend(f"{count} batches wait on {job._edges[c[0]].name} {c[1]}->{c[2]}" for c, count in held.items())
+    parts.extend(f"input {name!r} is open" for name, stage in job.plan.inputs.items() if job.cores[stage, 0].input_epoch is not None)
+    return "\n".join(parts) or "nothing is waiting"
+
+
+def publish_sinks(job: LocalJob) -> dict[int, Any]:
+    """Without snapshots: everything is published once, at the end."""
+    staged: dict[int, list[Any]] = {sink.id: [] for sink in job.plan.sinks}
+    for core in job.cores.values():
+        for sink_id, part in core.stage_sinks().items():
+            staged[sink_id].append(part)
+    receipts = {}
+    for sink in job.plan.sinks:
+        try:
+            receipts[sink.id] = sink.sink.publish(staged[sink.id])
+        except Exception as error:
+            raise_located(f"sink {sink.key!r} ({sink.where}) failed in publish", error)
+    return receipts

@@ -1,0 +1,312 @@
+"""Snapshots and recovery in the local runtime: the same cores as on Ray, joined by queues whose order the seed draws.
+
+Writing a part, acknowledging it, publishing, and letting the sinks publish are events of their own, so that a crash can come between any
+two of them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors.graph_shape import Channel
+from rayad.actors.job_store import JobStore
+from rayad.actors.part_files import dumped, write_rest, write_staged, write_state
+from rayad.actors.replica_parts import Capture, MutableParticipant
+from rayad.actors.replica_state import freeze
+from rayad.dataflow.graph import NodeKind
+from rayad.progress import ProtocolError, SnapshotError
+from rayad.snapshots.barrier import Barrier
+from rayad.snapshots.coordination import MutableSnapshots, PartReport
+from rayad.snapshots.store import Manifest, ReplicaPart
+
+if TYPE_CHECKING:
+    from rayad.actors.local import LocalJob
+
+Where = tuple[int, int]
+PHASES = ("steady", "aligning", "logging", "writing", "publishing", "committing")
+
+
+class LocalSnapshots:
+    """What a :class:`LocalJob` with a store has besides.
+
+    Args:
+        job: the job.
+        store: its store.
+    """
+
+    def __init__(self, job: LocalJob, store: JobStore) -> None:
+        self.job = job
+        self.store = store
+        self.incarnation = 1
+        self.recoveries = 0
+        self.failures = 0
+        self.participants: dict[Where, MutableParticipant] = {}
+        self.writing: dict[Where, deque[tuple[Capture, list[bytes] | None]]] = {}
+        self.reports: deque[PartReport | tuple[int, str]] = deque()
+        self.committing: Manifest | None = None
+        self.begun = store.begin()
+        self.snapshots = self._new_bookkeeping(self.begun)
+
+    def _new_bookkeeping(self, manifest: Manifest, first_attempt: int = 1) -> MutableSnapshots:
+        job, config = self.job, self.store.config.snapshots
+        names = [(stage.name, replica) for stage in job.plan.stages for replica in range(stage.parallelism)]
+        finally_published = [sink.key for sink in job.plan.sinks if not getattr(sink.sink, "commits", False)]
+        numbers = self.store.store.numbers()
+        return MutableSnapshots(
+            names,
+            interval_s=config.interval_s,
+            timeout_s=config.timeout_s,
+            published=numbers[-1] if numbers else 0,
+            first_attempt=first_attempt,
+            finally_published=finally_published,
+            staged=manifest.staged,
+            now_s=job.now_s(),
+        )
+
+    def participant(self, at: Where) -> MutableParticipant:
+        """The one of a replica; made when the first barrier comes."""
+        found = self.participants.get(at)
+        if found is None:
+            job = self.job
+
+            def send_out() -> None:
+                job._move_out(at)
+
+            def send_barrier(edge: int, replica: int, barrier: Barrier) -> None:
+                job._put_barrier((edge, at[1], replica), barrier)
+
+            found = self.participants[at] = MutableParticipant(
+                job.plan,
+                job.plan.stage(at[0]),
+                job.cores[at],
+                send_out=send_out,
+                send_barrier=send_barrier,
+                captured=lambda capture: self._captured(at, capture),
+                completed=lambda capture: self._completed(at, capture),
+                given_up=lambda number: self._given_up(at, number),
+            )
+        return found
+
+    # -- the coordinator's part --------------------------------------------------------------------
+    @property
+    def phase(self) -> str:
+        """Where the pending snapshot stands, the furthest of all replicas; for faults that shall hit a phase."""
+        if self.committing is not None:
+            return "committing"
+        if self.snapshots.pending is None:
+            return "steady"
+        if self.snapshots.is_complete:
+            return "publishing"
+        if any(self.writing.values()) or self.reports:
+            return "writing"
+        if any(participant.capture is not None for participant in self.participants.values()):
+            return "logging"
+        return "aligning"
+
+    def look_at_clock(self) -> None:
+        """Begin or give up snapshots by time."""
+        now_s = self.job.now_s()
+        self.snapshots.on_time(now_s)
+        if self.snapshots.expired(now_s):
+            self.give_up(f"it took longer than {self.snapshots.timeout_s} s")
+        elif self.snapshots.due(now_s) and self.committing is None:
+            self.begin()
+
+    def begin(self, kind: str = "snapshot", *, unaligned: bool | None = None) -> Barrier:
+        """Start an attempt at all replicas without inputs."""
+        if unaligned is None:
+            unaligned = self.store.config.snapshots.alignment_timeout_s == 0
+        barrier = self.snapshots.begin(self.job.now_s(), kind=kind, unaligned=unaligned)
+        for stage in self.job.plan.stages:
+            if not stage.inputs:
+                for replica in range(stage.parallelism):
+                    self.job._ready.add(("begin", (stage.id, replica)))
+        return barrier
+
+    def give_up(self, why: str) -> None:
+        """End the pending attempt without a snapshot."""
+        pending = self.snapshots.pending
+        if pending is not None:
+            self.snapshots.on_failed(pending.number, why)
+            limit = self.store.config.snapshots.failures_max
+            if limit is not None and self.snapshots.given_up_in_a_row >= limit:
+                raise SnapshotError(f"{limit} attempts at a snapshot in a row were given up, the last because {why}")
+
+    def perform(self, kind: str, at: Any) -> None:
+        """One event of a snapshot."""
+        ready = self.job._ready
+        if kind == "begin":
+            ready.discard((kind, at))
+            pending = self.snapshots.pending
+            if pending is not None:
+                self.participant(at).begin(pending)
+        elif kind == "overtake":
+            self._overtake(at)
+        elif kind == "impatient":
+            ready.discard((kind, at))
+            self.participant(at).turn_unaligned()
+            self.job._unblock(at)
+        elif kind == "write":
+            self._write(at)
+        elif kind == "acknowledge":
+            self._acknowledge()
+        elif kind == "publish":
+            ready.discard((kind, at))
+            if self.snapshots.is_complete:
+                self._publish()
+        else:
+            ready.discard((kind, at))
+            self._commit()
+
+    def _acknowledge(self) -> None:
+        report = self.reports.popleft()
+        if not self.reports:
+            self.job._ready.discard(("acknowledge", None))
+        if isinstance(report, PartReport):
+            self.snapshots.on_report(report)
+            if self.snapshots.is_complete:
+                self.job._ready.add(("publish", None))
+        else:
+            pending = self.snapshots.pending
+            if pending is not None and pending.number == report[0]:
+                self.give_up(report[1])
+
+    def _publish(self) -> Manifest:
+        manifest = self.store.publish(self.snapshots, self.incarnation, {})
+        self.store.note(manifest)
+        self.snapshots.on_published(self.job.now_s())
+        self.committing = manifest
+        self.job._ready.add(("commit", None))
+        self.job._trim_input_logs(manifest.notes["inputs"])
+        return manifest
+
+    def _commit(self) -> None:
+        manifest, self.committing = self.committing, None
+        if manifest is not None:
+            self.store.let_sinks_publish(manifest)
+            self.store.retain()
+
+    # -- the replicas' part ------------------------------------------------------------------------
+    def on_barrier(self, at: Where, channel: Channel, barrier: Barrier) -> None:
+        """A barrier is next on a channel."""
+        participant = self.participant(at)
+        participant.on_barrier(channel, barrier)
+        self._after_barrier(at, participant)
+
+    def _after_barrier(self, at: Where, participant: MutableParticipant) -> None:
+        if not participant.alignment.is_aligning:
+            self.job._ready.discard(("impatient", at))
+            self.job._unblock(at)
+        elif self.store.config.snapshots.alignment_timeout_s is not None:
+            self.job._ready.add(("impatient", at))
+
+    def _overtake(self, channel: tuple[int, int, int]) -> None:
+        """An unaligned barrier arrives before what is ahead of it on its channel has been consumed."""
+        job = self.job
+        job._ready.discard(("overtake", channel))
+        waiting = job.channels[channel]
+        place = next((i for i, (time, thing) in enumerate(waiting) if time is None and thing.unaligned), None)
+        if place is None or any(time is None for time, _ in list(waiting)[:place]):
+            return  # it has been consumed in turn, or an older barrier is ahead of it
+        at = (job._edges[channel[0]].target, channel[2])
+        ahead = list(waiting)[:place]
+        barrier = waiting[place][1]
+        del waiting[place]
+        participant = self.participant(at)
+        participant.on_barrier((channel[0], channel[1]), barrier, [freeze(time, batch) for time, batch in ahead if time is not None])
+        self._after_barrier(at, participant)
+        if not waiting:
+            job._ready.discard(("batch", channel))
+
+    def _captured(self, at: Where, capture: Capture) -> None:
+        state = None if capture.state is None else dumped(capture.state())
+        self.writing.setdefault(at, deque()).append((capture, state))
+
+    def _completed(self, at: Where, capture: Capture) -> None:
+        self.job._ready.add(("write", at))
+
+    def _given_up(self, at: Where, number: int) -> None:
+        waiting = self.writing.get(at)
+        if waiting:
+            self.writing[at] = deque(entry for entry in waiting if entry[0].barrier.number != number)
+            if not self.writing[at]:
+                self.job._ready.discard(("write", at))
+
+    def _write(self, at: Where) -> None:
+        waiting = self.writing[at]
+        capture, state = waiting.popleft()
+        if not waiting:
+            self.job._ready.discard(("write", at))
+        self.reports.append(self._written(at, capture, state))
+        self.job._ready.add(("acknowledge", None))
+
+    def _written(self, at: Where, capture: Capture, state: list[bytes] | None) -> PartReport | tuple[int, str]:
+        stage, replica = self.job.plan.stage(at[0]), at[1]
+        where = (self.store.store, stage, replica, self.incarnation, capture.barrier)
+        chain = self.participant(at).chain
+        try:
+            file = write_state(*where, state, incremental=capture.is_increment) if state is not None else None
+            rest = write_rest(*where, capture.rest)
+            staged = write_staged(*where, capture.staged)
+        except SnapshotError as error:
+            return capture.barrier.number, str(error)
+        files = chain.wrote(capture.barrier, file, incremental=capture.is_increment)
+        part = ReplicaPart(stage.name, replica, files, rest)
+        written = rest.size + (file.size if file is not None else 0) + sum(one.file.size for one in staged)
+        frames = capture.rest.input_frames if stage.kind is NodeKind.INPUT else None
+        return PartReport(
+            capture.barrier.number, part, staged, written_bytes=written, incremental=capture.is_increment, input_frames=frames
+        )
+
+    # -- ends --------------------------------------------------------------------------------------
+    def finish(self) -> dict[int, Any]:
+        """The dataflow is complete: the last part of every replica, its manifest, and the sinks' receipts."""
+        manifest = self.store.manifest
+        if manifest is None or manifest.kind != "final" or manifest.run != self.store.run or manifest is self.begun:
+            if self.committing is not None:
+                self._commit()
+            self.give_up("the job is complete")
+            barrier = self.snapshots.begin(self.job.now_s(), kind="final")
+            self.writing.clear()
+            for at in self.job.cores:
+                self.participant(at).finish(barrier)
+                capture, state = self.writing[at].popleft()
+                report = self._written(at, capture, state)
+                if not isinstance(report, PartReport):
+                    raise SnapshotError(f"the results of job {self.job.name!r} could not be stored: {report[1]}")
+                self.snapshots.on_report(report)
+            manifest = self._publish()
+            self.committing = None
+        receipts = self.store.publish_finally(manifest)
+        self.store.retain()
+        return receipts
+
+    def recover(self) -> None:
+        """All replicas are gone: begin a new incarnation from the newest whole snapshot of this run."""
+        attempts = self.snapshots.attempts
+        self.snapshots.on_time(self.job.now_s())
+        self.committing = None
+        self.incarnation += 1
+        self.recoveries += 1
+        self.participants.clear()
+        self.writing.clear()
+        self.reports.clear()
+        estimator = self.snapshots.estimator
+        manifest = self.store.recover()
+        self.snapshots = self._new_bookkeeping(manifest, attempts + 1)
+        self.snapshots.estimator = estimator
+
+    def savepoint(self) -> str:
+        """Run until a snapshot that stays has been taken; gives its path."""
+        while self.snapshots.pending is not None or self.committing is not None:
+            if not self.job.step():
+                raise ProtocolError("the pending snapshot cannot complete")
+        barrier = self.begin("savepoint")
+        while self.snapshots.published < barrier.slot or self.committing is not None:
+            pending = self.snapshots.pending
+            if pending != barrier and self.snapshots.published < barrier.slot:
+                raise SnapshotError(f"the savepoint was given up: {self.snapshots.why_given_up}")
+            if not self.job.step():
+                raise ProtocolError("the savepoint cannot complete: nothing can move")
+        return self.store.path_of(barrier.slot)

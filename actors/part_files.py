@@ -1,0 +1,131 @@
+"""A replica's part of a snapshot as files: what is written, how increments chain, how it is read back."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from rayad.actors.replica_state import FORMAT, MutableRest, ResumedPart
+from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.plan import Stage
+from rayad.dataflow.vertex import Vertex
+from rayad.progress import SnapshotError
+from rayad.snapshots.barrier import Barrier
+from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore, StagedPart
+
+CHAIN_MAX = 16
+"""After so many increments the whole state is written again: a restore has to read them all."""
+Attempt = str
+
+
+class MutableStateChain:
+    """The files that a replica's state consists of, as of its last capture, and whether the next one may be an increment on them.
+
+    An increment is right only on the snapshot that was published last, and only if this replica's part of that one was its last capture.
+    """
+
+    def __init__(self) -> None:
+        self.files: tuple[PartFile, ...] = ()
+        self._written = 0  # the attempt that ``files`` are of
+        self._captured = 0
+
+    def choose(self, vertex: Vertex, barrier: Barrier) -> tuple[Callable[[], Any], bool]:
+        """What gives the state to be written now, and whether it is an increment."""
+        changes = vertex.take_changes()
+        files = self.files
+        may_chain = bool(files) and barrier.base == self._captured == self._written and len(files) < CHAIN_MAX
+        self._captured = barrier.number
+        if changes is not None and may_chain and sum(file.size for file in files[1:]) <= files[0].size:
+            return changes, True
+        return vertex.checkpoint, False
+
+    def wrote(self, barrier: Barrier, file: PartFile | None, *, incremental: bool) -> tuple[PartFile, ...]:
+        """A file has been written for an attempt; gives all files of the state."""
+        fresh = () if file is None else (file,)
+        self.files = (*self.files, *fresh) if incremental else fresh
+        self._written = barrier.number
+        return self.files
+
+
+def has_state(stage: Stage) -> bool:
+    """Whether replicas of a stage have a vertex whose state is to be kept."""
+    return stage.kind is NodeKind.VERTEX
+
+
+def attempt_name(incarnation: int, barrier: Barrier, what: str) -> Attempt:
+    """Distinguishes the files of one slot: parts of attempts given up, and of older incarnations, keep their own names."""
+    return f"{incarnation}.{barrier.number}.{what}"
+
+
+def dump(value: Any, stream: Any) -> None:
+    """Pickle for a part: classes and functions of ``__main__`` by value, since the process that resumes may have another main module."""
+    cloudpickle.dump(value, stream, protocol=5)
+
+
+def dumped(value: Any) -> list[bytes]:
+    """As :func:`dump`, in memory."""
+    stream = io.BytesIO()
+    dump(value, stream)
+    return [stream.getvalue()]
+
+
+def write_rest(store: SnapshotStore, stage: Stage, replica: int, incarnation: int, barrier: Barrier, rest: MutableRest) -> PartFile:
+    """Write everything but the state. Raises SnapshotError when the store does not take it."""
+    return store.write_part(barrier.slot, stage.name, replica, dumped(rest.plain()), attempt=attempt_name(incarnation, barrier, "rest"))
+
+
+def write_state(
+    store: SnapshotStore, stage: Stage, replica: int, incarnation: int, barrier: Barrier, chunks: Iterable[bytes], *, incremental: bool
+) -> PartFile:
+    """Write the pickled state or increment."""
+    what = "changes" if incremental else "state"
+    return store.write_part(barrier.slot, stage.name, replica, chunks, attempt=attempt_name(incarnation, barrier, what))
+
+
+def write_staged(
+    store: SnapshotStore, stage: Stage, replica: int, incarnation: int, barrier: Barrier, staged: Iterable[tuple[str, Any]]
+) -> tuple[StagedPart, ...]:
+    """Write what the sinks have staged, each in a file of its own."""
+    out = []
+    for at, (key, value) in enumerate(staged):
+        name = attempt_name(incarnation, barrier, f"staged{at}")
+        out.append(StagedPart(key, stage.name, replica, store.write_part(barrier.slot, stage.name, replica, dumped(value), attempt=name)))
+    return tuple(out)
+
+
+def is_nothing(staged: Any) -> bool:
+    """Whether a writer had nothing to stage: None, or an empty container."""
+    return staged is None or (hasattr(staged, "__len__") and len(staged) == 0)
+
+
+def read_part(store: SnapshotStore, part: ReplicaPart) -> ResumedPart:
+    """Read a replica's part back, each file verified first. Raises SnapshotError that names the file."""
+    rest = _load(store, part.rest) if part.rest is not None else None
+    if not isinstance(rest, dict) or rest.get("format") != FORMAT:
+        found = rest.get("format") if isinstance(rest, dict) else rest
+        raise SnapshotError(
+            f"the part of {part.vertex!r}[{part.replica}] in {store.folder!r} has format {found!r}, this version of Rayad reads {FORMAT}"
+        )
+    return ResumedPart(tuple(_load(store, file) for file in part.files), rest)
+
+
+def read_staged(store: SnapshotStore, staged: Iterable[StagedPart]) -> Iterator[tuple[str, Any]]:
+    """What writers have staged, with the sinks' keys."""
+    for one in staged:
+        yield one.sink, _load(store, one.file)
+
+
+def _load(store: SnapshotStore, file: PartFile) -> Any:
+    data = store.read_part(file)
+    try:
+        return pickle.loads(data)
+    except Exception as error:
+        raise SnapshotError(
+            f"part {file.path} in {store.folder!r} is as it was written, but cannot be unpickled here: {type(error).__name__}: {error}; "
+            "is a class or module that it needs missing or renamed?",
+            path=file.path,
+        ) from error
