@@ -1,8 +1,59 @@
-"""What a sink is: replicas write, the job publishes.
+"""What a sink is: replicas write, the coordinator makes it visible.
 
-Writing and publishing are apart so that output can be exactly-once: each replica's :class:`SinkWriter` keeps or
-stages what it gets; when the job (later: a snapshot) is complete, ``stage()`` of every writer is handed to :meth:`Sink.publish`, which
-makes it visible in one atomic, repeatable step. Readers never see what was not published.
+Writing and showing are apart so that output is exactly-once: each replica's :class:`SinkWriter` keeps or stages what it gets; with each
+snapshot ``stage()`` of every writer goes into the snapshot's files; when the snapshot is complete, what it names may be shown. Readers
+never see what no complete snapshot has, and see nothing twice.
+
+**For authors of sinks.** Most sinks need :meth:`Sink.open` and :meth:`Sink.publish` alone: whatever is staged is kept in the job's store,
+and ``publish`` gets all of it, once, when the job is complete. A sink that shows results while the job runs sets ``commits = True`` and
+has :meth:`Sink.commit` and :meth:`Sink.roll_back` too. The runtime calls, in the coordinator where nothing else is said, one at a time:
+
+=================================  ====================================================================================================
+a fresh start                      ``check()`` on the driver; ``identity()`` is kept in the store
+a complete snapshot *n*            ``commit(n, staged)`` with what snapshot *n* staged; the numbers grow
+a job that goes on, in a new run   ``adopt(identity)`` on the driver, the coordinator and each copy before its ``open``;
+                                   ``roll_back(last, first_new)``; ``commit(last, staged)`` with the values of then; then as above
+recovery within a run              ``roll_back(last, first_new)``; ``commit(last, staged)``; then writers are opened again
+the end                            ``result(receipt)`` on the driver, with the receipt of the last ``commit``
+a run that nothing can go on from  ``abort()``: it failed or was cancelled, and no snapshot of it is complete
+a run that keeps no snapshots      ``check()``; at the end ``publish(staged)`` and ``result(receipt)``, or ``abort()``
+=================================  ====================================================================================================
+
+A process may die at any point of any of these; what it was doing is then called again, from ``roll_back`` on. So each has to be repeatable,
+and ``commit`` has to take effect in one step. A table in a database does so when each row has the number of its snapshot:
+
+>>> TABLE: dict[int, list[str]] = {}  # stands for a table; one statement of Python, for one transaction
+>>> class TableWriter(SinkWriter):
+...     def __init__(self):
+...         self.rows = []
+...     def write(self, time, batch):
+...         self.rows += batch
+...     def stage(self):
+...         rows, self.rows = self.rows, []
+...         return rows
+>>> class TableSink(Sink):
+...     commits = True
+...     def open(self, replica, parallelism):
+...         return TableWriter()
+...     def commit(self, snapshot, staged):
+...         TABLE[snapshot] = [row for rows in staged for row in rows]  # in place of what there is of it: may be repeated
+...         return sum(map(len, TABLE.values()))
+...     def roll_back(self, last, first_new):
+...         for snapshot in [n for n in TABLE if n > last]:
+...             del TABLE[snapshot]
+...     def publish(self, staged):
+...         return self.commit(1, staged)
+>>> sink = TableSink()
+>>> writer = sink.open(0, 1)
+>>> writer.write(Timestamp(0), ["a"])
+>>> staged = writer.stage()                      # snapshot 1
+>>> sink.commit(1, [staged]), sink.commit(1, [staged])
+(1, 1)
+>>> writer.write(Timestamp(0), ["b"])
+>>> sink.commit(2, [writer.stage()])             # snapshot 2, of which a part is lost later: the job goes on from snapshot 1
+2
+>>> sink.roll_back(1, 4), sink.commit(1, [staged]), TABLE
+(None, 1, {1: ['a']})
 """
 
 from __future__ import annotations
@@ -11,7 +62,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from rayad.progress import Timestamp
+from rayad.progress import DataflowError, Timestamp
 
 
 class SinkWriter(ABC):
@@ -23,26 +74,68 @@ class SinkWriter(ABC):
 
     @abstractmethod
     def stage(self) -> Any:
-        """Flush; give a picklable description of (or the data) written since the last call."""
+        """Flush; give a picklable description of (or the data) written since the last call.
+
+        Called with every snapshot and at the end, so it must be cheap when nothing was written; the replica waits for it. What it
+        describes (files, say) must survive the replica, until it is published or the sink is told to abort. The value itself must not
+        be changed afterwards: it is pickled later.
+        """
 
     def abort(self) -> None:
-        """The job failed or was cancelled: remove what was written and not published. Called at most once; must not raise."""
+        """The replica ends early: remove what was written since the last ``stage()``. Called at most once; must not raise.
+
+        What ``stage()`` gave may belong to a complete snapshot: leave it to :meth:`Sink.abort` and :meth:`Sink.result`.
+        """
 
 
 class Sink(ABC):
-    """A place for results. Instances are pickled to the replicas."""
+    """A place for results. Instances are pickled to the replicas and to the coordinator."""
+
+    commits: bool = False
+    """Whether results are shown with each snapshot, by :meth:`commit`; otherwise at the end, by :meth:`publish`."""
+
+    def check(self) -> None:
+        """A job starts afresh: raise ConfigError if the output cannot be written there. Called on the driver; not when a job goes on."""
 
     @abstractmethod
     def open(self, replica: int, parallelism: int) -> SinkWriter:
-        """Open the writer of one replica (0 <= replica < parallelism)."""
+        """Open the writer of one replica (0 <= replica < parallelism). May be called again for a replica that has died."""
 
     @abstractmethod
     def publish(self, staged: Sequence[Any]) -> Any:
-        """Make everything in ``staged`` visible at once; runs in the coordinator; must be idempotent. Gives a picklable receipt."""
+        """Make everything in ``staged`` visible at once; runs in the coordinator; must be idempotent. Gives a picklable receipt.
+
+        ``staged``: every value that a writer staged, of all snapshots since the beginning and of the end, in order of the snapshots.
+        """
+
+    def commit(self, snapshot: int, staged: Sequence[Any]) -> Any:
+        """Snapshot number ``snapshot`` is complete: add what it staged to what is visible, in one step.
+
+        Gives a picklable receipt that covers all output so far. Called again with the same values after a crash: nothing may be there
+        twice then. Only with ``commits``.
+        """
+        raise DataflowError(f"{type(self).__name__} has commits = True and no method commit(snapshot, staged)")
+
+    def identity(self) -> str | None:
+        """What another run needs to know to go on with the same output (a job's id in file names, say); None: nothing."""
+        return None
+
+    def adopt(self, identity: str) -> None:
+        """This run goes on with the output of the run whose ``identity()`` this was. Before any other method, on every copy."""
+
+    def roll_back(self, last: int, first_new: int) -> None:
+        """The job goes on from snapshot ``last``: remove what later ones committed, or began to. ``commit(last, ...)`` follows at once.
+
+        Snapshots to come have numbers from ``first_new`` on. Those above ``last`` and below ``first_new`` are void: whoever still
+        tries to commit one (a coordinator that was thought dead) should be refused. Only with ``commits``.
+        """
 
     def abort(self) -> None:
-        """The job failed or was cancelled: remove everything that is not published. Must not raise."""
+        """The job failed or was cancelled, and no complete snapshot of it is there: remove everything that is not visible. Must not raise.
+
+        Not called while a complete snapshot is in the store: it may name what is staged.
+        """
 
     def result(self, receipt: Any) -> Any:
-        """Turn ``publish``'s receipt into what ``result[name]`` gives on the driver."""
+        """The job is complete: turn the last receipt into what ``result[name]`` gives. On the driver. Nothing staged is needed any more."""
         return receipt

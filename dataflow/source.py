@@ -8,8 +8,11 @@ it is built again from the same ``resume`` value; exactly-once recovery rests on
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+NAMED_CHANGES_MAX = 5
+"""So many changed entries of one kind are named; the others are counted."""
 
 
 class SourceBatch(NamedTuple):
@@ -35,7 +38,11 @@ class SourcePart(ABC):
 
     @abstractmethod
     def offset(self) -> Any:
-        """Where reading would go on: a small picklable value for ``Source.build_part(part, resume=...)``."""
+        """Where reading would go on: a small picklable value for ``Source.build_part(part, resume=...)``.
+
+        Called between batches: before the first, after any, and after the last. A part that is built from it gives exactly the batches that
+        this one has not yet given: the same epochs, the same records, cut in the same way. The value must not be changed afterwards.
+        """
 
     def close(self) -> None:
         """Release files and connections. Called once, also after an error."""
@@ -52,8 +59,45 @@ class Source(ABC):
 
     @abstractmethod
     def list_parts(self) -> Sequence[Any]:
-        """Small picklable descriptions of the parts. Runs on the driver when the job starts."""
+        """Small picklable descriptions of the parts. Runs on the driver when the job starts, once for each run."""
 
     @abstractmethod
     def build_part(self, part: Any, resume: Any | None) -> SourcePart:
         """Open ``part`` in a replica; at its start, or where ``offset()`` stood when ``resume`` was taken."""
+
+    def fingerprint(self, parts: Sequence[Any]) -> dict[str, Any] | None:
+        """What the parts are made of, and each setting that changes what an offset means, as plain JSON; None: nothing is known.
+
+        Runs on the driver, after ``list_parts`` gave ``parts``, for a job that keeps snapshots. Values are numbers, texts, or dicts by
+        name, such as ``{"epoch": "day", "files": {"/in/a.csv": "120 bytes, changed ..."}}``: :func:`input_changes` names those that differ.
+        """
+        return None
+
+
+def input_changes(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> list[str]:
+    """How the input differs from what it was at the snapshot, in words; empty when it does not, or when one of the two is not known.
+
+    >>> input_changes({"epoch": None, "files": {"a.csv": "9 bytes", "b.csv": "1 bytes"}}, {"epoch": "day", "files": {"a.csv": "10 bytes"}})
+    ["epoch was None and is 'day'", "files: 'a.csv' was '9 bytes' and is '10 bytes'", "files: 'b.csv' is gone"]
+    """
+    out: list[str] = []
+    if before is None or now is None:
+        return out
+    for what in [*before, *(name for name in now if name not in before)]:
+        old, new = before.get(what), now.get(what)
+        if old == new:
+            continue
+        if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+            out.append(f"{what} was {old!r} and is {new!r}")
+            continue
+        named = [_change(name, old, new) for name in [*old, *(n for n in new if n not in old)] if old.get(name) != new.get(name)]
+        out.extend(f"{what}: {change}" for change in named[:NAMED_CHANGES_MAX])
+        if len(named) > NAMED_CHANGES_MAX:
+            out.append(f"{what}: {len(named) - NAMED_CHANGES_MAX} more")
+    return out
+
+
+def _change(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    if name not in new:
+        return f"{name!r} is gone"
+    return f"{name!r} is new" if name not in old else f"{name!r} was {old[name]!r} and is {new[name]!r}"
