@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rayad.progress import DataflowError
 
@@ -68,6 +69,28 @@ def to_rows(batch: Any) -> list[Any]:
     if keys == 1:
         return list(zip(*columns, strict=True))
     return list(zip(zip(*columns[:keys], strict=True), *columns[keys:], strict=True))
+
+
+def take_rows(batch: pa.RecordBatch, rows: pa.Array) -> pa.RecordBatch:
+    """The rows at these positions, int64; also of columns of types that Arrow's own ``take`` does not know."""
+    try:
+        return batch.take(rows)
+    except pa.ArrowNotImplementedError:
+        return pa.RecordBatch.from_arrays([_taken(column, rows) for column in batch.columns], schema=batch.schema)
+
+
+def _taken(column: pa.Array, rows: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_run_end_encoded(kind):
+        return pc.run_end_encode(_taken(pc.run_end_decode(column), rows), run_end_type=kind.run_end_type)
+    for view, plain in ((pa.string_view(), pa.large_string()), (pa.binary_view(), pa.large_binary())):
+        if kind == view:
+            return column.cast(plain).take(rows).cast(view)
+    try:
+        return column.take(rows)
+    except pa.ArrowNotImplementedError:  # views inside of lists or structs
+        values = column.to_pylist()
+        return pa.array([values[row] for row in rows.to_pylist()], kind)
 
 
 def to_record_batch(rows: Any, schema: pa.Schema | None = None) -> pa.RecordBatch:

@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from rayad.dataflow.columnar import take_rows
 from rayad.progress import DataflowError
 
 DEFAULT_KEY_GROUPS = 256
@@ -179,7 +180,10 @@ def hash_array(column: pa.Array | pa.ChunkedArray) -> _UInts:
             hashes[pc.is_null(column).to_numpy(zero_copy_only=False)] = stable_hash(None)
             return hashes
         return _hash_numbers(column)
-    encoded = column if pa.types.is_dictionary(kind) else pc.dictionary_encode(column, null_encoding="encode")
+    try:
+        encoded = column if pa.types.is_dictionary(kind) else pc.dictionary_encode(column, null_encoding="encode")
+    except pa.ArrowNotImplementedError:  # not of every type
+        return _hash_each(column)
     values = _hash_each(encoded.dictionary)
     indices = encoded.indices
     if indices.null_count:
@@ -310,8 +314,8 @@ class MutableRouter:
         replicas = self._owner_of_group.take(groups.astype(np.int64))
         if self.parallelism <= FEW_REPLICAS:
             chosen = [np.flatnonzero(replicas == replica) for replica in range(self.parallelism)]
-            return [batch if len(rows) == len(replicas) else batch.take(pa.array(rows)) for rows in chosen]
+            return [batch if len(rows) == len(replicas) else take_rows(batch, pa.array(rows)) for rows in chosen]
         order = np.argsort(replicas, kind="stable")  # 16 bits: a radix sort
         bounds = np.searchsorted(replicas[order], np.arange(self.parallelism + 1))
-        taken = batch.take(pa.array(order))
+        taken = take_rows(batch, pa.array(order))
         return [taken.slice(int(bounds[i]), int(bounds[i + 1] - bounds[i])) for i in range(self.parallelism)]

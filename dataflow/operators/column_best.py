@@ -14,11 +14,11 @@ from rayad.dataflow.elements import Element
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.aggregates import Aggregator
 from rayad.dataflow.operators.column_join import key_first, keys_of, pairs_of, record_of
-from rayad.dataflow.operators.column_keys import beginnings, key_numbers
+from rayad.dataflow.operators.column_keys import beginnings, key_numbers, plain
 from rayad.dataflow.operators.column_results import record_array, window_array
 from rayad.dataflow.operators.column_state import MutableWindowColumns, Pairs, windows_of_place
 from rayad.dataflow.operators.column_windows import Form, one_batch
-from rayad.dataflow.operators.keyed import ValueSelector, distinct_names, require_columns
+from rayad.dataflow.operators.keyed import ValueSelector, distinct_names, require_columns, require_hashable
 from rayad.dataflow.vertex import Vertex
 from rayad.dataflow.windows import Given, Window
 from rayad.progress import Timestamp
@@ -119,7 +119,11 @@ def best_of_batch(
     """The best rows of each key and pane of one batch, as :func:`key_first` gives them; None where rows must do it."""
     if aggregator.by.column is None:
         return None
-    require_columns(batch, (aggregator.by.column,))
+    require_columns(batch, (*keys, aggregator.by.column))
+    usable = plain(batch, keys)
+    if usable is None:
+        return None
+    batch = usable
     extra = [("key", pa.array(np.zeros(batch.num_rows, np.int64)))] if keyless else []
     extra += [(f"pane{i}", pane) for i, pane in enumerate(panes)]
     made = key_first(batch, keys, tuple(extra))
@@ -213,8 +217,13 @@ class BestOfBatch(Element):
                 return out
         rows, merge, create = to_rows(batch), self.aggregator.merge, self.aggregator.create
         out_rows: dict[Any, Any] = {}
-        for key, row in zip(map(self.key.row_key(), rows), rows, strict=True):
-            out_rows[key] = merge(out_rows[key], create(row)) if key in out_rows else create(row)
+        try:
+            for key, row in zip(map(self.key.row_key(), rows), rows, strict=True):
+                out_rows[key] = merge(out_rows[key], create(row)) if key in out_rows else create(row)
+        except TypeError:
+            for row in rows:
+                require_hashable(self.key.row_key()(row))
+            raise
         return list(out_rows.items())
 
 

@@ -21,7 +21,7 @@ from rayad.dataflow.columnar import ROWS_KEY, keyed_columns, mark_keyed, to_rows
 from rayad.dataflow.elements import Element
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.hashing import hash_columns
-from rayad.dataflow.operators.column_keys import Numbers
+from rayad.dataflow.operators.column_keys import Numbers, plain
 from rayad.dataflow.operators.column_match import matches
 from rayad.dataflow.operators.column_results import pair_array
 from rayad.dataflow.operators.column_windows import one_batch
@@ -46,7 +46,10 @@ class KeyFirst(Element):
 
     def apply(self, batch: Any) -> Any:
         if isinstance(batch, pa.RecordBatch) and self.key.columns and len(set(self.key.columns)) == len(self.key.columns):
-            return key_first(batch, self.key.columns)
+            require_columns(batch, self.key.columns)
+            usable = plain(batch, self.key.columns)
+            if usable is not None:
+                return key_first(usable, self.key.columns)
         rows = to_rows(batch)
         return list(zip(map(self.key.row_key(), rows), rows, strict=True))
 
@@ -89,11 +92,25 @@ def pairs_of(batch: Any) -> list[Any]:
     return list(zip(keys_of(batch), to_rows(record_of(batch, batch.schema)), strict=True))
 
 
-def comparable(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether columns compare keys of these types as Python does."""
+def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """A type that holds the values of both without loss, so that columns compare keys of these types as Python does; None: there is none.
+
+    >>> common_type(pa.int8(), pa.float32()), common_type(pa.int64(), pa.float64())
+    (DataType(double), None)
+    """
     left, right = (kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (left, right))
-    families = (_is_number, _is_text)
-    return left.equals(right) or any(family(left) and family(right) for family in families)
+    if left.equals(right):
+        return left
+    if _is_text(left) and _is_text(right):
+        return pa.large_string()
+    if not (_is_number(left) and _is_number(right)):
+        return None
+    if pa.types.is_integer(left) and pa.types.is_integer(right):
+        if pa.types.is_unsigned_integer(left) and pa.types.is_unsigned_integer(right):
+            return pa.uint64()
+        return None if pa.uint64() in (left, right) else pa.int64()
+    exact = all(pa.types.is_floating(kind) or kind.bit_width <= 32 for kind in (left, right))
+    return pa.float64() if exact else None
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -104,9 +121,16 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def in_common(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Two columns in their :func:`common_type`."""
+    kind = common_type(left.type, right.type)
+    assert kind is not None
+    return left.cast(kind), right.cast(kind)
+
+
 def equal_keys(left: pa.Array, right: pa.Array) -> Any:
     """Where two columns are equal, null to null, as a numpy mask."""
-    left, right = (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in (left, right))
+    left, right = in_common(left, right)
     same = pc.fill_null(pc.equal(left, right), False)
     if left.null_count and right.null_count:
         same = pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
@@ -189,7 +213,7 @@ class MutableColumnJoin:
         other = self.schemas[1 - side]
         if other is not None:
             theirs = [other.field(i).type for i in range(keyed_columns(other) or 0)]
-            if len(theirs) != keys or not all(map(comparable, kinds, theirs)):
+            if len(theirs) != keys or None in map(common_type, kinds, theirs):
                 raise NotColumnar
         self.schemas[side] = schema
         if not self.hashed and not (keys == 1 and pa.types.is_integer(kinds[0]) and kinds[0] != pa.uint64()):

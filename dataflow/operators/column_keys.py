@@ -1,4 +1,5 @@
-"""Keys of rows as integers: equal keys, equal numbers. What sorting and matching in numpy work on."""
+"""Keys in columns: in types that Arrow's kernels all take, and as integers, equal keys equal numbers, which is what sorting and matching in
+numpy work on."""
 
 from __future__ import annotations
 
@@ -10,6 +11,93 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def plain(batch: pa.RecordBatch, keys: Sequence[str], columns: Sequence[str] | None = None) -> pa.RecordBatch | None:
+    """The batch with ``columns`` (default: all) in types that can be taken from and put together, and with keys that can be grouped and
+    compared; None where rows must do it. The values stay as they are.
+
+    Arrow has kernels for some types only. Views become strings or bytes with 64-bit offsets, run-end encoded columns are decoded, and small
+    floats and decimals widened. Dictionaries get 32-bit indices, so that those of two batches can be put together, and each value once.
+
+    >>> names = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2], pa.int8()), pa.array(["a", "b", "a"]))
+    >>> plain(pa.record_batch({"name": names}), ["name"]).column("name").indices.to_pylist()
+    [0, 1, 0]
+    """
+    for name in batch.schema.names if columns is None else columns:
+        at = batch.schema.get_field_index(name)
+        if at < 0:  # two columns of this name
+            return None
+        before = batch.column(at)
+        column = _plain_values(before)
+        if name in keys:
+            column = None if column is None else _plain_key(column)
+        if column is None:
+            return None
+        if column is not before:
+            batch = batch.set_column(at, name, column)
+    return batch
+
+
+def _plain_values(column: pa.Array) -> pa.Array | None:
+    """A column that can be taken from and put together; None for nested types that hold what cannot."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _plain_dictionary(column)
+    if pa.types.is_string_view(kind):
+        return column.cast(pa.large_string())
+    if pa.types.is_binary_view(kind):
+        return column.cast(pa.large_binary())
+    if pa.types.is_run_end_encoded(kind):
+        return _plain_values(pc.run_end_decode(column))
+    return column if not pa.types.is_nested(kind) or _can_be_taken(kind) else None
+
+
+def _can_be_taken(kind: pa.DataType) -> bool:
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) or pa.types.is_run_end_encoded(kind):
+        return False
+    return not pa.types.is_nested(kind) or all(_can_be_taken(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _plain_dictionary(column: pa.DictionaryArray) -> pa.Array | None:
+    kind, indices, before = column.type, column.indices, column.dictionary
+    values = _plain_values(before)
+    values = None if values is None else _plain_key(values)
+    if values is None:
+        return column.dictionary_decode() if _can_be_taken(kind.value_type) else None
+    values = key_normalised(values)
+    if values.null_count or (len(values) and pc.count_distinct(values).as_py() < len(values)):
+        encoded = pc.dictionary_encode(values)  # from old to new indices
+        indices, values = encoded.indices.take(indices), encoded.dictionary
+    if values is before and kind.index_type == pa.int32():
+        return column
+    return pa.DictionaryArray.from_arrays(indices.cast(pa.int32()), values, ordered=kind.ordered)
+
+
+def _plain_key(column: pa.Array) -> pa.Array | None:
+    kind = column.type
+    if pa.types.is_float16(kind):
+        return column.cast(pa.float32())
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        return column.cast(pa.decimal128(kind.precision, kind.scale))
+    if pa.types.is_dictionary(kind):
+        return column if _can_be_key(kind.value_type) and kind.index_type == pa.int32() else None
+    return column if _can_be_key(kind) else None
+
+
+def _can_be_key(kind: pa.DataType) -> bool:
+    return not (
+        pa.types.is_nested(kind)
+        or pa.types.is_null(kind)
+        or pa.types.is_dictionary(kind)
+        or pa.types.is_interval(kind)
+        or isinstance(kind, pa.BaseExtensionType)
+    )
+
+
+def key_normalised(column: Any) -> Any:
+    """A key column in which equal values have equal bits: -0.0 and 0.0 are one key."""
+    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
 def key_numbers(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Numbers:
@@ -44,9 +132,7 @@ def _dense(column: pa.Array | pa.ChunkedArray) -> Numbers:
             column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if pa.types.is_floating(column.type):
-        column = pc.add(column, pa.scalar(0.0, column.type))  # -0.0 and 0.0 are one key
-    return _integers(pc.dictionary_encode(column, null_encoding="encode").indices)
+    return _integers(pc.dictionary_encode(key_normalised(column), null_encoding="encode").indices)
 
 
 def beginnings(numbers: Numbers) -> Numbers:

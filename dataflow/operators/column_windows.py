@@ -126,6 +126,22 @@ def ticks(column: pa.Array) -> Ticks:
     return column.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
 
 
+def within(batch: pa.RecordBatch, times: str, start: str, end: str) -> pa.RecordBatch | None:
+    """The rows whose event time lies in the window that they bring along; None where rows must do it.
+
+    Raises DataflowError when an event time is null.
+    """
+    at = batch.column(times)
+    if at.null_count:
+        raise DataflowError(f"{at.null_count} event times are null: every record needs one; filter such records out first")
+    try:
+        inside = pc.and_(pc.less_equal(batch.column(start), at), pc.less(at, batch.column(end)))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # types that Arrow does not compare, or not all their values
+        return None
+    inside = pc.fill_null(inside, False)
+    return batch if pc.all(inside).as_py() else batch.filter(inside)
+
+
 def pane_columns(batch: pa.RecordBatch, times: str, windows: Any) -> list[pa.Array] | None:
     """One column with each row's pane, or, for windows that records bring along, two with the bounds; None where columns do not do."""
     found = ticks_of(batch.column(times))

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.elements import Gatherer
 from rayad.dataflow.operators.aggregates import Count
+from rayad.dataflow.operators.column_keys import key_normalised, plain
 from rayad.dataflow.operators.dense_groups import has_dense_range
-from rayad.dataflow.operators.keyed import Combine, combine_columns, key_normalised, require_columns, value_columns
+from rayad.dataflow.operators.keyed import Combine, combine_columns, require_columns, value_columns
 from rayad.progress import Timestamp
 
 KEYS_MAX = 1 << 17
@@ -52,8 +53,9 @@ class MutableCombiner(Gatherer):
         return bool(self._rows.totals or self._columns.waiting)
 
     def add(self, time: Timestamp, batch: Any) -> list[Any]:
-        if isinstance(batch, pa.RecordBatch) and self._columns.takes(batch):
-            return self._columns.add(time, batch)
+        usable = self._columns.usable(batch) if isinstance(batch, pa.RecordBatch) else None
+        if usable is not None:
+            return self._columns.add(time, usable)
         return self._rows.add(time, to_rows(batch))
 
     def add_rows(self, time: Timestamp, rows: Iterable[Any]) -> list[Any]:
@@ -113,13 +115,13 @@ class _ColumnPartials:
         self._unlooked = 0
         self._form: pa.Schema | None = None  # of partials, once there were some
 
-    def takes(self, batch: pa.RecordBatch) -> bool:
-        """Whether this aggregation works on columns of this batch. Raises DataflowError when a column is missing."""
-        key = self._element.key
-        if not key.columns:
-            return False
-        require_columns(batch, key.columns)
-        return value_columns(self._element, batch) is not None
+    def usable(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The batch as this aggregation works on its columns; None where rows must do it. Raises DataflowError when a column is missing."""
+        keys = self._element.key.columns
+        if not keys:
+            return None
+        require_columns(batch, keys)
+        return plain(batch, keys, keys) if value_columns(self._element, batch) is not None else None
 
     def add(self, time: Timestamp, batch: pa.RecordBatch) -> list[Any]:
         if self._untried > 0 and self._form is not None:
@@ -170,6 +172,8 @@ class _ColumnPartials:
         column = batch.column(self._element.key.columns[0])
         if has_dense_range(column, ROWS_MAX):
             return False  # combining costs next to nothing
+        if pa.types.is_dictionary(column.type):
+            column = column.indices
         return bool(pc.count_distinct(column, mode="all").as_py() > SAMPLE_SHARE * len(column))
 
     def _as_partials(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:

@@ -19,6 +19,7 @@ from rayad.dataflow.columnar import mark_keyed, to_rows
 from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.aggregates import Aggregator, Count, Max, Min, Several
+from rayad.dataflow.operators.column_keys import key_normalised, plain
 from rayad.dataflow.operators.dense_groups import dense_group
 from rayad.progress import DataflowError
 
@@ -134,8 +135,9 @@ class Combine(Element):
         """One batch combined alone; see :meth:`gatherer` for many."""
         if isinstance(batch, pa.RecordBatch) and self.key.columns:
             require_columns(batch, self.key.columns)
-            if value_columns(self, batch) is not None:
-                partial = combine_columns(self, batch)
+            usable = plain(batch, self.key.columns, self.key.columns)
+            if usable is not None and value_columns(self, usable) is not None:
+                partial = combine_columns(self, usable)
                 if partial is not None:
                     return partial
         totals = self.aggregator.new_partials()
@@ -245,11 +247,6 @@ def group(batch: pa.RecordBatch | pa.Table, keys: list[str], aggregations: list[
     out = table.unify_dictionaries().group_by(keys, use_threads=False).aggregate(aggregations).combine_chunks()
     columns = [out.column(name) for name in keys] + [out.column(i) for i in range(len(keys), out.num_columns)]
     return mark_keyed(pa.RecordBatch.from_arrays([_one_array(c) for c in columns], names=distinct_names(keys, names)), len(keys))
-
-
-def key_normalised(column: Any) -> Any:
-    """A key column in which equal values have equal bits: -0.0 and 0.0 are one key."""
-    return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

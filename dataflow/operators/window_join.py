@@ -15,8 +15,8 @@ import pyarrow as pa
 from rayad.dataflow.columnar import keyed_columns, to_rows
 from rayad.dataflow.elements import Element
 from rayad.dataflow.graph import KeySelector
-from rayad.dataflow.operators.column_join import NotColumnar, comparable, joined_batch, key_first, keys_of, pairs_of, record_of
-from rayad.dataflow.operators.column_keys import key_numbers
+from rayad.dataflow.operators.column_join import NotColumnar, common_type, in_common, joined_batch, key_first, keys_of, pairs_of, record_of
+from rayad.dataflow.operators.column_keys import key_numbers, plain
 from rayad.dataflow.operators.column_match import matches
 from rayad.dataflow.operators.column_results import window_array
 from rayad.dataflow.operators.column_windows import Form, MutablePanes, grid_of, moment_ticks, one_batch, pane_columns
@@ -39,9 +39,10 @@ class PlaceRecords(Element):
         keys = self.key.columns
         if isinstance(batch, pa.RecordBatch) and keys and self.times.column and len(set(keys)) == len(keys):
             require_columns(batch, (*keys, self.times.column))
-            panes = pane_columns(batch, self.times.column, self.windows)
-            if panes is not None:
-                return key_first(batch, keys, (("pane", panes[0]),))
+            usable = plain(batch, keys)
+            panes = None if usable is None else pane_columns(usable, self.times.column, self.windows)
+            if usable is not None and panes is not None:
+                return key_first(usable, keys, (("pane", panes[0]),))
         key, time_of = self.key.row_key(), self.times.row_value()
         return [(key(row), (event_time(time_of(row), row), row)) for row in to_rows(batch)]
 
@@ -75,7 +76,7 @@ class MutableWindowJoinColumns:
         other = self.schemas[1 - side]
         if other is not None and (
             keys != keyed_columns(other)
-            or not all(comparable(known.field(i).type, other.field(i).type) for i in range(keys))
+            or any(common_type(known.field(i).type, other.field(i).type) is None for i in range(keys))
             or not known.field(keys).type.equals(other.field(keys).type)
         ):
             raise NotColumnar
@@ -118,7 +119,7 @@ class MutableWindowJoinColumns:
         panes = self.sides[0]
         assert panes is not None
         at = panes.form.keys + 1
-        together = [_together(left.column(i), right.column(i)) for i in range(at)]
+        together = [pa.concat_arrays(in_common(left.column(i), right.column(i))) for i in range(at)]
         numbers = key_numbers(together)
         halves = numbers[: left.num_rows], numbers[left.num_rows :]
         orders = [np.argsort(half, kind="stable") for half in halves]
@@ -137,16 +138,6 @@ class MutableWindowJoinColumns:
             found = None if panes is None else panes.due(mark, None)
             out.append([] if found is None else self._rows(side, one_batch(found[0])))
         return out
-
-
-def _together(left: pa.Array, right: pa.Array) -> pa.Array:
-    left, right = (column.dictionary_decode() if pa.types.is_dictionary(column.type) else column for column in (left, right))
-    if not left.type.equals(right.type):
-        if pa.types.is_floating(left.type) or pa.types.is_floating(right.type):
-            left, right = left.cast(pa.float64()), right.cast(pa.float64())
-        else:
-            left = left.cast(right.type)
-    return pa.concat_arrays([left, right])
 
 
 class WindowJoin(EndVertex):

@@ -20,9 +20,10 @@ from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.aggregates import Aggregator, Count, Several
 from rayad.dataflow.operators.column_best import BestRecords, MutableBestColumns, best_of_batch
+from rayad.dataflow.operators.column_keys import plain
 from rayad.dataflow.operators.column_packing import Packing, can_be_packed
 from rayad.dataflow.operators.column_state import MutableWindowColumns, windows_of_place
-from rayad.dataflow.operators.column_windows import grid_of, pane_columns, ticks
+from rayad.dataflow.operators.column_windows import grid_of, pane_columns, ticks, within
 from rayad.dataflow.operators.keyed import (
     Combine,
     ValueSelector,
@@ -168,10 +169,11 @@ class MutableWindowCombiner(Gatherer):
         if times is None or None in bounds:
             return None
         require_columns(batch, (*element.key.columns, times, *bounds))
-        if given:
-            batch = within(batch, times, *bounds)
-        panes = pane_columns(batch, times, element.windows)
-        return None if panes is None else (batch, panes)
+        usable = plain(batch, element.key.columns)
+        if given and usable is not None:
+            usable = within(usable, times, *bounds)
+        panes = None if usable is None else pane_columns(usable, times, element.windows)
+        return None if usable is None or panes is None else (usable, panes)
 
     def _best(self, batch: pa.RecordBatch, aggregator: BestRecords) -> Any:
         found = None if isinstance(self._element.windows, Session) else self._panes(batch)
@@ -291,15 +293,6 @@ def _utc(time: Any) -> Any:
     return time.astimezone(dt.UTC) if isinstance(time, dt.datetime) and time.tzinfo is not None else time
 
 
-def within(batch: pa.RecordBatch, times: str, start: str, end: str) -> pa.RecordBatch:
-    """The rows whose event time lies in the window that they bring along."""
-    at = batch.column(times)
-    if at.null_count:
-        raise DataflowError(f"{at.null_count} event times are null: every record needs one; filter such records out first")
-    inside = pc.fill_null(pc.and_(pc.less_equal(batch.column(start), at), pc.less(at, batch.column(end))), False)
-    return batch if pc.all(inside).as_py() else batch.filter(inside)
-
-
 @dataclass(slots=True)
 class LargestTime(Element):
     """The largest event time of a batch, as a batch of one."""
@@ -309,7 +302,10 @@ class LargestTime(Element):
     def apply(self, batch: Any) -> Any:
         if isinstance(batch, pa.RecordBatch) and self.times.column:
             require_columns(batch, (self.times.column,))
-            return [_utc(pc.max(batch.column(self.times.column)).as_py())] if batch.num_rows else []
+            try:
+                return [_utc(pc.max(batch.column(self.times.column)).as_py())] if batch.num_rows else []
+            except pa.ArrowNotImplementedError:  # not of every type
+                pass
         rows = to_rows(batch)
         return [_utc(max(map(self.times.row_value(), rows)))] if rows else []
 

@@ -85,6 +85,14 @@ def test_keys_that_hardly_repeat_are_not_combined(monkeypatch: pytest.MonkeyPatc
     assert out.schema.equals(held.schema, check_metadata=True)
 
 
+def test_dictionaries_are_looked_at_by_their_indices() -> None:
+    values, rows = pa.array([f"{i}" for i in range(combining.SAMPLE_ROWS_MIN)]), combining.SAMPLE_ROWS_MIN
+    for indices, given_up in ((range(rows), True), ([i % 9 for i in range(rows)], False)):
+        combiner = MutableCombiner(Combine(BY_COLUMN, ValueSelector(), Count()))
+        keys = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), values)
+        assert bool(combiner.add(T(0), pa.record_batch({"k": keys}))) == given_up
+
+
 def test_batches_of_another_form_flush_what_was_there() -> None:
     combine = Combine(BY_COLUMN, VALUE, Sum())
     combiner = MutableCombiner(combine)
