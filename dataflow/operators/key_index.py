@@ -1,7 +1,7 @@
 """From key to slot: where the totals of a key stand in numpy arrays.
 
-One column of 64-bit integers goes through pandas' incremental integer hash table, which takes whole columns: 60 ns a key, a dict of
-Python objects 400. Every other key goes through a dict. See docs/decisions/014-vectorised-operators.md.
+One column of 64-bit integers goes through pandas' incremental integer hash table, which takes whole columns and makes no object for a key.
+Every other key goes through a dict. See docs/decisions/014-vectorised-operators.md.
 """
 
 from __future__ import annotations

@@ -80,12 +80,12 @@ def sole_value_column(batch: pa.RecordBatch | pa.Table, keys: tuple[str, ...]) -
 
 
 def import_conversions() -> None:
-    """Load what Arrow needs to give a column to numpy: its first conversion imports pandas, 0.15 s."""
+    """Load what Arrow needs to give a column to numpy: its first conversion imports pandas."""
     pa.array([0]).to_numpy()
 
 
 def import_group_by() -> None:
-    """Load what ``Table.group_by`` needs: it takes a third of a second, which belongs to the start of a job and not to its first batch."""
+    """Load what ``Table.group_by`` needs: it takes a while, which belongs to the start of a job and not to its first batch."""
     importlib.import_module("pyarrow.acero")
     import_conversions()
 
