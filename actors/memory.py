@@ -1,7 +1,7 @@
 """What a process that moves many large buffers asks of the C library's allocator.
 
 glibc gives each large buffer back to the kernel when it is freed and gets a zeroed one for the next, a page fault per 4 KiB: with batches
-of a megabyte that is about a third of the time of splitting them (``python -m benchmarks kernels``). Actor processes keep what they have freed.
+of a megabyte that is about a third of the time of splitting them (``benchmarks kernels``). Actor processes keep what they have freed.
 In them Arrow takes its memory from glibc, too: ``rayad._worker``.
 """
 
