@@ -5,12 +5,16 @@ Columns stay columns from the sender to the output. The index from key to slot i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from rayad.dataflow.operators.column_windows import one_batch
 from rayad.dataflow.operators.key_index import MutableKeyIndex
+from rayad.dataflow.operators.stored_columns import narrow, stored, taken_back
 
 
 class MutableColumnTotals:
@@ -27,6 +31,7 @@ class MutableColumnTotals:
         self.merges = merges
         self._index: MutableKeyIndex | None = None
         self._first_keys: list[pa.Array] | None = None  # of the first time: their slots are their positions
+        self._changes: _Changes | None = None
         self.arrays = [np.zeros(0, dtype=schema.field(key_columns + i).type.to_pandas_dtype()) for i in range(len(merges))]
 
     def merge(self, partial: pa.RecordBatch) -> list[Any]:
@@ -34,11 +39,14 @@ class MutableColumnTotals:
 
         Raises OverflowError, before anything has changed, when a sum could leave 64 bits.
         """
+        before = len(self)
         slots = self._slots_of(partial)
         needed = len(self)
+        if self._changes is not None and not self._changes.note(partial.columns[: self.key_columns], slots, before, needed):
+            self._changes = None
         columns = []
-        for i, how in enumerate(self.merges):
-            array = self._grown(i, needed, how)
+        grown = [self._grown(i, needed, how) for i, how in enumerate(self.merges)]
+        for i, (how, array) in enumerate(zip(self.merges, grown, strict=True)):
             column = partial.column(self.key_columns + i)
             neutral = self._neutral(array.dtype, how)
             values = (column.fill_null(neutral) if column.null_count else column).to_numpy(zero_copy_only=False)
@@ -96,6 +104,99 @@ class MutableColumnTotals:
         """``(key, partials)`` of every key."""
         columns = [array.tolist() for array in self.arrays]
         return [(key, tuple(column[slot] for column in columns)) for slot, key in enumerate(self._made_index().keys())]
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> dict[str, Any]:
+        """Keys by slot and their totals; the index is made anew by :meth:`restore`."""
+        types = [self.schema.field(i).type for i in range(self.key_columns)]
+        keys = self._index.key_columns(types) if self._index is not None else self._first_keys
+        return {"schema": self.schema, "keys": _stored_keys(keys), "totals": [a[: len(self)] for a in self.arrays]}
+
+    @staticmethod
+    def restore(state: dict[str, Any], merges: tuple[str, ...]) -> MutableColumnTotals:
+        """What :meth:`checkpoint` gave."""
+        columns = MutableColumnTotals(merges, state["schema"], len(state["schema"]) - len(merges))
+        keys = state["keys"]
+        if isinstance(keys, list):
+            columns._made_index().restore(keys)
+        elif keys is not None:
+            columns._first_keys = _columns_of(keys)
+        columns.arrays = [array.copy() for array in state["totals"]]
+        return columns
+
+    def take_changes(self) -> Callable[[], dict[str, Any]] | None:
+        """The keys that are new since the last call, and the totals that are; None where these are more than half of all."""
+        changes, self._changes = self._changes, _Changes(len(self))
+        if changes is None or 2 * changes.count(len(self)) > len(self):
+            return None
+        return lambda: self._changed(changes)
+
+    def _changed(self, changes: _Changes) -> dict[str, Any]:
+        old = changes.touched()
+        new = slice(changes.known, len(self))
+        return {
+            "keys": _stored(changes.new_keys),
+            "slots": narrow(old),
+            "totals": [(array[old], array[new]) for array in self.arrays],
+        }
+
+    def restore_changes(self, changes: dict[str, Any]) -> None:
+        """Take back what the function of :meth:`take_changes` gave."""
+        known = len(self)
+        if changes["keys"] is not None:
+            self._made_index().slots_of(_columns_of(changes["keys"]))
+        for i, (how, (old, new)) in enumerate(zip(self.merges, changes["totals"], strict=True)):
+            array = self._grown(i, len(self), how)
+            array[changes["slots"]] = old
+            array[known : len(self)] = new
+
+
+def _stored_keys(keys: list[Any] | None) -> Any:
+    """Key columns as bytes; keys that Arrow does not have as they are."""
+    if keys is None or not all(isinstance(column, pa.Array) for column in keys):
+        return keys
+    return _stored([keys])
+
+
+def _stored(keys: list[list[pa.Array]]) -> Any:
+    batches = [pa.RecordBatch.from_arrays(columns, names=[f"k{i}" for i in range(len(columns))]) for columns in keys]
+    return tuple(stored([one_batch(pa.Table.from_batches(batches))])) if batches else None
+
+
+def _columns_of(keys: Any) -> list[pa.Array]:
+    columns: list[pa.Array] = taken_back(keys)[0].columns
+    return columns
+
+
+class _Changes:
+    """Which of ``known`` slots have been touched, and the keys of later ones."""
+
+    def __init__(self, known: int) -> None:
+        self.known = known
+        self._dirty: npt.NDArray[np.bool_] = np.zeros(known, np.bool_)
+        self.new_keys: list[list[pa.Array]] = []
+
+    def note(self, keys: list[pa.Array], slots: Any, before: int, now: int) -> bool:
+        """Rows with these keys, each a different one, had these slots, those from ``before`` on for the first time. False, and no longer
+        right, when most slots of now are new."""
+        if 2 * self.known < now:
+            return False
+        if now == before == self.known:
+            self._dirty[slots] = True
+            return True
+        self._dirty[slots[slots < self.known]] = True
+        if now > before:
+            fresh = pa.array(np.flatnonzero(slots >= before))
+            self.new_keys.append([column.take(fresh) for column in keys])
+        return True
+
+    def count(self, now: int) -> int:
+        """How many slots of ``now`` were touched."""
+        return int(np.count_nonzero(self._dirty)) + now - self.known
+
+    def touched(self) -> npt.NDArray[np.int64]:
+        """The known ones of them."""
+        return np.flatnonzero(self._dirty)
 
 
 def _leaves(left: Any, right: Any) -> bool:

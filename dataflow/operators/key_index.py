@@ -49,6 +49,24 @@ class MutableKeyIndex:
             found = [slots.setdefault(key, len(slots)) if slot is None else slot for key, slot in zip(keys, found, strict=True)]
         return np.array(found, dtype=np.int64)
 
+    def key_columns(self, types: list[pa.DataType]) -> list[pa.Array] | list[Any]:
+        """All keys by slot, for :meth:`restore`: as Arrow columns of these types where Arrow has them, else as :meth:`keys`."""
+        if self._integers is not None:
+            return [pa.array(self._integers.uniques.to_array())]
+        keys = self.keys()
+        columns = zip(*keys, strict=True) if self._key_columns > 1 and keys else [keys]
+        try:
+            return [pa.array(list(column), kind) for column, kind in zip(columns, types, strict=True)]
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return keys
+
+    def restore(self, keys: list[Any]) -> None:
+        """Take back what :meth:`key_columns` gave, into an empty index."""
+        if keys and all(isinstance(column, pa.Array) for column in keys):
+            self.slots_of(keys)
+        else:
+            self._slots = {key: slot for slot, key in enumerate(keys)}
+
     def keys(self) -> list[Any]:
         """All keys as Python objects, by slot."""
         return self._integers.uniques.to_array().tolist() if self._integers is not None else list(self._slots)

@@ -7,6 +7,7 @@ a sum that leaves 64 bits, turn the second into the first; both give the same re
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +16,8 @@ from rayad.dataflow.columnar import mark_keyed, to_rows
 from rayad.dataflow.operators.aggregates import Aggregator, Several
 from rayad.dataflow.operators.column_totals import MutableColumnTotals
 from rayad.dataflow.operators.keyed import distinct_names, group, import_group_by, may_overflow, require_hashable
+from rayad.dataflow.operators.stored_columns import stored_by_time, taken_back_by_time
+from rayad.dataflow.operators.touched_keys import MutableTouchedKeys
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError, Timestamp
 
@@ -44,7 +47,48 @@ class Totals(Vertex):
         self.pending_count: dict[Timestamp, int] = {}
         self.state: dict[Any, Any] = {}
         self.columns: MutableColumnTotals | None = None
+        self._touched = MutableTouchedKeys()
 
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        columns = self.columns.checkpoint() if self.keep and self.columns is not None else None
+        return {"pending": self._pending(), "rows": self.state, "columns": columns}
+
+    def restore(self, state: Any) -> None:
+        self._restore_pending(state["pending"])
+        self.state = state["rows"]
+        if state["columns"] is not None:
+            self.columns = MutableColumnTotals.restore(state["columns"], self._merges())
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        if not self.keep:
+            return None  # there is nothing but what is pending
+        columns = self.columns
+        if columns is not None:
+            changed = columns.take_changes()
+            return None if changed is None else lambda: {"pending": self._pending(), "columns": changed()}
+        touched = self._touched.take()
+        return None if touched is None else lambda: {"pending": self._pending(), "rows": {key: self.state[key] for key in touched()}}
+
+    def restore_changes(self, changes: Any) -> None:
+        self._restore_pending(changes["pending"])
+        if "columns" in changes:
+            assert self.columns is not None
+            self.columns.restore_changes(changes["columns"])
+        else:
+            self.state.update(changes["rows"])
+
+    def _pending(self) -> Any:
+        return self.pending_rows, stored_by_time(self.pending_columns), self.pending_count
+
+    def _restore_pending(self, pending: Any) -> None:
+        self.pending_rows, columns, self.pending_count = pending
+        self.pending_columns = taken_back_by_time(columns)
+
+    def _merges(self) -> tuple[str, ...]:
+        return tuple(how for _, how in self.aggregator.partials)
+
+    # -- times -----------------------------------------------------------------------
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         if time not in self.pending_rows and time not in self.pending_columns:
             self.notify_at(time)
@@ -120,11 +164,12 @@ class Totals(Vertex):
                 partial = merge(state[key], partial)
             state[key] = partial
             out.append((key, result(partial)))
+        self._touched.note(rows, len(state))
         self.emit_rows(out, time)
 
     def _notify_columns(self, partial: pa.RecordBatch, time: Timestamp) -> bool:
         """Merge and emit in columns; False, and nothing changed, when a sum could leave 64 bits."""
-        merges = tuple(how for _, how in self.aggregator.partials)
+        merges = self._merges()
         keys = partial.num_columns - len(merges)
         fields = partial.schema
         if self.columns is None or not self.keep:
@@ -172,6 +217,7 @@ class Totals(Vertex):
         if self.keep:
             self.state = {key: self.aggregator.accumulator(values) for key, values in self.columns.rows()}
         self.columns = None
+        self._touched.forget()
 
 
 class EpochTotals(Totals):
@@ -202,6 +248,21 @@ class Fold(Vertex):
         self.function = function
         self.pending: dict[Timestamp, list[Any]] = {}
         self.state: dict[Any, Any] = {}
+        self._touched = MutableTouchedKeys()
+
+    def checkpoint(self) -> Any:
+        return {"pending": self.pending, "rows": self.state}
+
+    def restore(self, state: Any) -> None:
+        self.pending, self.state = state["pending"], state["rows"]
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        touched = self._touched.take()
+        return None if touched is None else lambda: {"pending": self.pending, "rows": {key: self.state[key] for key in touched()}}
+
+    def restore_changes(self, changes: Any) -> None:
+        self.pending = changes["pending"]
+        self.state.update(changes["rows"])
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         waiting = self.pending.get(time)
@@ -216,6 +277,7 @@ class Fold(Vertex):
             for key, value in pairs:
                 self.state[key] = self.function(self.state[key] if key in self.state else self.start(), value)
                 touched[key] = None
+        self._touched.note(touched, len(self.state))
         # Copies: the function may go on changing its state in place.
         self.send_by(0, [(key, copy.deepcopy(self.state[key])) for key in touched], time)
 

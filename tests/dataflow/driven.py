@@ -1,0 +1,167 @@
+"""One vertex without a runtime: batches and notifications in, what it sends out; and snapshots of it in any place.
+
+A run is a list of steps. It is made twice: straight through, and with snapshots, some of which are gone back to in a new vertex. Both
+have to send the same and to end in the same state.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from rayad.dataflow.columnar import to_rows
+from rayad.dataflow.operators.stored_columns import taken_back
+from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext
+from rayad.progress import Timestamp
+
+Step = tuple[Any, ...]
+SNAPSHOTS = ("snapshot", "full", "discarded", "crash")
+
+
+class Context(VertexContext):
+    """Keeps what is sent and asked for."""
+
+    def __init__(self, parallelism: int = 1) -> None:
+        self.name, self.replica, self.parallelism, self.key_groups = "driven", 0, parallelism, 256
+        self.sent: list[tuple[int, Timestamp, Any]] = []
+        self.waiting: set[Timestamp] = set()
+
+    def send_by(self, edge: int, batch: Any, time: Timestamp) -> None:
+        self.sent.append((edge, time, batch.copy() if isinstance(batch, list) else batch))
+
+    def notify_at(self, time: Timestamp, capability: Timestamp | None) -> None:
+        self.waiting.add(time)
+
+
+class Driven:
+    """A vertex that is driven by steps: ``("recv", edge, batch, time)``, ``("notify",)`` for the first of the times asked for, and
+    those of :data:`SNAPSHOTS`."""
+
+    def __init__(self, make: Callable[[], Vertex], parallelism: int = 1) -> None:
+        self.make = make
+        self.context = Context(parallelism)
+        self.vertex = self._fresh()
+        self.chain: list[bytes] = []
+        self.increments = 0
+
+    def _fresh(self) -> Vertex:
+        vertex = self.make()
+        vertex._context = self.context
+        vertex.setup()
+        return vertex
+
+    def step(self, step: Step) -> None:
+        kind, *rest = step
+        if kind == "recv":
+            edge, batch, time = rest
+            self.vertex.on_recv(edge, copy.deepcopy(batch) if isinstance(batch, list) else batch, time)  # accumulators change in place
+        elif kind == "notify":
+            self.notify()
+        elif kind in SNAPSHOTS:
+            self.snapshot(full=kind == "full", discarded=kind == "discarded")
+            if kind == "crash":
+                self.go_back()
+
+    def notify(self) -> None:
+        if self.context.waiting:
+            time = min(self.context.waiting, key=Timestamp.sort_key)
+            self.context.waiting.remove(time)
+            self.vertex.on_notify(time)
+
+    def end(self, time: Timestamp) -> None:
+        while self.context.waiting:
+            self.notify()
+        if isinstance(self.vertex, EndVertex):
+            self.vertex.on_end(time)
+
+    def snapshot(self, *, full: bool = False, discarded: bool = False) -> None:
+        changes = self.vertex.take_changes()
+        if discarded:
+            self.chain = []  # nothing can build on what was not written
+        elif changes is None or full or not self.chain:
+            self.chain = [pickle.dumps(self.vertex.checkpoint())]
+        else:
+            self.chain.append(pickle.dumps(changes()))
+            self.increments += 1
+
+    def go_back(self) -> None:
+        """Into a new vertex, from the snapshot that was just made."""
+        self.vertex = self._fresh()
+        state, *changes = map(pickle.loads, self.chain)
+        self.vertex.restore(state)
+        for some in changes:
+            self.vertex.restore_changes(some)
+        self.chain = []  # a new vertex has not told anything yet
+
+    def sent(self) -> dict[tuple[int, Timestamp], Counter[str]]:
+        """Records by port and time."""
+        out: dict[tuple[int, Timestamp], Counter[str]] = {}
+        for edge, time, batch in self.context.sent:
+            if len(to_rows(batch)):
+                out.setdefault((edge, time), Counter()).update(map(repr, to_rows(batch)))
+        return out
+
+
+def steps_with(batches: st.SearchStrategy[tuple[int, Any]], *, first: Sequence[tuple[int, Any]] = ()) -> st.SearchStrategy[list[Step]]:
+    """Steps, after an epoch with the batches ``first`` and a snapshot: rounds of batches ``(edge, batch)`` at epochs that are not complete,
+    notifications in their order, and snapshots."""
+    recv = st.lists(st.tuples(batches, st.integers(0, 2)), max_size=3)
+    kinds = st.sampled_from([*["snapshot"] * 4, "crash", "crash", "full", "discarded", "nothing"])
+    rounds = st.lists(st.tuples(recv, st.integers(0, 2), kinds), min_size=1, max_size=9)
+    return rounds.map(lambda some: _placed([([(batch, 0) for batch in first], 1, "snapshot"), *some]))
+
+
+def _placed(rounds: Sequence[tuple[Any, int, str]]) -> list[Step]:
+    out: list[Step] = []
+    complete, waiting = 0, set()
+    for received, notified, snapshot in rounds:
+        for (edge, batch), ahead in received:
+            waiting.add(complete + ahead)
+            out.append(("recv", edge, batch, Timestamp(complete + ahead)))
+        for _ in range(notified):
+            if waiting:
+                complete = min(waiting) + 1
+                waiting.remove(complete - 1)
+            out.append(("notify",))
+        out.append((snapshot,))
+    return out
+
+
+def check(make: Callable[[], Vertex], steps: Sequence[Step], *, view: Callable[[Any], Any] | None = None, parallelism: int = 1) -> Driven:
+    """Assert that snapshots change nothing; gives the run with them."""
+    straight, with_snapshots = Driven(make, parallelism), Driven(make, parallelism)
+    for step in steps:
+        if step[0] not in SNAPSHOTS:
+            straight.step(step)
+        with_snapshots.step(step)
+    view = view or plain_state
+    assert view(with_snapshots.vertex) == view(straight.vertex)
+    for run in (straight, with_snapshots):
+        run.end(Timestamp(1000))
+    assert with_snapshots.sent() == straight.sent()
+    assert view(with_snapshots.vertex) == view(straight.vertex)
+    return with_snapshots
+
+
+def plain_state(vertex: Vertex) -> Any:
+    """What ``checkpoint`` gives as plain Python values, columns as rows."""
+    return plain(pickle.loads(pickle.dumps(vertex.checkpoint())))
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return repr(value.tolist())
+    if isinstance(value, pa.Buffer):
+        return [repr(row) for batch in taken_back([value]) for row in to_rows(batch)]
+    if isinstance(value, dict):
+        return {key: plain(part) for key, part in value.items()}
+    if type(value) in (list, tuple):
+        return [plain(part) for part in value]
+    return value if isinstance(value, (set, pa.Schema)) else repr(value)

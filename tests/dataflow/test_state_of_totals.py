@@ -1,0 +1,161 @@
+"""Snapshots of running totals: state alone, compact, and only what has changed."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rayad.dataflow.columnar import mark_keyed
+from rayad.dataflow.graph import KeySelector
+from rayad.dataflow.operators import touched_keys
+from rayad.dataflow.operators.aggregates import Count, Max, Mean, Min, Reduce, Several, Sum, TopK
+from rayad.dataflow.operators.column_epochs import EpochWindows
+from rayad.dataflow.operators.keyed import Combine, ValueSelector
+from rayad.dataflow.operators.totals import EpochTotals, Fold, Totals
+from rayad.dataflow.vertex import Vertex
+from rayad.progress import Timestamp
+from tests.dataflow.driven import Driven, check, steps_with
+
+BIG = 1 << 62
+
+
+def last(left: Any, right: Any) -> Any:
+    return max(left, right)
+
+
+AGGREGATORS: dict[str, Any] = {
+    "count": Count,
+    "sum": Sum,
+    "mean": Mean,
+    "max": Max,
+    "several": lambda: Several({"n": Count(), "low": Min(), "total": Sum()}, [ValueSelector(column=c) for c in ("v", "v", "v")]),
+    "reduce": lambda: Reduce(lambda a, b: last(a, b)),
+    "top_k": lambda: TopK(2, by=lambda value: -value),
+}
+KEYS = {"numbers": [*range(20), -1, 99], "names": [*"abcdefghijklmnopqrst", None, "ü"]}
+VALUES = st.sampled_from([0, 1, 2, 7, -3, None])
+NUMBERED = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+NAMED = pa.schema([("k", pa.string()), ("v", pa.int64())])
+
+
+@pytest.fixture(autouse=True)
+def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(touched_keys, "FEW_ITEMS", 2)
+
+
+def combined(aggregator: Any, records: list[Any], schema: pa.Schema | None) -> tuple[int, Any]:
+    """What a sender makes of records: pairs, or columns where a schema is given and the aggregation has them."""
+    value = ValueSelector(function=lambda row: (row["v"],) * 3) if isinstance(aggregator, Several) else ValueSelector(column="v")
+    element = Combine(KeySelector(columns=("k",)), value, aggregator)
+    if schema is not None:
+        return 0, element.apply(pa.RecordBatch.from_pylist([{"k": k, "v": v} for k, v in records], schema=schema))
+    return 0, element.apply([{"k": k, "v": v} for k, v in records if v is not None])
+
+
+def steps(name: str, keys: str, columns: bool, rows: bool) -> st.SearchStrategy[Any]:
+    aggregator, schema = AGGREGATORS[name](), NUMBERED if keys == "numbers" else NAMED
+    schema = schema if aggregator.partials and columns else None
+    values = st.one_of(VALUES, VALUES, VALUES, VALUES, st.just(BIG)) if columns and rows else VALUES
+    records = st.lists(st.tuples(st.sampled_from(KEYS[keys]), values), min_size=1, max_size=6)
+    of_columns = records.map(lambda some: combined(aggregator, some, schema))
+    of_rows = records.map(lambda some: combined(aggregator, some, None))
+    kinds = [of_columns] * 5 * columns + [of_rows] * rows
+    made = st.one_of(*kinds).filter(lambda batch: len(batch[1]) > 0)
+    return steps_with(made, first=[combined(aggregator, [(key, 1) for key in KEYS[keys][:16]], schema)])
+
+
+@pytest.mark.parametrize("keys", KEYS)
+@pytest.mark.parametrize("name", AGGREGATORS)
+@pytest.mark.parametrize(("columns", "rows"), [(True, False), (False, True), (True, True)], ids=["columns", "rows", "both"])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_totals_go_on_from_a_snapshot(name: str, keys: str, columns: bool, rows: bool, data: st.DataObject) -> None:
+    check(lambda: Totals(AGGREGATORS[name]()), data.draw(steps(name, keys, columns, rows)))
+
+
+@pytest.mark.parametrize("vertex", [EpochTotals, EpochWindows])
+@settings(max_examples=40)
+@given(data=st.data())
+def test_totals_of_epochs_go_on_from_a_snapshot(vertex: Any, data: st.DataObject) -> None:
+    check(lambda: vertex(Sum()), data.draw(steps("sum", "names", True, True)))
+
+
+FOLDED = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 9)), max_size=3).map(lambda rows: (0, rows))
+
+
+@settings(max_examples=60)
+@given(drawn=steps_with(FOLDED, first=[(0, [(key, 0) for key in "abcdefg"])]))
+def test_folds_go_on_from_a_snapshot(drawn: Any) -> None:
+    check(lambda: Fold(list, lambda kept, value: [*kept, value]), drawn)
+
+
+def sums_of(rows: bool, keys: Any) -> Any:
+    if rows:
+        return [(int(key), 1) for key in keys]
+    values = {"k": np.asarray(keys, np.int64), "sum(v)": np.ones(len(keys), np.int64), "count(v)": np.ones(len(keys), np.int64)}
+    return mark_keyed(pa.record_batch(values), 1)
+
+
+@pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
+def test_what_is_written_grows_with_what_has_changed(rows: bool) -> None:
+    run = Driven(lambda: Totals(Sum()))
+    sizes = []
+    for epoch, keys in enumerate([range(20_000), [3, 5], [3, 99_999], range(15_000), range(7)]):
+        run.step(("recv", 0, sums_of(rows, keys), Timestamp(epoch)))
+        run.step(("notify",))
+        run.snapshot()
+        sizes.append((len(run.chain), len(run.chain[-1])))
+    full = sizes[0][1]
+    assert [parts for parts, _ in sizes] == [1, 2, 3, 1, 2]  # most keys: all is written, and nothing builds on what was before
+    assert full <= (20_000 * 24 + 4_000 if not rows else 20_000 * 8)
+    assert all(size < full // 50 for size in (sizes[1][1], sizes[2][1], sizes[4][1]))
+    assert sizes[3][1] >= full
+
+
+def test_a_switch_to_rows_is_written_in_full() -> None:
+    run = Driven(lambda: Totals(Sum()))
+    for epoch, batch in enumerate([sums_of(False, range(100)), sums_of(False, [1]), sums_of(True, [2]), sums_of(True, [3])]):
+        run.step(("recv", 0, batch, Timestamp(epoch)))
+        run.step(("notify",))
+        run.snapshot()
+        assert len(run.chain) == [1, 2, 1, 2][epoch]
+
+
+def test_totals_that_are_never_asked_remember_no_keys() -> None:
+    run = Driven(lambda: Totals(Sum()))
+    for epoch in range(50):
+        run.step(("recv", 0, sums_of(epoch > 25, range(100)), Timestamp(epoch)))
+        run.step(("notify",))
+    assert isinstance(run.vertex, Totals)
+    assert run.vertex._touched.take() is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Totals(Reduce(lambda a, b: a)), lambda: Totals(TopK(1, by=lambda v: v)), lambda: Fold(lambda: 0, lambda a, b: b)],
+    ids=["reduce", "top_k", "fold"],
+)
+def test_state_holds_no_function(make: Any) -> None:
+    vertex: Vertex = make()
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(Vertex.checkpoint(vertex))
+    pickle.dumps(vertex.checkpoint())
+
+
+def test_a_sum_beyond_64_bits_beside_another_aggregation_finds_room_for_new_keys() -> None:
+    """The first column of totals had room for new keys and overflowed, the others had none yet: turning into rows failed."""
+    run = Driven(lambda: Totals(Several({"total": Sum(), "n": Count()}, [ValueSelector(column="v")] * 2)))
+    for epoch, keys in enumerate([range(2), range(3_000)]):
+        ones = np.ones(len(keys), np.int64)
+        columns = {"k": np.arange(len(keys)), "s": BIG * ones, "c": ones, "n": ones}
+        run.step(("recv", 0, mark_keyed(pa.record_batch(columns), 1), Timestamp(epoch)))
+        run.step(("notify",))
+    assert isinstance(run.vertex, Totals)
+    assert run.vertex.state[1] == [2 * BIG, 2]
+    assert len(run.vertex.state) == 3_000
