@@ -81,11 +81,15 @@ def taken_back_mixed(parts: Iterable[tuple[bool, Any]]) -> list[Any]:
 
 
 def narrow(values: Any) -> Any:
-    """An array of integers in the smallest type that holds them.
+    """An int64 array in the smallest of int8, int16, int32 and int64 that holds its values.
 
-    >>> narrow(np.array([3, 70_000])).dtype
-    dtype('int32')
+    >>> narrow(np.array([3, -70_000])).dtype, narrow(np.array([1 << 40, -1])).dtype
+    (dtype('int32'), dtype('int64'))
     """
-    if values.dtype.kind not in "iu" or not len(values):
+    if not len(values):
         return values
-    return values.astype(np.result_type(*(np.min_scalar_type(bound) for bound in (values.min(), values.max()))), copy=False)
+    low, high = int(values.min()), int(values.max())
+    for kind in (np.int8, np.int16, np.int32):
+        if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max:
+            return values.astype(kind)
+    return values
