@@ -14,7 +14,7 @@ from rayad.dataflow.keyed_stream import KeyedStream, input_link
 from rayad.dataflow.source import Source
 from rayad.dataflow.stream import Stream
 from rayad.dataflow.vertex import Vertex
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, RayadError
 
 if TYPE_CHECKING:
     from rayad.dataflow.loops import Loop
@@ -171,7 +171,17 @@ class Dataflow:
             scaling = ScalingConfig(parallelism=1 if parallelism is None else parallelism)
         for promise in not_acted_on(run or RunConfig(), scaling):
             warnings.warn(promise, UserWarning, stacklevel=2)
+        if run is None or run.resume is None:  # else the runtime knows whether the job starts afresh
+            self._check_sinks()
         return hooks.call("submit", self, run or RunConfig(), scaling, runtime=runtime, seed=seed, **options)
+
+    def _check_sinks(self) -> None:
+        for node in self.graph.nodes:
+            if node.kind is NodeKind.SINK:
+                try:
+                    node.op.check()
+                except RayadError as error:
+                    raise type(error)(f"sink {node.options['key']!r} ({node.where}): {error}") from error
 
     def run(
         self,

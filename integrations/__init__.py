@@ -11,6 +11,7 @@ if __name__ != "rayad.integrations":  # pragma: no cover - a second copy would h
     )
 
 from rayad.integrations.arrow import ArrowSource
+from rayad.integrations.committed import committed_files, read_committed
 from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
 from rayad.integrations.java import JavaHome, find_java
 from rayad.integrations.parquet import ParquetSink, PublishedFiles
@@ -35,7 +36,9 @@ __all__ = [
     "SparkSink",
     "SparkSource",
     "TextSource",
+    "committed_files",
     "find_java",
+    "read_committed",
     "spark_session",
     "stop_spark",
 ]

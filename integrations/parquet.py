@@ -1,13 +1,14 @@
-"""A directory of Parquet files as a sink that is written exactly once.
+"""A directory of Parquet files as a sink that is written exactly once, with each snapshot.
 
-Replicas write below ``<path>/_staging/<job>-<replica>-<writer>/``; readers pass over names that start with ``_``. ``publish`` moves the
-finished files into place one by one and then replaces ``_SUCCESS``, a JSON manifest of all files that belong to the output: that
-replacement is the commit. Each step can be repeated: a file that is already in place is left there, so a publish that was cut off is
-finished by publishing the same again. ``mode="overwrite"`` deletes the old Parquet files after the commit, never before, so that at no time
-there is neither the old output nor the new.
+Replicas write below ``<path>/_staging/<job>-<replica>-<writer>/``; readers pass over names that start with ``_``. ``commit`` moves the
+finished files into place one by one and then replaces ``_SUCCESS``, a JSON manifest of all files of the output, each with its
+snapshot: that replacement is the commit, and :mod:`rayad.integrations.committed` reads by it. Each step can be repeated: a file that
+is already in place is left there, so a commit that was cut off is finished by committing the same again. What no longer belongs there
+(the old output of ``mode="overwrite"``, files of snapshots that are rolled back) is deleted after the manifest, never before, so that
+at no time there is neither the old output nor the new.
 
-The directory has to be seen by all nodes. On object stores a move is a copy and a delete: the manifest still tells whole from partial
-output.
+The directory has to be seen by all nodes, and to one job at a time: the manifest has one writer. On object stores a move is a copy and a
+delete: the manifest still tells whole from partial output.
 """
 
 from __future__ import annotations
@@ -16,38 +17,30 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
 from rayad.dataflow.sink import Sink, SinkWriter
-from rayad.integrations.blocks import conform, describe, schema_drift
-from rayad.progress import ConfigError, DataflowError, Timestamp
+from rayad.integrations.blocks import schema_drift
+from rayad.integrations.committed import (
+    MANIFEST,
+    STAGING,
+    CommittedFile,
+    OutputManifest,
+    PublishedFiles,
+    open_directory,
+    read_manifest,
+    replace_file,
+    sync,
+    write_manifest,
+)
+from rayad.integrations.parquet_writer import ParquetWriter, StagedFile
+from rayad.progress import ConfigError, DataflowError
 
-STAGING = "_staging"
-MANIFEST = "_SUCCESS"
 MODES = ("error", "append", "overwrite")
-OPEN_FILES_MAX = 16
-
-
-class StagedFile(NamedTuple):
-    """A finished file that is not yet visible: where it is, its name in the output (relative), and what is in it."""
-
-    staged: str
-    name: str
-    rows: int
-    size_bytes: int
-    schema: pa.Schema
-
-
-class PublishedFiles(NamedTuple):
-    """What ``result[name]`` is: the directory, its files (relative names, all that the manifest lists) and their rows."""
-
-    path: str
-    files: tuple[str, ...]
-    rows: int
 
 
 def check_name(name: str) -> str:
@@ -69,8 +62,10 @@ class ParquetSink(Sink):
     ``partition_by_epoch``: a directory ``epoch=<n>`` for each epoch. ``epoch_column``: a column of this name with the epoch of each row.
     ``mode``: what to do when the directory has something in it: ``"error"``, ``"append"`` or ``"overwrite"``. ``schema``: columns and
     types; else those of a replica's first batch, and all replicas must agree. ``row_group_rows`` are collected in memory before they are
-    written.
+    written. A job that takes snapshots makes at least one file for each writer and snapshot in which it had records.
     """
+
+    commits = True
 
     def __init__(
         self,
@@ -88,21 +83,9 @@ class ParquetSink(Sink):
             raise ConfigError(f"write_parquet: mode={mode!r}; give one of {', '.join(map(repr, MODES))}")
         if row_group_rows < 1:
             raise ConfigError(f"write_parquet: row_group_rows={row_group_rows!r}; give 1 or more")
-        text = os.fspath(path)
-        if not text or "\0" in text:
-            raise ConfigError(f"write_parquet: {text!r} is not a directory name")
-        if filesystem is not None:
-            self.filesystem, self.path = filesystem, text.rstrip("/")
-        elif "://" in text:
-            try:
-                home, inner = fs.FileSystem.from_uri(text)
-            except (pa.ArrowException, OSError) as error:
-                raise ConfigError(
-                    f"write_parquet: cannot open the URI {text!r}: {error}; give a local directory, a known URI, or filesystem="
-                ) from error
-            self.filesystem, self.path = home, inner.rstrip("/")
-        else:
-            self.filesystem, self.path = fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
+        self.filesystem, self.path = open_directory(path, filesystem, "write_parquet")
+        if self.filesystem.get_file_info(self.path).type == fs.FileType.File:
+            raise ConfigError(f"write_parquet: {self.path!r} is a file; give a directory")
         self.job = uuid.uuid4().hex[:12]
         self.mode = mode
         self.partition_by_epoch = partition_by_epoch
@@ -110,31 +93,48 @@ class ParquetSink(Sink):
         self.schema = schema
         self.compression = compression
         self.row_group_rows = row_group_rows
-        self._check_free(self._read_manifest())
+        self._has_history = False  # whether this job may have committed before
+        self._void: tuple[int, int] | None = None  # snapshots that the next commit has to take back, first and last
+        self._swept = False  # whether this instance has looked for files that do not belong there
+
+    # -- before writing ------------------------------------------------------------------------------
+    def identity(self) -> str:
+        """The job's id, which is in the names of its files."""
+        return self.job
+
+    def adopt(self, identity: str) -> None:
+        """Go on with the output of another run."""
+        check_name(identity)
+        self.job, self._has_history = identity, True
+
+    def check(self) -> None:
+        """Refuse a directory that may not be written to, and note what is there before the job: without the note it could not be told later
+        whether the job's own output has been taken away. Repeatable."""
+        before = read_manifest(self.filesystem, self.path)
+        self._check_free(before)
+        if self._read_note() is None:
+            note = json.dumps({"before": before.digest if before is not None else ""})
+            replace_file(self.filesystem, self._note(), note.encode(), through=f"{self.staging()}/note-{self.job}")
 
     def open(self, replica: int, parallelism: int) -> SinkWriter:
         """The writer of one replica."""
+        if not self._has_history:
+            self.check()
         return ParquetWriter(self, replica)
 
     def staging(self) -> str:
         """Where the unpublished files of all jobs are."""
         return f"{self.path}/{STAGING}"
 
-    def _read_manifest(self) -> dict[str, Any]:
-        where = f"{self.path}/{MANIFEST}"
-        if self.filesystem.get_file_info(where).type != fs.FileType.File:
-            return {}
-        with self.filesystem.open_input_stream(where) as file:
-            text = file.read()
-        if not text:
-            return {}  # the empty marker that Spark and Hadoop write
-        try:
-            found = json.loads(text)
-            return found if isinstance(found, dict) else {}
-        except ValueError as error:
-            raise ConfigError(
-                f"write_parquet: {where!r} is not a manifest: {error}; remove it if the directory may be written to"
-            ) from error
+    def _note(self) -> str:
+        return f"{self.staging()}/{self.job}-begun.json"
+
+    def _read_note(self) -> str | None:
+        """Digest of the manifest that was there when the job began ("": there was none); None: nothing was noted."""
+        if self.filesystem.get_file_info(self._note()).type != fs.FileType.File:
+            return None
+        with self.filesystem.open_input_stream(self._note()) as stream:
+            return str(json.loads(stream.read())["before"])
 
     def _present(self) -> list[str]:
         """Relative names of all files but the staged ones and the manifest."""
@@ -142,77 +142,144 @@ class ParquetSink(Sink):
         names = [i.path[len(self.path) :].lstrip("/") for i in info if i.type == fs.FileType.File]
         return sorted(name for name in names if name.split("/")[0] not in (STAGING, MANIFEST))
 
-    def _check_free(self, manifest: dict[str, Any]) -> None:
-        """Mode "error": nothing but what this job published itself may be there."""
-        kind = self.filesystem.get_file_info(self.path).type
-        if kind == fs.FileType.File:
-            raise ConfigError(f"write_parquet: {self.path!r} is a file; give a directory")
-        if self.mode != "error" or manifest.get("job") == self.job:
+    def _is_mine(self, name: str) -> bool:
+        return name.rsplit("/", 1)[-1].startswith(f"part-{self.job}-")
+
+    def _check_free(self, manifest: OutputManifest | None) -> None:
+        """Mode "error": nothing but what this job wrote itself may be there."""
+        if self.mode != "error" or (manifest is not None and manifest.job == self.job):
             return
-        foreign = [name for name in self._present() if not name.rsplit("/", 1)[-1].startswith(f"part-{self.job}-")]
+        foreign = [name for name in self._present() if not self._is_mine(name)]
         if foreign:
             raise ConfigError(
                 f"write_parquet: {self.path!r} already holds {len(foreign)} files ({foreign[0]!r} ..) and mode='error'; "
-                "give mode='overwrite' or mode='append', or another directory"
+                "give mode='overwrite' or mode='append', or another directory; to go on with a job that was cut off, resume it"
             )
 
+    def _check_history(self, before: OutputManifest | None) -> None:
+        """What this job has committed so far must be there."""
+        if before is not None and self.job in before.jobs:
+            return
+        if not self._has_history:
+            self._check_free(before)
+        elif self._read_note() != (before.digest if before is not None else ""):
+            whose = f"now is of job {before.job!r}" if before is not None else "is gone"
+            raise ConfigError(
+                f"write_parquet: the output of job {self.job!r} in {self.path!r} {whose}: what earlier snapshots committed would be lost; "
+                "put the directory back as it was, or start the job afresh"
+            )
+
+    # -- committing ----------------------------------------------------------------------------------
     def publish(self, staged: Sequence[Any]) -> PublishedFiles:
-        """Move the staged files into place and commit them in the manifest; repeatable."""
+        """Commit all output of a job that takes no snapshots."""
+        return self.commit(0, staged)
+
+    def roll_back(self, last: int, first_new: int) -> None:
+        """The next commit takes back what snapshots between these committed, in the same step; theirs will be refused."""
+        self._has_history, self._swept = True, False
+        self._void = (last + 1, first_new - 1) if first_new > last + 1 else None
+
+    def commit(self, snapshot: int, staged: Sequence[Any]) -> PublishedFiles:
+        """Move the staged files into place and commit them in the manifest; repeatable.
+
+        DataflowError when a staged file is gone, replicas differ in their columns, or the snapshot is void because the job
+        went on from an earlier one; ConfigError when the output of this job is not there any more.
+        """
+        files = self._checked(staged)
+        before = read_manifest(self.filesystem, self.path)
+        self._check_history(before)
+        self._check_void(snapshot, before)
+        if before is None:
+            before = self._begin()
+        void = before.jobs.get(self.job, ())
+        if self._void is not None and self._void not in void:
+            void = (*void, self._void)
+        kept = {file.name: file for file in before.files if self._stays(file, void)}
+        fresh = [file for file in files if file.name not in kept]
+        self._check_schemas(files, before.schema if before.job == self.job else None)
+        self._move(fresh)
+        kept.update({file.name: CommittedFile(file.name, file.rows, file.size_bytes, self.job, snapshot) for file in fresh})
+        jobs = {job: ranges for job, ranges in before.jobs.items() if self.mode == "append"} | {self.job: void}
+        schema = files[0].schema if files else before.schema if before.job == self.job else None
+        after = OutputManifest(self.job, jobs, tuple(kept[name] for name in sorted(kept)), schema or self._declared())
+        if after != before._replace(digest=""):
+            write_manifest(self.filesystem, self.path, after)
+        if not self._swept:
+            self._sweep(set(kept))
+        self._has_history, self._swept, self._void = True, True, None
+        return after.published(self.path)
+
+    def _checked(self, staged: Sequence[Any]) -> list[StagedFile]:
         files = [file for group in staged for file in (group or ())]
         for file in files:
             check_name(file.name)
             if not os.path.normpath(file.staged).startswith(self.staging() + "/"):
                 raise ConfigError(f"write_parquet: refused the staged file {file.staged!r}: it is not below {self.staging()!r}")
-        self._check_schemas(files)
-        before = self._read_manifest()
-        self._check_free(before)
-        old = self._kept(before)
+        return files
+
+    def _check_void(self, snapshot: int, before: OutputManifest | None) -> None:
+        for low, high in before.jobs.get(self.job, ()) if before is not None else ():
+            if low <= snapshot <= high:
+                raise DataflowError(
+                    f"write_parquet: snapshot {snapshot} cannot be committed to {self.path!r}: the job went on from snapshot {low - 1} "
+                    f"meanwhile, and what snapshots {low} to {high} committed was removed; go on from {low - 1}, or from one after {high}"
+                )
+
+    def _stays(self, file: CommittedFile, void: Iterable[tuple[int, int]]) -> bool:
+        if file.job != self.job:
+            return self.mode == "append"
+        return not any(low <= file.snapshot <= high for low, high in void)
+
+    def _begin(self) -> OutputManifest:
+        """Write the manifest of what was there before, so that from the first move on it says what is committed."""
+        entries = tuple(self._entry(name) for name in self._present() if not self._is_mine(name))
+        manifest = OutputManifest(self.job, {self.job: ()}, entries)
         self.filesystem.create_dir(self.path, recursive=True)
-        for file in files:
-            self._move(file)
-        listed = {entry["name"]: entry for entry in old}
-        listed.update({file.name: {"name": file.name, "rows": file.rows, "size_bytes": file.size_bytes} for file in files})
-        entries = [listed[name] for name in sorted(listed)]
-        rows = sum(entry["rows"] for entry in entries)
-        self._write_manifest({"format": "rayad-parquet-1", "job": self.job, "rows": rows, "files": entries})
-        if self.mode == "overwrite":
-            for name in self._present():
-                if name not in listed and name.endswith(".parquet"):  # what else lies there is not ours to delete
-                    self.filesystem.delete_file(f"{self.path}/{name}")
-        return PublishedFiles(self.path, tuple(entry["name"] for entry in entries), rows)
+        write_manifest(self.filesystem, self.path, manifest)
+        return manifest
 
-    def _kept(self, manifest: dict[str, Any]) -> list[dict[str, Any]]:
-        """The entries of the manifest that stay: those of this job, and with "append" those that were there before."""
-        if manifest.get("job") == self.job:
-            return list(manifest["files"])
-        if self.mode != "append":
-            return []
-        if manifest.get("files"):
-            return list(manifest["files"])
-        mine = f"part-{self.job}-"
-        return [self._entry(name) for name in self._present() if not name.rsplit("/", 1)[-1].startswith(mine)]
-
-    def _entry(self, name: str) -> dict[str, Any]:
+    def _entry(self, name: str) -> CommittedFile:
         path = f"{self.path}/{name}"
-        rows = pq.read_metadata(path, filesystem=self.filesystem).num_rows if name.endswith(".parquet") else 0
-        return {"name": name, "rows": rows, "size_bytes": self.filesystem.get_file_info(path).size}
+        rows = 0
+        if name.endswith(".parquet"):
+            try:
+                rows = pq.read_metadata(path, filesystem=self.filesystem).num_rows
+            except pa.ArrowException as error:
+                if self.mode == "append":
+                    raise ConfigError(
+                        f"write_parquet: cannot append to {self.path!r}: {name!r} is no whole Parquet file: {error}"
+                    ) from error
+        return CommittedFile(name, rows, self.filesystem.get_file_info(path).size, "", 0)
 
-    def _check_schemas(self, files: Iterable[StagedFile]) -> None:
-        first: StagedFile | None = None
+    def _declared(self) -> pa.Schema | None:
+        if self.schema is None or self.epoch_column is None:
+            return self.schema
+        return self.schema.append(pa.field(self.epoch_column, pa.int64()))
+
+    def _check_schemas(self, files: Iterable[StagedFile], schema: pa.Schema | None) -> None:
+        first = schema
         for file in files:
-            if first is None:
-                first = file
-                continue
-            drift = schema_drift(f"the output of {file.name!r}", first.schema, file.schema)
+            first = file.schema if first is None else first
+            drift = schema_drift(f"the output of {file.name!r}", first, file.schema)
             if drift is not None:
                 raise DataflowError(f"write_parquet: replicas gave different columns: {drift}; or give schema= to the sink") from drift
 
-    def _move(self, file: StagedFile) -> None:
-        target = f"{self.path}/{file.name}"
-        if self.filesystem.get_file_info(file.staged).type == fs.FileType.File:
-            self.filesystem.create_dir(target.rsplit("/", 1)[0], recursive=True)
-            self.filesystem.move(file.staged, target)
-            return
+    def _move(self, files: Sequence[StagedFile]) -> None:
+        touched: set[str] = set()
+        for file in files:
+            target = f"{self.path}/{file.name}"
+            folder = target.rsplit("/", 1)[0]
+            if self.filesystem.get_file_info(file.staged).type == fs.FileType.File:
+                if folder not in touched:
+                    self.filesystem.create_dir(folder, recursive=True)
+                self.filesystem.move(file.staged, target)
+            else:
+                self._check_moved(file, target)
+            touched.update((folder, self.path))
+        for folder in sorted(touched):  # the files must not be lost when the manifest is not
+            sync(self.filesystem, folder)
+
+    def _check_moved(self, file: StagedFile, target: str) -> None:
         there = self.filesystem.get_file_info(target)
         if there.type != fs.FileType.File or there.size != file.size_bytes:
             raise DataflowError(
@@ -221,23 +288,29 @@ class ParquetSink(Sink):
                 "was the directory cleaned while the job ran? Is it seen by all nodes?"
             )
 
-    def _write_manifest(self, manifest: dict[str, Any]) -> None:
-        temporary = f"{self.staging()}/manifest-{self.job}-{uuid.uuid4().hex[:8]}.json"
-        self.filesystem.create_dir(self.staging(), recursive=True)
-        with self.filesystem.open_output_stream(temporary) as out:
-            out.write(json.dumps(manifest, indent=1).encode())
-        sync(self.filesystem, temporary)
-        self.filesystem.move(temporary, f"{self.path}/{MANIFEST}")
-        sync(self.filesystem, self.path)
+    # -- clearing up ---------------------------------------------------------------------------------
+    def _sweep(self, listed: set[str]) -> None:
+        """Delete files of this job that the manifest does not have and, when overwriting, all other Parquet files."""
+        for name in self._present():  # what else lies there is not ours to delete
+            if name not in listed and (self._is_mine(name) or (self.mode == "overwrite" and name.endswith(".parquet"))):
+                self.filesystem.delete_file(f"{self.path}/{name}")
 
     def abort(self) -> None:
-        """Remove what this job staged; nothing that is published."""
+        """Remove what this job staged, and what it moved and did not commit; nothing that is committed."""
+        try:
+            manifest = read_manifest(self.filesystem, self.path)
+            listed = {file.name for file in manifest.files} if manifest is not None else set()
+            for name in self._present():
+                if self._is_mine(name) and name not in listed:
+                    self.filesystem.delete_file(f"{self.path}/{name}")
+        except (OSError, ConfigError):
+            pass  # the manifest tells still
         self._clean()
 
     def _clean(self) -> None:
         try:
             info = self.filesystem.get_file_info(fs.FileSelector(self.staging(), allow_not_found=True))
-            mine = [i for i in info if i.base_name.startswith((f"{self.job}-", f"manifest-{self.job}-"))]
+            mine = [i for i in info if i.base_name.startswith((f"{self.job}-", f"manifest-{self.job}-", f"note-{self.job}-"))]
             for item in mine:
                 if item.type == fs.FileType.Directory:
                     self.filesystem.delete_dir(item.path)
@@ -252,119 +325,6 @@ class ParquetSink(Sink):
         """The job is over: also remove what replicas that died left in staging."""
         self._clean()
         return receipt
-
-
-class _OpenFile:
-    """A file being written: batches are collected until they fill a row group."""
-
-    def __init__(self, sink: ParquetSink, staged: str, name: str, schema: pa.Schema) -> None:
-        self.staged, self.name, self.schema, self.rows = staged, name, schema, 0
-        self._sink = sink
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = 0
-        sink.filesystem.create_dir(staged.rsplit("/", 1)[0], recursive=True)
-        self._stream = sink.filesystem.open_output_stream(staged)
-        self._writer = pq.ParquetWriter(self._stream, schema, compression=sink.compression)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._waiting.append(batch)
-        self._waiting_rows += batch.num_rows
-        self.rows += batch.num_rows
-        if self._waiting_rows >= self._sink.row_group_rows:
-            self.flush()
-
-    def flush(self) -> None:
-        if self._waiting:
-            self._writer.write_table(pa.Table.from_batches(self._waiting, schema=self.schema), row_group_size=self._sink.row_group_rows)
-            self._waiting, self._waiting_rows = [], 0
-
-    def close(self) -> StagedFile:
-        self.flush()
-        self._writer.close()
-        self._stream.close()
-        sync(self._sink.filesystem, self.staged)
-        size = self._sink.filesystem.get_file_info(self.staged).size
-        return StagedFile(self.staged, self.name, self.rows, size, self.schema)
-
-    def discard(self) -> None:
-        self._waiting = []
-        self._writer.close()
-        self._stream.close()
-
-
-class ParquetWriter(SinkWriter):
-    """Writes the files of one replica into staging."""
-
-    def __init__(self, sink: ParquetSink, replica: int) -> None:
-        self._sink = sink
-        self._token = f"{replica:05d}-{uuid.uuid4().hex[:8]}"  # a replica that replaces a dead one must not write over its files
-        self._directory = f"{sink.staging()}/{sink.job}-{self._token}"
-        self._schema: pa.Schema | None = sink.schema
-        self._open: dict[int | None, _OpenFile] = {}
-        self._closed: list[StagedFile] = []
-        self._count = 0
-
-    def write(self, time: Timestamp, batch: Any) -> None:
-        """Append the records of ``time``. Raises DataflowError where they do not fit the schema."""
-        records = conform(batch, self._schema, may_cast=self._sink.schema is not None, where="write_parquet")
-        if not records.num_rows:
-            return
-        self._schema = self._schema or records.schema
-        key = time.epoch if self._sink.partition_by_epoch else None
-        if self._sink.epoch_column is not None:
-            records = self._with_epoch(records, self._sink.epoch_column, time.epoch)
-        file = self._open.get(key) or self._start(key, records.schema)
-        file.write(records)
-
-    def _with_epoch(self, records: pa.RecordBatch, name: str, epoch: int) -> pa.RecordBatch:
-        if name in records.schema.names:
-            raise DataflowError(
-                f"write_parquet: epoch_column={name!r} is already a column of the records: {describe(records.schema)}; choose another name"
-            )
-        return records.append_column(name, pa.repeat(pa.scalar(epoch, pa.int64()), records.num_rows))
-
-    def _start(self, key: int | None, schema: pa.Schema) -> _OpenFile:
-        if key is not None and "epoch" in schema.names:
-            raise DataflowError(
-                "write_parquet: partition_by_epoch makes a column 'epoch' from the directory names, but the records have one: "
-                f"{describe(schema)}; rename it"
-            )
-        while len(self._open) >= OPEN_FILES_MAX:
-            self._closed.append(self._open.pop(next(iter(self._open))).close())
-        name = f"part-{self._sink.job}-{self._token}-{self._count:06d}.parquet"
-        self._count += 1
-        file = _OpenFile(self._sink, f"{self._directory}/{name}", name if key is None else f"epoch={key}/{name}", schema)
-        self._open[key] = file
-        return file
-
-    def stage(self) -> tuple[StagedFile, ...]:
-        """Close the files written since the last call."""
-        closed = [*self._closed, *(file.close() for file in self._open.values())]
-        self._open, self._closed = {}, []
-        return tuple(closed)
-
-    def abort(self) -> None:
-        """Remove the directory of this writer."""
-        for file in self._open.values():
-            try:
-                file.discard()
-            except (OSError, pa.ArrowException):
-                pass
-        self._open, self._closed = {}, []
-        try:
-            self._sink.filesystem.delete_dir(self._directory)
-        except OSError:
-            pass
-
-
-def sync(filesystem: fs.FileSystem, path: str) -> None:
-    """Make a local file, or the names in a local directory, survive a power cut; other file systems do so on close."""
-    if isinstance(filesystem, fs.LocalFileSystem):
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 __all__ = ["ParquetSink", "ParquetWriter", "PublishedFiles", "StagedFile", "check_name"]

@@ -211,6 +211,7 @@ class SparkSink(ArrowSink):
         self._files: ParquetSink | None = None
         if staging_path is not None:
             self._files = ParquetSink(staging_path, schema=schema, epoch_column=epoch_column)
+        self.commits = self._files is not None
         self._check_alive()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -225,9 +226,32 @@ class SparkSink(ArrowSink):
         """The writer of one replica."""
         return super().open(replica, parallelism) if self._files is None else self._files.open(replica, parallelism)
 
+    def check(self) -> None:
+        """Refuse a staging directory with something in it."""
+        if self._files is not None:
+            self._files.check()
+
+    def identity(self) -> str | None:
+        """That of the staged files."""
+        return self._files.identity() if self._files is not None else None
+
+    def adopt(self, identity: str) -> None:
+        """Go on with files that another run staged."""
+        if self._files is not None:
+            self._files.adopt(identity)
+
     def publish(self, staged: Sequence[Any]) -> Any:
         """The staged Arrow streams, or the published files."""
         return super().publish(staged) if self._files is None else self._files.publish(staged)
+
+    def commit(self, snapshot: int, staged: Sequence[Any]) -> Any:
+        """Commit the files of a snapshot."""
+        return super().commit(snapshot, staged) if self._files is None else self._files.commit(snapshot, staged)
+
+    def roll_back(self, last: int, first_new: int) -> None:
+        """Take back files of void snapshots."""
+        if self._files is not None:
+            self._files.roll_back(last, first_new)
 
     def abort(self) -> None:
         """Remove staged files."""

@@ -87,7 +87,9 @@ __all__ = [
     "Window",
     "WindowedStream",
     "columns",
+    "committed_files",
     "graphs",
+    "read_committed",
     "spark_session",
     "stable_hash",
     "stop_spark",
@@ -95,6 +97,20 @@ __all__ = [
     "to_rows",
     "windows",
 ]
+
+
+def committed_files(*args: Any, **kwargs: Any) -> Any:
+    """The committed files of a Parquet output: see :func:`rayad.integrations.committed_files`."""
+    from rayad.integrations import committed_files as look
+
+    return look(*args, **kwargs)
+
+
+def read_committed(*args: Any, **kwargs: Any) -> Any:
+    """A pyarrow data set of the committed files of a Parquet output: see :func:`rayad.integrations.read_committed`."""
+    from rayad.integrations import read_committed as read
+
+    return read(*args, **kwargs)
 
 
 def spark_session(*args: Any, **kwargs: Any) -> Any:

@@ -83,7 +83,7 @@ def test_a_directory_that_is_not_empty_is_refused_unless_the_mode_says_otherwise
     out = tmp_path / "out"
     run_sink(ParquetSink(out), [[(0, [{"a": 1}])]])
     with pytest.raises(ConfigError, match=r"already holds 1 files .*mode='overwrite' or mode='append'"):
-        ParquetSink(out)
+        ParquetSink(out).check()
     appended = run_sink(ParquetSink(out, mode="append"), [[(0, [{"a": 2}])]])
     assert appended.rows == 2
     assert sorted(row["a"] for row in records(ParquetSource(out))) == [1, 2]

@@ -1,0 +1,195 @@
+"""Which files of a Parquet output are committed: the manifest ``_SUCCESS``, and reading by it.
+
+The manifest is replaced in one step, and it alone says what belongs to the output. A reader that lists the directory instead (Spark,
+``pyarrow.dataset.dataset(path)``, DuckDB's ``*.parquet``) may differ from it in three ways, each for a moment if nothing fails:
+
+- between the moves of a commit and its manifest it sees files that are not yet committed; after a crash in between they stay until the job
+  goes on (then they are committed, or removed when an older snapshot was resumed from);
+- between the manifest and the deletions of ``mode="overwrite"`` it sees old files beside the new ones;
+- likewise files of snapshots that have been rolled back.
+
+:func:`read_committed` and :func:`committed_files` go by the manifest. What they give is one committed state of the output; files that a
+later overwrite or roll-back deletes are gone for whoever still reads the state before (``FileNotFoundError``): read the manifest again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import uuid
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+from pyarrow import fs
+
+from rayad.progress import ConfigError
+
+STAGING = "_staging"
+MANIFEST = "_SUCCESS"
+FORMATS = ("rayad-parquet-1", "rayad-parquet-2")
+
+
+class CommittedFile(NamedTuple):
+    """A file of the output: its name below the directory, its size, and which snapshot of which job committed it ("" and 0: not a job)."""
+
+    name: str
+    rows: int
+    size_bytes: int
+    job: str
+    snapshot: int
+
+
+class PublishedFiles(NamedTuple):
+    """What ``result[name]`` is: the directory, its files (relative names, all that the manifest lists) and their rows."""
+
+    path: str
+    files: tuple[str, ...]
+    rows: int
+
+
+class OutputManifest(NamedTuple):
+    """What ``_SUCCESS`` says.
+
+    job: who wrote it last. jobs: each job whose files may be in it, with its void snapshots as ranges (first, last). files: in order of
+    name. schema: of the last job's files, if it wrote any. digest: of the text that this was read from.
+    """
+
+    job: str
+    jobs: dict[str, tuple[tuple[int, int], ...]]
+    files: tuple[CommittedFile, ...]
+    schema: pa.Schema | None = None
+    digest: str = ""
+
+    def published(self, path: str) -> PublishedFiles:
+        """Names and rows."""
+        return PublishedFiles(path, tuple(file.name for file in self.files), sum(file.rows for file in self.files))
+
+
+def read_manifest(filesystem: fs.FileSystem, path: str) -> OutputManifest | None:
+    """The manifest in a directory; None where there is none, or a marker of another program. ConfigError when it cannot be understood."""
+    where = f"{path}/{MANIFEST}"
+    if filesystem.get_file_info(where).type != fs.FileType.File:
+        return None
+    with filesystem.open_input_stream(where) as stream:
+        text: bytes = stream.read()
+    if not text:
+        return None  # the empty marker that Spark and Hadoop write
+    try:
+        plain = json.loads(text)
+        if not isinstance(plain, dict) or "files" not in plain:
+            return None
+        if plain.get("format") not in FORMATS:
+            raise ValueError(f"its format is {plain.get('format')!r}, this version of Rayad knows {', '.join(FORMATS)}")
+        job = plain["job"]
+        return OutputManifest(
+            job,
+            {name: tuple((low, high) for low, high in void) for name, void in plain.get("jobs", {job: []}).items()},
+            tuple(
+                CommittedFile(e["name"], e["rows"], e["size_bytes"], e.get("job", job), e.get("snapshot", 0)) for e in plain["files"]
+            ),
+            pa.ipc.read_schema(pa.py_buffer(base64.b64decode(plain["schema"]))) if plain.get("schema") else None,
+            hashlib.sha256(text).hexdigest(),
+        )
+    except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        raise ConfigError(f"{where!r} is not a manifest: {error}; remove it if the directory may be written to") from error
+
+
+def write_manifest(filesystem: fs.FileSystem, path: str, manifest: OutputManifest) -> None:
+    """Replace the manifest in one step; it is on disk when this returns."""
+    plain: dict[str, Any] = {
+        "format": FORMATS[-1],
+        "job": manifest.job,
+        "jobs": manifest.jobs,
+        "rows": sum(file.rows for file in manifest.files),
+        "schema": base64.b64encode(manifest.schema.serialize()).decode() if manifest.schema is not None else None,
+        "files": [file._asdict() for file in manifest.files],
+    }
+    text = json.dumps(plain, indent=1).encode()
+    replace_file(filesystem, f"{path}/{MANIFEST}", text, through=f"{path}/{STAGING}/manifest-{manifest.job}")
+
+
+def replace_file(filesystem: fs.FileSystem, path: str, content: bytes, *, through: str) -> None:
+    """Give a file this content in one step, through another one beside which it can be moved; it is on disk when this returns."""
+    temporary = f"{through}-{uuid.uuid4().hex[:8]}.json"
+    filesystem.create_dir(temporary.rsplit("/", 1)[0], recursive=True)
+    with filesystem.open_output_stream(temporary) as stream:
+        stream.write(content)
+    sync(filesystem, temporary)
+    filesystem.move(temporary, path)
+    sync(filesystem, path.rsplit("/", 1)[0])
+
+
+def open_directory(path: str | os.PathLike[str], filesystem: fs.FileSystem | None, where: str) -> tuple[fs.FileSystem, str]:
+    """The file system and the path on it of a local directory or a URI; ConfigError where it is neither."""
+    text = os.fspath(path)
+    if not text or "\0" in text:
+        raise ConfigError(f"{where}: {text!r} is not a directory name")
+    if filesystem is not None:
+        return filesystem, text.rstrip("/")
+    if "://" not in text:
+        return fs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
+    try:
+        home, inner = fs.FileSystem.from_uri(text)
+    except (pa.ArrowException, OSError) as error:
+        raise ConfigError(
+            f"{where}: cannot open the URI {text!r}: {error}; give a local directory, a known URI, or filesystem="
+        ) from error
+    return home, inner.rstrip("/")
+
+
+def _manifest_of(filesystem: fs.FileSystem, path: str, where: str) -> OutputManifest:
+    manifest = read_manifest(filesystem, path)
+    if manifest is None:
+        raise ConfigError(f"{where}: there is no manifest {path + '/' + MANIFEST!r} of Rayad: nothing has been committed there")
+    return manifest
+
+
+def committed_files(path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None) -> PublishedFiles:
+    """The committed files of what ``write_parquet(path)`` writes; also while the job runs, or after it has failed.
+
+    For Spark: ``spark.read.option("basePath", out.path).parquet(*(f"{out.path}/{name}" for name in out.files))``.
+    ConfigError where nothing has been committed.
+    """
+    home, inner = open_directory(path, filesystem, "committed_files")
+    return _manifest_of(home, inner, "committed_files").published(inner)
+
+
+def read_committed(path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None) -> pads.Dataset:
+    """A ``pyarrow.dataset.Dataset`` of the committed files of what ``write_parquet(path)`` writes, and of nothing else.
+
+    It is the state of now: to see later commits call it again. Directories ``epoch=<n>`` become a column ``epoch``.
+    ConfigError where nothing has been committed.
+    """
+    home, inner = open_directory(path, filesystem, "read_committed")
+    manifest = _manifest_of(home, inner, "read_committed")
+    names = [f"{inner}/{file.name}" for file in manifest.files if file.name.endswith(".parquet")]
+    if not names:
+        return pads.dataset(pa.table({}) if manifest.schema is None else manifest.schema.empty_table())
+    return pads.dataset(names, filesystem=home, format="parquet", partitioning="hive", partition_base_dir=inner)
+
+
+def sync(filesystem: fs.FileSystem, path: str) -> None:
+    """Make a local file, or the names in a local directory, survive a power cut; other file systems do so on close."""
+    if isinstance(filesystem, fs.LocalFileSystem):
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+__all__ = [
+    "CommittedFile",
+    "OutputManifest",
+    "PublishedFiles",
+    "committed_files",
+    "open_directory",
+    "read_committed",
+    "read_manifest",
+    "replace_file",
+    "sync",
+    "write_manifest",
+]

@@ -1,0 +1,152 @@
+"""Writing Parquet files into the staging directory of an output: the half of :class:`ParquetSink` that lives in a replica.
+
+A writer has a directory of its own, ``<path>/_staging/<job>-<replica>-<writer>/``, and its files have names that no other has, so that a
+replica that replaces a dead one never writes over its files. Whatever ``stage()`` has named stays until the sink moves or removes it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from rayad.dataflow.sink import SinkWriter
+from rayad.integrations.blocks import conform, describe
+from rayad.integrations.committed import sync
+from rayad.progress import DataflowError, Timestamp
+
+if TYPE_CHECKING:
+    from rayad.integrations.parquet import ParquetSink
+
+OPEN_FILES_MAX = 16
+
+
+class StagedFile(NamedTuple):
+    """A finished file that is not yet visible: where it is, its name in the output (relative), and what is in it."""
+
+    staged: str
+    name: str
+    rows: int
+    size_bytes: int
+    schema: pa.Schema
+
+
+class _OpenFile:
+    """A file being written: batches are collected until they fill a row group."""
+
+    def __init__(self, sink: ParquetSink, staged: str, name: str, schema: pa.Schema) -> None:
+        self.staged, self.name, self.schema, self.rows = staged, name, schema, 0
+        self._sink = sink
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        sink.filesystem.create_dir(staged.rsplit("/", 1)[0], recursive=True)
+        self._stream = sink.filesystem.open_output_stream(staged)
+        self._writer = pq.ParquetWriter(self._stream, schema, compression=sink.compression)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._waiting.append(batch)
+        self._waiting_rows += batch.num_rows
+        self.rows += batch.num_rows
+        if self._waiting_rows >= self._sink.row_group_rows:
+            self.flush()
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._writer.write_table(pa.Table.from_batches(self._waiting, schema=self.schema), row_group_size=self._sink.row_group_rows)
+            self._waiting, self._waiting_rows = [], 0
+
+    def close(self) -> StagedFile:
+        self.flush()
+        self._writer.close()
+        self._stream.close()
+        sync(self._sink.filesystem, self.staged)
+        size = self._sink.filesystem.get_file_info(self.staged).size
+        return StagedFile(self.staged, self.name, self.rows, size, self.schema)
+
+    def discard(self) -> None:
+        self._waiting = []
+        self._writer.close()
+        self._stream.close()
+
+
+class ParquetWriter(SinkWriter):
+    """Writes the files of one replica into staging."""
+
+    def __init__(self, sink: ParquetSink, replica: int) -> None:
+        self._sink = sink
+        self._token = f"{replica:05d}-{uuid.uuid4().hex[:8]}"  # a replica that replaces a dead one must not write over its files
+        self._directory = f"{sink.staging()}/{sink.job}-{self._token}"
+        self._schema: pa.Schema | None = sink.schema
+        self._open: dict[int | None, _OpenFile] = {}
+        self._closed: list[StagedFile] = []
+        self._count = 0
+
+    def write(self, time: Timestamp, batch: Any) -> None:
+        """Append the records of ``time``. Raises DataflowError where they do not fit the schema."""
+        records = conform(batch, self._schema, may_cast=self._sink.schema is not None, where="write_parquet")
+        if not records.num_rows:
+            return
+        self._schema = self._schema or records.schema
+        key = time.epoch if self._sink.partition_by_epoch else None
+        if self._sink.epoch_column is not None:
+            records = self._with_epoch(records, self._sink.epoch_column, time.epoch)
+        file = self._open.get(key) or self._start(key, records.schema)
+        file.write(records)
+
+    def _with_epoch(self, records: pa.RecordBatch, name: str, epoch: int) -> pa.RecordBatch:
+        if name in records.schema.names:
+            raise DataflowError(
+                f"write_parquet: epoch_column={name!r} is already a column of the records: {describe(records.schema)}; choose another name"
+            )
+        return records.append_column(name, pa.repeat(pa.scalar(epoch, pa.int64()), records.num_rows))
+
+    def _start(self, key: int | None, schema: pa.Schema) -> _OpenFile:
+        if key is not None and "epoch" in schema.names:
+            raise DataflowError(
+                "write_parquet: partition_by_epoch makes a column 'epoch' from the directory names, but the records have one: "
+                f"{describe(schema)}; rename it"
+            )
+        while len(self._open) >= OPEN_FILES_MAX:
+            self._closed.append(self._open.pop(next(iter(self._open))).close())
+        name = f"part-{self._sink.job}-{self._token}-{self._count:06d}.parquet"
+        self._count += 1
+        file = _OpenFile(self._sink, f"{self._directory}/{name}", name if key is None else f"epoch={key}/{name}", schema)
+        self._open[key] = file
+        return file
+
+    def stage(self) -> tuple[StagedFile, ...]:
+        """Close and sync the files written since the last call; nothing is touched when there are none."""
+        if not self._open and not self._closed:
+            return ()
+        closed = [*self._closed, *(file.close() for file in self._open.values())]
+        self._open, self._closed = {}, []
+        for directory in (self._directory, self._sink.staging()):
+            sync(self._sink.filesystem, directory)
+        return tuple(closed)
+
+    def abort(self) -> None:
+        """Remove the files written since the last ``stage()``."""
+        for file in self._open.values():
+            try:
+                file.discard()
+            except (OSError, pa.ArrowException):
+                pass
+        gone = [file.staged for file in self._open.values()] + [file.staged for file in self._closed]
+        self._open, self._closed = {}, []
+        filesystem = self._sink.filesystem
+        for name in gone:
+            try:
+                filesystem.delete_file(name)
+            except OSError:
+                pass
+        try:
+            if not filesystem.get_file_info(fs.FileSelector(self._directory, allow_not_found=True)):
+                filesystem.delete_dir(self._directory)
+        except OSError:
+            pass
+
+
+__all__ = ["ParquetWriter", "StagedFile"]
