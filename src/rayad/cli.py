@@ -1,4 +1,4 @@
-"""The command line: ``rayad plan program.py:flow`` shows what a program would run, without running it.
+"""The command line: ``rayad plan program.py:flow`` shows what a program would run, without running it; ``rayad interval`` computes.
 
 Jobs are started by running the program itself (``python program.py``) or with ``ray job submit``: a second way to start
 them would be a second set of rules for paths and environments, so there is none.
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import click
+
+from rayad.interval_command import interval
 
 # Not "__main__": `if __name__ == "__main__": flow.run()` at the end of a program must not start it.
 _RUN_NAME = "__rayad_plan__"
@@ -32,6 +34,9 @@ class Plannable(Protocol):
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
     """Timely dataflow on Ray."""
+
+
+main.add_command(interval)
 
 
 @main.command()
