@@ -17,11 +17,12 @@ from benchmarks.peer_environments import available_peers
 
 NAMES = (
     "barrier", "loop", "rows", "columns", "slow_sink", "spill", "startup", "progress", "latency", "wordcount", "keyed_sum", "nexmark",
-    "kernels", "budget", "ladders", "graphs", "graph_growth",
+    "kernels", "budget", "ladders", "graphs", "graph_growth", "interval",
 )  # fmt: skip
 RESULTS = machine.ROOT / "benchmarks" / "results"
 PAGE = machine.ROOT / "docs" / "benchmarks.md"
 AIMS, README = machine.ROOT / "docs" / "performance.md", machine.ROOT / "README.md"
+INTERVAL = machine.ROOT / "docs" / "design" / "interval.md"
 PICTURES = PAGE.parent / "images" / "benchmarks"
 
 
@@ -99,9 +100,11 @@ def write_page(folder: Path) -> None:
     for page, begin, end, table in (
         (AIMS, summary.AIMS_BEGIN, summary.AIMS_END, summary.aims_table(measurements)),
         (README, summary.CHOICE_BEGIN, summary.CHOICE_END, summary.choice_table(measurements)),
+        (INTERVAL, summary.INTERVAL_BEGIN, summary.INTERVAL_END, summary.interval_tables(measurements)),
     ):
         page.write_text(summary.filled(page.read_text(encoding="utf-8"), begin, end, table), encoding="utf-8")
-    click.echo(f"{', '.join(str(page.relative_to(machine.ROOT)) for page in (PAGE, AIMS, README))} hold the results of {folder.name}")
+    pages = ", ".join(str(page.relative_to(machine.ROOT)) for page in (PAGE, AIMS, README, INTERVAL))
+    click.echo(f"{pages} hold the results of {folder.name}")
 
 
 if __name__ == "__main__":

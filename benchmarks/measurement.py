@@ -112,6 +112,35 @@ class Table:
 
 
 @dataclass(slots=True)
+class Line:
+    """Points of a chart: joined, or, where they have a ``spread``, drawn singly with a bar of that length to either side."""
+
+    name: str
+    xs: list[float]
+    ys: list[float]
+    spread: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Panel:
+    """The lines that share two axes."""
+
+    title: str
+    lines: list[Line] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Chart:
+    """A picture of curves, of one or several panels; ``name`` becomes part of its file's name."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    panels: list[Panel] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Measurement:
     """The outcome of one benchmark."""
 
@@ -123,6 +152,7 @@ class Measurement:
     tables: list[Table] = field(default_factory=list)
     checks: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    charts: list[Chart] = field(default_factory=list)
     quick: bool = False
     about: dict[str, Any] = field(default_factory=dict)
 
@@ -176,9 +206,13 @@ class Measurement:
         """Everything, samples included: one line for each repetition, so that a diff can be read; many as values and counts."""
         plain = asdict(self)
         samples = [(series["name"], series.pop("repetitions")) for series in plain["series"]]
+        curves = [_curve(chart, panel, line) for chart in self.charts for panel in chart.panels for line in panel.lines]
+        for chart in plain["charts"]:
+            chart["panels"] = [panel["title"] for panel in chart["panels"]]
         text = json.dumps(plain, indent=1, ensure_ascii=False)
         lines = [f"  {json.dumps([name, *_packed(values)], ensure_ascii=False)}" for name, repetitions in samples for values in repetitions]
-        return text[: text.rindex("\n}")] + ',\n "samples": [\n' + ",\n".join(lines) + "\n ]\n}\n"
+        curves_text = ',\n "curves": [\n' + ",\n".join(curves) + "\n ]" if curves else ""
+        return text[: text.rindex("\n}")] + curves_text + ',\n "samples": [\n' + ",\n".join(lines) + "\n ]\n}\n"
 
     @staticmethod
     def from_json(text: str) -> Measurement:
@@ -192,6 +226,11 @@ class Measurement:
             by_name[name].repetitions.append([value for value, count in counted for _ in range(count)])
         plain["ratios"] = [Ratio(**entry) for entry in plain["ratios"]]
         plain["tables"] = [Table(**entry) for entry in plain["tables"]]
+        charts = [Chart(**{**entry, "panels": [Panel(title) for title in entry["panels"]]}) for entry in plain.get("charts", [])]
+        panels = {(chart.name, panel.title): panel for chart in charts for panel in chart.panels}
+        for chart, panel, *line in plain.pop("curves", []):
+            panels[chart, panel].lines.append(Line(*line))
+        plain["charts"] = charts
         return Measurement(**plain)
 
     def write(self, folder: Path) -> Path:
@@ -200,6 +239,12 @@ class Measurement:
         path = folder / f"{self.benchmark}.json"
         path.write_text(self.to_json(), encoding="utf-8")
         return path
+
+
+def _curve(chart: Chart, panel: Panel, line: Line) -> str:
+    """A line of a chart as a line of JSON, with as many digits as can be seen."""
+    numbers = [[float(f"{value:.6g}") for value in values] for values in (line.xs, line.ys, line.spread)]
+    return f"  {json.dumps([chart.name, panel.title, line.name, *numbers], ensure_ascii=False)}"
 
 
 def _packed(samples: list[float]) -> tuple[list[float], list[int] | None]:

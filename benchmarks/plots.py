@@ -1,4 +1,4 @@
-"""One picture a benchmark, from its JSON: medians with their spread on a logarithmic scale, and the ratios with their aims.
+"""One picture a benchmark, from its JSON: medians with their spread on a logarithmic scale, and the ratios with their aims; and its charts.
 
 Each unit has a panel of its own, for bars of different units do not compare. The text of the SVG stays text, and the same results
 give the same bytes, so that a picture changes in a diff only when a figure did.
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measurement import Measurement, shown
+from benchmarks.measurement import Chart, Measurement, shown
 
 OURS, THEIRS, RATIO = "#1f6feb", "#8c959f", "#9a6700"
 RATIOS = "ratio"
@@ -85,3 +85,32 @@ def _panel(axis: Any, title: str, bars: Sequence[Bar]) -> None:
         axis.axvline(1.0, color="black", linewidth=0.8)
     axis.set_xlabel(f"{title} (median, least and most; logarithmic)")
     axis.grid(axis="x", which="major", linewidth=0.4)
+
+
+def draw_chart(chart: Chart, path: Path) -> None:
+    """Write a chart as SVG: two panels a row, joined points as lines, points with a spread with their bars, each pair in one colour."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    columns = min(2, len(chart.panels))
+    rows = -(-len(chart.panels) // columns)
+    with matplotlib.rc_context(SETTINGS):
+        figure = Figure(figsize=(WIDTH_INCHES, 3.2 * rows), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).flat
+        for panel, axis in zip(chart.panels, axes, strict=False):
+            for number, line in enumerate(panel.lines):
+                colour = f"C{number // 2 if any(other.spread for other in panel.lines) else number}"
+                if line.spread:
+                    bars = {"fmt": "o", "markersize": 3.0, "capsize": 2.0, "elinewidth": 0.8}
+                    axis.errorbar(line.xs, line.ys, yerr=line.spread, color=colour, label=line.name, **bars)
+                else:
+                    axis.plot(line.xs, line.ys, color=colour, linewidth=1.0, label=line.name)
+            axis.set_title(panel.title, fontsize=9)
+            axis.set_xlabel(chart.x_label)
+            axis.set_ylabel(chart.y_label)
+            axis.set_ylim(bottom=0.0)
+            axis.grid(linewidth=0.4)
+            axis.legend(fontsize=7)
+        figure.suptitle(chart.title, fontsize=11)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, format="svg", metadata={"Date": None})

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.measurement import Measurement
-from benchmarks.plots import draw
+from benchmarks.plots import draw, draw_chart
 
 BEGIN, END = "<!-- results: written by python -m benchmarks --report -->", "<!-- end of results -->"
 END_PARAGRAPH = "\n\n"
@@ -18,26 +18,37 @@ def load(folder: Path) -> list[Measurement]:
 
 
 def draw_all(measurements: list[Measurement], page: Path, folder: Path) -> dict[str, str]:
-    """A picture of each benchmark in ``folder``; those that are there go. Gives the links from ``page``, by benchmark."""
+    """A picture of each benchmark and of each of its charts in ``folder``; those that are there go.
+
+    Gives the links from ``page``, by benchmark, and by benchmark and chart (``interval-figure-5``).
+    """
     for old in folder.glob("*.svg"):
         old.unlink()
     paths = {measurement.benchmark: folder / f"{measurement.benchmark}.svg" for measurement in measurements}
     drawn = {m.benchmark: paths[m.benchmark] for m in measurements if draw(m, paths[m.benchmark])}
+    for measurement in measurements:
+        for chart in measurement.charts:
+            name = f"{measurement.benchmark}-{chart.name}"
+            drawn[name] = folder / f"{name}.svg"
+            draw_chart(chart, drawn[name])
     return {name: path.relative_to(page.parent).as_posix() for name, path in drawn.items()}
 
 
 def render(measurements: list[Measurement], pictures: dict[str, str] | None = None) -> str:
     """What stands between the marks; ``pictures`` are links by benchmark."""
     links = pictures or {}
-    return "\n".join(_section(m, links.get(m.benchmark)) for m in measurements) or "Nothing has been measured yet.\n"
+    return "\n".join(_section(m, links) for m in measurements) or "Nothing has been measured yet.\n"
 
 
-def _section(measurement: Measurement, picture: str | None) -> str:
+def _section(measurement: Measurement, links: dict[str, str]) -> str:
+    names = {measurement.benchmark: measurement.title}
+    names |= {f"{measurement.benchmark}-{chart.name}": chart.title for chart in measurement.charts}
+    pictures = "".join(f"![{title}]({links[name]}){END_PARAGRAPH}" for name, title in names.items() if name in links)
     smoke = " (small sizes: a smoke test, not a measurement)" if measurement.quick else ""
     return (
         f"### {measurement.title}{smoke}\n\n`python -m benchmarks {measurement.benchmark}{' --quick' if measurement.quick else ''}`; "
         f"{describe(measurement.about)}. Sizes: {_pairs(measurement.sizes)}.\n\n"
-        f"{f'![{measurement.title}]({picture}){END_PARAGRAPH}' if picture else ''}{measurement.markdown()}"
+        f"{pictures}{measurement.markdown()}"
     )
 
 

@@ -6,9 +6,10 @@ import re
 import statistics
 from collections.abc import Iterator, Sequence
 
-from benchmarks.measurement import Measurement, Ratio, as_table, shown
+from benchmarks.measurement import Measurement, Ratio, Table, as_table, shown
 
 AIMS_BEGIN, AIMS_END = "<!-- aims: written by python -m benchmarks --report -->", "<!-- end of aims -->"
+INTERVAL_BEGIN, INTERVAL_END = "<!-- interval: written by python -m benchmarks --report -->", "<!-- end of interval -->"
 CHOICE_BEGIN, CHOICE_END = "<!-- figures: written by python -m benchmarks --report -->", "<!-- end of figures -->"
 _SUM = "10,000,000 rows"
 CHOICE: tuple[tuple[str, str, str, str], ...] = (
@@ -76,6 +77,19 @@ def choice_table(measurements: Sequence[Measurement]) -> str:
         top, bottom = series[over], series[under]
         rows.append([words, f"{shown(top.median)} {top.unit}", f"{shown(bottom.median)} {bottom.unit}", shown(statistics.median(found))])
     return as_table(["what, over what", "this", "over this", "ratio"], rows)
+
+
+def interval_tables(measurements: Sequence[Measurement]) -> str:
+    """The tables of the benchmark `interval`; of the paper's figures only those that do not follow, and how many do."""
+    parts = []
+    for table in (table for measurement in measurements if measurement.benchmark == "interval" for table in measurement.tables):
+        if table.head[-1] == "follows":
+            kept = [row for row in table.rows if row[-1] == "no"]
+            title = f"{table.title}: {len(table.rows) - len(kept)} of {len(table.rows)} follow, these do not"
+            parts.append(Table(title, table.head[:-1], [row[:-1] for row in kept]).markdown())
+        else:
+            parts.append(table.markdown())
+    return "\n\n".join(parts)
 
 
 def _ratios(measurement: Measurement) -> Iterator[tuple[Ratio, list[float]]]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.measurement import Measurement, Ratio
-from benchmarks.plots import OURS, RATIO, THEIRS, draw, panels
+from benchmarks.measurement import Chart, Line, Measurement, Panel, Ratio
+from benchmarks.plots import OURS, RATIO, THEIRS, draw, draw_chart, panels
 from benchmarks.results_page import draw_all, render
 
 
@@ -57,3 +57,33 @@ def test_the_page_links_to_the_pictures_and_old_ones_go(example: Measurement, tm
     assert [path.name for path in folder.iterdir()] == ["example.svg"]
     assert "![An example](images/example.svg)\n\n| measured |" in render([example], links)
     assert "![" not in render([example])
+
+
+@pytest.fixture
+def chart() -> Chart:
+    lines = [Line("model", [1.0, 2.0, 3.0], [0.1, 0.5, 0.2]), Line("simulation", [1.0, 3.0], [0.11, 0.19], [0.01, 0.02])]
+    return Chart("curve", "A curve", "interval", "share", [Panel("one", lines), Panel("two", lines[:1]), Panel("three", lines)])
+
+
+def test_charts_are_drawn_with_their_words_and_the_same_again(chart: Chart, tmp_path: Path) -> None:
+    for name in ("a.svg", "b.svg"):
+        draw_chart(chart, tmp_path / "images" / name)
+    text = (tmp_path / "images" / "a.svg").read_text(encoding="utf-8")
+    assert text == (tmp_path / "images" / "b.svg").read_text(encoding="utf-8")
+    for words in ("A curve", "interval", "share", "one", "two", "three", "model", "simulation"):
+        assert f">{words}</text>" in text
+
+
+def test_the_page_links_to_the_charts_below_the_bars(example: Measurement, chart: Chart, tmp_path: Path) -> None:
+    example.charts.append(chart)
+    links = draw_all([example], tmp_path / "page.md", tmp_path / "images")
+    assert links == {"example": "images/example.svg", "example-curve": "images/example-curve.svg"}
+    assert sorted(path.name for path in (tmp_path / "images").iterdir()) == ["example-curve.svg", "example.svg"]
+    assert "![An example](images/example.svg)\n\n![A curve](images/example-curve.svg)\n\n| measured |" in render([example], links)
+
+
+def test_charts_come_back_from_json_a_line_each(example: Measurement, chart: Chart) -> None:
+    example.charts.append(chart)
+    text = example.to_json()
+    assert Measurement.from_json(text) == example
+    assert '  ["curve", "one", "simulation", [1.0, 3.0], [0.11, 0.19], [0.01, 0.02]]' in text.replace(",\n", "\n").splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import summary
-from benchmarks.__main__ import AIMS, README
+from benchmarks.__main__ import AIMS, INTERVAL, README
 from benchmarks.measurement import Measurement, Ratio
 
 
@@ -48,4 +48,5 @@ def test_a_page_without_marks_is_refused() -> None:
 
 def test_the_documents_have_their_marks() -> None:
     summary.filled(AIMS.read_text(encoding="utf-8"), summary.AIMS_BEGIN, summary.AIMS_END, "")
+    summary.filled(INTERVAL.read_text(encoding="utf-8"), summary.INTERVAL_BEGIN, summary.INTERVAL_END, "")
     summary.filled(README.read_text(encoding="utf-8"), summary.CHOICE_BEGIN, summary.CHOICE_END, "")
