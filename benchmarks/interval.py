@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from benchmarks.interval_paper import DAY, HOUR, MINUTE, TABLE_1, Experiment, claims, implied_cost_s
 from benchmarks.measurement import Chart, Line, Measurement, Panel, Ratio
-from rayad.snapshots.interval import MutableIntervalEstimator, optimal_interval_s, utilization
+from rayad.snapshots.interval import IntervalBounds, MutableIntervalEstimator, optimal_interval_s, utilization
 from rayad.snapshots.interval_simulation import (
     IntervalChoice,
     Phase,
@@ -211,6 +211,8 @@ class ForgettingEstimator(MutableIntervalEstimator):
 
 
 CHOICES: dict[str, Callable[[], IntervalChoice]] = {
+    "auto, change 0.1 %": lambda: MutableIntervalEstimator(IntervalBounds(change=0.001)),
+    "auto, change 10 %": lambda: MutableIntervalEstimator(IntervalBounds(change=0.1)),
     "Gamma prior, one failure a day": GammaEstimator,
     "forgetting a tenth at each failure": ForgettingEstimator,
     "10 min": lambda: ScheduledInterval((math.inf, 600.0)),

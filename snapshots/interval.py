@@ -113,6 +113,7 @@ class IntervalBounds:
         first_s: the interval before the first snapshot has been measured; halved by each failure until then.
         mtbf_least_s, mtbf_most_s: bounds of the mean time between failures; before anything was seen, all in between is believed alike,
             on a logarithmic scale (:mod:`rayad.snapshots.failure_rate`).
+        change: the probability, after each failure, that failures come at another rate from then on.
     """
 
     least_s: float = 0.1
@@ -120,6 +121,7 @@ class IntervalBounds:
     first_s: float = 10.0
     mtbf_least_s: float = 1.0
     mtbf_most_s: float = 2_592_000.0
+    change: float = 0.01
 
     def __post_init__(self) -> None:
         for name in ("least_s", "most_s", "first_s", "mtbf_least_s", "mtbf_most_s"):
@@ -128,6 +130,8 @@ class IntervalBounds:
             raise ConfigError(f"IntervalBounds: {self.least_s} <= {self.first_s} <= {self.most_s} must hold (least_s, first_s, most_s)")
         if not self.mtbf_least_s < self.mtbf_most_s:
             raise ConfigError(f"IntervalBounds: {self.mtbf_least_s} < {self.mtbf_most_s} must hold (mtbf_least_s, mtbf_most_s)")
+        if not 0.0 < self.change < 1.0:
+            raise ConfigError(f"IntervalBounds.change is {self.change!r}: it is a probability, above 0 and below 1")
 
 
 class MutableIntervalEstimator:
@@ -157,7 +161,7 @@ class MutableIntervalEstimator:
         self.failures = 0
         self.observed_s = 0.0
         self._is_cost_old = False
-        self._rate = MutableFailureRate(1.0 / self.bounds.mtbf_most_s, 1.0 / self.bounds.mtbf_least_s)
+        self._rate = MutableFailureRate(1.0 / self.bounds.mtbf_most_s, 1.0 / self.bounds.mtbf_least_s, self.bounds.change)
 
     def on_snapshot(self, cost_s: float) -> None:
         """A snapshot took ``cost_s`` seconds away from the work."""

@@ -82,6 +82,7 @@ def test_an_estimator_stays_within_its_bounds() -> None:
     [
         ({"first_s": 0.01}, "IntervalBounds: 0.1 <= 0.01 <= 3600.0 must hold (least_s, first_s, most_s)"),
         ({"mtbf_least_s": 9.0, "mtbf_most_s": 9.0}, "IntervalBounds: 9.0 < 9.0 must hold (mtbf_least_s, mtbf_most_s)"),
+        ({"change": 1.0}, "IntervalBounds.change is 1.0: it is a probability, above 0 and below 1"),
         ({"least_s": math.nan}, "IntervalBounds.least_s is nan: it must be a finite number above 0"),
     ],
 )
