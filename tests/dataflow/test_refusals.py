@@ -5,11 +5,10 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from pathlib import Path
-
 import pytest
 
 import rayad as rd
