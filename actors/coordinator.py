@@ -16,31 +16,28 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
+from rayad.actors.coordinator_snapshots import SnapshotKeeper
 from rayad.actors.host import ReplicaReport
 from rayad.actors.job import JobState, JobStatistics
+from rayad.actors.job_store import JobStore, Superseded
+from rayad.actors.outcome import Outcome, plan_for, stage_statistics
 from rayad.actors.plane import Address
-from rayad.actors.protocol import PROGRESS, replica_name
+from rayad.actors.protocol import COORDINATOR, PROGRESS, replica_name
 from rayad.actors.ray_actors import Failure, failure_of, remote_progress, remote_vertex
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
-from rayad.progress import RayadError, Timestamp
+from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
 
 GRACE_S = 0.5
 """After the first failure: how long others may still report, because the first to be noticed is seldom the cause."""
 
+ABANDON_TIMEOUT_S = 5.0
+"""How long survivors of a failure may take to leave what they do; then they are killed and replaced."""
+_log = logging.getLogger(__name__)
+
 END_TIMEOUT_S = 5.0
 """How long to wait for killed actors to be gone."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a job ended."""
-
-    state: JobState
-    receipts: dict[int, Any]
-    statistics: JobStatistics
-    failure: Failure | None = None
 
 
 class _Failed(Exception):
@@ -49,51 +46,40 @@ class _Failed(Exception):
         self.failure = failure
 
 
-def plan_for(plan: Plan, stage_id: int | None) -> Plan:
-    """The plan with only what one stage needs: other stages' code and data stay away from its process."""
-    stages = tuple(s if s.id == stage_id else dataclasses.replace(s, op=None, parts=(), outputs=()) for s in plan.stages)
-    mine = _sinks_of(plan.stage(stage_id)) if stage_id is not None else set()
-    return dataclasses.replace(plan, stages=stages, sinks=tuple(s for s in plan.sinks if s.id in mine))
-
-
-def _sinks_of(stage: Any) -> set[int]:
-    from rayad.dataflow.plan import ApplyStep, ShiftStep, SinkStep
-
-    found: set[int] = set()
-    queue = [step for steps in stage.outputs for step in steps]
-    while queue:
-        step = queue.pop()
-        if isinstance(step, SinkStep):
-            found.add(step.sink)
-        elif isinstance(step, (ApplyStep, ShiftStep)):
-            queue.extend(step.children)
-    return found
-
-
 class Coordinator:
     """Runs one job."""
 
-    def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes) -> None:
+    def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str = "") -> None:
         self.plan = plan
         self.config = config
         self.job = job
         self.secret = secret
         self.incarnation = 1
+        self.failures = 0
+        self.first_failure: Failure | None = None
         self.state = JobState.STARTING
         self.addresses: dict[str, Address] = {}
+        self._name = name or plan.name
+        self._keeper: SnapshotKeeper | None = None
         self._progress: Any = None
         self._vertices: dict[tuple[int, int], Any] = {}
+        self._pings: dict[str, tuple[Any, float]] = {}
+        self._pinged_s = 0.0
         self._began_s = clock.time()
         self._start_s = 0.0
         self._cancelled = threading.Event()
         self._running = threading.Event()
+        self._stopping = False
 
     # -- the long call ----------------------------------------------------------------
     def run(self) -> Outcome:
         """Start everything, wait for the end, publish. Never raises: the outcome says what happened."""
         try:
-            runs = self._start()
-            staged, reports, counts = self._supervise(runs)
+            if self.config.keeps_snapshots:
+                self._keeper = SnapshotKeeper(
+                    self.plan, JobStore(self._name, self.plan, self.config), job=self.job, secret=self.secret
+                )
+            reports, counts, staged = self._run_incarnations()
             receipts = self._publish(staged)
             self.state = JobState.COMPLETE
             return Outcome(self.state, receipts, self._statistics(reports, counts))
@@ -105,24 +91,103 @@ class Coordinator:
             return Outcome(self.state, {}, JobStatistics(), failure_of("coordinator", error))
         finally:
             self._running.set()
+            if self._keeper is not None:
+                self._keeper.end(f"job {self._name!r} is {self.state.value}")
+                self._keeper.close()
             self._end_actors()
             if self.state is not JobState.COMPLETE:
                 self._abort_sinks()
 
+    def _run_incarnations(self) -> tuple[list[ReplicaReport], dict[str, int], dict[int, list[Any]]]:
+        """Start, watch, and after a failure start again from the last snapshot, as often as the configuration says."""
+        if self._keeper is not None and self._keeper.manifest.kind == "final":
+            self._keeper.final = self._keeper.manifest  # the run that is resumed was complete
+            return [], {}, {}
+        while True:
+            failed_s = clock.monotonic()
+            try:
+                runs = self._start()
+                if self.failures and self._keeper is not None:
+                    self._keeper.recovered(clock.monotonic() - failed_s)
+                return self._supervise(runs)
+            except _Failed as failed:
+                self._may_go_on(failed.failure)
+            except Superseded:
+                raise
+            except Exception as error:
+                self._may_go_on(failure_of("coordinator", error))
+            self._recover()
+
+    def _may_go_on(self, failure: Failure) -> None:
+        """Raise the failure, or the first one that led to it, unless the job is to survive it."""
+        self._running.clear()
+        self.first_failure = self.first_failure or failure
+        self.failures += 1
+        most = self.config.failures.max_failures
+        if self._cancelled.is_set() or self._keeper is None or self.failures > most:
+            if most and self.failures > most and not self._cancelled.is_set():
+                first = self.first_failure
+                told = f"{first.message} (failure 1 of {self.failures}; FailureConfig.max_failures is {most}; the last: {failure.message})"
+                failure = dataclasses.replace(first, message=told)
+            raise _Failed(failure)
+        _log.warning(
+            "job %r: failure %d of at most %d: %s: %s; going on from the last snapshot",
+            self._name, self.failures, most, failure.who, failure.message,
+        )  # fmt: skip
+
+    def _recover(self) -> None:
+        """End the incarnation: survivors leave what they do, the others are killed; the keeper says where to go on."""
+        assert self._keeper is not None
+        actors: dict[Any, Any] = {**self._vertices, PROGRESS: self._progress}
+        gone: set[Any] = set()
+        waiting: dict[Any, Any] = {}
+        for key, actor in actors.items():
+            if actor is None:
+                continue
+            actor.abandon.remote()
+            waiting[actor.idle.remote()] = key
+        ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=ABANDON_TIMEOUT_S) if waiting else ([], [])
+        for ref in ready:
+            try:
+                ray.get(ref)
+            except (RayActorError, RayTaskError):
+                gone.add(waiting[ref])
+        gone.update(waiting[ref] for ref in late)
+        for key in gone:
+            ray.kill(actors[key], no_restart=True)  # also fences one that is only stopped
+            if key == PROGRESS:
+                self._progress = None
+            else:
+                del self._vertices[key]
+        self.incarnation += 1
+        self._pings.clear()
+        self._keeper.recover()
+
     def _start(self) -> dict[Any, tuple[str, Any]]:
-        """Create all actors side by side, exchange addresses, and begin; gives for each long call's first result its name and second
-        result."""
+        """Create all actors that are not there side by side, exchange addresses, and begin; gives for each long call's first result its
+        name and second result."""
         host = self.config.host or ("127.0.0.1" if len(ray.nodes()) == 1 else ray.util.get_node_ip_address())
-        vertex, progress = remote_vertex(), remote_progress()
-        identity = (self.job, self.secret, self.incarnation)
-        self._progress = progress.options(num_cpus=0).remote(ray.put(plan_for(self.plan, None)), *identity)
-        listening = {PROGRESS: self._progress.listen.remote(host, "auto" if self.config.unix_sockets else "off")}
+        unix = "auto" if self.config.unix_sockets else "off"
+        keeper = self._keeper
+        identity = (self.job, self.secret)
+        parts = keeper.store.parts(keeper.manifest) if keeper is not None else {}
+        store = keeper.store.store if keeper is not None else None
+        self.addresses = {}
+        if keeper is not None:
+            self.addresses[COORDINATOR] = keeper.listen(host, self.incarnation, unix)
+        if self._progress is None:
+            self._progress = remote_progress().options(num_cpus=0).remote(ray.put(plan_for(self.plan, None)), *identity)
+        listening = {PROGRESS: self._progress.listen.remote(host, unix, self.incarnation)}
         for stage in self.plan.stages:
-            spec = ray.put(plan_for(self.plan, stage.id))
+            spec = None
             for replica in range(stage.parallelism):
-                actor = vertex.options(num_cpus=self.config.cpus_per_replica).remote(spec, stage.id, replica, self.config, *identity)
-                self._vertices[stage.id, replica] = actor
-                listening[replica_name(stage.id, replica)] = actor.listen.remote(host)
+                actor = self._vertices.get((stage.id, replica))
+                if actor is None:
+                    spec = spec if spec is not None else ray.put(plan_for(self.plan, stage.id))
+                    options = remote_vertex().options(num_cpus=self.config.cpus_per_replica)
+                    actor = self._vertices[stage.id, replica] = options.remote(spec, stage.id, replica, self.config, *identity)
+                part = parts.get((stage.name, replica))
+                listening[replica_name(stage.id, replica)] = actor.listen.remote(host, self.incarnation, store, part)
         self._await_listening(listening)
         runs: dict[Any, tuple[str, Any]] = {}
         summary, staged = self._progress.run.options(num_returns=2).remote()
@@ -130,9 +195,14 @@ class Coordinator:
         for (stage_id, replica), actor in self._vertices.items():
             summary, staged = actor.run.options(num_returns=2).remote(self.addresses)
             runs[summary] = (replica_name(stage_id, replica), staged)
-        self._start_s = clock.time() - self._began_s
+        if self.incarnation == 1:
+            self._start_s = clock.time() - self._began_s
         self.state = JobState.RUNNING
+        if keeper is not None:
+            keeper.go()
         self._running.set()
+        if self._stopping:
+            self.stop()
         return runs
 
     def _await_listening(self, listening: dict[str, Any]) -> None:
@@ -172,7 +242,7 @@ class Coordinator:
             lost = str(error).strip().split("\n")
             return Failure(who, f"the actor of {who} died: {lost[0]}", str(error), None, False)
 
-    def _supervise(self, runs: dict[Any, tuple[str, Any]]) -> tuple[dict[int, list[Any]], list[ReplicaReport], dict[str, int]]:
+    def _supervise(self, runs: dict[Any, tuple[str, Any]]) -> tuple[list[ReplicaReport], dict[str, int], dict[int, list[Any]]]:
         """Wait for all long calls; on the first failure give the others a moment, then raise the likeliest cause."""
         waiting = dict(runs)
         staged: dict[int, list[Any]] = {sink.id: [] for sink in self.plan.sinks}
@@ -183,8 +253,7 @@ class Coordinator:
         while waiting and clock.monotonic() < deadline_s:
             if self._cancelled.is_set():
                 raise _Failed(Failure("job", "cancelled", "", None, False))
-            ready, _ = ray.wait(list(waiting), num_returns=1, timeout=0.2)
-            for ref in ready:
+            for ref in self._wait(waiting):
                 name, second = waiting.pop(ref)
                 answer = self._get(ref, self._who(name))
                 if isinstance(answer, Failure):
@@ -196,9 +265,39 @@ class Coordinator:
                         staged[sink].append(part)
                 else:
                     counts = answer
+            if not failures:
+                silent = self._silent(waiting)
+                if silent is not None:
+                    failures.append(silent)
+                    break
         if failures:
             raise _Failed(min(failures, key=lambda f: (f.is_lost_peer, f.error is None and "died" not in f.message)))
-        return staged, reports, counts
+        return reports, counts, staged
+
+    def _wait(self, waiting: dict[Any, tuple[str, Any]]) -> list[Any]:
+        """Which long calls have ended; takes part in the snapshots meanwhile."""
+        keeper = self._keeper
+        if keeper is None or keeper.poll(0.1):
+            return list(ray.wait(list(waiting), num_returns=1, timeout=0.2)[0])
+        return list(ray.wait(list(waiting), num_returns=len(waiting), timeout=0)[0])
+
+    def _silent(self, waiting: dict[Any, tuple[str, Any]]) -> Failure | None:
+        """An actor that has not answered for too long: stopped, or on a node that is gone (Ray may take a minute to notice)."""
+        now_s = clock.monotonic()
+        patience_s = self.config.failures.heartbeat_timeout_s
+        if now_s - self._pinged_s < min(5.0, patience_s / 4):
+            return None
+        self._pinged_s = now_s
+        running = {name for name, _ in waiting.values()}
+        actors = {PROGRESS: self._progress, **{replica_name(*key): actor for key, actor in self._vertices.items()}}
+        for name in running:
+            ref, since_s = self._pings.get(name, (None, now_s))
+            if ref is not None and not ray.wait([ref], timeout=0)[0]:
+                if now_s - since_s > patience_s:
+                    return Failure(self._who(name), f"{self._who(name)} has not answered for {patience_s:g} s", "", None, False)
+                continue
+            self._pings[name] = (actors[name].ping.remote(), now_s)
+        return None
 
     def _who(self, name: str) -> str:
         if name == PROGRESS:
@@ -208,6 +307,14 @@ class Coordinator:
 
     # -- the end ----------------------------------------------------------------------------
     def _publish(self, staged: dict[int, list[Any]]) -> dict[int, Any]:
+        if self._keeper is not None:
+            assert self._keeper.final is not None
+            try:
+                receipts = self._keeper.store.publish_finally(self._keeper.final)
+                self._keeper.store.retain()
+            except RayadError as error:
+                raise _Failed(failure_of("the coordinator while publishing", error)) from error
+            return receipts
         receipts = {}
         for sink in self.plan.sinks:
             try:
@@ -238,33 +345,34 @@ class Coordinator:
                 continue
 
     def _statistics(self, reports: list[ReplicaReport], counts: dict[str, int]) -> JobStatistics:
-        stages: dict[str, dict[str, int]] = {}
-        for report in reports:
-            zeros = {"replicas": 0, "batches_in": 0, "records_in": 0, "batches_out": 0, "spilled_batches": 0}
-            entry = stages.setdefault(report.name, zeros)
-            entry["replicas"] += 1
-            entry["batches_in"] += report.batches_in
-            entry["records_in"] += report.records_in
-            entry["batches_out"] += report.batches_out
-            entry["spilled_batches"] += report.spilled_batches
-            for name, value in (
-                ("spill_memory_bytes_peak", report.spill_memory_bytes_peak),
-                ("held_up_ms", round(1000 * report.held_up_s)),
-                ("first_record_ms", round(1000 * (report.first_record_s - self._began_s)) if report.first_record_s else 0),
-            ):
-                entry[name] = max(entry.get(name, 0), value)
         run_s = clock.time() - self._began_s - self._start_s
-        return JobStatistics(self._start_s, run_s, len(self._vertices) + 2, stages, counts)
+        taken = tuple(self._keeper.taken) if self._keeper is not None else ()
+        stages = stage_statistics(reports, self._began_s)
+        return JobStatistics(self._start_s, run_s, len(self._vertices) + 2, stages, counts, taken, self.failures)
 
     # -- control calls, from other threads ------------------------------------------------------
     def cancel(self) -> None:
         """End the job without results."""
         self._cancelled.set()
 
-    def where(self, name: str, timeout_s: float) -> Address | None:
-        """The address of a replica, once the job runs."""
+    def where(self, name: str, timeout_s: float) -> tuple[Address, int] | None:
+        """The address of a replica and the incarnation, once the job runs."""
         self._running.wait(timeout_s)
-        return self.addresses.get(name)
+        address = self.addresses.get(name)
+        return None if address is None else (address, self.incarnation)
+
+    def saved_inputs(self) -> dict[str, int]:
+        """How many frames of each live input are in the snapshot that a recovery would go on from."""
+        return dict(self._keeper.manifest.notes.get("inputs", {})) if self._keeper is not None else {}
+
+    def savepoint(self, timeout_s: float | None) -> str:
+        """See Job.savepoint."""
+        if self._keeper is None:
+            raise ConfigError(f"job {self._name!r} keeps no snapshots: give RunConfig(storage_path=...)")
+        self._running.wait(self.config.start_timeout_s)
+        if self.state is not JobState.RUNNING:
+            raise SnapshotError(f"job {self._name!r} is {self.state.value}: no savepoint can be taken")
+        return self._keeper.savepoint(timeout_s)
 
     def look(self) -> tuple[JobState, list[ReplicaReport], dict[int, Any], int]:
         """State, what the replicas did, views by stage, active pointstamps."""
@@ -311,22 +419,10 @@ class Coordinator:
 
     def stop(self) -> None:
         """Sources read no more, live inputs close."""
+        self._stopping = True
         self._running.wait(self.config.start_timeout_s)
         starts = [s for s in self.plan.stages if s.kind in (NodeKind.SOURCE, NodeKind.INPUT)]
         try:
             ray.get([self._vertices[s.id, r].stop.remote() for s in starts for r in range(s.parallelism)], timeout=30)
         except RayActorError:
             return  # it is over, or will be in a moment: run() tells how
-
-
-def rebuild_error(job: str, failure: Failure) -> BaseException:
-    """The exception that the driver raises for a failure."""
-    original = failure.rebuild()
-    if isinstance(original, RayadError):
-        if failure.details:
-            original.add_note(failure.details)
-        return original
-    error = RayadError(f"job {job!r} failed: {failure.who}: {failure.message}")
-    if failure.details:
-        error.add_note(failure.details)
-    return error

@@ -13,11 +13,13 @@ from rayad.actors.batches import batch_bytes, decode_batch, encode_batch
 from rayad.actors.spill import SpillingQueue
 from rayad.progress import Timestamp
 
-_EDGE = struct.Struct("<I4x")
+_EDGE = struct.Struct("<II")
+"""Before an item on disk: the edge, and the source replica, with _BARRIER for a barrier."""
+_BARRIER = 1 << 31
 
 
 class MutableFeedbackQueue:
-    """FIFO of ``(edge, time, batch)``: objects while they fit into memory, bytes on disk beyond.
+    """FIFO of ``(edge, source replica, time, batch)``: objects while they fit into memory, bytes on disk beyond. A barrier has no time.
 
     Batches from other replicas arrive encoded and are decoded when taken out; a replica's own are kept as they are.
     """
@@ -27,43 +29,55 @@ class MutableFeedbackQueue:
         self.memory_bytes = 0
         self.memory_bytes_peak = 0
         self.spilled_batches = 0
-        self._memory: deque[tuple[int, Timestamp | None, Any, int]] = deque()
+        self._memory: deque[tuple[int, int, Timestamp | None, Any, int]] = deque()
         self._directory = directory
         self._disk: SpillingQueue | None = None
 
     def __len__(self) -> int:
         return len(self._memory) + (len(self._disk) if self._disk is not None else 0)
 
-    def push_own(self, edge: int, time: Timestamp, batch: Any) -> None:
+    def push_own(self, edge: int, source: int, time: Timestamp, batch: Any) -> None:
         """A batch that this replica sends to itself."""
         size = batch_bytes(batch)
         if self._room_for(size):
             self._note(size)
-            self._memory.append((edge, time, batch, size))
+            self._memory.append((edge, source, time, batch, size))
         else:
-            self._spill(edge, b"".join(encode_batch(time, batch)))
+            self._spill(edge, source, b"".join(encode_batch(time, batch)))
 
-    def push_encoded(self, edge: int, payload: Any) -> None:
+    def push_barrier(self, edge: int, source: int, barrier: bytes) -> None:
+        """A barrier, behind the batches before it."""
+        source |= _BARRIER
+        if self._room_for(len(barrier)):
+            self._note(len(barrier))
+            self._memory.append((edge, source, None, barrier, len(barrier)))
+        else:
+            self._spill(edge, source, barrier)
+
+    def push_encoded(self, edge: int, source: int, payload: Any) -> None:
         """A batch as it came over the plane."""
         size = len(payload)
         if self._room_for(size):
             self._note(size)
-            self._memory.append((edge, None, payload, size))
+            self._memory.append((edge, source, None, payload, size))
         else:
-            self._spill(edge, payload)
+            self._spill(edge, source, payload)
 
-    def pop(self) -> tuple[int, Timestamp, Any]:
-        """The oldest batch."""
+    def pop(self) -> tuple[int, int, Timestamp | None, Any]:
+        """The oldest item: a batch, or a barrier (time None) as it was pushed."""
         if self._memory:
-            edge, time, batch, size = self._memory.popleft()
+            edge, source, time, batch, size = self._memory.popleft()
             self.memory_bytes -= size
-            if time is None:
-                time, batch = decode_batch(batch)
-            return edge, time, batch
-        assert self._disk is not None
-        item = self._disk.pop()
-        time, batch = decode_batch(memoryview(item)[_EDGE.size :])
-        return _EDGE.unpack_from(item)[0], time, batch
+        else:
+            assert self._disk is not None
+            item = memoryview(self._disk.pop())
+            edge, source = _EDGE.unpack_from(item)
+            time, batch = None, item[_EDGE.size :]
+        if source & _BARRIER:
+            return edge, source ^ _BARRIER, None, batch
+        if time is None:
+            time, batch = decode_batch(batch)
+        return edge, source, time, batch
 
     def _note(self, size: int) -> None:
         self.memory_bytes += size
@@ -75,11 +89,11 @@ class MutableFeedbackQueue:
             return False
         return self.memory_bytes + size <= self.memory_bytes_max or not self._memory
 
-    def _spill(self, edge: int, payload: Any) -> None:
+    def _spill(self, edge: int, source: int, payload: Any) -> None:
         if self._disk is None:
             self._disk = SpillingQueue(0, self._directory)
         self.spilled_batches += 1
-        self._disk.push(_EDGE.pack(edge) + bytes(payload))
+        self._disk.push(_EDGE.pack(edge, source) + bytes(payload))
 
     def close(self) -> None:
         """Give up the disk space."""

@@ -18,21 +18,28 @@ from typing import Any
 from rayad.actors.batches import decode_batch, encode_batch
 from rayad.actors.credits import ReceiveWindow
 from rayad.actors.feedback import MutableFeedbackQueue
+from rayad.actors.host_snapshots import HostSnapshots
 from rayad.actors.mailbox import Mailbox
 from rayad.actors.outbound import MutableOutbound
 from rayad.actors.plane import Address, Frame, Plane
-from rayad.actors.protocol import DRIVER, PROGRESS, SPIN_S, Kind, pack_credit, pack_report, replica_name, unpack_view
+from rayad.actors.protocol import COORDINATOR, DRIVER, PROGRESS, SPIN_S, Kind, pack_credit, pack_report, replica_name, unpack_view
 from rayad.actors.replica import Outgoing, ReplicaCore
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
-from rayad.progress import InternalError, ProtocolError
+from rayad.progress import InternalError, ProtocolError, Timestamp
+from rayad.snapshots.barrier import Barrier
+from rayad.snapshots.store import ReplicaPart, SnapshotStore
 
 SLICE_S = 0.002
 """How long activations run before frames are looked at and progress is reported again."""
 IDLE_SOURCE_S = 0.001
 """How soon a source that had nothing is asked again; doubles up to IDLE_SOURCE_MAX_S."""
 IDLE_SOURCE_MAX_S = 0.02
+
+
+class Abandoned(ConnectionError):
+    """This incarnation of a replica is over."""
 
 
 @dataclass(slots=True)
@@ -55,7 +62,19 @@ class ReplicaReport:
 class ReplicaHost:
     """Runs one replica to its end."""
 
-    def __init__(self, plan: Plan, stage: int, replica: int, config: RunConfig, *, job: str, secret: bytes, incarnation: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        stage: int,
+        replica: int,
+        config: RunConfig,
+        *,
+        job: str,
+        secret: bytes,
+        incarnation: int,
+        store: SnapshotStore | None = None,
+        part: ReplicaPart | None = None,
+    ) -> None:
         self.plan = plan
         self.stage = plan.stage(stage)
         self.replica = replica
@@ -67,6 +86,8 @@ class ReplicaHost:
         self._edges = {edge.id: edge for edge in plan.edges}
         self._regular: deque[tuple[int, str, Any]] = deque()
         self._feedback = MutableFeedbackQueue(config.spill_memory_bytes, config.spill_directory)
+        self._blocked_feedback: tuple[int, int, Timestamp | None, Any] | None = None
+        self._first_feedback: tuple[int, int, Timestamp | None, Any] | None = None
         self._input: deque[Frame] = deque()
         self._receive: dict[tuple[int, str], ReceiveWindow] = {}
         self._going = self._done = self._subscribed = False
@@ -77,11 +98,18 @@ class ReplicaHost:
         self.report = ReplicaReport(self.stage.name, replica)
         self._out = MutableOutbound(self.plane, plan, stage, config)
         self.core = ReplicaCore(plan, self.stage, replica, room=self._out.room)
+        self._replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}
+        self._abandoned = False
+        self.snapshots = HostSnapshots(self, store, part) if store is not None else None
 
     # -- start and end ------------------------------------------------------------------
     def listen(self, host: str) -> Address:
         """Build the vertex or open the source, and open the plane; gives the address for the other replicas."""
-        self.core.start()
+        snapshots = self.snapshots
+        self.core.start(snapshots.resumed if snapshots is not None else None)
+        if snapshots is not None:
+            snapshots.attach()
+            snapshots.refill()
         return self.plane.listen(host, unix="auto" if self.config.unix_sockets else "off")
 
     def peers(self) -> set[str]:
@@ -107,13 +135,19 @@ class ReplicaHost:
             ready = marshal.dumps((self._subscribed, pack_report(self.core.take_changes())))
             self._await_peers(deadline_s)
             self.plane.send(PROGRESS, Kind.READY, 0, ready)
+            if self.snapshots is not None:
+                self.plane.connect(COORDINATOR, addresses[COORDINATOR], timeout_s=self.config.start_timeout_s)
+                self.snapshots.resend()
             self._loop()
             self._note_counts()
-            return self.core.stage_sinks()
+            return self.core.stage_sinks() if self.snapshots is None else {}
         except BaseException:
-            self.core.abort_sinks()
+            if self.snapshots is None:
+                self.core.abort_sinks()  # else a snapshot may name what they have staged
             raise
         finally:
+            if self.snapshots is not None:
+                self.snapshots.close()
             self.core.close()
             self.mailbox.close()
             self._feedback.close()
@@ -123,6 +157,8 @@ class ReplicaHost:
     def _await_peers(self, deadline_s: float) -> None:
         while missing := [peer for peer in self.peers() if not self.plane.connected(peer)]:
             self._dispatch(self.plane.poll(0.1))
+            self.mailbox.serve()
+            self._look_for_abandonment()
             if clock.monotonic() > deadline_s:
                 raise ProtocolError(
                     f"{self.name} waited {self.config.start_timeout_s} s for connections from {missing}: did these actors start?"
@@ -141,18 +177,28 @@ class ReplicaHost:
                     self._work()
                 if not self._may_hold_back():
                     self._flush()
-            if self._done:
+            if self.snapshots is not None:
+                self.snapshots.tick()
+                if self.snapshots.is_finished:
+                    return
+            elif self._done:
                 return
             self._look_for_lost()
+            self._look_for_abandonment()
 
     def _timeout_s(self) -> float | None:
+        due_in_s = self.snapshots.due_in_s() if self.snapshots is not None else None
+        timeout_s = self._timeout_of_work_s()
+        return timeout_s if due_in_s is None else min(timeout_s, due_in_s)
+
+    def _timeout_of_work_s(self) -> float:
         if not self._going:
             return 1.0
         if self._out.is_spilled:
             return 0.005
         if self._out.is_held_up:
             return 1.0
-        if self._regular or len(self._feedback) or self._input:
+        if self._regular or self._input or self._has_feedback() or (self.snapshots is not None and self.snapshots.restored):
             return 0.0
         if self.core.source is not None:
             return 0.0 if self._stopping else self._idle_s
@@ -166,7 +212,7 @@ class ReplicaHost:
         if not self.core.outputs.holding or self._out.is_held_up or self._stopping:
             return False
         source = self.core.source
-        if not (self._regular or self._input or len(self._feedback) or (source is not None and not self._idle_s)):
+        if not (self._regular or self._input or self._has_feedback() or (source is not None and not self._idle_s)):
             return False
         now_s = clock.perf_counter()
         if self._hold_until_s is None:
@@ -175,14 +221,27 @@ class ReplicaHost:
 
     def _has_work(self) -> bool:
         core, out = self.core, self._out
-        return bool(self._regular or self._input or core.source is not None or out.is_spilled or len(self._feedback))
+        return bool(
+            self._regular
+            or self._input
+            or core.source is not None
+            or out.is_spilled
+            or self._has_feedback()
+            or (self.snapshots is not None and self.snapshots.restored)
+        )
+
+    def _has_feedback(self) -> bool:
+        return self._blocked_feedback is None and (self._first_feedback is not None or len(self._feedback) > 0)
+
+    def _unblock_feedback(self) -> None:
+        self._first_feedback, self._blocked_feedback = self._blocked_feedback or self._first_feedback, None
 
     def _dispatch(self, frames: list[Frame]) -> None:
         for frame in frames:
             kind = frame.kind
             if kind == Kind.DATA:
                 if self._edges[frame.channel].is_feedback:
-                    self._feedback.push_encoded(frame.channel, frame.payload)
+                    self._feedback.push_encoded(frame.channel, self._replica_of[frame.peer], frame.payload)
                 else:
                     self._regular.append((frame.channel, frame.peer, frame.payload))
             elif kind == Kind.VIEW:
@@ -197,6 +256,11 @@ class ReplicaHost:
                 self._going = True
             elif kind == Kind.DONE:
                 self._done = True
+                if self.snapshots is not None:
+                    self.plane.send(COORDINATOR, Kind.FINISHED, 0, b"")
+                    self.snapshots.finish()
+            elif self.snapshots is not None and kind in (Kind.BARRIER, Kind.BEGIN, Kind.GIVE_UP):
+                self.snapshots.on_frame(kind, frame.channel, frame.peer, frame.payload)
             else:
                 raise ProtocolError(f"{self.name} got a frame of kind {kind} from {frame.peer!r}: that is not for a replica")
 
@@ -206,17 +270,27 @@ class ReplicaHost:
         What small activations produce waits for the end of the slice, so that it travels in few batches; sources set their batches
         themselves.
         """
-        core = self.core
+        core, snapshots = self.core, self.snapshots
         deadline_s = clock.perf_counter() + SLICE_S
         if self._out.is_spilled:
             self._out.drain()
         self._send_out()
         while not self._out.is_held_up:
-            if len(self._feedback):
-                edge, time, batch = self._feedback.pop()
-                core.receive(edge, time, batch)
+            if snapshots is not None and snapshots.restored:
+                edge, payload = snapshots.restored.popleft()
+                core.receive(edge, *decode_batch(payload))
+            elif self._has_feedback():
+                edge, source, when, batch = self._pop_feedback()
+                watched = snapshots if when is None or (snapshots is not None and snapshots.is_pending) else None
+                if watched is not None and watched.takes_feedback(edge, source, when, batch):
+                    continue
+                assert when is not None
+                core.receive(edge, when, batch)
             elif self._regular:
                 edge, peer, payload = self._regular.popleft()
+                watched = snapshots if snapshots is not None and (snapshots.is_pending or isinstance(payload, Barrier)) else None
+                if watched is not None and watched.takes(edge, peer, payload):
+                    continue
                 time, batch = decode_batch(payload)
                 core.receive(edge, time, batch, (edge, peer, len(payload)))
             elif self._input:
@@ -236,6 +310,12 @@ class ReplicaHost:
         if self.report.first_record_s is None and core.batches_in:
             self.report.first_record_s = clock.time()
 
+    def _pop_feedback(self) -> tuple[int, int, Timestamp | None, Any]:
+        if self._first_feedback is not None:
+            first, self._first_feedback = self._first_feedback, None
+            return first
+        return self._feedback.pop()
+
     def _read_source(self) -> bool:
         if self._stopping:
             self.core.stop_source()
@@ -250,6 +330,7 @@ class ReplicaHost:
     def _take_input(self, frame: Frame) -> None:
         if self.core.input_epoch is None:
             return  # closed by stop(); what was still on its way is dropped
+        self.core.input_frames += 1
         if frame.kind == Kind.INPUT_BATCH:
             _, batch = decode_batch(frame.payload)
             self.core.input_send(batch)
@@ -277,7 +358,7 @@ class ReplicaHost:
         if peer != self.name:
             self._out.send(edge, peer, encode_batch(outgoing.time, outgoing.batch))
         elif self._edges[edge].is_feedback:
-            self._feedback.push_own(edge, outgoing.time, outgoing.batch)
+            self._feedback.push_own(edge, self.replica, outgoing.time, outgoing.batch)
         else:
             raise InternalError(f"edge {edge} of {self.name} leads to itself without a feedback")
 
@@ -290,11 +371,15 @@ class ReplicaHost:
         if grant is not None:
             self.plane.send(peer, Kind.CREDIT, edge, pack_credit(*grant))
 
-    def _flush(self) -> None:
-        """Send what views and notifications produced and what combiners held, then everything that changed as one report."""
+    def _flush_out(self) -> None:
+        """Send what views and notifications produced and what combiners held."""
         self._hold_until_s = None
         self.core.outputs.flush()
         self._send_out()
+
+    def _flush(self) -> None:
+        """Send what is held back, then everything that changed as one report."""
+        self._flush_out()
         if not self._subscribed and self.core.wants_views:
             self._subscribed = True
             self.plane.send(PROGRESS, Kind.SUBSCRIBE, 0, b"")
@@ -307,8 +392,27 @@ class ReplicaHost:
         for peer in self.plane.take_lost():
             if peer != DRIVER:
                 self._lost.append(peer)
-                if peer == PROGRESS:
+                if peer == PROGRESS and not self._done:
                     raise ConnectionError(f"{self.name} lost its connection to the progress actor: {self.plane.why_lost(peer)}")
+
+    def abandon(self) -> None:
+        """Control call, from another thread: the job goes on in another incarnation; end without a result."""
+        self._abandoned = True
+        self.plane.wakeup()
+
+    def discard(self) -> None:
+        """It will not run: release what it has."""
+        if self.snapshots is not None:
+            self.snapshots.close()
+        self.core.close()
+        self.mailbox.close()
+        self._feedback.close()
+        self._out.close()
+        self.plane.close(linger_s=0.0)
+
+    def _look_for_abandonment(self) -> None:
+        if self._abandoned:
+            raise Abandoned(f"{self.name} was given up: the job goes on in another incarnation")
 
     def stop(self) -> None:
         """Control call, from another thread: read no more input, finish what was read."""

@@ -33,9 +33,13 @@ class InputLog:
         """A new frame."""
         self._frames.append(frame)
 
+    def peek(self) -> Any:
+        """The next frame, which stays the next."""
+        return self._frames[self.taken - self.first]
+
     def next(self) -> Any:
         """Give the next frame out."""
-        frame = self._frames[self.taken - self.first]
+        frame = self.peek()
         self.taken += 1
         return frame
 

@@ -11,6 +11,7 @@ from typing import Any
 from rayad.dataflow.items import as_items
 from rayad.dataflow.plan import Plan
 from rayad.progress import DataflowError, Timestamp
+from rayad.snapshots.coordination import SnapshotStatistics
 
 
 class JobState(enum.Enum):
@@ -25,13 +26,15 @@ class JobState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatistics:
-    """What a job did: seconds, actors, batches and records by stage."""
+    """What a job did: seconds, actors, batches and records by stage, the snapshots taken, the failures survived."""
 
     start_s: float = 0.0
     run_s: float = 0.0
     actors: int = 0
     stages: dict[str, dict[str, int]] = field(default_factory=dict)
     progress: dict[str, int] = field(default_factory=dict)
+    snapshots: tuple[SnapshotStatistics, ...] = ()
+    failures: int = 0
 
 
 class Result(Mapping[str, Any]):

@@ -22,7 +22,8 @@ from rayad.dataflow.plan import Plan
 
 FEEDBACK_QUEUE_BYTES_MIN = 1 << 20
 """How much of a feedback channel may wait in the plane for its socket, at the least: what fits into a socket's buffer or two."""
-_EDGE = struct.Struct("<I4x")
+_EDGE = struct.Struct("<II")
+"""Before a batch on disk: the edge, and whether it is a barrier instead."""
 
 
 def payload_bytes(parts: list[Any]) -> int:
@@ -38,7 +39,7 @@ class MutableOutbound:
         self._directory = config.spill_directory
         self._edges = {edge.id: edge for edge in plan.edges if edge.source == stage}
         self._windows: dict[tuple[int, str], SendWindow] = {}
-        self._waiting: dict[tuple[int, str], deque[list[Any]]] = {}
+        self._waiting: dict[tuple[int, str], deque[list[Any] | bytes]] = {}  # bytes: a barrier, which needs no credit
         self._spilled: dict[str, SpillingQueue] = {}
         self._peers: dict[tuple[int, int], str] = {}
         self._held_up_since_s = 0.0
@@ -98,14 +99,33 @@ class MutableOutbound:
         waiting = self._waiting.get(key)
         if waiting is None:
             return
-        while waiting and window.may_send():
+        while waiting and (window.may_send() or isinstance(waiting[0], bytes)):
             parts = waiting.popleft()
+            if isinstance(parts, bytes):
+                self._plane.send(peer, Kind.BARRIER, edge, parts)
+                continue
             window.on_send(payload_bytes(parts))
             self._plane.send(peer, Kind.DATA, edge, parts)
         if not waiting:
             del self._waiting[key]
             if not self._waiting:
                 self.held_up_s += clock.perf_counter() - self._held_up_since_s
+
+    def send_barrier(self, edge: int, peer: str, payload: bytes, *, overtake: bool) -> None:
+        """Send a barrier behind all that was sent on a channel; with ``overtake`` before what waits here for credit."""
+        waiting = self._waiting.get((edge, peer))
+        if waiting is not None and not overtake:
+            waiting.append(payload)
+        elif peer in self._spilled and self._edges[edge].is_feedback:
+            self._spilled[peer].push(_EDGE.pack(edge, 1) + payload)
+        else:
+            self._plane.send(peer, Kind.BARRIER, edge, payload)
+
+    def waiting_batches(self) -> list[tuple[int, str, bytes]]:
+        """``(edge, peer, encoded batch)`` of all that waits for credit, in the order of each channel."""
+        return [
+            (edge, peer, b"".join(parts)) for (edge, peer), waiting in self._waiting.items() for parts in waiting if isinstance(parts, list)
+        ]
 
     def _send_feedback(self, edge: int, peer: str, parts: list[Any]) -> None:
         if peer not in self._spilled:
@@ -114,7 +134,7 @@ class MutableOutbound:
                 return
             self._spilled[peer] = SpillingQueue(0, self._directory)
         self.spilled_batches += 1
-        self._spilled[peer].push(b"".join([_EDGE.pack(edge), *parts]))
+        self._spilled[peer].push(b"".join([_EDGE.pack(edge, 0), *parts]))
 
     def drain(self) -> None:
         """Send spilled feedback batches as far as their sockets take them."""
@@ -122,7 +142,8 @@ class MutableOutbound:
             queue = self._spilled[peer]
             while len(queue) and self._plane.queued_bytes(peer) < self._feedback_bytes_max:
                 item = memoryview(queue.pop())
-                self._plane.send(peer, Kind.DATA, _EDGE.unpack_from(item)[0], item[_EDGE.size :])
+                edge, is_barrier = _EDGE.unpack_from(item)
+                self._plane.send(peer, Kind.BARRIER if is_barrier else Kind.DATA, edge, item[_EDGE.size :])
             if not len(queue):
                 queue.close()
                 del self._spilled[peer]

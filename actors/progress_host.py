@@ -28,6 +28,7 @@ class ProgressHost:
         self.names = {s.id: [replica_name(s.id, r) for r in range(s.parallelism)] for s in plan.stages if s.inputs}
         self.reports = 0
         self.rounds = 0
+        self._abandoned = False
 
     def listen(self, host: str, unix: str = "auto") -> Address:
         """Open the plane; gives the address for the replicas."""
@@ -61,6 +62,7 @@ class ProgressHost:
                 self.tracker.apply(unpack_report(report))
             self.mailbox.serve()
             self._look_for_lost()
+            self._look_for_abandonment()
         for name in sorted(self.expected):
             self.plane.send(name, Kind.GO, 0, b"")
 
@@ -85,6 +87,7 @@ class ProgressHost:
                     raise ProtocolError(f"the progress actor got a frame of kind {frame.kind} from {frame.peer!r}: only reports come here")
             self.reports += len(frames)
             self.rounds += 1
+            self._look_for_abandonment()
             if not frames:
                 self._look_for_lost()
 
@@ -93,7 +96,16 @@ class ProgressHost:
         if lost:
             raise ConnectionError(f"the progress actor lost its connection to {lost[0]}: {self.plane.why_lost(lost[0])}")
 
+    def _look_for_abandonment(self) -> None:
+        if self._abandoned:
+            raise ConnectionError("the progress actor was given up: the job goes on in another incarnation")
+
     # -- control calls, from other threads ---------------------------------------------------
+    def abandon(self) -> None:
+        """The job goes on in another incarnation; end."""
+        self._abandoned = True
+        self.plane.wakeup()
+
     def look(self) -> dict[int, Any]:
         """Views by stage."""
 

@@ -15,12 +15,14 @@ from rayad.progress import Timestamp, View
 
 PROGRESS = "progress"
 """The progress actor's name on the plane."""
+COORDINATOR = "coordinator"
+"""The coordinator's name on the plane: it begins snapshots and is told of their parts."""
 DRIVER = "driver"
 """The driver's name on the plane: it feeds live inputs."""
 
 
 class Kind(enum.IntEnum):
-    """Kinds of frames. The channel is the edge for DATA and CREDIT, the stage for VIEW, 0 otherwise."""
+    """Kinds of frames. The channel is the edge for DATA, BARRIER and CREDIT, the stage for VIEW, 0 otherwise."""
 
     DATA = 1
     CREDIT = 2
@@ -33,6 +35,12 @@ class Kind(enum.IntEnum):
     INPUT_ADVANCE = 9
     INPUT_CLOSE = 10
     SUBSCRIBE = 11
+    BARRIER = 12
+    BEGIN = 13
+    PART = 14
+    PART_FAILED = 15
+    GIVE_UP = 16
+    FINISHED = 17
 
 
 SPIN_S = 100e-6

@@ -20,6 +20,7 @@ from rayad.actors.progress_host import ProgressHost
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import RayadError
+from rayad.snapshots.store import ReplicaPart, SnapshotStore
 
 CONTROL = {"control": 4}
 
@@ -56,20 +57,25 @@ def failure_of(who: str, error: BaseException) -> Failure:
 class VertexActor:
     """One replica of one stage."""
 
-    def __init__(self, plan: Plan, stage: int, replica: int, config: RunConfig, job: str, secret: bytes, incarnation: int) -> None:
+    def __init__(self, plan: Plan, stage: int, replica: int, config: RunConfig, job: str, secret: bytes) -> None:
         self._who = f"{plan.stage(stage).name}[{replica}]"
         self._arguments = (plan, stage, replica, config)
-        self._identity = {"job": job, "secret": secret, "incarnation": incarnation}
+        self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._host: ReplicaHost | None = None
 
-    def listen(self, host: str) -> Address | Failure:
-        """Build the replica and open its plane."""
+    def listen(
+        self, host: str, incarnation: int, store: SnapshotStore | None = None, part: ReplicaPart | None = None
+    ) -> Address | Failure:
+        """Build the replica, from the beginning or from its part of a snapshot, and open its plane; again for each incarnation."""
         try:
             plan, stage, replica, config = self._arguments
             keep_freed_memory()
-            self._host = ReplicaHost(plan, stage, replica, config, **self._identity)  # type: ignore[arg-type]
+            options: dict[str, Any] = {"incarnation": incarnation, "store": store, "part": part}
+            self._host = ReplicaHost(plan, stage, replica, config, **self._identity, **options)
             return self._host.listen(host)
         except Exception as error:
+            if self._host is not None:
+                self._host.discard()
             return failure_of(self._who, error)
 
     def run(self, addresses: dict[str, Address]) -> tuple[ReplicaReport | Failure, dict[int, Any]]:
@@ -83,6 +89,14 @@ class VertexActor:
 
     def ping(self) -> None:
         """Answer, if alive."""
+
+    def idle(self) -> None:
+        """Answer when no long call is running: not a control call."""
+
+    def abandon(self) -> None:
+        """This incarnation is over: ``run`` ends, and ``listen`` may begin another."""
+        if self._host is not None:
+            self._host.abandon()
 
     def stop(self) -> None:
         """Read no more input."""
@@ -98,18 +112,22 @@ class VertexActor:
 class ProgressActor:
     """The progress core of one job."""
 
-    def __init__(self, plan: Plan, job: str, secret: bytes, incarnation: int) -> None:
-        self._host = ProgressHost(plan, job=job, secret=secret, incarnation=incarnation)
+    def __init__(self, plan: Plan, job: str, secret: bytes) -> None:
+        self._plan = plan
+        self._identity: dict[str, Any] = {"job": job, "secret": secret}
+        self._host: ProgressHost | None = None
 
-    def listen(self, host: str, unix: str) -> Address | Failure:
-        """Open the plane."""
+    def listen(self, host: str, unix: str, incarnation: int) -> Address | Failure:
+        """Open the plane, with no progress made; again for each incarnation."""
         try:
+            self._host = ProgressHost(self._plan, incarnation=incarnation, **self._identity)
             return self._host.listen(host, unix)
         except Exception as error:
             return failure_of("progress", error)
 
     def run(self) -> tuple[dict[str, int] | Failure, dict[int, Any]]:
         """Run until the job is complete."""
+        assert self._host is not None
         try:
             return self._host.run(), {}
         except Exception as error:
@@ -117,6 +135,14 @@ class ProgressActor:
 
     def ping(self) -> None:
         """Answer, if alive."""
+
+    def idle(self) -> None:
+        """Answer when no long call is running: not a control call."""
+
+    def abandon(self) -> None:
+        """This incarnation is over."""
+        if self._host is not None:
+            self._host.abandon()
 
     def call(self, method: str, *args: Any) -> Any:
         """One of ProgressHost's control calls."""
@@ -126,13 +152,13 @@ class ProgressActor:
 def remote_vertex() -> Any:
     """The Ray class of vertex actors: never restarted by Ray, because queued calls could reach a newcomer."""
     options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0}
-    return ray.remote(**options)(with_control(VertexActor, "ping", "stop", "look"))
+    return ray.remote(**options)(with_control(VertexActor, "ping", "abandon", "stop", "look"))
 
 
 def remote_progress() -> Any:
     """The Ray class of the progress actor."""
     options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0}
-    return ray.remote(**options)(with_control(ProgressActor, "ping", "call"))
+    return ray.remote(**options)(with_control(ProgressActor, "ping", "abandon", "call"))
 
 
 def with_control(cls: type, *methods: str) -> type:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import dataclasses
+import logging
 import secrets
 import threading
+import time as clock
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
-from rayad.actors.batches import encode_batch
-from rayad.actors.coordinator import Coordinator, Outcome, rebuild_error
-from rayad.actors.credits import SendWindow
+from rayad.actors.coordinator import Coordinator
 from rayad.actors.host import ReplicaReport
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers
-from rayad.actors.outbound import payload_bytes
-from rayad.actors.plane import Plane
-from rayad.actors.protocol import DRIVER, Kind, replica_name, unpack_credit
+from rayad.actors.outcome import Outcome, rebuild_error
+from rayad.actors.protocol import replica_name
 from rayad.actors.ray_actors import Failure, with_control
 from rayad.actors.ray_cluster import ensure_ray
+from rayad.actors.ray_inputs import InputPlane, RayInput
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import Plan
-from rayad.progress import ConfigError, DataflowError, RayadError, Timestamp
+from rayad.progress import ConfigError, DataflowError, RayadError, SnapshotError, Timestamp
 
-_CONTROL_METHODS = ("cancel", "where", "look", "blockers", "frontier", "wait_epoch", "stop")
+_log = logging.getLogger(__name__)
+_CONTROL_METHODS = ("cancel", "where", "saved_inputs", "look", "blockers", "frontier", "wait_epoch", "stop", "savepoint")
 
 
 def check_picklable(plan: Plan) -> None:
@@ -74,17 +76,23 @@ class RayJob(Job):
 
     def __init__(self, name: str, plan: Plan, config: RunConfig) -> None:
         super().__init__(name, plan)
-        self.id = f"{name}-{secrets.token_hex(4)}"
         self._config = config
+        self._start_coordinator()
+        self._outcome: Outcome | None = None
+        self._result: Result | None = None
+        self._restarting = threading.Lock()
+        self._cancelling = False
+        self._coordinators_lost = 0
+        self._inputs: dict[str, RayInput] = {}
+        self._feed = InputPlane(self)
+
+    def _start_coordinator(self) -> None:
+        self.id = f"{self.name}-{secrets.token_hex(4)}"
         self._secret = secrets.token_bytes(32)
         options = {"concurrency_groups": {"control": 16}, "max_restarts": 0, "max_task_retries": 0, "num_cpus": 0}
         coordinator = ray.remote(**options)(with_control(Coordinator, *_CONTROL_METHODS))
-        self._coordinator = coordinator.remote(ray.put(plan), config, self.id, self._secret)
+        self._coordinator = coordinator.remote(ray.put(self.plan), self._config, self.id, self._secret, self.name)
         self._outcome_ref = self._coordinator.run.remote()
-        self._outcome: Outcome | None = None
-        self._result: Result | None = None
-        self._inputs: dict[str, RayInput] = {}
-        self._feed = _InputPlane(self)
 
     # -- the end -----------------------------------------------------------------------
     @property
@@ -99,17 +107,40 @@ class RayJob(Job):
     def _settle(self, timeout_s: float | None) -> Outcome:
         if self._outcome is not None:
             return self._outcome
-        try:
-            self._outcome = ray.get(self._outcome_ref, timeout=timeout_s)
-        except GetTimeoutError:
-            raise TimeoutError(f"job {self.name!r} is not complete after {timeout_s} s; it goes on, wait() again or cancel()") from None
-        except RayActorError as error:
-            told = f"the coordinator actor died: {str(error).strip().splitlines()[0]}"
-            failure = Failure("the coordinator", told, str(error), None, False)
-            self._outcome = Outcome(JobState.FAILED, {}, JobStatistics(), failure)
+        deadline_s = None if timeout_s is None else clock.monotonic() + timeout_s
+        while self._outcome is None:
+            try:
+                left_s = None if deadline_s is None else max(0.0, deadline_s - clock.monotonic())
+                outcome: Outcome = ray.get(self._outcome_ref, timeout=left_s)
+            except GetTimeoutError:
+                raise TimeoutError(f"job {self.name!r} is not complete after {timeout_s} s; it goes on, wait() again or cancel()") from None
+            except RayActorError as error:
+                if self._start_again(error):
+                    continue
+                outcome = self._lost(error)
+            self._outcome = outcome
         self._feed.close()
         self._kill_coordinator()
         return self._outcome
+
+    def _lost(self, error: RayActorError) -> Outcome:
+        told = f"the coordinator actor died: {str(error).strip().splitlines()[0]}"
+        return Outcome(JobState.FAILED, {}, JobStatistics(), Failure("the coordinator", told, str(error), None, False))
+
+    def _start_again(self, error: RayActorError) -> bool:
+        """The coordinator died, and with it all actors: another one goes on from the last snapshot, as often as the configuration says."""
+        with self._restarting:
+            if not ray.wait([self._outcome_ref], timeout=0)[0]:
+                return True  # another thread has done so
+            if self._cancelling or self._coordinators_lost >= self._config.failures.max_failures:
+                return False
+            self._coordinators_lost += 1
+            left = self._config.failures.max_failures - self._coordinators_lost
+            failures = dataclasses.replace(self._config.failures, max_failures=max(left, 0))
+            self._config = dataclasses.replace(self._config, failures=failures, resume="latest")
+            _log.warning("job %r: the coordinator died; another one goes on from the last snapshot: %s", self.name, error)
+            self._start_coordinator()
+            return True
 
     def _kill_coordinator(self) -> None:
         ray.kill(self._coordinator, no_restart=True)
@@ -129,6 +160,7 @@ class RayJob(Job):
     def cancel(self) -> None:
         if self._outcome is not None:
             return
+        self._cancelling = True
         try:
             ray.get(self._coordinator.cancel.remote(), timeout=10)
             self._settle(10)
@@ -156,6 +188,26 @@ class RayJob(Job):
         except RayActorError:
             return default
 
+    def _ask_again(self, method: str, *args: Any) -> Any:
+        """As :meth:`_ask`; when the coordinator dies meanwhile, the one after it is asked."""
+        while self._outcome is None:
+            try:
+                return ray.get(getattr(self._coordinator, method).remote(*args))
+            except RayActorError as error:
+                if not self._start_again(error):
+                    return None
+        return None
+
+    def _is_over(self) -> bool:
+        """Whether the coordinator has ended, and no other one goes on."""
+        if not ray.wait([self._outcome_ref], timeout=0)[0]:
+            return False
+        try:
+            self._settle(30)
+        except TimeoutError:
+            return False
+        return True
+
     def progress(self) -> JobProgress:
         if self._outcome is not None:
             return JobProgress(self._outcome.state, (), 0)
@@ -176,7 +228,14 @@ class RayJob(Job):
         return "\n".join(parts) or "nothing is waiting"
 
     def savepoint(self) -> str:
-        raise NotImplementedError
+        if self._outcome is not None:
+            raise SnapshotError(f"job {self.name!r} is {self._outcome.state.value}: no savepoint can be taken")
+        try:
+            return str(ray.get(self._coordinator.savepoint.remote(self._config.snapshots.timeout_s)))
+        except RayTaskError as error:
+            raise error.cause if isinstance(error.cause, RayadError) else error from None
+        except RayActorError as error:
+            raise SnapshotError(f"the savepoint was not taken: the coordinator died: {error}") from None
 
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)
@@ -209,81 +268,3 @@ class RayProbe(Probe):
         if outcome is not None and outcome.state is not JobState.COMPLETE:
             self._job.wait()  # raises what ended the job
         return outcome is not None
-
-
-class _InputPlane:
-    """The driver's end of the data plane, shared by all live inputs of a job; guarded by a lock, since plane objects are for one thread
-    at a time."""
-
-    def __init__(self, job: RayJob) -> None:
-        self._job = job
-        self._lock = threading.RLock()
-        self._plane: Plane | None = None
-        self._windows: dict[str, SendWindow] = {}
-        self._closed = False
-
-    def send(self, peer: str, kind: Kind, payload: list[Any], *, credit: bool) -> None:
-        """Send one frame to an input's replica; with ``credit`` wait until there is room for it."""
-        with self._lock:
-            plane = self._connect(peer)
-            window = self._windows[peer]
-            while credit and not window.may_send():
-                self._take_credits(plane, 0.1)
-            if credit:
-                window.on_send(payload_bytes(payload))
-            plane.send(peer, kind, 0, payload)
-            self._take_credits(plane, 0.0)
-            while plane.queued_bytes(peer):
-                self._take_credits(plane, 0.05)
-
-    def _take_credits(self, plane: Plane, timeout_s: float) -> None:
-        for frame in plane.poll(timeout_s):
-            if frame.kind == Kind.CREDIT:
-                self._windows[frame.peer].on_credit(*unpack_credit(frame.payload))
-        if plane.take_lost() or (timeout_s and ray.wait([self._job._outcome_ref], timeout=0)[0]):
-            self._job.wait(timeout_s=30)  # raises what ended the job
-            raise DataflowError(f"job {self._job.name!r} has ended: its inputs take nothing any more")
-
-    def _connect(self, peer: str) -> Plane:
-        if self._closed or self._job._outcome is not None:
-            self._job.wait()
-            raise DataflowError(f"job {self._job.name!r} has ended: its inputs take nothing any more")
-        if self._plane is None:
-            self._plane = Plane(name=DRIVER, job=self._job.id, incarnation=1, secret=self._job._secret)
-        if peer not in self._windows:
-            config = self._job._config
-            address = self._job._ask("where", peer, config.start_timeout_s)
-            if address is None:
-                self._job.wait(timeout_s=30)
-                raise RayadError(f"job {self._job.name!r} did not start its inputs within {config.start_timeout_s} s")
-            self._plane.connect(peer, address, timeout_s=config.start_timeout_s)
-            self._windows[peer] = SendWindow(config.window_batches, int(config.window_bytes))
-        return self._plane
-
-    def close(self) -> None:
-        """The job is over."""
-        with self._lock:
-            self._closed = True
-            if self._plane is not None:
-                self._plane.close(linger_s=0.0)
-                self._plane = None
-
-
-class RayInput(JobInput):
-    """Sends straight to the input's replica."""
-
-    def __init__(self, name: str, job: RayJob, peer: str) -> None:
-        super().__init__(name)
-        self._job = job
-        self._peer = peer
-
-    def _send(self, batch: Any) -> None:
-        self._job._feed.send(self._peer, Kind.INPUT_BATCH, encode_batch(Timestamp(self.epoch), batch), credit=True)
-
-    def _advance(self, epoch: int) -> None:
-        self._job._feed.send(self._peer, Kind.INPUT_ADVANCE, [epoch.to_bytes(8, "little")], credit=False)
-
-    def _close(self) -> None:
-        if self._job._outcome is None:
-            self._job._feed.send(self._peer, Kind.INPUT_CLOSE, [b""], credit=False)
-

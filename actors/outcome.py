@@ -1,0 +1,76 @@
+"""What a coordinator gives out: a plan cut to what one actor needs, and how a job ended."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from rayad.actors.host import ReplicaReport
+from rayad.actors.job import JobState, JobStatistics
+from rayad.actors.ray_actors import Failure
+from rayad.dataflow.plan import Plan
+from rayad.progress import RayadError
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended."""
+
+    state: JobState
+    receipts: dict[int, Any]
+    statistics: JobStatistics
+    failure: Failure | None = None
+
+
+def plan_for(plan: Plan, stage_id: int | None) -> Plan:
+    """The plan with only what one stage needs: other stages' code and data stay away from its process."""
+    stages = tuple(s if s.id == stage_id else dataclasses.replace(s, op=None, parts=(), outputs=()) for s in plan.stages)
+    mine = _sinks_of(plan.stage(stage_id)) if stage_id is not None else set()
+    return dataclasses.replace(plan, stages=stages, sinks=tuple(s for s in plan.sinks if s.id in mine))
+
+
+def _sinks_of(stage: Any) -> set[int]:
+    from rayad.dataflow.plan import ApplyStep, ShiftStep, SinkStep
+
+    found: set[int] = set()
+    queue = [step for steps in stage.outputs for step in steps]
+    while queue:
+        step = queue.pop()
+        if isinstance(step, SinkStep):
+            found.add(step.sink)
+        elif isinstance(step, (ApplyStep, ShiftStep)):
+            queue.extend(step.children)
+    return found
+
+
+def stage_statistics(reports: list[ReplicaReport], began_s: float) -> dict[str, dict[str, int]]:
+    """What the replicas of each stage did together."""
+    stages: dict[str, dict[str, int]] = {}
+    for report in reports:
+        zeros = {"replicas": 0, "batches_in": 0, "records_in": 0, "batches_out": 0, "spilled_batches": 0}
+        entry = stages.setdefault(report.name, zeros)
+        entry["replicas"] += 1
+        entry["batches_in"] += report.batches_in
+        entry["records_in"] += report.records_in
+        entry["batches_out"] += report.batches_out
+        entry["spilled_batches"] += report.spilled_batches
+        for name, value in (
+            ("spill_memory_bytes_peak", report.spill_memory_bytes_peak),
+            ("held_up_ms", round(1000 * report.held_up_s)),
+            ("first_record_ms", round(1000 * (report.first_record_s - began_s)) if report.first_record_s else 0),
+        ):
+            entry[name] = max(entry.get(name, 0), value)
+    return stages
+
+
+def rebuild_error(job: str, failure: Failure) -> BaseException:
+    """The exception that the driver raises for a failure."""
+    original = failure.rebuild()
+    if isinstance(original, RayadError):
+        if failure.details:
+            original.add_note(failure.details)
+        return original
+    error = RayadError(f"job {job!r} failed: {failure.who}: {failure.message}")
+    if failure.details:
+        error.add_note(failure.details)
+    return error

@@ -1,0 +1,208 @@
+"""Writing a replica's parts beside its stream: a thread for the store, a forked copy of the process to pickle large state from.
+
+The copy sees the state as it was at the capture, however long pickling takes, and shares its memory until either side writes; the replica
+goes on after the few milliseconds that fork takes. (Redis saves its data in the same way.) In the copy runs one thread, which only pickles
+into a pipe: it uses none of the sockets and threads that it inherited, and ends by ``os._exit``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gc
+import os
+import queue
+import signal
+import sys
+import threading
+import time as clock
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rayad.actors.part_files import dump, dumped, write_rest, write_staged, write_state
+from rayad.actors.replica_parts import Capture
+from rayad.dataflow.plan import Stage
+from rayad.progress import SnapshotError
+from rayad.snapshots.store import PartFile, SnapshotStore, StagedPart
+
+FORK_BYTES_MIN = 1 << 18
+"""State of at least this size is pickled in a forked copy; below, pickling at once takes less than the fork."""
+FORK_RECORDS_MIN = 20_000
+"""State of unknown size is taken for large when the replica has received this many records since it was last written."""
+CHUNK_BYTES = 1 << 20
+_PIPE_SIZE = 1031  # F_SETPIPE_SZ
+_PARENT_DEATH = 1  # PR_SET_PDEATHSIG
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of a capture: its files, or why there are none."""
+
+    capture: Capture
+    state: PartFile | None = None
+    rest: PartFile | None = None
+    staged: tuple[StagedPart, ...] = ()
+    cost_s: float = 0.0
+    why_failed: str = ""
+
+
+class PartWriter:
+    """Writes the parts of one replica, one after another, in a thread of its own.
+
+    Args:
+        store, stage, replica, incarnation: what names the files.
+        wake: called, from that thread, when something is in :attr:`done`.
+    """
+
+    def __init__(self, store: SnapshotStore, stage: Stage, replica: int, incarnation: int, wake: Callable[[], None]) -> None:
+        self.done: deque[Written] = deque()
+        self._where = (store, stage, replica, incarnation)
+        self._wake = wake
+        self._queue: queue.SimpleQueue[tuple[str, Written, Any] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._open: dict[int, Written] = {}
+        self._last_bytes = 0
+        self._child = 0
+
+    def take_state(self, capture: Capture, *, records: int, inline: bool) -> None:
+        """Take the state as it is now: pickle it, or fork a copy that will. ``records``: received since the last time."""
+        written = self._open[capture.barrier.number] = Written(capture)
+        if capture.state is None:
+            return
+        began_s = clock.perf_counter()
+        is_large = records >= FORK_RECORDS_MIN or (self._last_bytes >= FORK_BYTES_MIN and not capture.is_increment)
+        source: Any
+        try:
+            if is_large and not inline and sys.platform == "linux":
+                source = self._fork(capture.state)
+            else:
+                source = dumped(capture.state())
+        except Exception as error:
+            written.why_failed = f"its state could not be taken: {type(error).__name__}: {error}"
+            return
+        written.cost_s += clock.perf_counter() - began_s
+        self._put("state", written, source)
+
+    def complete(self, capture: Capture) -> None:
+        """The log of a capture is complete: write the rest, then tell."""
+        written = self._open.pop(capture.barrier.number, None)
+        if written is not None:
+            self._put("rest", written, None)
+
+    def give_up(self, number: int) -> None:
+        """Nobody waits for a capture any more."""
+        self._open.pop(number, None)
+
+    def close(self) -> None:
+        """End the thread, and the copy of the process if there is one."""
+        if self._thread is not None:
+            self._queue.put(None)
+            if self._child:
+                _kill(self._child)
+            self._thread.join(5.0)
+            self._thread = None
+
+    def _put(self, what: str, written: Written, source: Any) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="part-writer", daemon=True)
+            self._thread.start()
+        self._queue.put((what, written, source))
+
+    # -- in the writer's thread --------------------------------------------------------------------
+    def _run(self) -> None:
+        while (item := self._queue.get()) is not None:
+            what, written, source = item
+            began_s = clock.thread_time()
+            try:
+                if what == "state":
+                    self._write_state(written, source)
+                elif not written.why_failed:
+                    self._write_rest(written)
+            except Exception as error:
+                told = str(error) if isinstance(error, SnapshotError) else f"{type(error).__name__}: {error}"
+                written.why_failed = written.why_failed or told
+            written.cost_s += clock.thread_time() - began_s
+            if what == "rest":
+                self.done.append(written)
+                self._wake()
+
+    def _write_state(self, written: Written, source: Any) -> None:
+        store, stage, replica, incarnation = self._where
+        capture = written.capture
+        chunks = source if isinstance(source, list) else self._chunks(source, written)
+        file = write_state(store, stage, replica, incarnation, capture.barrier, chunks, incremental=capture.is_increment)
+        written.state = file
+        if not capture.is_increment:
+            self._last_bytes = file.size
+
+    def _write_rest(self, written: Written) -> None:
+        store, stage, replica, incarnation = self._where
+        capture = written.capture
+        written.rest = write_rest(store, stage, replica, incarnation, capture.barrier, capture.rest)
+        written.staged = write_staged(store, stage, replica, incarnation, capture.barrier, capture.staged)
+
+    def _chunks(self, source: tuple[int, int, int], written: Written) -> Iterator[bytes]:
+        child, data, trouble = source
+        try:
+            while chunk := os.read(data, CHUNK_BYTES):
+                yield chunk
+            told = os.read(trouble, 4096).decode(errors="replace")
+        finally:
+            os.close(data)
+            os.close(trouble)
+            _, status, usage = os.wait4(child, 0)
+            self._child = 0
+            written.cost_s += usage.ru_utime + usage.ru_stime
+        code = os.waitstatus_to_exitcode(status)
+        if code:
+            raise SnapshotError(f"its state could not be taken: {told or f'the copy of the process that pickled it ended with {code}'}")
+
+    # -- the copy ----------------------------------------------------------------------------------
+    def _fork(self, make: Callable[[], Any]) -> tuple[int, int, int]:
+        data_in, data_out = os.pipe()
+        trouble_in, trouble_out = os.pipe()
+        try:
+            fcntl.fcntl(data_out, _PIPE_SIZE, CHUNK_BYTES)
+        except OSError:
+            pass  # smaller pieces
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads: see the module's docstring
+            child = os.fork()
+        if child == 0:
+            _in_the_copy(make, data_out, trouble_out)
+        os.close(data_out)
+        os.close(trouble_out)
+        self._child = child
+        return child, data_in, trouble_in
+
+
+def _in_the_copy(make: Callable[[], Any], data: int, trouble: int) -> None:
+    """Pickle into the pipe and end. Never returns."""
+    code = 1
+    try:
+        gc.disable()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGKILL)
+        keep = sorted((data, trouble))
+        highest = os.sysconf("SC_OPEN_MAX")
+        os.closerange(3, keep[0])
+        os.closerange(keep[0] + 1, keep[1])
+        os.closerange(keep[1] + 1, min(highest, 1 << 16))
+        with open(data, "wb", buffering=CHUNK_BYTES) as stream:
+            dump(make(), stream)
+        code = 0
+    except BaseException as error:
+        os.write(trouble, f"{type(error).__name__}: {error}".encode()[:4000])
+    finally:
+        os._exit(code)
+
+
+def _kill(child: int) -> None:
+    try:
+        os.kill(child, signal.SIGKILL)
+    except ProcessLookupError:
+        pass

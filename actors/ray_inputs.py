@@ -1,0 +1,200 @@
+"""Live inputs of a job on Ray: the driver's end of the data plane, and what it has to send again after a failure."""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors.batches import encode_batch
+from rayad.actors.credits import SendWindow
+from rayad.actors.input_log import InputLog
+from rayad.actors.job import JobInput
+from rayad.actors.outbound import payload_bytes
+from rayad.actors.plane import ConnectFailed, Plane
+from rayad.actors.protocol import DRIVER, Kind, unpack_credit
+from rayad.progress import DataflowError, RayadError, Timestamp
+
+if TYPE_CHECKING:
+    from rayad.actors.ray_job import RayJob
+
+TRIM_EVERY_S = 1.0
+"""How often the coordinator is asked what need not be kept any more."""
+WATCH_EVERY_S = 0.2
+"""How often the connections are looked at while nobody sends."""
+
+
+class InputPlane:
+    """The driver's plane, shared by all live inputs of a job; guarded by a lock, since a plane is for one thread at a time.
+
+    In a job with snapshots, what was sent since the last one is kept, and sent again when the job goes on from there.
+    """
+
+    def __init__(self, job: RayJob) -> None:
+        self._job = job
+        self._lock = threading.RLock()
+        self._plane: Plane | None = None
+        self._windows: dict[str, SendWindow] = {}
+        self._logs: dict[str, InputLog] = {}
+        self._names: dict[str, str] = {}
+        self._closed = False
+        self._keeps = job._config.keeps_snapshots
+        self._trimmed_s = 0.0
+        self._watcher: threading.Thread | None = None
+
+    def open(self, peer: str, name: str) -> None:
+        """An input is going to be used."""
+        with self._lock:
+            self._names[peer] = name
+            if self._keeps and peer not in self._logs:
+                self._logs[peer] = InputLog(self._saved().get(name, 0))
+
+    def send(self, peer: str, kind: Kind, payload: list[Any], *, credit: bool) -> None:
+        """Send one frame to an input's replica; with ``credit`` wait until there is room for it."""
+        with self._lock:
+            if not self._keeps:
+                plane = self._connect(peer)
+                self._transmit(plane, peer, kind, payload, credit)
+                return
+            self._check_open()
+            self._logs[peer].append((kind, [bytes(part) for part in payload], credit))
+            self._pump()
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, name="rayad-inputs", daemon=True)
+                self._watcher.start()
+
+    def _pump(self) -> None:
+        """Send all that has not been sent in this incarnation; after a loss, begin again with the next one."""
+        while True:
+            try:
+                for peer, log in self._logs.items():
+                    plane = self._connect(peer)
+                    while log.waits:
+                        kind, payload, credit = log.peek()
+                        self._transmit(plane, peer, kind, payload, credit)
+                        log.next()
+                    self._take_credits(plane, 0.0)
+                self._trim()
+                return
+            except (_Lost, ConnectFailed):
+                self._reset()
+
+    def _reset(self) -> None:
+        """The replicas are gone: forget the connections, and send again from the last snapshot on."""
+        if self._plane is not None:
+            self._plane.close(linger_s=0.0)
+            self._plane = None
+        self._windows.clear()
+        clock.sleep(0.05)
+        if self._ended():
+            self._end()
+        self._job._ask_again("where", next(iter(self._names)), self._job._config.start_timeout_s)  # waits until the job runs
+        saved = self._saved()
+        for peer, log in self._logs.items():
+            log.rewind(max(log.first, saved.get(self._names[peer], 0)))
+
+    def _saved(self) -> dict[str, int]:
+        return self._job._ask_again("saved_inputs") or {}
+
+    def _trim(self) -> None:
+        if clock.monotonic() - self._trimmed_s > TRIM_EVERY_S and not self._ended():
+            self._trimmed_s = clock.monotonic()
+            for peer, frames in ((p, self._saved().get(n, 0)) for p, n in self._names.items()):
+                self._logs[peer].trim(frames)
+
+    def _watch(self) -> None:
+        while not self._closed:
+            clock.sleep(WATCH_EVERY_S)
+            with self._lock:
+                if self._closed or self._ended():
+                    return
+                try:
+                    if self._plane is not None:
+                        self._take_credits(self._plane, 0.0)
+                    self._pump()
+                except _Lost:
+                    continue
+                except Exception:
+                    return  # the job has ended: whoever sends or waits next is told how
+
+    def _transmit(self, plane: Plane, peer: str, kind: Kind, payload: list[Any], credit: bool) -> None:
+        window = self._windows[peer]
+        while credit and not window.may_send():
+            self._take_credits(plane, 0.1)
+        if credit:
+            window.on_send(payload_bytes(payload))
+        plane.send(peer, kind, 0, payload)
+        self._take_credits(plane, 0.0)
+        while plane.queued_bytes(peer):
+            self._take_credits(plane, 0.05)
+
+    def _take_credits(self, plane: Plane, timeout_s: float) -> None:
+        for frame in plane.poll(timeout_s):
+            if frame.kind == Kind.CREDIT:
+                self._windows[frame.peer].on_credit(*unpack_credit(frame.payload))
+        if plane.take_lost() or (timeout_s and self._ended()):
+            if self._keeps and not self._ended():
+                raise _Lost
+            self._end()
+
+    def _ended(self) -> bool:
+        return self._job._outcome is not None or self._job._is_over()
+
+    def _end(self) -> None:
+        self._job.wait(timeout_s=30)  # raises what ended the job
+        raise DataflowError(f"job {self._job.name!r} has ended: its inputs take nothing any more")
+
+    def _check_open(self) -> None:
+        if self._closed or self._job._outcome is not None:
+            self._job.wait()
+            raise DataflowError(f"job {self._job.name!r} has ended: its inputs take nothing any more")
+
+    def _connect(self, peer: str) -> Plane:
+        self._check_open()
+        if self._plane is not None and peer in self._windows:
+            return self._plane
+        config = self._job._config
+        found = self._job._ask_again("where", peer, config.start_timeout_s)
+        if found is None:
+            self._job.wait(timeout_s=30)
+            raise RayadError(f"job {self._job.name!r} did not start its inputs within {config.start_timeout_s} s")
+        address, incarnation = found
+        if self._plane is None:
+            self._plane = Plane(name=DRIVER, job=self._job.id, incarnation=incarnation, secret=self._job._secret)
+        elif self._plane.incarnation != incarnation:
+            raise _Lost
+        self._plane.connect(peer, address, timeout_s=config.start_timeout_s)
+        self._windows[peer] = SendWindow(config.window_batches, int(config.window_bytes))
+        return self._plane
+
+    def close(self) -> None:
+        """The job is over."""
+        with self._lock:
+            self._closed = True
+            if self._plane is not None:
+                self._plane.close(linger_s=0.0)
+                self._plane = None
+
+
+class _Lost(Exception):
+    """The connection to an input's replica has ended, the job has not."""
+
+
+class RayInput(JobInput):
+    """Sends straight to the input's replica."""
+
+    def __init__(self, name: str, job: RayJob, peer: str) -> None:
+        super().__init__(name)
+        self._job = job
+        self._peer = peer
+        job._feed.open(peer, name)
+
+    def _send(self, batch: Any) -> None:
+        self._job._feed.send(self._peer, Kind.INPUT_BATCH, encode_batch(Timestamp(self.epoch), batch), credit=True)
+
+    def _advance(self, epoch: int) -> None:
+        self._job._feed.send(self._peer, Kind.INPUT_ADVANCE, [epoch.to_bytes(8, "little")], credit=False)
+
+    def _close(self) -> None:
+        if self._job._outcome is None:
+            self._job._feed.send(self._peer, Kind.INPUT_CLOSE, [b""], credit=False)
