@@ -341,11 +341,6 @@ class LocalJob(Job):
         self._after(at)
         return True
 
-    def _trim_input_logs(self, inputs: dict[str, int]) -> None:
-        """What a published snapshot has consumed of live inputs need not be kept for replay."""
-        for name, frames in inputs.items():
-            self._input_log[self.plan.inputs[name], 0].trim(frames)
-
     # -- the handle ---------------------------------------------------------------------------
     def wait(self, timeout_s: float | None = None) -> Result:
         if self._result is not None:

@@ -178,7 +178,8 @@ class LocalSnapshots:
         self.snapshots.on_published(self.job.now_s())
         self.committing = manifest
         self.job._ready.add(("commit", None))
-        self.job._trim_input_logs(manifest.notes["inputs"])
+        for name, frames in manifest.notes["inputs"].items():  # they need not be kept for replay
+            self.job._input_log[self.job.plan.inputs[name], 0].trim(frames)
         return manifest
 
     def _commit(self) -> None:
