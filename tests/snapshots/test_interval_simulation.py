@@ -172,3 +172,8 @@ def test_what_cannot_be_simulated_is_refused(call: object, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         call()  # type: ignore[operator]
     assert said in str(caught.value)
+
+
+def test_rounding_takes_no_snapshot_away() -> None:
+    """0.3 / 0.1 is a little less than 3 in floating point."""
+    assert complete_snapshots(np.array([]), 0.1, 0.0, 0.0, horizon_s=0.3, runs=1).tolist() == [3.0]
