@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +11,7 @@ import pyarrow as pa
 
 from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.sink import Sink, SinkWriter
-from rayad.dataflow.source import Source, SourceBatch, SourcePart
+from rayad.dataflow.source import Source, SourceBatch, SourcePart, content_digest, sampled_places
 from rayad.progress import DataflowError, Timestamp
 
 
@@ -32,6 +34,19 @@ class ItemsSource(Source):
 
     def build_part(self, part: Any, resume: Any | None) -> SourcePart:
         return _ItemsPart(self, part, resume or (0, 0))
+
+
+    def fingerprint(self, parts: Sequence[Any]) -> dict[str, Any]:
+        """How many records each epoch has, how they are shared out, and a digest of some records (of all, if few) of plain types."""
+        counts = {str(epoch): len(items) for epoch, items in enumerate(self.epochs)}
+        return {"parts": self.parts, "records of epochs": counts, "contents": content_digest(self._sample())}
+
+    def _sample(self) -> Iterable[Any]:
+        bounds = [0, *itertools.accumulate(len(items) for items in self.epochs)]
+        for place in sampled_places(bounds[-1]):
+            epoch = bisect.bisect_right(bounds, place) - 1
+            row = place - bounds[epoch]
+            yield from to_rows(self.epochs[epoch][row : row + 1])
 
 
 class _ItemsPart(SourcePart):

@@ -7,12 +7,19 @@ it is built again from the same ``resume`` value; exactly-once recovery rests on
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
+
+import xxhash
 
 NAMED_CHANGES_MAX = 5
 """So many changed entries of one kind are named; the others are counted."""
+SAMPLED_RECORDS = 1_000
+"""So many records are looked at to tell contents from other contents."""
+_PLAIN = frozenset((type(None), bool, int, float, str, bytes, Decimal, dt.date, dt.time, dt.datetime, dt.timedelta))
 
 
 class SourceBatch(NamedTuple):
@@ -72,6 +79,40 @@ class Source(ABC):
         name, such as ``{"epoch": "day", "files": {"/in/a.csv": "120 bytes, changed ..."}}``: :func:`input_changes` names those that differ.
         """
         return None
+
+
+def sampled_places(count: int) -> list[int]:
+    """Places at even distances among ``count``, the first and the last among them: all, if there are at most SAMPLED_RECORDS.
+
+    >>> sampled_places(3), len(sampled_places(10**9)), sampled_places(10**9)[-1]
+    ([0, 1, 2], 1000, 999999999)
+    """
+    if count <= SAMPLED_RECORDS:
+        return list(range(count))
+    return [i * (count - 1) // (SAMPLED_RECORDS - 1) for i in range(SAMPLED_RECORDS)]
+
+
+def content_digest(records: Iterable[Any]) -> str | None:
+    """A digest of records of plain types, the same in every process; None where one is of another type.
+
+    >>> content_digest([1, "a"]) == content_digest([1, "a"]), content_digest([object()])
+    (True, None)
+    """
+    digest = xxhash.xxh3_64()
+    for record in records:
+        if not _is_plain(record):
+            return None
+        digest.update(repr(record).encode("utf-8", "surrogatepass") + b"\n")
+    return digest.hexdigest()
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    if kind in (list, tuple):
+        return all(map(_is_plain, value))
+    if kind is dict:
+        return all(_is_plain(key) and _is_plain(item) for key, item in value.items())
+    return kind in _PLAIN
 
 
 def input_changes(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> list[str]:

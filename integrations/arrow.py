@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
 from rayad.dataflow.source import Source, SourcePart
-from rayad.integrations.blocks import DEFAULT_BATCH_ROWS, TablePart, check_batch_rows, check_epoch_column, epochs_of, schema_drift
+from rayad.integrations.blocks import (
+    DEFAULT_BATCH_ROWS,
+    TablePart,
+    check_batch_rows,
+    check_epoch_column,
+    describe,
+    epochs_of,
+    schema_drift,
+    table_digest,
+)
 from rayad.progress import ConfigError
 
 ArrowData: TypeAlias = pa.Table | pa.RecordBatch | Iterable[pa.Table | pa.RecordBatch]
@@ -87,6 +96,16 @@ class ArrowSource(Source):
         cuts = [rows * i // parts for i in range(parts + 1)]
         ranges = [ArrowRange(a, b) for a, b in itertools.pairwise(cuts) if a < b]
         return ranges or [ArrowRange(0, 0)]
+
+    def fingerprint(self, parts: Sequence[ArrowRange]) -> dict[str, Any]:
+        """Rows, columns, how they are cut, and a digest of some rows: all of a small table, rows at even distances of a big one."""
+        return {
+            "rows": self._table.num_rows,
+            "columns": describe(self._table.schema),
+            "parts": len(parts),
+            "epoch": self._epoch,
+            "contents": table_digest(self._table),
+        }
 
     def build_part(self, part: ArrowRange, resume: int | None) -> SourcePart:
         """Open a range; ``resume`` is the number of its rows already given."""

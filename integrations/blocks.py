@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayad.dataflow.columnar import to_record_batch
-from rayad.dataflow.source import SourceBatch, SourcePart
+from rayad.dataflow.source import SourceBatch, SourcePart, content_digest, sampled_places
 from rayad.progress import ConfigError, DataflowError
 
 DEFAULT_BATCH_ROWS = 65_536
@@ -153,11 +153,13 @@ class TablePart(ArrowPart):
         return SourceBatch(epoch, batch)
 
     def epoch_floor(self) -> int:
-        """The epoch of the next row; before the table is loaded, what its description says."""
+        """The epoch of the next row; before anything was read, what the part's description says."""
         if self._epoch is None:
             return 0
         if self._load is not None:
-            return self._floor
+            if not self._row:
+                return self._floor
+            self._ensure_loaded()  # the floor of a resumed part is what it was, so that progress does not depend on failures
         if self._epochs is None or len(self._epochs) == 0:
             return self._floor
         return int(self._epochs[min(self._row, len(self._epochs) - 1)])
@@ -221,6 +223,14 @@ class StreamPart(ArrowPart):
             closer()
 
 
+def table_digest(table: pa.Table | pa.RecordBatch) -> str | None:
+    """A digest of rows at even distances, all of a small table; the same for the same values in the same order, however chunked."""
+    places = sampled_places(table.num_rows)
+    if len(places) == table.num_rows:
+        return content_digest(table.to_pylist())
+    return content_digest(table.slice(place, 1).to_pylist() for place in places)  # take() lacks some types
+
+
 def schema_drift(where: str, expected: pa.Schema, got: pa.Schema) -> DataflowError | None:
     """The error that says how ``got`` differs from ``expected``, in words; None where the columns and types agree in any order."""
     want = {field.name: field.type for field in expected}
@@ -271,4 +281,5 @@ __all__ = [
     "epochs_of",
     "schema_drift",
     "sort_by_epoch",
+    "table_digest",
 ]

@@ -28,7 +28,7 @@ from rayad.integrations.blocks import (
     describe,
     schema_drift,
 )
-from rayad.integrations.paths import Paths, find_files
+from rayad.integrations.paths import Paths, files_fingerprint, find_files
 from rayad.progress import ConfigError, DataflowError
 
 Opened = tuple[Iterator[pa.RecordBatch], Callable[[], Any]]
@@ -60,7 +60,8 @@ class _StreamedFiles(Source):
             raise ConfigError(f"{self.where}: block_bytes={block_bytes!r}; give how much of a file to parse at a time, 1 or more")
         self._block_bytes = block_bytes
         self._filesystem, files = find_files(paths, filesystem, self.where)
-        self._files = tuple(FilePart(path) for path, size in files if size)
+        self._found = files
+        self._files = tuple(FilePart(file.path) for file in files if file.size_bytes)
         if schema is None:
             if not self._files:
                 raise ConfigError(
@@ -120,6 +121,10 @@ class _StreamedFiles(Source):
         """The files that are not empty."""
         return self._files
 
+    def fingerprint(self, parts: Sequence[FilePart]) -> dict[str, Any]:
+        """The files, and what decides on the order of their rows."""
+        return {**files_fingerprint(self._found), "columns": describe(self.schema), "epoch": self._epoch}
+
     def build_part(self, part: FilePart, resume: int | None) -> SourcePart:
         """Open a file; ``resume`` is the number of its rows already given."""
         where = f"{self.where}: {part.path!r}"
@@ -155,6 +160,10 @@ class CsvSource(_StreamedFiles):
         unknown = sorted(set(self._column_types) - set(self.schema.names))
         if unknown:
             raise ConfigError(f"read_csv: column_types names {unknown}, the columns are {self.schema.names}")
+
+    def fingerprint(self, parts: Sequence[FilePart]) -> dict[str, Any]:
+        """As of other files, and the delimiter."""
+        return {**super().fingerprint(parts), "delimiter": self._delimiter}
 
     def _open(self, path: str, schema: pa.Schema | None) -> Any:
         types = self._column_types if schema is None else {field.name: field.type for field in schema}
@@ -236,6 +245,7 @@ class ParquetSource(Source):
         missing = [name for name in columns or () if name not in whole.names]
         if missing:
             raise ConfigError(f"{self.where}: columns={list(columns or ())!r}: there is no {missing} in {describe(whole)}")
+        self._found = files
         self._columns = list(columns) if columns is not None else list(whole.names)
         self._filter = filter
         self._epoch = epoch
@@ -259,6 +269,16 @@ class ParquetSource(Source):
                 raise DataflowError(f"{self.where}: cannot read {fragment.path!r}: {error}; is it a whole Parquet file?") from error
             parts += [RowGroup(len(parts) + i, group, self._floor(group)) for i, group in enumerate(groups)]
         return parts
+
+    def fingerprint(self, parts: Sequence[RowGroup]) -> dict[str, Any]:
+        """The files, and what decides on the rows and their order."""
+        return {
+            **files_fingerprint(self._found),
+            "row groups": len(parts),
+            "columns": describe(self.schema),
+            "filter": str(self._filter) if self._filter is not None else None,
+            "epoch": self._epoch,
+        }
 
     def _floor(self, group: Any) -> int:
         if self._epoch is None:

@@ -7,10 +7,11 @@ that has it and not minutes later in a replica.
 
 from __future__ import annotations
 
+import datetime
 import glob as _glob
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
@@ -21,10 +22,30 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class FoundFile(NamedTuple):
-    """A file and its size in bytes."""
+    """A file, its size in bytes, and when it was changed last (nanoseconds since 1970; None where the file system does not tell)."""
 
     path: str
     size_bytes: int
+    changed_ns: int | None = None
+
+
+def files_fingerprint(files: Sequence[FoundFile]) -> dict[str, Any]:
+    """What :meth:`rayad.dataflow.source.Source.fingerprint` says of files: the size and time of each, and their order if it is not that of
+    their names.
+
+    >>> files_fingerprint([FoundFile("b", 1, 0), FoundFile("a", 2)])
+    {'files': {'b': '1 bytes, changed 1970-01-01T00:00:00.000000', 'a': '2 bytes'}, 'order of files': 'b, a'}
+    """
+    paths = [file.path for file in files]
+    order = None if paths == sorted(paths) else ", ".join(paths)
+    return {"files": {file.path: f"{file.size_bytes} bytes{_changed(file.changed_ns)}" for file in files}, "order of files": order}
+
+
+def _changed(nanoseconds: int | None) -> str:
+    if nanoseconds is None:
+        return ""
+    moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=nanoseconds // 1000)
+    return f", changed {moment.isoformat(timespec='microseconds')}"
 
 
 def find_files(paths: Paths, filesystem: fs.FileSystem | None, where: str) -> tuple[fs.FileSystem, tuple[FoundFile, ...]]:
@@ -65,11 +86,13 @@ def _expand(home: fs.FileSystem, path: str, text: str, where: str) -> list[Found
     try:
         info = home.get_file_info(path)
         if info.type == fs.FileType.File:
-            return [FoundFile(path, info.size)]
+            return [FoundFile(path, info.size, info.mtime_ns)]
         if info.type == fs.FileType.Directory:
             inside = home.get_file_info(fs.FileSelector(path, recursive=True))
             files = [
-                FoundFile(i.path, i.size) for i in inside if i.type == fs.FileType.File and not _hidden(i.path[len(path) :].strip("/"))
+                FoundFile(i.path, i.size, i.mtime_ns)
+                for i in inside
+                if i.type == fs.FileType.File and not _hidden(i.path[len(path) :].strip("/"))
             ]
             if not files:
                 raise ConfigError(f"{where}: the directory {text!r} holds no files (those that start with '.' or '_' do not count)")
@@ -79,7 +102,7 @@ def _expand(home: fs.FileSystem, path: str, text: str, where: str) -> list[Found
     if isinstance(home, fs.LocalFileSystem) and _glob.has_magic(path):
         names = sorted(name for name in _glob.glob(path, recursive=True) if os.path.isfile(name))
         if names:
-            return [FoundFile(name, os.path.getsize(name)) for name in names]
+            return [FoundFile(info.path, info.size, info.mtime_ns) for info in home.get_file_info(names)]
         raise ConfigError(f"{where}: nothing matches {text!r} (as {path!r})")
     raise ConfigError(f"{where}: there is no file or directory {text!r} (looked at {path!r} on the {home.type_name!r} file system)")
 
@@ -89,4 +112,4 @@ def _hidden(relative: str) -> bool:
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in relative.split("/"))
 
 
-__all__ = ["FoundFile", "Paths", "find_files"]
+__all__ = ["FoundFile", "Paths", "files_fingerprint", "find_files"]

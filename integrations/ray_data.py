@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.integrations.blocks import DEFAULT_BATCH_ROWS
-from rayad.integrations.refs import RefSource, number_blocks
+from rayad.integrations.refs import RefSource, Replay, check_replay, number_blocks
 from rayad.integrations.staged import ArrowSink
 from rayad.progress import ConfigError
 
@@ -21,6 +21,9 @@ class RayDatasetSource(RefSource):
     """Reads the blocks of a ``ray.data.Dataset``. It is computed when the source is made, and its blocks are held until the source is gone.
 
     ``epoch`` names an integer column with each row's epoch; blocks are then put in its order and read side by side, lowest epoch first.
+    ``replay`` says where a run that resumes after the driver's death has the rows from: ``"recompute"`` computes the data set again, which
+    has to give the same blocks; ``"stage"`` writes them to ``staging_path`` once, when the job starts, and reads them there; then a data
+    set that is staged already is not computed (see :mod:`rayad.integrations.refs`).
     """
 
     where = "from_ray_dataset"
@@ -28,11 +31,24 @@ class RayDatasetSource(RefSource):
         "its owner died or the object store lost it: keep the driver alive until the job has ended, and give Ray more object store memory"
     )
 
-    def __init__(self, dataset: Any, *, epoch: str | None = None, batch_rows: int = DEFAULT_BATCH_ROWS) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        epoch: str | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        replay: Replay = "recompute",
+        staging_path: str | None = None,
+    ) -> None:
         import ray.data
 
         if not isinstance(dataset, ray.data.Dataset):
             raise ConfigError(f"from_ray_dataset: got a {type(dataset).__name__}; give a ray.data.Dataset")
+        folder = check_replay(replay, staging_path, self.where)
+        staged = folder.read() if folder is not None else None
+        if staged is not None:
+            super().__init__(staged.schema, None, epoch=epoch, batch_rows=batch_rows, folder=folder, staged=staged)
+            return
         computed = dataset.materialize()
         entries = [entry for bundle in computed.iter_internal_ref_bundles() for entry in bundle.blocks]
         refs: list[Any] = computed.to_arrow_refs()
@@ -42,7 +58,8 @@ class RayDatasetSource(RefSource):
             )
         counts = [entry.metadata.num_rows for entry in entries]
         blocks = [(ref, rows if rows is not None else ray.get(ref).num_rows) for ref, rows in zip(refs, counts, strict=True)]
-        super().__init__(_arrow_schema(computed), number_blocks(blocks), keep=computed, epoch=epoch, batch_rows=batch_rows)
+        schema = _arrow_schema(computed)
+        super().__init__(schema, number_blocks(blocks), keep=computed, epoch=epoch, batch_rows=batch_rows, folder=folder)
 
 
 def _arrow_schema(dataset: Any) -> pa.Schema:

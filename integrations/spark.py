@@ -24,7 +24,7 @@ from rayad.dataflow.sink import SinkWriter
 from rayad.integrations.blocks import DEFAULT_BATCH_ROWS, check_batch_rows
 from rayad.integrations.parquet import ParquetSink
 from rayad.integrations.raydp_session import actor_exists, import_raydp, refuse_ray_client, session_alive
-from rayad.integrations.refs import BlockRef, RefSource, number_blocks
+from rayad.integrations.refs import BlockRef, RefSource, Replay, check_replay, number_blocks
 from rayad.integrations.spark_types import for_spark
 from rayad.integrations.staged import ArrowSink
 from rayad.progress import ConfigError, DataflowError
@@ -43,34 +43,43 @@ class SparkSource(RefSource):
 
     Spark runs when the job starts (``list_parts``), once for all runs of this source. ``epoch`` names an integer column with each row's
     epoch: Spark sorts each partition by it (no shuffle), and the partitions are read side by side, lowest epoch first. ``parts``:
-    repartition to so many first.
+    repartition to so many first. ``replay`` says where a run that resumes after the driver's death has the rows from: ``"recompute"``
+    asks Spark again, which has to give the same partitions; ``"stage"`` writes them to ``staging_path`` once and reads them there (see
+    :mod:`rayad.integrations.refs`). With ``parts=`` or after a shuffle Spark does not promise an order of rows: stage then.
     """
 
     where = "from_spark"
     unit = "partition"
     hint = _EARLY
 
-    def __init__(self, df: Any, *, epoch: str | None = None, parts: int | None = None, batch_rows: int = DEFAULT_BATCH_ROWS) -> None:
+    def __init__(
+        self,
+        df: Any,
+        *,
+        epoch: str | None = None,
+        parts: int | None = None,
+        batch_rows: int = DEFAULT_BATCH_ROWS,
+        replay: Replay = "recompute",
+        staging_path: str | None = None,
+    ) -> None:
         check_batch_rows(batch_rows, self.where)
+        folder = check_replay(replay, staging_path, self.where)
         if parts is not None and (isinstance(parts, bool) or not isinstance(parts, int) or parts < 1):
             raise ConfigError(f"from_spark: parts={parts!r}; give the number of partitions to make, 1 or more")
         _check_frame(df)
-        super().__init__(_arrow_schema(df), (), epoch=epoch, batch_rows=batch_rows)
-        self._parts = None
+        staged = folder.read() if folder is not None else None
+        super().__init__(_arrow_schema(df), None, epoch=epoch, batch_rows=batch_rows, keep=df, folder=folder, staged=staged)
         self._count = parts
-        self._keep = df
 
-    def list_parts(self) -> Sequence[BlockRef]:
+    def compute(self) -> Sequence[BlockRef]:
         """Let Spark compute the DataFrame and fetch its partitions into the object store."""
-        if self._parts is None and self._keep is not None:
-            frame = self._keep
-            _check_running(frame)
-            if self._count is not None:
-                frame = frame.repartition(self._count)
-            if self._epoch is not None:
-                frame = frame.sortWithinPartitions(self._epoch)
-            self._parts = number_blocks(fetch_partitions(frame))
-        return super().list_parts()
+        frame = self._keep
+        _check_running(frame)
+        if self._count is not None:
+            frame = frame.repartition(self._count)
+        if self._epoch is not None:
+            frame = frame.sortWithinPartitions(self._epoch)
+        return number_blocks(fetch_partitions(frame))
 
 
 def _check_frame(df: Any) -> None:

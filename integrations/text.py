@@ -18,7 +18,7 @@ from pyarrow import fs
 
 from rayad.dataflow.source import Source, SourceBatch, SourcePart
 from rayad.integrations.blocks import check_batch_rows
-from rayad.integrations.paths import Paths, find_files
+from rayad.integrations.paths import Paths, files_fingerprint, find_files
 from rayad.progress import ConfigError, DataflowError
 
 READ_BYTES = 1 << 20
@@ -251,7 +251,7 @@ class TextSource(Source):
     def list_parts(self) -> Sequence[TextRange]:
         """Ranges of about ``split_bytes`` bytes, files in order."""
         parts: list[TextRange] = []
-        for path, size in self.files:
+        for path, size, _ in self.files:
             if path.endswith(COMPRESSED) or size <= self.split_bytes:
                 parts.append(TextRange(path, 0, None))
                 continue
@@ -259,6 +259,10 @@ class TextSource(Source):
             cuts = [size * i // count for i in range(count)]
             parts += [TextRange(path, a, b) for a, b in zip(cuts, [*cuts[1:], None], strict=True)]
         return parts
+
+    def fingerprint(self, parts: Sequence[TextRange]) -> dict[str, Any]:
+        """The files, and how they are cut."""
+        return {**files_fingerprint(self.files), "split_bytes": self.split_bytes, "parts": len(parts)}
 
     def build_part(self, part: TextRange, resume: int | None) -> SourcePart:
         """Open a range; ``resume`` is the byte at which a line starts."""

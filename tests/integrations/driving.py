@@ -42,20 +42,53 @@ def records(source: Source) -> list[Any]:
     return rows
 
 
+def read_on(reader: SourcePart) -> list[tuple[int, SourceBatch | None, int]]:
+    """The batches to come, each with the floor before and after it, and at last the floor behind the end."""
+    seen: list[tuple[int, SourceBatch | None, int]] = []
+    batch: SourceBatch | None = SourceBatch(0, [])
+    while batch is not None:
+        before = reader.epoch_floor()
+        batch = reader.next_batch()
+        seen.append((before, batch, reader.epoch_floor()))
+    return seen
+
+
+def same(a: SourceBatch | None, b: SourceBatch | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    equal = a.batch.equals(b.batch) if isinstance(a.batch, pa.RecordBatch) and isinstance(b.batch, pa.RecordBatch) else a.batch == b.batch
+    return a.epoch == b.epoch and bool(equal)
+
+
 def check_resume(source: Source) -> None:
-    """From each offset of each part, the batches that follow are exactly those of a part that was never closed."""
+    """From each offset of each part, before the first batch to behind the end, what follows (epochs, floors, contents) is exactly what a
+    part that was never closed gives; in a copy of the source that lists its parts anew, as another run does."""
+    another: Source = pickle.loads(pickle.dumps(source))
     for part in source.list_parts():
-        whole = drain(source.build_part(part, None))
         reader = source.build_part(part, None)
+        whole = read_on(reader)
+        reader.close()
+        reader = source.build_part(part, None)
+        again = source.build_part(part, None)  # each batch by another reader than the one before it
         for given in range(len(whole) + 1):
             offset = pickle.loads(pickle.dumps(reader.offset()))
-            rest = drain(source.build_part(part, offset))
-            assert len(rest) == len(whole) - given
-            for (epoch, batch), (epoch_again, batch_again) in zip(whole[given:], rest, strict=True):
-                assert epoch == epoch_again
-                assert batch.equals(batch_again) if isinstance(batch, pa.RecordBatch) else batch == batch_again
-            reader.next_batch()
+            resumed = another.build_part(pickle.loads(pickle.dumps(part)), offset)
+            assert resumed.offset() == offset
+            rest = read_on(resumed)
+            expected = whole[given:] or [(whole[-1][2], None, whole[-1][2])]
+            assert len(rest) == len(expected)
+            for (floor, batch, floor_after), (floor_again, batch_again, floor_after_again) in zip(expected, rest, strict=True):
+                assert (floor, floor_after) == (floor_again, floor_after_again)
+                assert same(batch, batch_again)
+            resumed.close()
+            again.close()
+            again = source.build_part(part, offset)
+            if given < len(whole):
+                assert same(again.next_batch(), whole[given][1])
+                reader.next_batch()
+                assert again.offset() == reader.offset()
         reader.close()
+        again.close()
 
 
 def run_sink(sink: Sink, replicas: Sequence[Sequence[tuple[int, Any]]]) -> Any:

@@ -1,0 +1,122 @@
+"""Blocks written down once, so that a job can read them again when the process that computed them is gone.
+
+The folder holds one Arrow IPC file for each block (all types of Arrow survive in it, which is not so in Parquet) and ``_SUCCESS``, which
+lists them and is written last: without it nothing counts. A folder that has it is read and not written again: it *is* the input from
+then on, also for a later run, until somebody deletes it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyarrow import fs
+
+from rayad.integrations.committed import open_directory, replace_file
+from rayad.progress import ConfigError, DataflowError
+
+MARKER = "_SUCCESS"
+FORMAT = "rayad-blocks-1"
+
+
+class StagedBlock(NamedTuple):
+    """A part: block ``number``, its rows, the rows of the blocks before it, and its file."""
+
+    number: int
+    rows: int
+    first_row: int
+    name: str
+
+
+class StagedInput(NamedTuple):
+    """What the folder holds: which copy it is, the columns, and the blocks."""
+
+    copy: str
+    schema: pa.Schema
+    blocks: tuple[StagedBlock, ...]
+
+
+class BlockFolder:
+    """A folder for one staged input; ``where`` names the source in messages."""
+
+    def __init__(self, path: str, where: str, filesystem: fs.FileSystem | None = None) -> None:
+        self.filesystem, self.path = open_directory(path, filesystem, where)
+        self.where = where
+
+    def read(self) -> StagedInput | None:
+        """What is staged; None when nothing is, or it was not finished. ConfigError when the folder is used for something else."""
+        marker = f"{self.path}/{MARKER}"
+        if self.filesystem.get_file_info(marker).type != fs.FileType.File:
+            return None
+        with self.filesystem.open_input_stream(marker) as stream:
+            text: bytes = stream.read()
+        try:
+            plain = json.loads(text)
+            if plain["format"] != FORMAT:
+                raise ValueError(f"its format is {plain['format']!r}")
+            schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(plain["schema"])))
+            return StagedInput(plain["copy"], schema, tuple(StagedBlock(*block) for block in plain["blocks"]))
+        except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
+            raise ConfigError(
+                f"{self.where}: staging_path={self.path!r} is no staged input: {MARKER} cannot be read: {error}; give a folder of its own"
+            ) from error
+
+    def prepare(self) -> None:
+        """Empty the folder of blocks that an unfinished attempt left; ConfigError when there is something else in it."""
+        infos = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
+        foreign = [info.base_name for info in infos if not info.base_name.startswith(("block-", "writing-"))]
+        if foreign:
+            raise ConfigError(
+                f"{self.where}: staging_path={self.path!r} holds {foreign[0]!r}, which is no staged block; give a folder of its own"
+            )
+        for info in infos:
+            self.filesystem.delete_file(info.path)
+        self.filesystem.create_dir(self.path, recursive=True)
+
+    def write_block(self, number: int, copy: str, table: pa.Table) -> str:
+        """Write one block; gives the file's name. Runs where the block is."""
+        name = f"block-{number:06d}-{copy}.arrow"
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
+        with self.filesystem.open_output_stream(f"{self.path}/{name}", compression=None) as stream:
+            with pa.ipc.new_file(stream, table.schema, options=options) as writer:
+                writer.write_table(table)
+        return name
+
+    def finish(self, copy: str, schema: pa.Schema, blocks: Sequence[StagedBlock]) -> StagedInput:
+        """All blocks are written: from now on they are the input."""
+        plain = {
+            "format": FORMAT,
+            "copy": copy,
+            "schema": base64.b64encode(schema.serialize()).decode(),
+            "blocks": [list(block) for block in blocks],
+        }
+        replace_file(self.filesystem, f"{self.path}/{MARKER}", json.dumps(plain, indent=1).encode(), through=f"{self.path}/writing")
+        return StagedInput(copy, schema, tuple(blocks))
+
+    def stage(self, schema: pa.Schema, write: Callable[[str], Sequence[StagedBlock]]) -> StagedInput:
+        """Have all blocks written by ``write``, which is given the copy's id."""
+        self.prepare()
+        copy = uuid.uuid4().hex[:12]
+        return self.finish(copy, schema, write(copy))
+
+    def load(self, block: StagedBlock) -> pa.Table:
+        """A block's table. DataflowError when it is not there as it was written."""
+        path = f"{self.path}/{block.name}"
+        try:
+            with self.filesystem.open_input_file(path) as file:
+                table = pa.ipc.open_file(file).read_all()
+        except (OSError, pa.ArrowException) as error:
+            raise DataflowError(
+                f"{self.where}: staged block {block.number} cannot be read from {path!r}: {error}; "
+                "is the folder whole, and seen by all nodes?"
+            ) from error
+        if table.num_rows != block.rows:
+            raise DataflowError(f"{self.where}: staged block {block.number} in {path!r} has {table.num_rows} rows, not {block.rows}")
+        return table
+
+
+__all__ = ["BlockFolder", "StagedBlock", "StagedInput"]
