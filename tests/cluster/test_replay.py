@@ -1,0 +1,83 @@
+"""Spark and Ray Data blocks again in another run: staged, or computed again and compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import ray.data
+
+from rayad.dataflow import Source, input_changes
+from rayad.integrations import RayDatasetSource, SparkSource
+from rayad.progress import DataflowError
+from tests.cluster.spark_fixtures import spark
+from tests.integrations.driving import check_resume, drain
+
+__all__ = ["spark"]
+
+
+def rows(source: Source) -> list[Any]:
+    return [(b.epoch, row) for part in source.list_parts() for b in drain(source.build_part(part, None)) for row in b.batch.to_pylist()]
+
+
+def fingerprint(source: Source) -> Any:
+    return json.loads(json.dumps(source.fingerprint(source.list_parts())))
+
+
+def dataset(*blocks: list[int | None]) -> Any:
+    return ray.data.from_arrow([pa.table({"x": pa.array(block, pa.int64())}) for block in blocks])
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_ray_data_set_that_is_computed_again_has_to_have_the_same_blocks() -> None:
+    before = fingerprint(RayDatasetSource(dataset([1, 2, 3], [4])))
+    assert input_changes(before, fingerprint(RayDatasetSource(dataset([1, 2, 3], [4])))) == []
+    (other_order,) = input_changes(before, fingerprint(RayDatasetSource(dataset([1, 3, 2], [4]))))
+    assert other_order.startswith("blocks: '0' was '3 rows, contents ")
+    assert input_changes(before, fingerprint(RayDatasetSource(dataset([1, 2, 3], [4], [5]))))[0].startswith("blocks: '2' is new")
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_staged_ray_data_set_is_read_from_its_folder_and_not_computed_again(tmp_path: Path) -> None:
+    folder = str(tmp_path / "in")
+    source = RayDatasetSource(dataset([2, 1], [], [0, None]), replay="stage", staging_path=folder)
+    expected = [(0, {"x": x}) for x in (2, 1, 0, None)]
+    assert rows(source) == expected
+    check_resume(source)
+    before = fingerprint(source)
+    assert before["blocks"] == {"0": "2 rows", "2": "2 rows"}
+
+    def fail(batch: Any) -> Any:
+        raise ValueError("computed again")
+
+    again = RayDatasetSource(ray.data.range(9).map_batches(fail), replay="stage", staging_path=folder)
+    assert rows(again) == expected
+    assert input_changes(before, fingerprint(again)) == []
+    Path(folder, source.list_parts()[0].name).unlink()  # type: ignore[union-attr]
+    with pytest.raises(DataflowError, match="from_ray_dataset: staged block 0 cannot be read"):
+        rows(again)
+
+
+@pytest.mark.cluster
+@pytest.mark.spark
+def test_a_spark_frame_is_computed_again_or_staged(spark: Any, tmp_path: Path) -> None:
+    def frame(low: int, high: int) -> Any:
+        return spark.range(low, high, 1, 2).selectExpr("id % 2 as e", "cast(id as string) as s", "cast(null as void) as nothing")
+
+    before = fingerprint(SparkSource(frame(0, 6), epoch="e"))
+    assert input_changes(before, fingerprint(SparkSource(frame(0, 6), epoch="e"))) == []
+    changed = input_changes(before, fingerprint(SparkSource(frame(1, 7), epoch="e")))
+    assert [line.split(" was ")[0] for line in changed] == ["partitions: '0'", "partitions: '1'"]
+    source = SparkSource(frame(0, 6), epoch="e", replay="stage", staging_path=str(tmp_path / "in"))
+    assert rows(source) == rows(SparkSource(frame(0, 6), epoch="e"))
+    check_resume(source)
+    again = SparkSource(frame(100, 102), epoch="e", replay="stage", staging_path=str(tmp_path / "in"))
+    assert rows(again) == rows(source)
+    assert input_changes(fingerprint(source), fingerprint(again)) == []
+    with pytest.raises(DataflowError, match="schema drift in from_spark: the staged input"):
+        SparkSource(spark.range(2), replay="stage", staging_path=str(tmp_path / "in"))
