@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,8 @@ from rayad.dataflow.operators.column_match import matches
 from rayad.dataflow.operators.column_results import pair_array
 from rayad.dataflow.operators.column_windows import one_batch
 from rayad.dataflow.operators.keyed import distinct_names, require_columns
+from rayad.dataflow.operators.stored_columns import narrow, stored, taken_back
+from rayad.dataflow.operators.touched_keys import MutableAdditions
 from rayad.progress import Timestamp
 
 RECORD_KEY = b"rayad.record"
@@ -189,6 +191,8 @@ class MutableColumnJoin:
         self._numbers: dict[Timestamp, int] = {}
         self.hashed = False
         """Whether codes are hashes."""
+        self._rows = self._times_written = 0
+        self._added = MutableAdditions()
 
     def accept(self, side: int, batch: pa.RecordBatch, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
         """Take a batch in and give its pairs with the other side's rows. Raises NotColumnar, at once, when rows must do it."""
@@ -203,9 +207,15 @@ class MutableColumnJoin:
         if number is None:
             number = self._numbers[time] = len(self.times)
             self.times.append(time)
-        run = Run.of(self._codes(batch), batch, number)
-        self._fresh[side].append(run)
+        run = self._put(side, batch, number)
+        self._added.note((side, batch, number), batch.num_rows, self._rows)
         return self._pairs(side, run, time)
+
+    def _put(self, side: int, batch: pa.RecordBatch, times: Any) -> Run:
+        run = Run.of(self._codes(batch), batch, times)
+        self._fresh[side].append(run)
+        self._rows += batch.num_rows
+        return run
 
     def _learn(self, side: int, schema: pa.Schema) -> None:
         keys = keyed_columns(schema) or 0
@@ -267,6 +277,42 @@ class MutableColumnJoin:
         if left.num_rows:
             yield at, joined_batch(left, right, self.schemas)
 
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> dict[str, Any]:
+        """The rows of each run and the numbers of their times; what is sorted is sorted anew by :meth:`restore`."""
+        runs = [(side, run.rows, run.times) for side in (0, 1) for run in self.runs[side]]
+        fresh = [(side, run.rows, run.times) for side in (0, 1) for run in self._fresh[side]]
+        return {"hashed": self.hashed, "times": self.times, "runs": [_stored_rows([one]) for one in runs], "fresh": _stored_sides(fresh)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        self.hashed = state["hashed"]
+        self._put_back(state["times"], state["runs"])
+        self.runs, self._fresh = self._fresh, [[], []]
+        self._put_back([], state["fresh"])
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """The rows that have come since the last call; None where these are more than half of all."""
+        known, added = self._times_written, self._added.take()
+        self._times_written = len(self.times)
+        return None if added is None else lambda: (self.times[known:], _stored_sides(added))
+
+    def restore_changes(self, changes: Any) -> None:
+        """Take back what the function of :meth:`take_changes` gave."""
+        self._put_back(*changes)
+
+    def _put_back(self, times: list[Timestamp], parts: list[Any]) -> None:
+        for time in times:
+            self._numbers[time] = len(self.times)
+            self.times.append(time)
+        for side, rows, numbers in parts:
+            batch = taken_back(rows)[0]
+            if self.schemas[side] is None:
+                self._learn(side, batch.schema)
+            if not self.hashed and batch.column(0).null_count:
+                self._hash_all()
+            self._put(side, batch, numbers if isinstance(numbers, int) else numbers.astype(np.int32))
+
     # -- to rows -------------------------------------------------------------------
     def sides(self) -> tuple[dict[Any, list[Any]], dict[Any, list[Any]]]:
         """All rows as ``{key: [(record, time)]}``."""
@@ -277,6 +323,23 @@ class MutableColumnJoin:
                 for (key, record), time in zip(pairs_of(run.rows), times, strict=True):
                     out[side].setdefault(key, []).append((record, self.times[time]))
         return out
+
+
+_Part = tuple[int, pa.RecordBatch, Any]
+"""Side, rows, numbers of their times."""
+
+
+def _stored_sides(parts: Sequence[_Part]) -> list[Any]:
+    sides = [[part for part in parts if part[0] == side] for side in (0, 1)]
+    return [_stored_rows(some) for some in sides if some]
+
+
+def _stored_rows(parts: Sequence[_Part]) -> tuple[int, Any, Any]:
+    """Rows of one side together."""
+    times = parts[0][2]
+    if any(not isinstance(numbers, int) or numbers != times for _, _, numbers in parts):
+        times = narrow(np.concatenate([np.broadcast_to(numbers, rows.num_rows) for _, rows, numbers in parts]))
+    return parts[0][0], stored([one_batch(pa.Table.from_batches([rows for _, rows, _ in parts]))]), times
 
 
 def joined_batch(

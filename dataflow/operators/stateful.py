@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
 from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.operators.column_join import MutableColumnJoin, NotColumnar, pairs_of
+from rayad.dataflow.operators.touched_keys import MutableAdditions, MutableTouchedKeys, now_and_gone
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError, Timestamp
 
@@ -22,6 +25,21 @@ class Distinct(Vertex):
     def __init__(self) -> None:
         self.pending: dict[Timestamp, dict[Any, None]] = {}
         self.seen: set[Any] = set()
+        self._added = MutableAdditions()
+
+    def checkpoint(self) -> Any:
+        return {"pending": self.pending, "seen": self.seen}
+
+    def restore(self, state: Any) -> None:
+        self.pending, self.seen = state["pending"], state["seen"]
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        added = self._added.take()
+        return None if added is None else lambda: {"pending": self.pending, "added": [pair for pairs in added for pair in pairs]}
+
+    def restore_changes(self, changes: Any) -> None:
+        self.pending = changes["pending"]
+        self.seen.update(changes["added"])
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         fresh = self.pending.get(time)
@@ -36,6 +54,7 @@ class Distinct(Vertex):
     def on_notify(self, time: Timestamp) -> None:
         fresh = [pair for pair in self.pending.pop(time) if pair not in self.seen]
         self.seen.update(fresh)
+        self._added.note(fresh, len(fresh), len(self.seen))
         self.send_by(0, fresh, time)
 
 
@@ -48,11 +67,29 @@ class StatefulMap(Vertex):
         self.function = function
         self.initial = initial
         self.state: dict[Any, Any] = {}
+        self._touched = MutableTouchedKeys(itemgetter(0))
+
+    def checkpoint(self) -> Any:
+        return self.state
+
+    def restore(self, state: Any) -> None:
+        self.state = state
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        touched = self._touched.take()
+        return None if touched is None else lambda: now_and_gone(touched(), self.state)
+
+    def restore_changes(self, changes: Any) -> None:
+        now, gone = changes
+        self.state.update(now)
+        for key in gone:
+            self.state.pop(key, None)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         state, function, out = self.state, self.function, []
         initial = self.initial
-        for key, value in to_rows(batch):
+        rows = to_rows(batch)
+        for key, value in rows:
             before = state[key] if key in state else initial() if callable(initial) else copy.deepcopy(initial)
             answer = function(before, value)
             try:
@@ -67,6 +104,7 @@ class StatefulMap(Vertex):
                 state[key] = after
             if result is not None:
                 out.append((key, copy.deepcopy(result) if result is after else result))  # the state may go on changing in place
+        self._touched.note(rows, len(state))
         self.send_by(0, out, time)
 
 
@@ -79,22 +117,55 @@ class Join(Vertex):
     def __init__(self) -> None:
         self.sides: tuple[dict[Any, list[Any]], dict[Any, list[Any]]] = ({}, {})
         self.columns: MutableColumnJoin | None = None
+        self._rows = 0
+        self._added = MutableAdditions()
+
+    def checkpoint(self) -> Any:
+        return {"sides": self.sides, "columns": None if self.columns is None else self.columns.checkpoint()}
+
+    def restore(self, state: Any) -> None:
+        self.sides = state["sides"]
+        self._rows = sum(len(kept) for side in self.sides for kept in side.values())
+        if state["columns"] is not None:
+            self.columns = MutableColumnJoin()
+            self.columns.restore(state["columns"])
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        if self.columns is not None:
+            return self.columns.take_changes()
+        added = self._added.take()
+        return None if added is None else lambda: added
+
+    def restore_changes(self, changes: Any) -> None:
+        if self.columns is not None:
+            self.columns.restore_changes(changes)
+            return
+        for edge, pairs, time in changes:
+            mine = self.sides[edge]
+            for key, value in pairs:
+                mine.setdefault(key, []).append((value, time))
+            self._rows += len(pairs)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         if isinstance(batch, pa.RecordBatch) and not self.sides[0] and not self.sides[1]:
             if self.columns is None:
                 self.columns = MutableColumnJoin()
             try:
-                pairs = self.columns.accept(edge, batch, time)
+                joined = self.columns.accept(edge, batch, time)
             except NotColumnar:
                 pass
             else:
-                for at, out in pairs:
+                for at, out in joined:
                     self.send_by(0, out, at)
                 return
         if self.columns is not None:
             self.sides, self.columns = self.columns.sides(), None
-        self._join_rows(edge, pairs_of(batch), time)
+            self._rows = sum(len(kept) for side in self.sides for kept in side.values())
+            self._added.forget()
+        pairs = pairs_of(batch)
+        self._join_rows(edge, pairs, time)
+        self._rows += len(pairs)
+        self._added.note((edge, pairs, time), len(pairs), self._rows)
 
     def _join_rows(self, edge: int, pairs: list[Any], time: Timestamp) -> None:
         mine, other = self.sides[edge], self.sides[1 - edge]

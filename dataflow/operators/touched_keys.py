@@ -7,10 +7,12 @@ as half of the state they are put together; when that many keys differ, all of t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from itertools import islice
 from typing import Any
 
 FEW_ITEMS = 1 << 12
 """So many are always kept before they are put together."""
+SAMPLE_KEYS = 16
 
 
 class MutableTouchedKeys:
@@ -40,13 +42,28 @@ class MutableTouchedKeys:
         parts = self._parts
         if parts is None:
             return
+        if isinstance(items, dict) and len(items) > FEW_ITEMS and 2 * len(items) > kept:
+            self.forget()
+            return
         parts.append(items)
         self._items += len(items)
         if self._items > FEW_ITEMS and 2 * self._items > kept:
+            if self._mostly_new(parts):
+                self.forget()
+                return
             _put(self._keys, parts, self._key)
             self._parts, self._items = [], len(self._keys)
             if 2 * self._items > kept:
                 self.forget()
+
+    def _mostly_new(self, parts: list[Collection[Any]]) -> bool:
+        """Whether the latest keys, going by some of them, are others than those before: then it is not worth while to find out which."""
+        *before, latest = parts
+        if self._key is not None or not isinstance(latest, dict):
+            return False
+        sample = list(islice(latest, SAMPLE_KEYS))
+        known = sum(key in self._keys or any(key in part for part in before) for key in sample)
+        return 2 * known < len(sample)
 
     def forget(self) -> None:
         """All may have changed."""
@@ -59,6 +76,41 @@ class MutableTouchedKeys:
         if parts is None:
             return None
         return lambda: _put(keys, parts, key)
+
+
+class MutableAdditions:
+    """What has been added since :meth:`take`, by reference, to state that only grows or forgets by rule; nothing is known before its first
+    call, nor when it is more than half of the state.
+
+    >>> added = MutableAdditions()
+    >>> added.take() is None
+    True
+    >>> added.note("abc", 3, 10)
+    >>> added.take(), added.take()
+    (['abc'], [])
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[Any] | None = None
+        self._items = 0
+
+    def note(self, part: Any, items: int, kept: int) -> None:
+        """``part``, which must stay as it is, has so many of what are now ``kept`` items."""
+        if self._parts is None:
+            return
+        self._parts.append(part)
+        self._items += items
+        if self._items > FEW_ITEMS and 2 * self._items > kept:
+            self.forget()
+
+    def forget(self) -> None:
+        """All may have changed."""
+        self._parts, self._items = None, 0
+
+    def take(self) -> list[Any] | None:
+        """What has been added since the last call; from now on it begins anew."""
+        parts, self._parts, self._items = self._parts, [], 0
+        return parts
 
 
 def _put(keys: set[Any], parts: Iterable[Iterable[Any]], key: Callable[[Any], Any] | None) -> set[Any]:
