@@ -1,9 +1,9 @@
 """Combiners that reach over batches: what a busy sender has aggregated so far of each time waits, and leaves as one batch.
 
-A combiner that sees one batch at a time leaves much of its work to the receiver: of the words of ``python -m benchmarks wordcount``, batches of
-80,000 shrink to 8,600 partial counts each, a million to 34,000. So a sender that has more input at hand goes on adding to the same partials. The
-runtime flushes them before it reports its progress, so that nothing which waits here is ever thought to be complete; at the latest
-after ``RunConfig.combine_hold_s``, and at once when there is no more input: an idle job waits for nothing.
+A combiner that sees one batch at a time leaves much of its work to the receiver: of the words of ``python -m benchmarks wordcount``,
+batches of 80,000 shrink to 8,600 partial counts each, a million to 34,000. So a sender that has more input at hand goes on adding to
+the same partials. The runtime flushes them before it reports its progress, so that nothing which waits here is ever thought to be
+complete; at the latest after ``RunConfig.combine_hold_s``, and at once when there is no more input: an idle job waits for nothing.
 
 Where keys hardly repeat, combining costs more than it saves: after a flush that kept most rows, the next rows leave as they are.
 """
