@@ -6,7 +6,8 @@ changes; without one its scripts run in the project's environment. For each work
 neither rayad nor benchmarks, gets its arguments as one JSON object in ``sys.argv[1]``, and prints as its last line that is an object
 ``{"seconds": s, "digest": d, "version": "name 1.2.3"}``: seconds of the work, without the start of the interpreter and the engine as
 far as that can be told apart (the script's docstring says how), a digest of the result that all systems compute alike, and what ran.
-More fields are kept in :attr:`PeerRun.told`.
+More fields are kept in :attr:`PeerRun.told`. What the scripts of a peer share is in ``_NAME.py`` beside them; they are run by path, so that
+they can import it.
 
 **To run it**: ``run_peer("NAME", "WORKLOAD", {...}, timeout_s=120)``. It raises :class:`PeerUnavailable` when there is no environment to
 be had, :class:`PeerUnfinished` when the time is over, :class:`PeerFailed` when the script fails or prints something else; all are
@@ -76,8 +77,8 @@ def available_peers(peers: Path = PEERS) -> tuple[str, ...]:
 
 
 def workloads_of(peer: str, peers: Path = PEERS) -> tuple[str, ...]:
-    """The workloads that a peer has a script for."""
-    return tuple(sorted(path.stem for path in (peers / peer).glob("*.py")))
+    """The workloads that a peer has a script for; ``_*.py`` beside them is what several of its scripts share."""
+    return tuple(sorted(path.stem for path in (peers / peer).glob("[!_]*.py")))
 
 
 # -- environments ----------------------------------------------------------------------------------

@@ -8,26 +8,17 @@ sink has been closed; the clock is the one that all processes of a machine share
 """
 
 import datetime as dt
-import importlib.metadata
-import json
-import socket
-import subprocess
-import sys
-import time
 import zlib
 from pathlib import Path
-from threading import Lock
 
 import bytewax.operators as op
 import bytewax.operators.windowing as win
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _cluster import BATCH_ROWS, Keep, KeepPart, TimedSource, arguments, found_in, lock, measure, told
 from bytewax.dataflow import Dataflow
-from bytewax.inputs import FixedPartitionedSource, StatefulSourcePartition
-from bytewax.outputs import DynamicSink, StatelessSinkPartition
-from bytewax.testing import cluster_main
+from bytewax.inputs import StatefulSourcePartition
 
-BATCH_ROWS = 1000  # as Bytewax' own file sources do
 ORIGIN = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 WINDOW, SLIDE = dt.timedelta(seconds=10), dt.timedelta(seconds=2)
 
@@ -47,38 +38,14 @@ class BidsPart(StatefulSourcePartition):
         return None
 
 
-class Bids(FixedPartitionedSource):
-    """A part for each file; notes when the first of them was opened."""
-
-    def list_parts(self):
-        return sorted(str(path) for path in Path(arguments["folder"]).glob("bids/*/*.parquet"))
-
-    def build_part(self, step_id, for_part, resume_state):
-        told["began"] = min(told["began"], time.perf_counter())
-        return BidsPart(for_part)
-
-
-class Part(StatelessSinkPartition):
-    """Keeps the results, or of long ones their sums; several workers of a process share one list."""
+class SumsPart(KeepPart):
+    """Keeps the number of results and the sum of each of their columns: there are many."""
 
     def write_batch(self, items):
         with lock:
-            if arguments["query"] > 2:
-                told["found"].extend(items)
-                return
-            sums = [len(items), *(sum(column) for column in zip(*items, strict=True))]
-            told["sums"] = [a + b for a, b in zip(told["sums"] or [0] * len(sums), sums, strict=True)] if items else told["sums"]
-
-    def close(self):
-        with lock:
-            told["ended"] = max(told["ended"], time.perf_counter())
-
-
-class Keep(DynamicSink):
-    """A part for each worker."""
-
-    def build(self, step_id, worker_index, worker_count):
-        return Part()
+            if items:
+                told["found"].append([len(items), *(sum(column) for column in zip(*items, strict=True))])
+                told["found"] = [[sum(column) for column in zip(*told["found"], strict=True)]]
 
 
 def higher(a, b):
@@ -120,44 +87,15 @@ def query7(bids):
 QUERIES = {1: query1, 2: query2, 5: query5, 7: query7}
 
 
-def free_addresses(count: int) -> list[str]:
-    """Ports of this machine that nobody uses."""
-    sockets = [socket.socket() for _ in range(count)]
-    for entry in sockets:
-        entry.bind(("127.0.0.1", 0))
-    addresses = [f"127.0.0.1:{entry.getsockname()[1]}" for entry in sockets]
-    for entry in sockets:
-        entry.close()
-    return addresses
-
-
-def work(addresses: list[str], number: int, threads: int) -> None:
-    """One process: run the dataflow, tell what its sinks have."""
-    flow = Dataflow("nexmark")
-    op.output("out", QUERIES[arguments["query"]](op.input("bids", flow, Bids())), Keep())
-    cluster_main(flow, addresses, number, worker_count_per_proc=threads)
-    print(json.dumps(told))
-
-
-arguments = json.loads(sys.argv[1])
-told: dict = {"began": float("inf"), "ended": 0.0, "found": [], "sums": []}
-lock = Lock()
-if len(sys.argv) > 2:
-    work(json.loads(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))
-else:
-    processes = arguments["processes"]
-    addresses = free_addresses(processes) if processes > 1 else []
-    threads = arguments["workers"] // processes
-    commands = [[sys.executable, *sys.argv, json.dumps(addresses), str(number), str(threads)] for number in range(processes)]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for command in commands]
-    outputs = [process.communicate()[0] for process in running]
-    if any(process.returncode for process in running):
-        sys.exit("a Bytewax process failed")
-    all_told = [json.loads(output.splitlines()[-1]) for output in outputs]
-    seconds = max(part["ended"] for part in all_told) - min(part["began"] for part in all_told)
+def digest_of(all_told):
+    """Of the rows, or of the sums of long results."""
+    found = found_in(all_told)
     if arguments["query"] <= 2:
-        digest = [sum(column) & (2**63 - 1) for column in zip(*(part["sums"] for part in all_told if part["sums"]), strict=True)]
-    else:
-        rows = [tuple(row) for part in all_told for row in part["found"]]
-        digest = [len(rows), sum(zlib.crc32(repr(row).encode()) for row in rows)]
-    print(json.dumps({"seconds": seconds, "digest": digest, "version": f"bytewax {importlib.metadata.version('bytewax')}"}))
+        return [sum(column) & (2**63 - 1) for column in zip(*found, strict=True)]
+    return [len(found), sum(zlib.crc32(repr(row).encode()) for row in found)]
+
+
+flow = Dataflow("nexmark")
+bids = op.input("bids", flow, TimedSource(Path(arguments["folder"]).glob("bids/*/*.parquet"), BidsPart))
+op.output("out", QUERIES[arguments["query"]](bids), Keep(SumsPart if arguments["query"] <= 2 else KeepPart))
+measure(flow, digest_of)

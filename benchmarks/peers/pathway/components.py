@@ -5,17 +5,11 @@ table and of ``pw.run``, without interpreter and imports.
 """
 
 import json
-import os
-import sys
-import time
 
-arguments = json.loads(sys.argv[1])
-os.environ["PATHWAY_THREADS"] = str(arguments["workers"])
-os.environ["PATHWAY_DISABLE_TELEMETRY"] = "1"
+from _iterated import VERSION, run  # first: Pathway reads the environment that it sets
 
-import numpy as np  # noqa: E402
-import pandas as pd  # noqa: E402
-import pathway as pw  # noqa: E402
+import numpy as np  # isort: skip
+import pathway as pw  # isort: skip
 
 
 def step(labels: pw.Table, edges: pw.Table) -> pw.Table:
@@ -25,26 +19,15 @@ def step(labels: pw.Table, edges: pw.Table) -> pw.Table:
     return every.groupby(every.node).reduce(every.node, label=pw.reducers.min(every.label)).with_universe_of(labels)
 
 
-found: dict[int, int] = {}
+def build(edges: pw.Table) -> pw.Table:
+    """The label of each node."""
+    both = edges.concat_reindex(edges.select(src=edges.dst, dst=edges.src))
+    both = both.groupby(both.src, both.dst).reduce(both.src, both.dst)
+    nodes = both.groupby(both.src).reduce(node=both.src, label=both.src)
+    return pw.iterate(lambda labels, edges: {"labels": step(labels, edges)}, labels=nodes, edges=both).labels
 
 
-def keep(key, row, time, is_addition):
-    """The last word on each node."""
-    if is_addition:
-        found[row["node"]] = row["label"]
-
-
-pw.debug.table_from_pandas(pd.DataFrame({"a": [1]}))  # what is loaded at first use is not its speed
-frame = pd.read_parquet(arguments["edges"])
-began = time.perf_counter()
-edges = pw.debug.table_from_pandas(frame)
-both = edges.concat_reindex(edges.select(src=edges.dst, dst=edges.src))
-both = both.groupby(both.src, both.dst).reduce(both.src, both.dst)
-nodes = both.groupby(both.src).reduce(node=both.src, label=both.src)
-labels = pw.iterate(lambda labels, edges: {"labels": step(labels, edges)}, labels=nodes, edges=both).labels
-pw.io.subscribe(labels, keep)
-pw.run(monitoring_level=pw.MonitoringLevel.NONE)
-seconds = time.perf_counter() - began
+seconds, found = run(build, "label")
 node, label = (np.array(side, np.int64) for side in (list(found), list(found.values())))
 digest = [len(node), len(np.unique(label)), int(((node + 1) * (label + 1) % 1_000_003).sum())]
-print(json.dumps({"seconds": seconds, "digest": digest, "version": f"pathway {pw.__version__}"}))
+print(json.dumps({"seconds": seconds, "digest": digest, "version": VERSION}))

@@ -9,17 +9,11 @@ table and of ``pw.run``, without interpreter and imports.
 
 import fractions
 import json
-import os
-import sys
-import time
 
-arguments = json.loads(sys.argv[1])
-os.environ["PATHWAY_THREADS"] = str(arguments["workers"])
-os.environ["PATHWAY_DISABLE_TELEMETRY"] = "1"
+from _iterated import VERSION, arguments, run  # first: Pathway reads the environment that it sets
 
-import numpy as np  # noqa: E402
-import pandas as pd  # noqa: E402
-import pathway as pw  # noqa: E402
+import numpy as np  # isort: skip
+import pathway as pw  # isort: skip
 
 MEAN = 1 << 46
 damping = fractions.Fraction(str(arguments["damping"]))
@@ -39,30 +33,21 @@ def step(ranks: pw.Table, edges: pw.Table) -> pw.Table:
     return ranks.select(ranks.node, ranks.degree, rank=rank)
 
 
-found: dict[int, int] = {}
+def build(edges: pw.Table) -> pw.Table:
+    """The rank of each node after so many rounds."""
+    edges = edges.groupby(edges.src, edges.dst).reduce(edges.src, edges.dst)
+    ends = edges.select(node=edges.src, one=1).concat_reindex(edges.select(node=edges.dst, one=0))
+    nodes = ends.groupby(ends.node).reduce(ends.node, degree=pw.reducers.sum(ends.one))
+    ranks = nodes.select(nodes.node, nodes.degree, rank=MEAN)
+    return pw.iterate(
+        lambda ranks, edges: {"ranks": step(ranks, edges)}, iteration_limit=arguments["rounds"], ranks=ranks, edges=edges
+    ).ranks
 
 
-def keep(key, row, time, is_addition):
-    """The last word on each node."""
-    if is_addition:
-        found[row["node"]] = row["rank"]
-
-
-pw.debug.table_from_pandas(pd.DataFrame({"a": [1]}))  # what is loaded at first use is not its speed
-frame = pd.read_parquet(arguments["edges"])
-began = time.perf_counter()
-edges = pw.debug.table_from_pandas(frame)
-edges = edges.groupby(edges.src, edges.dst).reduce(edges.src, edges.dst)
-ends = edges.select(node=edges.src, one=1).concat_reindex(edges.select(node=edges.dst, one=0))
-nodes = ends.groupby(ends.node).reduce(ends.node, degree=pw.reducers.sum(ends.one))
-ranks = nodes.select(nodes.node, nodes.degree, rank=MEAN)
-ranked = pw.iterate(lambda ranks, edges: {"ranks": step(ranks, edges)}, iteration_limit=arguments["rounds"], ranks=ranks, edges=edges).ranks
-pw.io.subscribe(ranked, keep)
-pw.run(monitoring_level=pw.MonitoringLevel.NONE)
-seconds = time.perf_counter() - began
+seconds, found = run(build, "rank")
 node = np.array(sorted(found), np.int64)
 rank = np.array([found[number] for number in node.tolist()]) / (MEAN * len(node))
 with np.load(arguments["reference"]) as right:
     worst = float((np.abs(rank - right["rank"]) * len(node)).max()) if np.array_equal(node, right["node"]) else float("inf")
 told = {"seconds": seconds, "digest": [len(node), worst <= 1e-9], "worst": worst}
-print(json.dumps({**told, "version": f"pathway {pw.__version__}"}))
+print(json.dumps({**told, "version": VERSION}))

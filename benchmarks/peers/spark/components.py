@@ -7,24 +7,14 @@ of it, is until the edges are cached.
 """
 
 import json
-import sys
 import time
 
 import numpy as np
-import pyspark
-from pyspark.sql import SparkSession
+from _session import LOOP, VERSION, arguments, session
 from pyspark.sql import functions as f
 
-arguments = json.loads(sys.argv[1])
 workers = arguments["workers"]
-settings = {"spark.sql.shuffle.partitions": workers, "spark.ui.enabled": "false", "spark.driver.memory": "3g"}
-settings |= {"spark.sql.execution.arrow.pyspark.enabled": "true", "spark.sql.autoBroadcastJoinThreshold": "-1"}
-builder = SparkSession.builder.master(f"local[{workers}]")
-for name, value in settings.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
-spark.createDataFrame([("a",), ("b",)], ["word"]).groupBy("word").count().collect()
+spark = session(workers, memory="3g", settings=LOOP)
 began = time.perf_counter()
 edges = spark.read.parquet(arguments["edges"])
 both = edges.union(edges.select(f.col("dst").alias("src"), f.col("src").alias("dst"))).distinct().repartition(workers, "src").cache()
@@ -46,5 +36,5 @@ seconds = time.perf_counter() - began
 node, label = result["node"].to_numpy(), result["label"].to_numpy()
 digest = [len(node), len(np.unique(label)), int(((node + 1) * (label + 1) % 1_000_003).sum())]
 told = {"seconds": seconds, "loading_s": loaded - began, "digest": digest, "rounds": rounds}
-print(json.dumps({**told, "version": f"pyspark {pyspark.__version__}"}))
+print(json.dumps({**told, "version": VERSION}))
 spark.stop()

@@ -10,13 +10,11 @@ carries when it was made and when it was due; both are subtracted when the micro
 
 import json
 import socket
-import sys
 import tempfile
 import threading
 import time
 
-import pyspark
-from pyspark.sql import SparkSession
+from _session import VERSION, arguments, session
 from pyspark.sql import functions as f
 
 WORKERS = 2
@@ -46,15 +44,9 @@ def note(frame, batch) -> None:
         done.set()
 
 
-arguments = json.loads(sys.argv[1])
 ages: list[tuple[int, float, float]] = []
 done = threading.Event()
-settings = {"spark.sql.shuffle.partitions": WORKERS, "spark.ui.enabled": "false", "spark.driver.memory": "2g"}
-builder = SparkSession.builder.master(f"local[{WORKERS}]")
-for name, value in settings.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
+spark = session(WORKERS)
 server = socket.create_server(("127.0.0.1", 0))
 threading.Thread(target=make_records, args=(server,), daemon=True).start()
 lines = spark.readStream.format("socket").option("host", "127.0.0.1").option("port", server.getsockname()[1]).load()
@@ -77,7 +69,7 @@ with tempfile.TemporaryDirectory() as checkpoints:
 told = {
     "seconds": arguments["records"] / arguments["rate_per_s"],
     "digest": [len(ages), sum(number for number, _, _ in ages)],
-    "version": f"pyspark {pyspark.__version__}",
+    "version": VERSION,
     "made_us": [made for _, made, _ in ages],
     "due_us": [due for _, _, due in ages],
     "micro_batches": len(progress),

@@ -4,13 +4,10 @@ The time begins when the session is up and has run a query over two rows.
 """
 
 import json
-import sys
 import time
 import zlib
 
-import pyspark
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from _session import ARROW, VERSION, arguments, session
 
 WINDOW = "unix_millis(date_time) div 10000 * 10000"
 QUERIES = {
@@ -35,23 +32,8 @@ QUERIES = {
            SELECT start, id, name FROM new JOIN sellers USING (start, id)""",
 }
 
-arguments = json.loads(sys.argv[1])
 query, workers = arguments["query"], arguments["workers"]
-settings = {
-    "spark.sql.shuffle.partitions": workers,
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.parquet.inferTimestampNTZ.enabled": "false",
-    "spark.ui.enabled": "false",
-    "spark.driver.memory": "2g",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.execution.arrow.pyspark.fallback.enabled": "false",
-}
-builder = SparkSession.builder.master(f"local[{workers}]")
-for name, value in settings.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
-spark.createDataFrame([(1, 2), (1, 3)], ["key", "value"]).groupBy("key").agg(f.sum("value").alias("total")).toPandas()
+spark = session(workers, settings={**ARROW, "spark.sql.session.timeZone": "UTC", "spark.sql.parquet.inferTimestampNTZ.enabled": "false"})
 began = time.perf_counter()
 for kind in ("persons", "auctions", "bids"):
     spark.read.parquet(f"{arguments['folder']}/{kind}").createOrReplaceTempView(kind)
@@ -64,5 +46,5 @@ elif query == 4:
     digest = [len(rows), sorted([category, round(mean, 3)] for category, mean in rows)]
 else:
     digest = [len(rows), sum(zlib.crc32(repr(row).encode()) for row in rows)]
-print(json.dumps({"seconds": seconds, "digest": digest, "version": f"pyspark {pyspark.__version__}"}))
+print(json.dumps({"seconds": seconds, "digest": digest, "version": VERSION}))
 spark.stop()

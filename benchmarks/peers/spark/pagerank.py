@@ -6,24 +6,14 @@ ranks are in the driver. ``loading_s``, a part of it, is until edges and nodes a
 """
 
 import json
-import sys
 import time
 
 import numpy as np
-import pyspark
-from pyspark.sql import SparkSession
+from _session import LOOP, VERSION, arguments, session
 from pyspark.sql import functions as f
 
-arguments = json.loads(sys.argv[1])
 workers, damping = arguments["workers"], arguments["damping"]
-settings = {"spark.sql.shuffle.partitions": workers, "spark.ui.enabled": "false", "spark.driver.memory": "3g"}
-settings |= {"spark.sql.execution.arrow.pyspark.enabled": "true", "spark.sql.autoBroadcastJoinThreshold": "-1"}
-builder = SparkSession.builder.master(f"local[{workers}]")
-for name, value in settings.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
-spark.createDataFrame([("a",), ("b",)], ["word"]).groupBy("word").count().collect()
+spark = session(workers, memory="3g", settings=LOOP)
 began = time.perf_counter()
 edges = spark.read.parquet(arguments["edges"]).distinct().repartition(workers, "src").cache()
 ends = edges.select(f.col("src").alias("node")).union(edges.select(f.col("dst").alias("node"))).distinct()
@@ -48,5 +38,5 @@ node, rank = result["node"].to_numpy(), result["rank"].to_numpy()
 with np.load(arguments["reference"]) as right:
     worst = float((np.abs(rank - right["rank"]) * count).max()) if np.array_equal(node, right["node"]) else float("inf")
 told = {"seconds": seconds, "loading_s": loaded - began, "digest": [count, worst <= 1e-9], "worst": worst}
-print(json.dumps({**told, "version": f"pyspark {pyspark.__version__}"}))
+print(json.dumps({**told, "version": VERSION}))
 spark.stop()

@@ -5,24 +5,15 @@ micro-batch, else it would be the batch job under another name. Without RocksDB;
 """
 
 import json
-import sys
 import tempfile
 import time
 import zlib
 
-import pyspark
-from pyspark.sql import SparkSession
+from _session import VERSION, arguments, session
 from pyspark.sql import functions as f
 
-arguments = json.loads(sys.argv[1])
 workers = arguments["workers"]
-settings = {"spark.sql.shuffle.partitions": workers, "spark.ui.enabled": "false", "spark.driver.memory": "2g"}
-builder = SparkSession.builder.master(f"local[{workers}]")
-for name, value in settings.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
-spark.createDataFrame([("a",), ("b",)], ["word"]).groupBy("word").count().collect()
+spark = session(workers)
 with tempfile.TemporaryDirectory() as checkpoints:
     began = time.perf_counter()
     lines = spark.readStream.option("maxFilesPerTrigger", 1).option("pathGlobFilter", "*.txt").text(arguments["folder"])
@@ -34,5 +25,5 @@ with tempfile.TemporaryDirectory() as checkpoints:
     seconds = time.perf_counter() - began
     batches = len(query.recentProgress)
 digest = [len(counts), sum(zlib.crc32(f"{row[0]} {row[1]}".encode()) for row in counts)]
-print(json.dumps({"seconds": seconds, "digest": digest, "version": f"pyspark {pyspark.__version__}", "micro_batches": batches}))
+print(json.dumps({"seconds": seconds, "digest": digest, "version": VERSION, "micro_batches": batches}))
 spark.stop()
