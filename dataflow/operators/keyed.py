@@ -91,17 +91,6 @@ def import_group_by() -> None:
 
 
 @dataclass(slots=True)
-class Pair(Element):
-    """``(key, record)`` pairs."""
-
-    key: KeySelector
-
-    def apply(self, batch: Any) -> Any:
-        rows = to_rows(batch)
-        return list(zip(map(self.key.row_key(), rows), rows, strict=True))
-
-
-@dataclass(slots=True)
 class PairValue(Element):
     """``(key, value)`` pairs."""
 
