@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from benchmarks.machine import WORKER_NICE
 from benchmarks.measurement import Measurement, shown
 
 
@@ -40,8 +41,9 @@ def climb(
     repetitions: int,
     per: str = "",
     linear: bool = False,
-) -> float:
-    """Measure ``measure(size)`` for every size, ``repetitions`` times in turn, and add a table with the medians and the fit.
+    name: Callable[[int], str] | None = None,
+) -> list[float]:
+    """Measure ``measure(size)`` for every size, ``repetitions`` times in turn; add a series of each, a table with the medians, and the fit.
 
     Args:
         title: of the table.
@@ -49,16 +51,20 @@ def climb(
         unit: of what ``measure`` gives.
         per: heading of a column cost / size; none by default.
         linear: give a fixed part and the cost of one more, too.
+        name: of the series of a size; by default the title and the size.
 
-    Gives the exponent.
+    Gives the median cost of each size, in the order of the sizes.
     """
     found: dict[int, list[float]] = {size: [] for size in sizes}
     for repetition in range(repetitions):
         for size in sizes if repetition % 2 == 0 else reversed(sizes):
             found[size].append(measure(size))
+    for size in sizes:
+        series = out.new_series(name(size) if name is not None else f"{title}: {size:,} {what}", unit, str(WORKER_NICE))
+        for cost in found[size]:
+            series.add(cost)
     costs = [statistics.median(found[size]) for size in sizes]
-    power = exponent(sizes, costs)
-    fit = f"cost ~ size^{power:.2f}"
+    fit = f"cost ~ size^{exponent(sizes, costs):.2f}"
     if linear:
         fixed, more = line(sizes, costs)
         fit += f"; {shown(fixed)} {unit} and {shown(more)} {unit} for each"
@@ -66,4 +72,4 @@ def climb(
     for size, cost in zip(sizes, costs, strict=True):
         cells: list[Any] = [size, cost, min(found[size]), max(found[size])]
         table.add(*cells, *([cost / size] if per else []))
-    return power
+    return costs

@@ -6,7 +6,6 @@ lower end, so there is a second fit through the upper half of the rungs.
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -14,7 +13,7 @@ from benchmarks import inputs
 from benchmarks.climbing import climb, exponent
 from benchmarks.graph_data import EDGE_FACTOR, graph_folder
 from benchmarks.graphs import COMPONENTS, PAGERANK, SCRIPTS, STRONG, run_rayad
-from benchmarks.machine import WORKER_NICE, settle
+from benchmarks.machine import settle
 from benchmarks.measurement import Measurement
 
 TITLE = "Growth with the graph"
@@ -40,25 +39,26 @@ def run(sizes: Sizes) -> Measurement:
     upper = out.new_table("Exponents: cost ~ edges^exponent", "algorithm", "all rungs", "upper half of the rungs")
     scale_of = {EDGE_FACTOR << scale: scale for scale in sizes.scales}
     ladder = sorted(scale_of)
-    half = ladder[len(ladder) // 2 :]
+    half = len(ladder) // 2
+
+    def rung(algorithm: str, edges: int) -> float:
+        return measure(out, algorithm, scale_of[edges], sizes.replicas)
+
+    def name(algorithm: str, edges: int) -> str:
+        return f"{algorithm}, scale {scale_of[edges]}"
+
     for algorithm in (COMPONENTS, PAGERANK, STRONG):
-        seconds: dict[int, list[float]] = {edges: [] for edges in ladder}
-
-        def measure(algorithm: str, seconds: dict[int, list[float]], edges: int) -> float:
-            folder = graph_folder(scale_of[edges])
-            settle()
-            outcome = run_rayad(algorithm, folder, sizes.replicas, loading=False)
-            if algorithm != STRONG:
-                out.check(f"{algorithm}: equal to the reference", outcome.digest, inputs.digest_of(folder)[SCRIPTS[algorithm]])
-            seconds[edges].append(outcome.seconds)
-            return outcome.seconds
-
-        one = partial(measure, algorithm, seconds)
-        power = climb(out, algorithm, "edges", ladder, "s", one, repetitions=sizes.repetitions, per="s an edge")
-        medians = [statistics.median(seconds[edges]) for edges in half]
-        upper.add(algorithm, round(power, 2), round(exponent(half, medians), 2))
-        for edges in ladder:
-            series = out.new_series(f"{algorithm}, scale {scale_of[edges]}", "s", str(WORKER_NICE))
-            for one_s in seconds[edges]:
-                series.add(one_s)
+        one, named = partial(rung, algorithm), partial(name, algorithm)
+        costs = climb(out, algorithm, "edges", ladder, "s", one, repetitions=sizes.repetitions, per="s an edge", name=named)
+        upper.add(algorithm, round(exponent(ladder, costs), 2), round(exponent(ladder[half:], costs[half:]), 2))
     return out
+
+
+def measure(out: Measurement, algorithm: str, scale: int, replicas: int) -> float:
+    """Seconds of one run; its result is checked against the reference where there is one."""
+    folder = graph_folder(scale)
+    settle()
+    outcome = run_rayad(algorithm, folder, replicas, loading=False)
+    if algorithm != STRONG:
+        out.check(f"{algorithm}: equal to the reference", outcome.digest, inputs.digest_of(folder)[SCRIPTS[algorithm]])
+    return outcome.seconds

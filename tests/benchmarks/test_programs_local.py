@@ -80,8 +80,10 @@ def test_the_ladders_of_state_and_epochs_give_what_they_should() -> None:
 
 def test_a_ladder_says_how_costs_grow() -> None:
     out = Measurement("ladder", "Ladder", {})
-    power = climb(out, "Squares", "size", (1, 2, 4, 8), "s", lambda size: 3.0 * size**2, repetitions=2, per="s/size", linear=True)
-    assert power == pytest.approx(2.0)
+    costs = climb(out, "Squares", "size", (1, 2, 4, 8), "s", lambda size: 3.0 * size**2, repetitions=2, per="s/size", linear=True)
+    assert costs == [3.0, 12.0, 48.0, 192.0]
+    assert [series.name for series in out.series] == [f"Squares: {size} size" for size in (1, 2, 4, 8)]
+    assert out.series[1].medians == [12.0, 12.0]
     (table,) = out.tables
     assert table.title.startswith("Squares (cost ~ size^2.00; ")
     assert table.rows[2] == [4, 48.0, 48.0, 48.0, 12.0]
