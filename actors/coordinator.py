@@ -95,7 +95,7 @@ class Coordinator:
                 self._keeper.end(f"job {self._name!r} is {self.state.value}")
                 self._keeper.close()
             self._end_actors()
-            if self.state is not JobState.COMPLETE:
+            if self.state is not JobState.COMPLETE and not self.config.keeps_snapshots:  # else a snapshot may name what is staged
                 self._abort_sinks()
 
     def _run_incarnations(self) -> tuple[list[ReplicaReport], dict[str, int], dict[int, list[Any]]]:

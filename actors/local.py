@@ -17,7 +17,7 @@ from rayad.actors.graph_shape import edge_names
 from rayad.actors.input_log import InputLog
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result
 from rayad.actors.job_store import JobStore, Superseded
-from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, explain, progress_of, publish_sinks
+from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, explain, progress_of, publish_sinks, results_of
 from rayad.actors.local_snapshots import LocalSnapshots
 from rayad.actors.replica import ReplicaCore
 from rayad.actors.replica_state import thaw
@@ -379,7 +379,7 @@ class LocalJob(Job):
 
     def _complete(self) -> None:
         receipts = self.snapshots.finish() if self.snapshots is not None else publish_sinks(self)
-        values = {sink.key: sink.sink.result(receipts[sink.id]) for sink in self.plan.sinks}
+        values = results_of(self.plan, receipts)
         for core in self.cores.values():
             core.close()
         self._state = JobState.COMPLETE
@@ -403,6 +403,8 @@ class LocalJob(Job):
         for core in self.cores.values():
             core.abort_sinks()
             core.close()
+        if self.snapshots is not None or self.config.keeps_snapshots:
+            return  # the job can be gone on with: a snapshot may name what is staged
         for sink in self.plan.sinks:
             try:
                 sink.sink.abort()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.actors.failures import raise_located
 from rayad.actors.job import JobInput, JobProgress, Probe, StageProgress, describe_blockers
+from rayad.dataflow.plan import Plan
 from rayad.progress import DataflowError, Timestamp
 
 if TYPE_CHECKING:
@@ -131,3 +132,14 @@ def publish_sinks(job: LocalJob) -> dict[int, Any]:
         except Exception as error:
             raise_located(f"sink {sink.key!r} ({sink.where}) failed in publish", error)
     return receipts
+
+
+def results_of(plan: Plan, receipts: dict[int, Any]) -> dict[str, Any]:
+    """What the sinks make of their receipts, by the sinks' keys."""
+    values = {}
+    for sink in plan.sinks:
+        try:
+            values[sink.key] = sink.sink.result(receipts[sink.id])
+        except Exception as error:
+            raise_located(f"sink {sink.key!r} ({sink.where}) failed in publish", error)
+    return values

@@ -9,14 +9,13 @@ and ``publish`` gets all of it, once, when the job is complete. A sink that show
 has :meth:`Sink.commit` and :meth:`Sink.roll_back` too. The runtime calls, in the coordinator where nothing else is said, one at a time:
 
 =================================  ====================================================================================================
-a fresh start                      ``check()`` on the driver; ``identity()`` is kept in the store
+a fresh start                      ``check()`` before the job is recorded anywhere; ``identity()`` is kept in the store
 a complete snapshot *n*            ``commit(n, staged)`` with what snapshot *n* staged; the numbers grow
-a job that goes on, in a new run   ``adopt(identity)`` on the driver, the coordinator and each copy before its ``open``;
-                                   ``roll_back(last, first_new)``; ``commit(last, staged)`` with the values of then; then as above
+a job that goes on, in a new run   ``adopt(identity)``, and copies are made from then on; ``roll_back(last, first_new)``;
+                                   ``commit(last, staged)`` with the values of then; writers are opened; then as above
 recovery within a run              ``roll_back(last, first_new)``; ``commit(last, staged)``; then writers are opened again
 the end                            ``result(receipt)`` on the driver, with the receipt of the last ``commit``
-a run that nothing can go on from  ``abort()``: it failed or was cancelled, and no snapshot of it is complete
-a run that keeps no snapshots      ``check()``; at the end ``publish(staged)`` and ``result(receipt)``, or ``abort()``
+a run that keeps no snapshots      ``check()`` on the driver; at the end ``publish(staged)`` and ``result(receipt)``, or ``abort()``
 =================================  ====================================================================================================
 
 A process may die at any point of any of these; what it was doing is then called again, from ``roll_back`` on. So each has to be repeatable,
@@ -95,7 +94,7 @@ class Sink(ABC):
     """Whether results are shown with each snapshot, by :meth:`commit`; otherwise at the end, by :meth:`publish`."""
 
     def check(self) -> None:
-        """A job starts afresh: raise ConfigError if the output cannot be written there. Called on the driver; not when a job goes on."""
+        """A job starts afresh: raise ConfigError if the output cannot be written there. Not called when a job goes on. May be repeated."""
 
     @abstractmethod
     def open(self, replica: int, parallelism: int) -> SinkWriter:
@@ -121,7 +120,8 @@ class Sink(ABC):
         return None
 
     def adopt(self, identity: str) -> None:
-        """This run goes on with the output of the run whose ``identity()`` this was. Before any other method, on every copy."""
+        """This run goes on with the output of the run whose ``identity()`` this was. Called in the coordinator before ``roll_back``; the
+        copies that the replicas get are made afterwards."""
 
     def roll_back(self, last: int, first_new: int) -> None:
         """The job goes on from snapshot ``last``: remove what later ones committed, or began to. ``commit(last, ...)`` follows at once.
@@ -131,11 +131,14 @@ class Sink(ABC):
         """
 
     def abort(self) -> None:
-        """The job failed or was cancelled, and no complete snapshot of it is there: remove everything that is not visible. Must not raise.
+        """The job failed or was cancelled: remove everything that is not visible. Must not raise.
 
-        Not called while a complete snapshot is in the store: it may name what is staged.
+        Not called for a run that keeps snapshots: the job can go on, and a snapshot may name what is staged.
         """
 
     def result(self, receipt: Any) -> Any:
-        """The job is complete: turn the last receipt into what ``result[name]`` gives. On the driver. Nothing staged is needed any more."""
+        """The job is complete: turn the last receipt into what ``result[name]`` gives. On the driver, whose copy has adopted nothing.
+
+        Nothing that is staged is needed any more.
+        """
         return receipt

@@ -43,11 +43,13 @@ class CommittedFile(NamedTuple):
 
 
 class PublishedFiles(NamedTuple):
-    """What ``result[name]`` is: the directory, its files (relative names, all that the manifest lists) and their rows."""
+    """What ``result[name]`` is: the directory, its files (relative names, all that the manifest lists), their rows, and the id of the job
+    that committed last."""
 
     path: str
     files: tuple[str, ...]
     rows: int
+    job: str
 
 
 class OutputManifest(NamedTuple):
@@ -65,7 +67,7 @@ class OutputManifest(NamedTuple):
 
     def published(self, path: str) -> PublishedFiles:
         """Names and rows."""
-        return PublishedFiles(path, tuple(file.name for file in self.files), sum(file.rows for file in self.files))
+        return PublishedFiles(path, tuple(file.name for file in self.files), sum(file.rows for file in self.files), self.job)
 
 
 def read_manifest(filesystem: fs.FileSystem, path: str) -> OutputManifest | None:

@@ -305,12 +305,12 @@ class ParquetSink(Sink):
                     self.filesystem.delete_file(f"{self.path}/{name}")
         except (OSError, ConfigError):
             pass  # the manifest tells still
-        self._clean()
+        self._clean(self.job)
 
-    def _clean(self) -> None:
+    def _clean(self, job: str) -> None:
         try:
             info = self.filesystem.get_file_info(fs.FileSelector(self.staging(), allow_not_found=True))
-            mine = [i for i in info if i.base_name.startswith((f"{self.job}-", f"manifest-{self.job}-", f"note-{self.job}-"))]
+            mine = [i for i in info if i.base_name.startswith((f"{job}-", f"manifest-{job}-", f"note-{job}-"))]
             for item in mine:
                 if item.type == fs.FileType.Directory:
                     self.filesystem.delete_dir(item.path)
@@ -323,7 +323,7 @@ class ParquetSink(Sink):
 
     def result(self, receipt: PublishedFiles) -> PublishedFiles:
         """The job is over: also remove what replicas that died left in staging."""
-        self._clean()
+        self._clean(receipt.job)  # the driver's copy may be of another job than the one that was gone on with
         return receipt
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -107,3 +108,41 @@ def test_a_list_that_a_vertex_goes_on_changing_is_sent_as_it_was() -> None:
     flow = rd.Dataflow()
     flow.from_items([1, 2]).vertex(Buffers).key_by(lambda n: n).count().collect("out")
     assert sorted(r for _, r in flow.run(runtime="local")["out"]) == [(1, 1), (2, 1)]
+
+
+class Aborts(rd.Sink):
+    """Counts calls of abort; its writers fail."""
+
+    def __init__(self) -> None:
+        self.aborts = 0
+
+    def open(self, replica: int, parallelism: int) -> rd.SinkWriter:
+        raise ValueError("no place to write")
+
+    def publish(self, staged: Sequence[Any]) -> Any:
+        return None
+
+    def abort(self) -> None:
+        self.aborts += 1
+
+
+@pytest.mark.parametrize("keeps_snapshots", [False, True])
+def test_what_is_staged_stays_while_the_job_can_be_gone_on_with(tmp_path: Path, keeps_snapshots: bool) -> None:
+    """A failed job removed all that its sinks had staged, also what a snapshot named."""
+    sink = Aborts()
+    flow = rd.Dataflow("aborts")
+    flow.from_items([1]).sink(sink)
+    with pytest.raises(rd.DataflowError, match="no place to write"):
+        flow.run(rd.RunConfig(storage_path=str(tmp_path) if keeps_snapshots else None), runtime="local")
+    assert sink.aborts == (0 if keeps_snapshots else 1)
+
+
+@pytest.mark.parametrize("resume", [None, "latest"])
+def test_a_directory_in_use_is_refused_before_anything_starts(tmp_path: Path, resume: str | None) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("x")
+    flow = rd.Dataflow("refused")
+    flow.from_items([{"a": 1}]).write_parquet(str(tmp_path / "out"))
+    with pytest.raises(rd.RayadError, match=r"already holds 1 files"):
+        flow.run(rd.RunConfig(storage_path=str(tmp_path / "snapshots"), resume=resume), runtime="local")
+    assert (resume is None) == (not (tmp_path / "snapshots").exists())
