@@ -396,15 +396,18 @@ class Coordinator:
 
     def wait_epoch(self, node: int, epoch: int, timeout_s: float | None) -> bool:
         """Wait for an epoch at a probe."""
-        self._running.wait(self.config.start_timeout_s)
-        if self.state is JobState.COMPLETE:
-            return True
-        if self.state is not JobState.RUNNING:
-            return False
-        try:
-            return bool(ray.get(self._progress.call.remote("wait_epoch", node, epoch, timeout_s)))
-        except (RayActorError, RayTaskError):
-            return self._is_complete()
+        deadline_s = clock.monotonic() + timeout_s if timeout_s is not None else float("inf")
+        while True:
+            left_s = deadline_s - clock.monotonic()
+            self._running.wait(max(0.0, min(left_s, self.config.start_timeout_s)))
+            if self.state is not JobState.RUNNING:
+                return self._is_complete()
+            try:
+                return bool(ray.get(self._progress.call.remote("wait_epoch", node, epoch, None if timeout_s is None else max(0.0, left_s))))
+            except (RayActorError, RayTaskError, AttributeError):  # this incarnation is over; perhaps there is another
+                if self._keeper is None or left_s <= 0:
+                    return self._is_complete()
+                clock.sleep(0.02)
 
     def _is_complete(self) -> bool:
         return self.state is JobState.COMPLETE

@@ -9,6 +9,7 @@ reaches the sources.
 from __future__ import annotations
 
 import marshal
+import os
 import time as clock
 from collections import deque
 from collections.abc import Mapping
@@ -48,6 +49,8 @@ class ReplicaReport:
 
     name: str
     replica: int
+    pid: int = 0
+    """Of the process that it runs in."""
     batches_in: int = 0
     records_in: int = 0
     batches_out: int = 0
@@ -95,7 +98,7 @@ class ReplicaHost:
         self._idle_s = 0.0
         self._hold_until_s: float | None = None
         self._lost: list[str] = []
-        self.report = ReplicaReport(self.stage.name, replica)
+        self.report = ReplicaReport(self.stage.name, replica, os.getpid())
         self._out = MutableOutbound(self.plane, plan, stage, config)
         self.core = ReplicaCore(plan, self.stage, replica, room=self._out.room)
         self._replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}
@@ -443,6 +446,5 @@ class ReplicaHost:
         report.held_up_s = self._out.held_up_s
         if core.input_epoch is not None:
             report.waiting.append(f"live input open in epoch {core.input_epoch}")
-        if self._lost:
-            report.waiting.append(f"lost connections: {self._lost}")
+        report.waiting.extend(f"lost connection: {peer}" for peer in self._lost)
         return report

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rayad.actors.local import LocalJob
 
 Where = tuple[int, int]
+Pieces = list[bytes | memoryview]
 PHASES = ("steady", "aligning", "logging", "writing", "publishing", "committing")
 
 
@@ -42,7 +43,7 @@ class LocalSnapshots:
         self.recoveries = 0
         self.failures = 0
         self.participants: dict[Where, MutableParticipant] = {}
-        self.writing: dict[Where, deque[tuple[Capture, list[bytes] | None]]] = {}
+        self.writing: dict[Where, deque[tuple[Capture, Pieces | None]]] = {}
         self.reports: deque[PartReport | tuple[int, str]] = deque()
         self.committing: Manifest | None = None
         self.begun = store.begin()
@@ -242,7 +243,7 @@ class LocalSnapshots:
         self.reports.append(self._written(at, capture, state))
         self.job._ready.add(("acknowledge", None))
 
-    def _written(self, at: Where, capture: Capture, state: list[bytes] | None) -> PartReport | tuple[int, str]:
+    def _written(self, at: Where, capture: Capture, state: Pieces | None) -> PartReport | tuple[int, str]:
         stage, replica = self.job.plan.stage(at[0]), at[1]
         where = (self.store.store, stage, replica, self.incarnation, capture.barrier)
         chain = self.participant(at).chain

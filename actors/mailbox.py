@@ -72,7 +72,11 @@ class Mailbox:
             wake = self._wake
         if wake is not None:
             wake()
-        return watcher.answered.wait(timeout_s)
+        if not watcher.answered.wait(timeout_s):
+            return False
+        if watcher.error is not None:
+            raise watcher.error
+        return True
 
     def serve(self) -> None:
         """Answer what has been asked. Cheap when there is nothing."""
@@ -97,3 +101,8 @@ class Mailbox:
         with self._lock:
             self._closed = True
         self.serve()
+        with self._lock:
+            watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            watcher.error = ProtocolError("the event loop has ended before what was waited for came true")
+            watcher.answered.set()

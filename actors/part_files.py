@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import pickle
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -19,6 +19,7 @@ from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore, StagedPa
 
 CHAIN_MAX = 16
 """After so many increments the whole state is written again: a restore has to read them all."""
+_MAGIC = b"RAYADPT1"
 Attempt = str
 
 
@@ -61,16 +62,38 @@ def attempt_name(incarnation: int, barrier: Barrier, what: str) -> Attempt:
     return f"{incarnation}.{barrier.number}.{what}"
 
 
-def dump(value: Any, stream: Any) -> None:
-    """Pickle for a part: classes and functions of ``__main__`` by value, since the process that resumes may have another main module."""
-    cloudpickle.dump(value, stream, protocol=5)
+def dumped(value: Any) -> list[bytes | memoryview]:
+    """A value as pieces of a part file: a head with their sizes, a pickle, and the large buffers that it refers to (columns, arrays).
+
+    Classes and functions of ``__main__`` go by value, since the process that resumes may have another main module. What can still change
+    is copied: the pieces may be written later.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    data = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    pieces: list[bytes | memoryview] = [data]
+    for buffer in buffers:
+        raw = buffer.raw()
+        pieces.append(raw if raw.readonly else raw.tobytes())
+    return [_MAGIC + struct.pack(f"<Q{len(pieces)}Q", len(pieces), *(_size(piece) for piece in pieces)), *pieces]
 
 
-def dumped(value: Any) -> list[bytes]:
-    """As :func:`dump`, in memory."""
-    stream = io.BytesIO()
-    dump(value, stream)
-    return [stream.getvalue()]
+def loaded(data: bytes) -> Any:
+    """The inverse of :func:`dumped`, of the joined pieces. Raises ValueError when they are not of this form."""
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise ValueError(f"it begins with {data[: len(_MAGIC)]!r}, not with {_MAGIC!r}")
+    (count,) = struct.unpack_from("<Q", data, len(_MAGIC))
+    sizes = struct.unpack_from(f"<{count}Q", data, len(_MAGIC) + 8)
+    at = len(_MAGIC) + 8 * (count + 1)
+    view = memoryview(data)
+    pieces = []
+    for size in sizes:
+        pieces.append(view[at : at + size])
+        at += size
+    return pickle.loads(pieces[0], buffers=[bytearray(piece) for piece in pieces[1:]])
+
+
+def _size(piece: bytes | memoryview) -> int:
+    return piece.nbytes if isinstance(piece, memoryview) else len(piece)
 
 
 def write_rest(store: SnapshotStore, stage: Stage, replica: int, incarnation: int, barrier: Barrier, rest: MutableRest) -> PartFile:
@@ -79,7 +102,14 @@ def write_rest(store: SnapshotStore, stage: Stage, replica: int, incarnation: in
 
 
 def write_state(
-    store: SnapshotStore, stage: Stage, replica: int, incarnation: int, barrier: Barrier, chunks: Iterable[bytes], *, incremental: bool
+    store: SnapshotStore,
+    stage: Stage,
+    replica: int,
+    incarnation: int,
+    barrier: Barrier,
+    chunks: Iterable[bytes | memoryview],
+    *,
+    incremental: bool,
 ) -> PartFile:
     """Write the pickled state or increment."""
     what = "changes" if incremental else "state"
@@ -122,7 +152,7 @@ def read_staged(store: SnapshotStore, staged: Iterable[StagedPart]) -> Iterator[
 def _load(store: SnapshotStore, file: PartFile) -> Any:
     data = store.read_part(file)
     try:
-        return pickle.loads(data)
+        return loaded(data)
     except Exception as error:
         raise SnapshotError(
             f"part {file.path} in {store.folder!r} is as it was written, but cannot be unpickled here: {type(error).__name__}: {error}; "

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rayad.actors.part_files import dump, dumped, write_rest, write_staged, write_state
+from rayad.actors.part_files import dumped, write_rest, write_staged, write_state
 from rayad.actors.replica_parts import Capture
 from rayad.dataflow.plan import Stage
 from rayad.progress import SnapshotError
@@ -193,7 +193,8 @@ def _in_the_copy(make: Callable[[], Any], data: int, trouble: int) -> None:
         os.closerange(keep[0] + 1, keep[1])
         os.closerange(keep[1] + 1, min(highest, 1 << 16))
         with open(data, "wb", buffering=CHUNK_BYTES) as stream:
-            dump(make(), stream)
+            for piece in dumped(make()):
+                stream.write(piece)
         code = 0
     except BaseException as error:
         os.write(trouble, f"{type(error).__name__}: {error}".encode()[:4000])

@@ -219,6 +219,14 @@ class RayJob(Job):
             stages.append(StageProgress(stage.name, view[0], view[1], sum(r.batches_in for r in mine), sum(r.records_in for r in mine)))
         return JobProgress(state, tuple(stages), active)
 
+    def pids(self) -> dict[str, list[int]]:
+        """The process of each replica, by vertex, for other tools to look at; empty while the job starts and when it has ended."""
+        reports: list[ReplicaReport] = self._ask("look", default=(None, [], {}, 0))[1]
+        out: dict[str, list[int]] = {}
+        for report in sorted(reports, key=lambda report: report.replica):
+            out.setdefault(report.name, []).append(report.pid)
+        return out
+
     def explain_stuck(self) -> str:
         if self._outcome is not None:
             return f"job {self.name!r} is {self._outcome.state.value}"

@@ -70,7 +70,8 @@ class Vertex:
     """Deliver batches in lexicographic order of their times: one is held (and keeps counting) while a smaller time can still arrive."""
 
     checkpoint_inline: bool = False
-    """Whether :meth:`checkpoint` must run in the replica's own process; a large state then holds it up while it is pickled."""
+    """Whether the state is taken in the replica's own process, however large it is: right where :meth:`checkpoint` must not run in a forked
+    copy, and where it gives large arrays and little else, which are copied faster than a process is forked. May be a property."""
 
     _context: VertexContext | None = None
 

@@ -155,7 +155,7 @@ class SnapshotStore:
         self._is_local = isinstance(filesystem, fs.LocalFileSystem)
 
     # -- parts ---------------------------------------------------------------------------------------
-    def write_part(self, number: int, vertex: str, replica: int, chunks: Iterable[bytes], *, attempt: str = "0") -> PartFile:
+    def write_part(self, number: int, vertex: str, replica: int, chunks: Iterable[bytes | memoryview], *, attempt: str = "0") -> PartFile:
         """Write one file of a replica's part and sync it. Raises SnapshotError when the store does not take it."""
         name = f"{number:012d}/{_safe(vertex)}-{replica}-{attempt}.part"
         digest, size = self._digest(), 0
@@ -165,7 +165,7 @@ class SnapshotStore:
                 for chunk in chunks:
                     stream.write(chunk)
                     digest.update(chunk)
-                    size += len(chunk)
+                    size += chunk.nbytes if isinstance(chunk, memoryview) else len(chunk)
             self._sync(name)
         except OSError as error:
             raise SnapshotError(f"cannot write part {name} of snapshot {number} to {self.folder!r}: {error}") from error

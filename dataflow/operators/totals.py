@@ -50,6 +50,11 @@ class Totals(Vertex):
         self._touched = MutableTouchedKeys()
 
     # -- snapshots -----------------------------------------------------------------
+    @property
+    def checkpoint_inline(self) -> bool:  # type: ignore[override]
+        """Columns are copied faster than a process is forked."""
+        return self.columns is not None
+
     def checkpoint(self) -> Any:
         columns = self.columns.checkpoint() if self.keep and self.columns is not None else None
         return {"pending": self._pending(), "rows": self.state, "columns": columns}
