@@ -14,6 +14,9 @@ from typing import Any
 from rayad.progress import ProtocolError
 
 
+ENDED = "the event loop has ended before what was waited for came true"
+
+
 class _Question:
     def __init__(self, function: Callable[[], Any]) -> None:
         self.function = function
@@ -67,7 +70,9 @@ class Mailbox:
         watcher = _Question(predicate)
         with self._lock:
             if self._closed:
-                return bool(predicate())
+                if predicate():
+                    return True
+                raise ProtocolError(ENDED)
             self._watchers.append(watcher)
             wake = self._wake
         if wake is not None:
@@ -104,5 +109,5 @@ class Mailbox:
         with self._lock:
             watchers, self._watchers = self._watchers, []
         for watcher in watchers:
-            watcher.error = ProtocolError("the event loop has ended before what was waited for came true")
+            watcher.error = ProtocolError(ENDED)
             watcher.answered.set()

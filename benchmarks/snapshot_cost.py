@@ -72,10 +72,12 @@ QUICK = Sizes(
 
 
 class Rows(rd.Source):
-    """Epochs of random keys: one batch each, the same whenever they are read."""
+    """Epochs of random keys: one batch each, the same whenever they are read. With ``pause_s`` each has a time before which it is not there;
+    read again after a failure they come at once."""
 
     def __init__(self, epochs: int, rows: int, keys: int, *, columnar: bool, pause_s: float = 0.0, first_all: bool = False) -> None:
         self.epochs, self.rows, self.keys, self.columnar, self.pause_s, self.first_all = epochs, rows, keys, columnar, pause_s, first_all
+        self.begin_s = time.time()
 
     def list_parts(self) -> list[int]:
         return [0]
@@ -93,16 +95,14 @@ class RowsPart(rd.SourcePart):
         self.source, self.epoch = source, epoch
         random = np.random.default_rng(5)
         self.keys = [random.integers(0, source.keys, source.rows) for _ in range(self.VARIANTS)]
-        self.next_s = 0.0
 
     def next_batch(self) -> rd.SourceBatch | None:
         source, epoch = self.source, self.epoch
         if epoch >= source.epochs:
             return None
         if source.pause_s:
-            if time.monotonic() < self.next_s:
+            if time.time() < source.begin_s + epoch * source.pause_s:
                 return rd.SourceBatch(epoch, [])
-            self.next_s = time.monotonic() + source.pause_s
         keys = np.arange(source.keys) if source.first_all and not epoch else (self.keys[epoch % self.VARIANTS] + epoch) % source.keys
         self.epoch += 1
         if source.columnar:
@@ -249,11 +249,11 @@ def _recovery(out: Measurement, sizes: Sizes) -> None:
         try:
             for _ in range(sizes.kills):
                 time.sleep(3 * sizes.interval_s)
-                reached = max((front.epoch for front in probe.frontier()), default=0)
-                os.kill(job.pids()["sums"][0], signal.SIGKILL)
-                killed_s = time.monotonic()
-                probe.wait(reached + 50, 120)
-                took_s.append(time.monotonic() - killed_s - 50 * source.pause_s)
+                victim = job.pids()["sums"][0]
+                epoch = int((time.time() - source.begin_s) / source.pause_s) + 2
+                os.kill(victim, signal.SIGKILL)
+                probe.wait(epoch, 120)
+                took_s.append(time.time() - (source.begin_s + epoch * source.pause_s))
         finally:
             job.cancel()
     back.add(*took_s)
