@@ -23,7 +23,7 @@ def edge_names(plan: Plan) -> dict[int, str]:
 
 
 def graph_shape(plan: Plan) -> dict[str, Any]:
-    """Vertices, edges and sinks by name, for :func:`rayad.snapshots.recovery.misfits`."""
+    """Vertices, edges, sinks, and what the sources' input is made of, by name, for :func:`rayad.snapshots.recovery.misfits`."""
     vertices = {}
     for stage in plan.stages:
         vertices[stage.name] = {"kind": stage.kind.name.lower(), "replicas": stage.parallelism, "depth": stage.depth}
@@ -32,7 +32,8 @@ def graph_shape(plan: Plan) -> dict[str, Any]:
     names = edge_names(plan)
     edges = {names[edge.id]: {"partition": edge.partition.name.lower(), "is_feedback": edge.is_feedback} for edge in plan.edges}
     sinks = {sink.key: {"kind": type(sink.sink).__name__} for sink in plan.sinks}
-    return {"vertices": vertices, "edges": edges, "sinks": sinks}
+    inputs = {stage.name: stage.input for stage in plan.stages if stage.input is not None}
+    return {"vertices": vertices, "edges": edges, "sinks": sinks, "inputs": inputs}
 
 
 def channels_in(plan: Plan, stage: Stage, replica: int) -> tuple[list[Channel], list[Channel]]:

@@ -42,7 +42,8 @@ class LocalJob(Job):
     def __init__(self, flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, seed: int = 0, store: JobStore | None = None) -> None:
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise ConfigError(f"seed is {seed!r}: it must be an int")
-        super().__init__(run.name or flow.name, flow.plan(scaling=scaling, key_groups=run.key_groups))
+        plan = flow.plan(scaling=scaling, key_groups=run.key_groups, fingerprints=run.keeps_snapshots)
+        super().__init__(run.name or flow.name, plan)
         self.config = run
         self.seed = seed
         self.steps = 0
@@ -403,9 +404,8 @@ class LocalJob(Job):
         for core in self.cores.values():
             core.abort_sinks()
             core.close()
-        if self.snapshots is not None or self.config.keeps_snapshots:
-            return  # the job can be gone on with: a snapshot may name what is staged
-        for sink in self.plan.sinks:
+        can_go_on = self.snapshots is not None or self.config.keeps_snapshots  # then a snapshot may name what is staged
+        for sink in () if can_go_on else self.plan.sinks:
             try:
                 sink.sink.abort()
             except Exception:  # it must not raise; what ended the job matters more

@@ -16,7 +16,7 @@ from rayad.dataflow.loops import Feedback, Loop
 from rayad.dataflow.operators.aggregates import Aggregator
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
 from rayad.dataflow.sink import Sink, SinkWriter
-from rayad.dataflow.source import Source, SourceBatch, SourcePart, input_changes
+from rayad.dataflow.source import Source, SourceBatch, SourcePart
 from rayad.dataflow.stream import Stream
 from rayad.dataflow.vertex import EndVertex, Vertex
 from rayad.dataflow.windowed_stream import WindowedStream
@@ -50,7 +50,6 @@ __all__ = [
     "Window",
     "WindowedStream",
     "columns",
-    "input_changes",
     "stable_hash",
     "to_record_batch",
     "to_rows",

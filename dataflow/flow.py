@@ -133,12 +133,21 @@ class Dataflow:
         return Loop(self, name, inside.scope if inside is not None else None)
 
     # -- looking and running -------------------------------------------------------
-    def plan(self, parallelism: Any = None, *, scaling: ScalingConfig | None = None, key_groups: int | None = None) -> Plan:
-        """Compile to stages; raises DataflowError where the graph is wrong."""
+    def plan(
+        self,
+        parallelism: Any = None,
+        *,
+        scaling: ScalingConfig | None = None,
+        key_groups: int | None = None,
+        fingerprints: bool = False,
+    ) -> Plan:
+        """Compile to stages; raises DataflowError where the graph is wrong. ``fingerprints``: also ask sources what their input is."""
         from rayad.dataflow.compiler import compile_plan
+        from rayad.dataflow.fingerprints import with_fingerprints
 
         config = scaling if scaling is not None else ScalingConfig(parallelism=1 if parallelism is None else parallelism)
-        return compile_plan(self, config, key_groups=key_groups)
+        plan = compile_plan(self, config, key_groups=key_groups)
+        return with_fingerprints(plan) if fingerprints else plan
 
     def to_mermaid(self, parallelism: Any = None) -> str:
         """The graph as a Mermaid flowchart: loops as boxes, stages by colour."""

@@ -95,6 +95,8 @@ class Stage:
     outputs: tuple[tuple[Step, ...], ...]
     notify_location: int
     capability_location: int
+    input: dict[str, Any] | None = None
+    """Of a source, for a run that keeps snapshots: what :meth:`rayad.dataflow.source.Source.fingerprint` says."""
 
 
 @dataclass(frozen=True, slots=True)

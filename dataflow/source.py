@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import xxhash
 
-NAMED_CHANGES_MAX = 5
-"""So many changed entries of one kind are named; the others are counted."""
 SAMPLED_RECORDS = 1_000
 """So many records are looked at to tell contents from other contents."""
 _PLAIN = frozenset((type(None), bool, int, float, str, bytes, Decimal, dt.date, dt.time, dt.datetime, dt.timedelta))
@@ -76,7 +74,7 @@ class Source(ABC):
         """What the parts are made of, and each setting that changes what an offset means, as plain JSON; None: nothing is known.
 
         Runs on the driver, after ``list_parts`` gave ``parts``, for a job that keeps snapshots. Values are numbers, texts, or dicts by
-        name, such as ``{"epoch": "day", "files": {"/in/a.csv": "120 bytes, changed ..."}}``: :func:`input_changes` names those that differ.
+        name, such as ``{"epoch": "day", "files": {"/in/a.csv": "120 bytes, changed ..."}}``; a refused resume names those that differ.
         """
         return None
 
@@ -113,32 +111,3 @@ def _is_plain(value: Any) -> bool:
     if kind is dict:
         return all(_is_plain(key) and _is_plain(item) for key, item in value.items())
     return kind in _PLAIN
-
-
-def input_changes(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> list[str]:
-    """How the input differs from what it was at the snapshot, in words; empty when it does not, or when one of the two is not known.
-
-    >>> input_changes({"epoch": None, "files": {"a.csv": "9 bytes", "b.csv": "1 bytes"}}, {"epoch": "day", "files": {"a.csv": "10 bytes"}})
-    ["epoch was None and is 'day'", "files: 'a.csv' was '9 bytes' and is '10 bytes'", "files: 'b.csv' is gone"]
-    """
-    out: list[str] = []
-    if before is None or now is None:
-        return out
-    for what in [*before, *(name for name in now if name not in before)]:
-        old, new = before.get(what), now.get(what)
-        if old == new:
-            continue
-        if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
-            out.append(f"{what} was {old!r} and is {new!r}")
-            continue
-        named = [_change(name, old, new) for name in [*old, *(n for n in new if n not in old)] if old.get(name) != new.get(name)]
-        out.extend(f"{what}: {change}" for change in named[:NAMED_CHANGES_MAX])
-        if len(named) > NAMED_CHANGES_MAX:
-            out.append(f"{what}: {len(named) - NAMED_CHANGES_MAX} more")
-    return out
-
-
-def _change(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    if name not in new:
-        return f"{name!r} is gone"
-    return f"{name!r} is new" if name not in old else f"{name!r} was {old[name]!r} and is {new[name]!r}"

@@ -10,6 +10,8 @@ from rayad.snapshots.store import Manifest, SnapshotStore
 
 CLAIMS_MAX = 10
 """How often a claim is tried against another run that publishes at the same time."""
+NAMED_CHANGES_MAX = 5
+"""So many changed entries of one kind are named; the others are counted."""
 Graph = dict[str, Any]
 """``{"vertices": {name: {...}}, "edges": {name: {...}}, "sinks": {key: {...}}}``: plain data, made by ``actors.graph_shape``."""
 
@@ -31,7 +33,41 @@ def misfits(manifest: Manifest, graph: Graph, key_groups: int) -> list[str]:
     if not vertices_differ:  # edges are named after vertices
         _compare(manifest.graph.get("edges", {}), graph["edges"], "edge", out)
     _compare(manifest.graph.get("sinks", {}), graph["sinks"], "sink", out)
+    inputs, inputs_now = manifest.graph.get("inputs", {}), graph.get("inputs", {})
+    for name in inputs:
+        changes = input_changes(inputs[name], inputs_now.get(name))
+        if changes:
+            out.append(f"the input of {name!r} has changed: {'; '.join(changes)}")
     return out
+
+
+def input_changes(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> list[str]:
+    """How the input differs from what it was at the snapshot, in words; empty when it does not, or when one of the two is not known.
+
+    >>> input_changes({"epoch": None, "files": {"a.csv": "9 bytes", "b.csv": "1 bytes"}}, {"epoch": "day", "files": {"a.csv": "10 bytes"}})
+    ["epoch was None and is 'day'", "files: 'a.csv' was '9 bytes' and is '10 bytes'", "files: 'b.csv' is gone"]
+    """
+    out: list[str] = []
+    if before is None or now is None:
+        return out
+    for what in [*before, *(name for name in now if name not in before)]:
+        old, new = before.get(what), now.get(what)
+        if old == new:
+            continue
+        if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+            out.append(f"{what} was {old!r} and is {new!r}")
+            continue
+        named = [_change(name, old, new) for name in [*old, *(n for n in new if n not in old)] if old.get(name) != new.get(name)]
+        out.extend(f"{what}: {change}" for change in named[:NAMED_CHANGES_MAX])
+        if len(named) > NAMED_CHANGES_MAX:
+            out.append(f"{what}: {len(named) - NAMED_CHANGES_MAX} more")
+    return out
+
+
+def _change(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    if name not in new:
+        return f"{name!r} is gone"
+    return f"{name!r} is new" if name not in old else f"{name!r} was {old[name]!r} and is {new[name]!r}"
 
 
 def _compare(before: Mapping[str, Any], now: Mapping[str, Any], what: str, out: list[str]) -> bool:
@@ -125,4 +161,4 @@ def begin_run(
     )
 
 
-__all__ = ["begin_run", "choose", "misfits"]
+__all__ = ["begin_run", "choose", "input_changes", "misfits"]

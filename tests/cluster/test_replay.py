@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 import ray.data
 
-from rayad.dataflow import Source, input_changes
+import rayad as rd
+from rayad.dataflow import Source
 from rayad.integrations import RayDatasetSource, SparkSource
 from rayad.progress import DataflowError
+from rayad.snapshots.recovery import input_changes
 from tests.cluster.spark_fixtures import spark
 from tests.integrations.driving import check_resume, drain
 
@@ -39,6 +41,19 @@ def test_a_ray_data_set_that_is_computed_again_has_to_have_the_same_blocks() -> 
     (other_order,) = input_changes(before, fingerprint(RayDatasetSource(dataset([1, 3, 2], [4]))))
     assert other_order.startswith("blocks: '0' was '3 rows, contents ")
     assert input_changes(before, fingerprint(RayDatasetSource(dataset([1, 2, 3], [4], [5]))))[0].startswith("blocks: '2' is new")
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_job_on_ray_goes_on_with_the_same_blocks_only(tmp_path: Path) -> None:
+    def run(resume: str | None, *blocks: list[int | None]) -> list[Any]:
+        flow = rd.Dataflow("replayed")
+        flow.from_ray_dataset(dataset(*blocks), name="blocks").map(lambda row: row["x"]).collect("out")
+        return sorted(record for _, record in flow.run(rd.RunConfig(storage_path=str(tmp_path), resume=resume))["out"])
+
+    assert run(None, [1, 2], [3]) == run("latest", [1, 2], [3]) == [1, 2, 3]
+    with pytest.raises(rd.RayadError, match="the input of 'blocks' has changed: blocks: '1' was '1 rows, contents "):
+        run("latest", [1, 2], [4])
 
 
 @pytest.mark.cluster
