@@ -109,7 +109,7 @@ def write_manifest(filesystem: fs.FileSystem, path: str, manifest: OutputManifes
         "schema": base64.b64encode(manifest.schema.serialize()).decode() if manifest.schema is not None else None,
         "files": [file._asdict() for file in manifest.files],
     }
-    text = json.dumps(plain, indent=1).encode()
+    text = json.dumps(plain).encode()
     replace_file(filesystem, f"{path}/{MANIFEST}", text, through=f"{path}/{STAGING}/manifest-{manifest.job}")
 
 
