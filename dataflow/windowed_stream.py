@@ -12,6 +12,7 @@ from rayad.dataflow.operators import keyed, window_join, windowing
 from rayad.dataflow.operators.column_best import BestOfBatch, BestRecords, EachRecord, EpochBest
 from rayad.dataflow.operators.column_epochs import EpochWindows
 from rayad.dataflow.operators.column_results import WithoutKey
+from rayad.dataflow.operators.event_windows import EventWindows
 from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.dataflow.stream import Stream, checked_function, own_stream
 from rayad.dataflow.windows import Given, PerEpoch, Session, Sliding, Tumbling
@@ -78,7 +79,7 @@ class WindowedStream:
             stream.scope,
             name=name,
             base=base,
-            op=Make(windowing.EventWindows, aggregator, self.windows, event_time.max_delay, columnar=bool(key.columns) or self.keyless),
+            op=Make(EventWindows, aggregator, self.windows, event_time.max_delay, columnar=bool(key.columns) or self.keyless),
             inputs=[Link(assigned.node, 0, BY_PAIR), Link(largest.node, 0, Partition(PartitionKind.BROADCAST))],
             outputs=2,
         )

@@ -19,6 +19,7 @@ from rayad.dataflow.operators.column_results import record_array, window_array
 from rayad.dataflow.operators.column_state import MutableWindowColumns, Pairs, windows_of_place
 from rayad.dataflow.operators.column_windows import Form, one_batch
 from rayad.dataflow.operators.keyed import ValueSelector, distinct_names, require_columns, require_hashable
+from rayad.dataflow.operators.stored_columns import stored_by_time, taken_back_by_time
 from rayad.dataflow.vertex import Vertex
 from rayad.dataflow.windows import Given, Window
 from rayad.progress import Timestamp
@@ -148,6 +149,9 @@ class MutableBestColumns(MutableWindowColumns):
         assert form is not None  # senders make columns only where there is one
         return form
 
+    def _arriving(self) -> pa.Schema:
+        return self.schema
+
     def _results(self, found: tuple[pa.Table, bool] | None) -> pa.RecordBatch | list[Any] | None:
         if found is None:
             return None
@@ -235,6 +239,12 @@ class EpochBest(Vertex):
         self.aggregator = aggregator
         self.columns: dict[Timestamp, list[pa.RecordBatch]] = {}
         self.pairs: dict[Timestamp, list[Any]] = {}
+
+    def checkpoint(self) -> Any:
+        return {"columns": stored_by_time(self.columns), "pairs": self.pairs}
+
+    def restore(self, state: Any) -> None:
+        self.columns, self.pairs = taken_back_by_time(state["columns"]), state["pairs"]
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         if time not in self.columns and time not in self.pairs:

@@ -7,6 +7,9 @@ session begins where a start lies beyond the largest end before it. That is some
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +17,8 @@ import pyarrow.compute as pc
 from rayad.dataflow.operators.column_keys import key_numbers
 from rayad.dataflow.operators.column_windows import Form, as_bounds, one_batch, ticks
 from rayad.dataflow.operators.keyed import group, may_overflow
+from rayad.dataflow.operators.stored_columns import Stored, stored, taken_back
+from rayad.dataflow.operators.touched_keys import MutableAdditions
 
 
 class MutableSessions:
@@ -32,7 +37,37 @@ class MutableSessions:
         schema = pa.schema([field.with_name(f"c{i}") for i, field in enumerate(fields)])
         self.form = Form(schema, form.keys, 2, form.merges)
         self.open: pa.RecordBatch | None = None
+        self._added = MutableAdditions()
+        self._until: int | None = None
 
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Stored | None:
+        """The open sessions."""
+        return None if self.open is None else stored([self.open])
+
+    def restore(self, sessions: Stored | None) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        self.open = None if sessions is None else taken_back(sessions)[0]
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """What was taken in since the last call, and how far sessions were forgotten before each; None where this is most of them."""
+        added, until = self._added.take(), self._until
+        return None if added is None else lambda: ([(before, stored([batch])) for before, batch in added], until)
+
+    def restore_changes(self, changes: Any) -> None:
+        """Take back what the function of :meth:`take_changes` gave: it is taken in again."""
+        added, until = changes
+        for before, batch in [*added, (until, None)]:
+            if before is not None:
+                self.due(None, before)
+            if batch is not None:
+                self._take(taken_back(batch)[0])
+
+    def forget_changes(self) -> None:
+        """The next of :meth:`take_changes` gives None."""
+        self._added.forget()
+
+    # -- partials --------------------------------------------------------------------
     @property
     def rows(self) -> int:
         """Sessions kept."""
@@ -65,6 +100,9 @@ class MutableSessions:
 
     def due(self, after: int | None, until: int | None) -> tuple[pa.Table, bool] | None:
         """The sessions that end at or before ``until`` (None: all); they are forgotten."""
+        self._until = until
+        if until is None:
+            self._added.forget()
         if self.open is None or not self.open.num_rows:
             return None
         if until is None:
@@ -75,6 +113,10 @@ class MutableSessions:
         return (pa.Table.from_batches([out]), True) if out.num_rows else None
 
     def _take(self, batch: pa.RecordBatch) -> None:
+        self._merge(batch)
+        self._added.note((self._until, batch), batch.num_rows, self.rows)
+
+    def _merge(self, batch: pa.RecordBatch) -> None:
         parts = [batch] if self.open is None else [self.open, batch]
         table = pa.Table.from_batches(parts)
         at = self.form.keys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,38 @@ class MutableWindowColumns:
     def rows(self) -> int:
         """Partials kept."""
         return 0 if self.state is None else self.state.rows
+
+    # -- snapshots ----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        """What is kept, and how it arrives."""
+        return (self._arriving(), self.state.checkpoint()) if self.state is not None and self.rows else None
+
+    def restore(self, state: Any) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        if state is not None:
+            schema, kept = state
+            self.takes([pa.RecordBatch.from_pylist([], schema=schema)])
+            assert self.state is not None
+            self.state.restore(kept)
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """What has changed since the last call; None when that is most of it, or not known."""
+        return None if self.state is None else self.state.take_changes()
+
+    def restore_changes(self, changes: Any) -> None:
+        """Take back what the function of :meth:`take_changes` gave."""
+        assert self.state is not None
+        self.state.restore_changes(changes)
+
+    def forget_changes(self) -> None:
+        """The next of :meth:`take_changes` gives None."""
+        if self.state is not None:
+            self.state.forget_changes()
+
+    def _arriving(self) -> pa.Schema:
+        """The schema of what arrives, marked with its key."""
+        assert self.form is not None
+        return mark_keyed(pa.RecordBatch.from_pylist([], schema=self.form.schema), self.form.keys).schema
 
     # -- in ----------------------------------------------------------------------
     def put_by(self, waiting: list[pa.RecordBatch], batch: pa.RecordBatch) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,8 @@ import pyarrow.compute as pc
 
 from rayad.dataflow.operators.column_packing import packed_group
 from rayad.dataflow.operators.keyed import group, may_overflow
+from rayad.dataflow.operators.stored_columns import Stored, stored, taken_back
+from rayad.dataflow.operators.touched_keys import MutableAdditions
 from rayad.dataflow.windows import Given, Session, Sliding, Tumbling
 from rayad.progress import DataflowError
 
@@ -227,7 +230,45 @@ class MutablePanes:
         self.form = form
         self.grid = grid
         self.runs: list[Run] = []
+        self._added = MutableAdditions()
+        self._until: int | None = None
 
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> list[tuple[Stored, bool]]:
+        """The partials of each run, and whether there is one for each key and place."""
+        return [(stored([run.batch]), run.grouped) for run in self.runs]
+
+    def restore(self, runs: list[tuple[Stored, bool]]) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        self.runs = [self._sorted(taken_back(part)[0], grouped) for part, grouped in runs]
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """The partials that were added since the last call, and how far windows have been forgotten; None where these are most of them."""
+        added = self._added.take()
+        return None if added is None else lambda: self._changed(added)
+
+    def _changed(self, added: list[Run]) -> Any:
+        left = [self._left(run) for run in added]
+        return [(stored([run.batch]), run.grouped) for run in left if len(run.at)], self._until
+
+    def restore_changes(self, changes: Any) -> None:
+        """Take back what the function of :meth:`take_changes` gave."""
+        added, self._until = changes
+        self.runs = [run for run in map(self._left, self.runs) if len(run.at)]
+        for part, grouped in added:
+            self.add(self._sorted(taken_back(part)[0], grouped))
+
+    def forget_changes(self) -> None:
+        """The next of :meth:`take_changes` gives None."""
+        self._added.forget()
+
+    def _left(self, run: Run) -> Run:
+        return run if self._until is None else self.needed(run, self._until)
+
+    def _sorted(self, batch: pa.RecordBatch, grouped: bool) -> Run:
+        return Run(ticks(batch.column(self.form.keys + self.form.places - 1)), batch, grouped)
+
+    # -- partials --------------------------------------------------------------------
     @property
     def rows(self) -> int:
         """Partials kept."""
@@ -247,6 +288,7 @@ class MutablePanes:
         runs = self.runs
         if len(run.at):
             runs.append(run)
+            self._added.note(run, len(run.at), self.rows)
         while len(runs) > _RUNS_MAX or (len(runs) > 1 and len(runs[-1].at) < _SMALL_RUN and 2 * len(runs[-1].at) > len(runs[-2].at)):
             second, first = runs.pop(), runs.pop()
             runs.append(self.run_of(pa.Table.from_batches([first.batch, second.batch])))
@@ -313,6 +355,9 @@ class MutablePanes:
         """As :meth:`windows`, of the state; what only they hold is forgotten."""
         out = self.windows(self.runs, after, until)
         kept = [] if until is None else [self.needed(run, until) for run in self.runs]
+        self._until = until
+        if until is None:
+            self._added.forget()
         self.runs = [run for run in kept if len(run.at)]
         return out
 

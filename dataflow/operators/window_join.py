@@ -6,6 +6,7 @@ at once. Until then a record waits in its pane, once however many windows hold i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from rayad.dataflow.operators.column_match import matches
 from rayad.dataflow.operators.column_results import window_array
 from rayad.dataflow.operators.column_windows import Form, MutablePanes, grid_of, moment_ticks, one_batch, pane_columns
 from rayad.dataflow.operators.keyed import ValueSelector, require_columns
+from rayad.dataflow.operators.stored_columns import stored_mixed, taken_back_mixed
+from rayad.dataflow.operators.touched_keys import MutableAdditions
 from rayad.dataflow.operators.windowing import SENT_ROWS_MAX, event_time
 from rayad.dataflow.vertex import EndVertex
 from rayad.dataflow.windows import Sliding, Tumbling, Window
@@ -67,6 +70,46 @@ class MutableWindowJoinColumns:
         """Records kept."""
         return sum(side.rows for side in self.sides if side is not None)
 
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        """The schema and the records of each side."""
+        return self.schemas, [None if panes is None else panes.checkpoint() for panes in self.sides]
+
+    def restore(self, state: Any) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        schemas, sides = state
+        self.learn(schemas)
+        for panes, kept in zip(self.sides, sides, strict=True):
+            if panes is not None:
+                panes.restore(kept)
+
+    def learn(self, schemas: list[pa.Schema | None]) -> None:
+        """What records look like, for sides of which that is not known."""
+        for side, schema in enumerate(schemas):
+            if self.sides[side] is None and schema is not None:
+                form = RecordForm(schema.remove_metadata(), keyed_columns(schema) or 0, 1, ())
+                self.schemas[side], self.sides[side] = schema, MutablePanes(form, grid_of(self.windows, form.bound))
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """The records that have come since the last call; None when these are most of them, or not known."""
+        changed = [panes and panes.take_changes() for panes in self.sides]
+        if any(panes is not None and some is None for panes, some in zip(self.sides, changed, strict=True)):
+            return None
+        return lambda: [some and some() for some in changed]
+
+    def restore_changes(self, changes: Any) -> None:
+        """Take back what the function of :meth:`take_changes` gave."""
+        for panes, some in zip(self.sides, changes, strict=True):
+            if panes is not None:
+                panes.restore_changes(some)
+
+    def forget_changes(self) -> None:
+        """The next of :meth:`take_changes` gives None."""
+        for panes in self.sides:
+            if panes is not None:
+                panes.forget_changes()
+
+    # -- records -------------------------------------------------------------------
     def check(self, side: int, batches: list[pa.RecordBatch]) -> None:
         """Raises NotColumnar, with nothing changed, unless these go together with each other and with what is kept."""
         known = self.schemas[side] or batches[0].schema
@@ -80,9 +123,7 @@ class MutableWindowJoinColumns:
             or not known.field(keys).type.equals(other.field(keys).type)
         ):
             raise NotColumnar
-        if self.sides[side] is None:
-            form = RecordForm(known.remove_metadata(), keys, 1, ())
-            self.schemas[side], self.sides[side] = known, MutablePanes(form, grid_of(self.windows, form.bound))
+        self.learn([known, None] if side == 0 else [None, known])
 
     def accept(self, side: int, batches: list[pa.RecordBatch], watermark: Any) -> list[Any]:
         """Take records in; gives those that are late as ``(key, window, record)``. To be called after :meth:`check`."""
@@ -158,7 +199,53 @@ class WindowJoin(EndVertex):
         self.watermark: Any = None
         self.columns = MutableWindowJoinColumns(windows)
         self.open: dict[Window, tuple[dict[Any, list[Any]], dict[Any, list[Any]]]] = {}
+        self._added = MutableAdditions()
+        self._placed_rows = 0  # since none were kept
 
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        return {**self._pending(), "open": self.open, "columns": self.columns.checkpoint()}
+
+    def restore(self, state: Any) -> None:
+        self._restore_pending(state)
+        self.open = state["open"]
+        self._placed_rows = sum(len(some) for sides in self.open.values() for side in sides for some in side.values())
+        self.columns.restore(state["columns"])
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        if self.columns.rows:
+            self._added.forget()
+            changed = self.columns.take_changes()
+            return None if changed is None else lambda: {**self._pending(), "columns": changed()}
+        self.columns.forget_changes()
+        added, schemas = self._added.take(), list(self.columns.schemas)
+        if added is None:
+            return None
+        return lambda: {
+            **self._pending(),
+            "schemas": schemas,
+            "added": [(side, stored_mixed([batch]), mark) for side, batch, mark in added],
+        }
+
+    def restore_changes(self, changes: Any) -> None:
+        self._restore_pending(changes)
+        if "columns" in changes:
+            self.columns.restore_changes(changes["columns"])
+            return
+        self.columns.learn(changes["schemas"])
+        for side, batch, mark in changes["added"]:
+            self._take_rows(side, taken_back_mixed(batch)[0], mark, [])
+        self.open = {window: sides for window, sides in self.open.items() if self.watermark is None or window.end > self.watermark}
+
+    def _pending(self) -> dict[str, Any]:
+        pending = {time: tuple(map(stored_mixed, sides)) for time, sides in self.pending.items()}
+        return {"pending": pending, "largest": self.largest, "marks": self.marks, "watermark": self.watermark}
+
+    def _restore_pending(self, state: Any) -> None:
+        self.pending = {time: (taken_back_mixed(left), taken_back_mixed(right)) for time, (left, right) in state["pending"].items()}
+        self.largest, self.marks, self.watermark = state["largest"], state["marks"], state["watermark"]
+
+    # -- times -----------------------------------------------------------------------
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         if time not in self.pending:
             self.pending[time] = ([], [])
@@ -203,14 +290,23 @@ class WindowJoin(EndVertex):
             for kept, rows in enumerate(self.columns.taken_as_rows(self.watermark)):
                 for key, window, record in rows:
                     self._keep(kept, key, window, record)
+                self._placed_rows += len(rows)
+            self._added.forget()
+        if not self.open:
+            self._placed_rows = 0
         for batch in batches:
-            for key, place in self._placed(batch):
-                time, record = place
-                for window in self.windows.assign(time):
-                    if self.watermark is not None and window.end <= self.watermark:
-                        late.append((key, window, _pair(side, record)))
-                    else:
-                        self._keep(side, key, window, record)
+            self._take_rows(side, batch, self.watermark, late)
+
+    def _take_rows(self, side: int, batch: Any, mark: Any, late: list[Any]) -> None:
+        placed = self._placed(batch)
+        for key, (time, record) in placed:
+            for window in self.windows.assign(time):
+                if mark is not None and window.end <= mark:
+                    late.append((key, window, _pair(side, record)))
+                else:
+                    self._keep(side, key, window, record)
+        self._placed_rows += len(placed)
+        self._added.note((side, batch, mark), len(placed), self._placed_rows)
 
     def _placed(self, batch: Any) -> list[Any]:
         """``(key, (event time or pane, record))``."""
@@ -223,6 +319,8 @@ class WindowJoin(EndVertex):
         self.open.setdefault(window, ({}, {}))[side].setdefault(key, []).append(record)
 
     def _fire(self, time: Timestamp, before: Any, mark: Any) -> None:
+        if mark is None:
+            self._added.forget()
         if self.columns.rows:
             for batch in self.columns.due(before, mark):
                 for at in range(0, batch.num_rows, SENT_ROWS_MAX):

@@ -1,8 +1,4 @@
-"""Event-time windows. Senders assign windows and combine; the vertex merges, and fires what the watermark has passed.
-
-Port 0 takes ``(key, (window, accumulator))`` pairs, port 1 the largest event time of each batch, broadcast. When epoch e is complete,
-the watermark is the largest event time of the epochs up to e, over all replicas, less ``max_delay``: a function of data and epochs only.
-"""
+"""Event-time windows before the exchange: senders assign windows and combine. What merges and fires them is in ``event_windows.py``."""
 
 from __future__ import annotations
 
@@ -19,10 +15,10 @@ from rayad.dataflow.columnar import mark_keyed, to_rows
 from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.aggregates import Aggregator, Count, Several
-from rayad.dataflow.operators.column_best import BestRecords, MutableBestColumns, best_of_batch
+from rayad.dataflow.operators.column_best import BestRecords, best_of_batch
 from rayad.dataflow.operators.column_keys import plain
 from rayad.dataflow.operators.column_packing import Packing, can_be_packed
-from rayad.dataflow.operators.column_state import MutableWindowColumns, windows_of_place
+from rayad.dataflow.operators.column_state import windows_of_place
 from rayad.dataflow.operators.column_windows import grid_of, pane_columns, ticks, within
 from rayad.dataflow.operators.keyed import (
     Combine,
@@ -34,7 +30,6 @@ from rayad.dataflow.operators.keyed import (
     sole_value_column,
     value_columns,
 )  # fmt: skip
-from rayad.dataflow.vertex import EndVertex
 from rayad.dataflow.windows import Given, Session, Window
 from rayad.progress import DataflowError, Timestamp
 
@@ -308,128 +303,3 @@ class LargestTime(Element):
                 pass
         rows = to_rows(batch)
         return [_utc(max(map(self.times.row_value(), rows)))] if rows else []
-
-
-class EventWindows(EndVertex):
-    """Fires ``(key, window, value)`` when the watermark passes a window's end; records for windows that have fired go to output port 1, put
-    together per time, key and window.
-
-    The state is columns while all partials are; the first rows, and a session whose sum leaves 64 bits, turn it into rows.
-    """
-
-    sequential = True
-
-    def __init__(self, aggregator: Aggregator, windows: Any, max_delay: Any, *, columnar: bool = False) -> None:
-        if columnar:
-            import_group_by()
-        self.aggregator = aggregator
-        self.windows = windows
-        self.max_delay = max_delay
-        self.pending: dict[Timestamp, list[Any]] = {}
-        self.pending_columns: dict[Timestamp, list[pa.RecordBatch]] = {}
-        self.largest: dict[Timestamp, Any] = {}
-        self.open: dict[Window, dict[Any, Any]] = {}
-        self.sessions: dict[Any, list[list[Any]]] = {}
-        self.columns = MutableWindowColumns(aggregator, windows)
-        if isinstance(aggregator, BestRecords):
-            self.columns = MutableBestColumns(aggregator, windows)
-        self.watermark: Any = None
-
-    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        if time not in self.pending and time not in self.pending_columns and time not in self.largest:
-            self.notify_at(time)
-        if edge == 1:
-            seen = max(to_rows(batch))
-            before = self.largest.get(time)
-            self.largest[time] = seen if before is None or seen > before else before
-        elif isinstance(batch, pa.RecordBatch):
-            self.columns.put_by(self.pending_columns.setdefault(time, []), batch)
-        else:
-            self.pending.setdefault(time, []).extend(batch)
-
-    def on_notify(self, time: Timestamp) -> None:
-        rows, batches = self.pending.pop(time, []), self.pending_columns.pop(time, [])
-        if batches and not (rows or self.open or self.sessions) and self.columns.takes(batches):
-            try:
-                late = self.columns.accept(batches, self.watermark)
-            except OverflowError:
-                rows = self._to_rows(batches)
-            else:
-                self._send_columns(1, late, time)
-        elif batches or (rows and self.columns.rows):
-            rows += self._to_rows(batches)
-        if rows:
-            self._take_rows(rows, time)
-        largest = self.largest.pop(time, None)
-        if largest is not None:
-            mark = largest if self.max_delay is None else largest - self.max_delay
-            if self.watermark is None or mark > self.watermark:
-                before, self.watermark = self.watermark, mark
-                self._fire(time, before, mark)
-
-    def on_end(self, time: Timestamp) -> None:
-        self._fire(time, self.watermark, None)
-
-    def _to_rows(self, batches: list[pa.RecordBatch]) -> list[Any]:
-        """The columnar state as rows of state; these batches as pairs."""
-        for key, (window, accumulator) in self.columns.taken_as_pairs(self.watermark):
-            self._keep(key, window, accumulator)
-        return self.columns.pairs_of(batches)
-
-    def _take_rows(self, pairs: list[Any], time: Timestamp) -> None:
-        late: dict[Any, Any] = {}
-        merge, mark = self.aggregator.merge, self.watermark
-        for key, (window, accumulator) in pairs:
-            if mark is not None and window.end <= mark:
-                at = (key, window)
-                late[at] = merge(late[at], accumulator) if at in late else accumulator
-            else:
-                self._keep(key, window, accumulator)
-        if late:
-            self.send_by(1, [(key, window, self.aggregator.result(a)) for (key, window), a in late.items()], time)
-
-    def _keep(self, key: Any, window: Window, accumulator: Any) -> None:
-        if isinstance(self.windows, Session):
-            self._into_session(key, window, accumulator)
-            return
-        of_window = self.open.setdefault(window, {})
-        of_window[key] = self.aggregator.merge(of_window[key], accumulator) if key in of_window else accumulator
-
-    def _into_session(self, key: Any, window: Window, accumulator: Any) -> None:
-        kept = self.sessions.setdefault(key, [])
-        start, end = window
-        apart = []
-        for session in kept:
-            if session[1] >= start and session[0] <= end:
-                start, end = min(start, session[0]), max(end, session[1])
-                accumulator = self.aggregator.merge(session[2], accumulator)
-            else:
-                apart.append(session)
-        apart.append([start, end, accumulator])
-        self.sessions[key] = apart
-
-    def _fire(self, time: Timestamp, before: Any, mark: Any) -> None:
-        """Emit and forget the windows that end at or before ``mark`` (None: all); those up to ``before`` have been."""
-        if self.columns.rows:
-            self._send_columns(0, self.columns.due(before, mark), time)
-        result = self.aggregator.result
-        done = sorted(window for window in self.open if mark is None or window.end <= mark)
-        out = [(key, window, result(a)) for window in done for key, a in self.open.pop(window).items()]
-        for key in list(self.sessions):
-            finished = [s for s in self.sessions[key] if mark is None or s[1] <= mark]
-            if finished:
-                out.extend((key, Window(s[0], s[1]), result(s[2])) for s in sorted(finished, key=lambda s: (s[0], s[1])))
-                rest = [s for s in self.sessions[key] if s not in finished]
-                if rest:
-                    self.sessions[key] = rest
-                else:
-                    del self.sessions[key]
-        if out:
-            self.send_by(0, out, time)
-
-    def _send_columns(self, port: int, results: Any, time: Timestamp) -> None:
-        if isinstance(results, pa.RecordBatch):
-            for at in range(0, results.num_rows, SENT_ROWS_MAX):
-                self.send_by(port, results.slice(at, SENT_ROWS_MAX), time)
-        elif results:
-            self.send_by(port, results, time)

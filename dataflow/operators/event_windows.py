@@ -1,0 +1,216 @@
+"""Event-time windows behind the exchange: the vertex merges, and fires what the watermark has passed.
+
+Port 0 takes ``(key, (window, accumulator))`` pairs, port 1 the largest event time of each batch, broadcast. When epoch e is complete,
+the watermark is the largest event time of the epochs up to e, over all replicas, less ``max_delay``: a function of data and epochs only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from rayad.dataflow.columnar import to_rows
+from rayad.dataflow.operators.aggregates import Aggregator
+from rayad.dataflow.operators.column_best import BestRecords, MutableBestColumns
+from rayad.dataflow.operators.column_state import MutableWindowColumns
+from rayad.dataflow.operators.keyed import import_group_by
+from rayad.dataflow.operators.stored_columns import stored_by_time, taken_back_by_time
+from rayad.dataflow.operators.touched_keys import MutableTouchedKeys
+from rayad.dataflow.operators.windowing import SENT_ROWS_MAX
+from rayad.dataflow.vertex import EndVertex
+from rayad.dataflow.windows import Session, Window
+from rayad.progress import Timestamp
+
+
+def _key_alone(pair: Any) -> Any:
+    return pair[0]
+
+
+def _key_and_window(pair: Any) -> Any:
+    return pair[0], pair[1][0]
+
+
+class EventWindows(EndVertex):
+    """Fires ``(key, window, value)`` when the watermark passes a window's end; records for windows that have fired go to output port 1, put
+    together per time, key and window.
+
+    The state is columns while all partials are; the first rows, and a session whose sum leaves 64 bits, turn it into rows.
+    """
+
+    sequential = True
+
+    def __init__(self, aggregator: Aggregator, windows: Any, max_delay: Any, *, columnar: bool = False) -> None:
+        if columnar:
+            import_group_by()
+        self.aggregator = aggregator
+        self.windows = windows
+        self.max_delay = max_delay
+        self.pending: dict[Timestamp, list[Any]] = {}
+        self.pending_columns: dict[Timestamp, list[pa.RecordBatch]] = {}
+        self.largest: dict[Timestamp, Any] = {}
+        self.open: dict[Window, dict[Any, Any]] = {}
+        self.sessions: dict[Any, list[list[Any]]] = {}
+        self.columns = MutableWindowColumns(aggregator, windows)
+        if isinstance(aggregator, BestRecords):
+            self.columns = MutableBestColumns(aggregator, windows)
+        self.watermark: Any = None
+        self._touched = MutableTouchedKeys(_key_alone if isinstance(windows, Session) else _key_and_window)
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        return {**self._pending(), "open": self.open, "sessions": self.sessions, "columns": self.columns.checkpoint()}
+
+    def restore(self, state: Any) -> None:
+        self._restore_pending(state)
+        self.open, self.sessions = state["open"], state["sessions"]
+        self.columns.restore(state["columns"])
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        if self.columns.rows:
+            self._touched.forget()
+            changed = self.columns.take_changes()
+            return None if changed is None else lambda: {**self._pending(), "columns": changed()}
+        self.columns.forget_changes()
+        touched = self._touched.take()
+        return None if touched is None else lambda: {**self._pending(), **self._rows_of(touched())}
+
+    def restore_changes(self, changes: Any) -> None:
+        self._restore_pending(changes)
+        if "columns" in changes:
+            self.columns.restore_changes(changes["columns"])
+            return
+        self.open = {window: self.open.get(window, {}) for window in changes["windows"]}
+        for window, now in changes["open"].items():
+            self.open[window].update(now)
+        for key in [*self.sessions]:
+            self._keep_sessions(key, [s for s in self.sessions[key] if self.watermark is None or s[1] > self.watermark])
+        for key, sessions in changes["sessions"].items():
+            self._keep_sessions(key, sessions)
+
+    def _pending(self) -> dict[str, Any]:
+        columns = stored_by_time(self.pending_columns)
+        return {"pending": self.pending, "pending_columns": columns, "largest": self.largest, "watermark": self.watermark}
+
+    def _restore_pending(self, state: Any) -> None:
+        self.pending, self.largest, self.watermark = state["pending"], state["largest"], state["watermark"]
+        self.pending_columns = taken_back_by_time(state["pending_columns"])
+
+    def _rows_of(self, touched: set[Any]) -> dict[str, Any]:
+        """What touched keys hold now; which windows are open tells what is gone, of sessions the watermark does."""
+        sessions: dict[Any, Any] = {}
+        some: dict[Window, dict[Any, Any]] = {}
+        if isinstance(self.windows, Session):
+            sessions = {key: self.sessions.get(key, []) for key in touched}
+        else:
+            for key, window in touched:
+                if key in self.open.get(window, ()):
+                    some.setdefault(window, {})[key] = self.open[window][key]
+        return {"windows": list(self.open), "open": some, "sessions": sessions}
+
+    # -- times -----------------------------------------------------------------------
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        if time not in self.pending and time not in self.pending_columns and time not in self.largest:
+            self.notify_at(time)
+        if edge == 1:
+            seen = max(to_rows(batch))
+            before = self.largest.get(time)
+            self.largest[time] = seen if before is None or seen > before else before
+        elif isinstance(batch, pa.RecordBatch):
+            self.columns.put_by(self.pending_columns.setdefault(time, []), batch)
+        else:
+            self.pending.setdefault(time, []).extend(batch)
+
+    def on_notify(self, time: Timestamp) -> None:
+        rows, batches = self.pending.pop(time, []), self.pending_columns.pop(time, [])
+        if batches and not (rows or self.open or self.sessions) and self.columns.takes(batches):
+            try:
+                late = self.columns.accept(batches, self.watermark)
+            except OverflowError:
+                rows = self._to_rows(batches)
+            else:
+                self._send_columns(1, late, time)
+        elif batches or (rows and self.columns.rows):
+            rows += self._to_rows(batches)
+        if rows:
+            self._take_rows(rows, time)
+        largest = self.largest.pop(time, None)
+        if largest is not None:
+            mark = largest if self.max_delay is None else largest - self.max_delay
+            if self.watermark is None or mark > self.watermark:
+                before, self.watermark = self.watermark, mark
+                self._fire(time, before, mark)
+
+    def on_end(self, time: Timestamp) -> None:
+        self._fire(time, self.watermark, None)
+
+    def _to_rows(self, batches: list[pa.RecordBatch]) -> list[Any]:
+        """The columnar state as rows of state; these batches as pairs."""
+        for key, (window, accumulator) in self.columns.taken_as_pairs(self.watermark):
+            self._keep(key, window, accumulator)
+        self._touched.forget()
+        return self.columns.pairs_of(batches)
+
+    def _take_rows(self, pairs: list[Any], time: Timestamp) -> None:
+        late: dict[Any, Any] = {}
+        merge, mark = self.aggregator.merge, self.watermark
+        for key, (window, accumulator) in pairs:
+            if mark is not None and window.end <= mark:
+                at = (key, window)
+                late[at] = merge(late[at], accumulator) if at in late else accumulator
+            else:
+                self._keep(key, window, accumulator)
+        self._touched.note(pairs, len(self.sessions) or sum(map(len, self.open.values())))
+        if late:
+            self.send_by(1, [(key, window, self.aggregator.result(a)) for (key, window), a in late.items()], time)
+
+    def _keep(self, key: Any, window: Window, accumulator: Any) -> None:
+        if isinstance(self.windows, Session):
+            self._into_session(key, window, accumulator)
+            return
+        of_window = self.open.setdefault(window, {})
+        of_window[key] = self.aggregator.merge(of_window[key], accumulator) if key in of_window else accumulator
+
+    def _into_session(self, key: Any, window: Window, accumulator: Any) -> None:
+        kept = self.sessions.setdefault(key, [])
+        start, end = window
+        apart = []
+        for session in kept:
+            if session[1] >= start and session[0] <= end:
+                start, end = min(start, session[0]), max(end, session[1])
+                accumulator = self.aggregator.merge(session[2], accumulator)
+            else:
+                apart.append(session)
+        apart.append([start, end, accumulator])
+        self.sessions[key] = apart
+
+    def _keep_sessions(self, key: Any, sessions: list[list[Any]]) -> None:
+        if sessions:
+            self.sessions[key] = sessions
+        else:
+            self.sessions.pop(key, None)
+
+    def _fire(self, time: Timestamp, before: Any, mark: Any) -> None:
+        """Emit and forget the windows that end at or before ``mark`` (None: all); those up to ``before`` have been."""
+        if self.columns.rows:
+            self._send_columns(0, self.columns.due(before, mark), time)
+        result = self.aggregator.result
+        done = sorted(window for window in self.open if mark is None or window.end <= mark)
+        out = [(key, window, result(a)) for window in done for key, a in self.open.pop(window).items()]
+        for key in list(self.sessions):
+            finished = [s for s in self.sessions[key] if mark is None or s[1] <= mark]
+            if finished:
+                out.extend((key, Window(s[0], s[1]), result(s[2])) for s in sorted(finished, key=lambda s: (s[0], s[1])))
+                self._keep_sessions(key, [s for s in self.sessions[key] if s not in finished])
+        if mark is None:
+            self._touched.forget()
+        if out:
+            self.send_by(0, out, time)
+
+    def _send_columns(self, port: int, results: Any, time: Timestamp) -> None:
+        if isinstance(results, pa.RecordBatch):
+            for at in range(0, results.num_rows, SENT_ROWS_MAX):
+                self.send_by(port, results.slice(at, SENT_ROWS_MAX), time)
+        elif results:
+            self.send_by(port, results, time)

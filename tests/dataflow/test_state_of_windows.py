@@ -1,0 +1,232 @@
+"""Snapshots of windows over event time: open windows, watermarks, and what waits for its time."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rayad as rd
+from rayad.dataflow.columnar import to_rows
+from rayad.dataflow.graph import KeySelector
+from rayad.dataflow.operators import touched_keys
+from rayad.dataflow.operators.aggregates import Count, Reduce, Several, Sum, TopK
+from rayad.dataflow.operators.column_best import BestOfBatch, BestRecords, EpochBest
+from rayad.dataflow.operators.event_windows import EventWindows
+from rayad.dataflow.operators.keyed import ValueSelector
+from rayad.dataflow.operators.window_join import PlaceRecords, WindowJoin
+from rayad.dataflow.operators.windowing import AssignWindows, LargestTime
+from rayad.dataflow.vertex import Vertex
+from rayad.progress import Timestamp
+from tests.dataflow.driven import Driven, Step, check, steps_with
+
+SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("until", pa.int64()), ("v", pa.int64())])
+KEY, TIMES, VALUE = KeySelector(columns=("k",)), ValueSelector(column="t"), ValueSelector(column="v")
+WINDOWS = {
+    "tumbling": rd.windows.tumbling(8),
+    "sliding": rd.windows.sliding(9, 3),
+    "session": rd.windows.session(3),
+    "given": rd.windows.given("t", "until"),
+}
+AGGREGATORS: dict[str, Any] = {
+    "sum": Sum,
+    "several": lambda: Several({"n": Count(), "total": Sum()}, [VALUE, VALUE]),
+    "max_by": lambda: BestRecords(VALUE, largest=True),
+    "top_k": lambda: TopK(2, by=lambda value: -value),
+}
+KINDS = pytest.mark.parametrize(("columns", "rows"), [(True, False), (False, True), (True, True)], ids=["columns", "rows", "both"])
+
+
+@pytest.fixture(autouse=True)
+def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(touched_keys, "FEW_ITEMS", 2)
+
+
+def record(k: int, t: int, v: int) -> dict[str, int]:
+    return {"k": k, "t": t, "until": t + 5 + v % 3, "v": v}
+
+
+RECORDS = st.lists(st.builds(record, st.integers(0, 11), st.integers(0, 40), st.integers(0, 6)), min_size=1, max_size=4)
+FIRST = [record(k, t, 1) for k in range(12) for t in (20, 30)]
+
+
+def sent(element: Any, records: list[Any], columnar: bool) -> Any:
+    """What a sender makes of records."""
+    batch = pa.RecordBatch.from_pylist(records, schema=SCHEMA) if columnar else records
+    gatherer = element.gatherer() if columnar else None
+    if gatherer is None:
+        return element.apply(batch)
+    made = [*gatherer.add(Timestamp(0), batch), *(part for _, part in gatherer.flush())]
+    assert len(made) == 1
+    return made[0]
+
+
+def element_of(windows: str, aggregator: Any) -> AssignWindows:
+    value = ValueSelector(function=lambda row: (row["v"],) * 2) if isinstance(aggregator, Several) else VALUE
+    whole = ValueSelector(function=lambda row: row)
+    return AssignWindows(KEY, whole if isinstance(aggregator, BestRecords) else value, aggregator, TIMES, WINDOWS[windows])
+
+
+def window_steps(element: AssignWindows, columns: bool, rows: bool) -> st.SearchStrategy[list[Step]]:
+    columns = columns and (bool(element.aggregator.partials) or isinstance(element.aggregator, BestRecords))
+    kinds = st.sampled_from([True] * 9 * columns + [False] * (rows or not columns))
+    data = st.tuples(st.just(0), st.builds(lambda some, columnar: sent(element, some, columnar), RECORDS, kinds))
+    times = st.tuples(st.just(1), RECORDS.map(LargestTime(TIMES).apply))
+    batches = st.one_of(data, data, times).filter(lambda pair: len(pair[1]) > 0)
+    return steps_with(batches, first=[(0, sent(element, FIRST, columns)), (1, [25])])
+
+
+def view_of(make: Any) -> Any:
+    """The results that what is open would give, however it is kept."""
+
+    def view(vertex: Any) -> Any:
+        copy = make()
+        copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
+        found = [(key, window, a) for window, kept in copy.open.items() for key, a in kept.items()]
+        found += [(key, rd.Window(start, end), a) for key, some in copy.sessions.items() for start, end, a in some]
+        found += [(key, window, a) for key, (window, a) in copy.columns.taken_as_pairs(copy.watermark)]
+        merged: dict[Any, Any] = {}
+        for key, window, a in found:
+            merged[key, window] = copy.aggregator.merge(merged[key, window], a) if (key, window) in merged else a
+        results = {at: copy.aggregator.result(a) for at, a in merged.items()}
+        plain = {at: sorted(map(repr, result)) if isinstance(result, list) else result for at, result in results.items()}
+        return plain, copy.watermark, copy.largest, copy.pending, {time: waiting(some) for time, some in copy.pending_columns.items()}
+
+    return view
+
+
+def waiting(batches: list[Any]) -> Counter[str]:
+    return Counter(repr(row) for batch in batches for row in to_rows(batch))
+
+
+@KINDS
+@pytest.mark.parametrize("aggregator", AGGREGATORS)
+@pytest.mark.parametrize("windows", WINDOWS)
+@settings(max_examples=30)
+@given(data=st.data())
+def test_windows_go_on_from_a_snapshot(windows: str, aggregator: str, columns: bool, rows: bool, data: st.DataObject) -> None:
+    def make() -> EventWindows:
+        return EventWindows(AGGREGATORS[aggregator](), WINDOWS[windows], 4)
+
+    check(make, data.draw(window_steps(element_of(windows, AGGREGATORS[aggregator]()), columns, rows)), view=view_of(make))
+
+
+PLACED = PlaceRecords(KEY, TIMES, WINDOWS["tumbling"])
+
+
+def join_steps(columns: bool, rows: bool) -> st.SearchStrategy[list[Step]]:
+    kinds = st.sampled_from([True] * 9 * columns + [False] * rows)
+    data = st.tuples(st.integers(0, 1), st.builds(lambda some, columnar: sent(PLACED, some, columnar), RECORDS, kinds))
+    times = st.tuples(st.integers(2, 3), RECORDS.map(LargestTime(TIMES).apply))
+    first = [(side, sent(PLACED, FIRST, columns)) for side in (0, 1)]
+    return steps_with(st.one_of(data, data, times), first=[*first, (2, [25]), (3, [25])])
+
+
+def view_of_join(vertex: Any) -> Any:
+    copy = WindowJoin(vertex.windows, vertex.delays)
+    copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
+    kept = [
+        Counter(repr((window, key, record)) for window, sides in copy.open.items() for key, some in sides[side].items() for record in some)
+        for side in (0, 1)
+    ]
+    for side, found in zip(kept, copy.columns.taken_as_rows(copy.watermark), strict=True):
+        side.update(repr((window, key, record)) for key, window, record in found)
+    pending = {time: [waiting(side) for side in sides] for time, sides in copy.pending.items()}
+    return kept, pending, copy.largest, copy.marks, copy.watermark
+
+
+@KINDS
+@pytest.mark.parametrize("windows", ["tumbling", "sliding"])
+@settings(max_examples=60)
+@given(data=st.data())
+def test_window_joins_go_on_from_a_snapshot(windows: str, columns: bool, rows: bool, data: st.DataObject) -> None:
+    check(lambda: WindowJoin(WINDOWS[windows], (2, 6)), data.draw(join_steps(columns, rows)), view=view_of_join)
+
+
+@pytest.mark.parametrize("columnar", [True, False], ids=["columns", "rows"])
+@settings(max_examples=30)
+@given(data=st.data())
+def test_best_records_of_epochs_go_on_from_a_snapshot(columnar: bool, data: st.DataObject) -> None:
+    best = BestRecords(VALUE, largest=False)
+    batches = RECORDS.map(lambda some: (0, sent(BestOfBatch(KEY, best), some, columnar)))
+    check(lambda: EpochBest(best), data.draw(steps_with(batches)))
+
+
+def many(count: int, at: int) -> list[Any]:
+    return [record(k, at, 1) for k in range(count)]
+
+
+@pytest.mark.parametrize("columnar", [True, False], ids=["columns", "rows"])
+@pytest.mark.parametrize("windows", ["sliding", "session"])
+def test_what_is_written_of_windows_grows_with_what_has_come(windows: str, columnar: bool) -> None:
+    element = element_of(windows, Sum())
+    run = Driven(lambda: EventWindows(Sum(), WINDOWS[windows], 100))
+    sizes = []
+    for epoch, count in enumerate([4_000, 5, 5, 12_000]):
+        run.step(("recv", 0, sent(element, many(count, 20 + epoch), columnar), Timestamp(epoch)))
+        run.step(("recv", 1, [20 + epoch], Timestamp(epoch)))
+        run.step(("notify",))
+        run.snapshot()
+        sizes.append((len(run.chain), len(run.chain[-1])))
+    assert [parts for parts, _ in sizes] == [1, 2, 3, 1]
+    assert sizes[1][1] < sizes[0][1] / 20
+    assert sizes[2][1] < sizes[0][1] / 20
+
+
+@pytest.mark.parametrize("columnar", [True, False], ids=["columns", "rows"])
+def test_windows_that_have_fired_are_gone_after_an_increment(columnar: bool) -> None:
+    element = element_of("tumbling", Sum())
+    run = Driven(lambda: EventWindows(Sum(), WINDOWS["tumbling"], 0))
+    for epoch, (count, at) in enumerate([(50, 8), (100, 16), (2, 25)]):
+        run.step(("recv", 0, sent(element, many(count, at), columnar), Timestamp(epoch)))
+        run.step(("recv", 1, [at], Timestamp(epoch)))
+        run.step(("notify",))
+        run.snapshot()
+    assert run.increments == 1
+    run.go_back()
+    run.end(Timestamp(3))
+    ends = Counter(window.end for edge, time, batch in run.context.sent if time == Timestamp(3) for _, window, _ in to_rows(batch))
+    assert ends == {32: 2}
+
+
+@pytest.mark.parametrize(
+    "aggregator", [Reduce(lambda a, b: a), TopK(1, by=lambda v: v), BestRecords(ValueSelector(function=lambda v: v), largest=True)]
+)
+def test_state_holds_no_function(aggregator: Any) -> None:
+    vertices: list[Vertex] = [EventWindows(aggregator, WINDOWS["given"], 1)]
+    if isinstance(aggregator, BestRecords):
+        vertices.append(EpochBest(aggregator))
+    for vertex in vertices:
+        with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+            pickle.dumps(Vertex.checkpoint(vertex))
+        pickle.dumps(vertex.checkpoint())
+    join = WindowJoin(WINDOWS["tumbling"], (1, 1))
+    assert not {"windows", "delays"} & join.checkpoint().keys()
+
+
+def test_a_small_part_of_a_large_run_is_written_alone() -> None:
+    run = Driven(lambda: EventWindows(Sum(), WINDOWS["tumbling"], 0))
+    element = element_of("tumbling", Sum())
+    batch = pa.record_batch(
+        {
+            "k": np.arange(20_000),
+            "t": np.where(np.arange(20_000) < 15_000, 1, 99),
+            "until": np.zeros(20_000, np.int64),
+            "v": np.arange(20_000),
+        }
+    )
+    gatherer = element.gatherer()
+    assert gatherer is not None
+    gatherer.add(Timestamp(0), batch)
+    for step in [("recv", 0, gatherer.flush()[0][1], Timestamp(0)), ("notify",)]:
+        run.step(step)
+    whole = len(pickle.dumps(run.vertex.checkpoint()))
+    run.step(("recv", 1, [50], Timestamp(1)))
+    run.step(("notify",))
+    assert len(pickle.dumps(run.vertex.checkpoint())) < whole / 3
