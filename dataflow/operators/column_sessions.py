@@ -63,10 +63,6 @@ class MutableSessions:
             if batch is not None:
                 self._take(taken_back(batch)[0])
 
-    def forget_changes(self) -> None:
-        """The next of :meth:`take_changes` gives None."""
-        self._added.forget()
-
     # -- partials --------------------------------------------------------------------
     @property
     def rows(self) -> int:

@@ -57,11 +57,6 @@ class MutableWindowColumns:
         assert self.state is not None
         self.state.restore_changes(changes)
 
-    def forget_changes(self) -> None:
-        """The next of :meth:`take_changes` gives None."""
-        if self.state is not None:
-            self.state.forget_changes()
-
     def _arriving(self) -> pa.Schema:
         """The schema of what arrives, marked with its key."""
         assert self.form is not None

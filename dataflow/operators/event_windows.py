@@ -72,7 +72,6 @@ class EventWindows(EndVertex):
             self._touched.forget()
             changed = self.columns.take_changes()
             return None if changed is None else lambda: {**self._pending(), "columns": changed()}
-        self.columns.forget_changes()
         touched = self._touched.take()
         return None if touched is None else lambda: {**self._pending(), **self._rows_of(touched())}
 

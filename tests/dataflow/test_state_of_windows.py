@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections import Counter
 from typing import Any
@@ -158,6 +159,37 @@ def test_best_records_of_epochs_go_on_from_a_snapshot(columnar: bool, data: st.D
     check(lambda: EpochBest(best), data.draw(steps_with(batches)))
 
 
+def switches(sender: Any, marks: tuple[int, ...]) -> list[list[Step]]:
+    """Epochs of columns, of rows, and of a watermark that expires what was there, in every order, each with a snapshot or without."""
+    out = []
+    for kinds in itertools.product(["columns", "rows", "expire"], repeat=4):
+        for snapshots in itertools.product([False, True], repeat=3):
+            steps: list[Step] = []
+            for epoch, (kind, snapshot) in enumerate(zip(kinds, (True, *snapshots), strict=True)):
+                for at in range(1 if kind == "expire" else 4):
+                    data = sent(sender, [record(10 * epoch + at, 100 * epoch, 1)], kind == "columns")
+                    port, batch = (0, data) if kind != "expire" else (marks[0], [100 * epoch + 50])
+                    steps.append(("recv", port, batch, Timestamp(epoch)))
+                steps += [("recv", mark, [100 * epoch + 50], Timestamp(epoch)) for mark in marks[1:] if kind == "expire"]
+                steps += [("notify",), *[("snapshot",)] * snapshot]
+            out.append([*steps, ("crash",)])
+    return out
+
+
+@pytest.mark.parametrize("windows", ["tumbling", "session"])
+def test_windows_that_switch_between_rows_and_columns_go_on_from_a_snapshot(windows: str) -> None:
+    def make() -> EventWindows:
+        return EventWindows(Sum(), WINDOWS[windows], 4)
+
+    for steps in switches(element_of(windows, Sum()), (1,)):
+        check(make, steps, view=view_of(make))
+
+
+def test_window_joins_that_switch_between_rows_and_columns_go_on_from_a_snapshot() -> None:
+    for steps in switches(PLACED, (2, 3)):
+        check(lambda: WindowJoin(WINDOWS["tumbling"], (2, 6)), steps, view=view_of_join)
+
+
 def many(count: int, at: int) -> list[Any]:
     return [record(k, at, 1) for k in range(count)]
 
@@ -190,6 +222,8 @@ def test_windows_that_have_fired_are_gone_after_an_increment(columnar: bool) -> 
         run.snapshot()
     assert run.increments == 1
     run.go_back()
+    assert isinstance(run.vertex, EventWindows)
+    assert (run.vertex.columns.rows, sum(map(len, run.vertex.open.values()))) == ((2, 0) if columnar else (0, 2))
     run.end(Timestamp(3))
     ends = Counter(window.end for edge, time, batch in run.context.sent if time == Timestamp(3) for _, window, _ in to_rows(batch))
     assert ends == {32: 2}
