@@ -53,8 +53,10 @@ def climb(
         linear: give a fixed part and the cost of one more, too.
         name: of the series of a size; by default the title and the size.
 
-    Gives the median cost of each size, in the order of the sizes.
+    Gives the median cost of each size, in the order of the sizes; without sizes nothing is measured and added.
     """
+    if not sizes:
+        return []
     found: dict[int, list[float]] = {size: [] for size in sizes}
     for repetition in range(repetitions):
         for size in sizes if repetition % 2 == 0 else reversed(sizes):

@@ -27,10 +27,11 @@ class Sizes:
     repetitions: int = 3
     scales: tuple[int, ...] = (14, 15, 16, 17, 18, 19, 20)
     replicas: int = 2
+    algorithms: tuple[str, ...] = (COMPONENTS, PAGERANK, STRONG)
 
 
 FULL = Sizes()
-QUICK = Sizes(repetitions=1, scales=(7, 8, 9))
+QUICK = Sizes(repetitions=1, scales=(7, 8), algorithms=(COMPONENTS,))  # the quick `graphs` runs all of them
 
 
 def run(sizes: Sizes) -> Measurement:
@@ -39,7 +40,7 @@ def run(sizes: Sizes) -> Measurement:
     upper = out.new_table("Exponents: cost ~ edges^exponent", "algorithm", "all rungs", "upper half of the rungs")
     scale_of = {EDGE_FACTOR << scale: scale for scale in sizes.scales}
     ladder = sorted(scale_of)
-    half = len(ladder) // 2
+    half = (len(ladder) - 1) // 2
 
     def rung(algorithm: str, edges: int) -> float:
         return measure(out, algorithm, scale_of[edges], sizes.replicas)
@@ -47,7 +48,7 @@ def run(sizes: Sizes) -> Measurement:
     def name(algorithm: str, edges: int) -> str:
         return f"{algorithm}, scale {scale_of[edges]}"
 
-    for algorithm in (COMPONENTS, PAGERANK, STRONG):
+    for algorithm in sizes.algorithms:
         one, named = partial(rung, algorithm), partial(name, algorithm)
         costs = climb(out, algorithm, "edges", ladder, "s", one, repetitions=sizes.repetitions, per="s an edge", name=named)
         upper.add(algorithm, round(exponent(ladder, costs), 2), round(exponent(ladder[half:], costs[half:]), 2))

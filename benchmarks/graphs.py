@@ -55,7 +55,7 @@ class Sizes:
 
 
 FULL = Sizes()
-QUICK = Sizes(repetitions=1, scales=(8, 10), slow_scale=8, pathway_shares=(1,), timeout_s=90.0)
+QUICK = Sizes(repetitions=1, scales=(8,), slow_scale=8, pathway_shares=(1,), timeout_s=90.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ NEEDS_RAY = True
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The ladders."""
+    """The ladders; without rungs there is none."""
 
     repetitions: int = 3
     columnar_rows: tuple[int, ...] = (2_500_000, 5_000_000, 10_000_000, 20_000_000, 40_000_000)
@@ -47,9 +47,10 @@ class Sizes:
 
 FULL = Sizes()
 QUICK = Sizes(
-    repetitions=1, columnar_rows=(20_000, 40_000), python_rows=(2_000, 4_000), state_keys=(500, 1_000), state_epochs=5, epoch_keys=50,
-    epochs=(10, 20), lengths=(1, 2), length_epochs=10, replicas=(1, 2), barriers=50, depths=(1, 2), rounds=50,
+    repetitions=1, columnar_rows=(), python_rows=(), state_keys=(500, 1_000), state_epochs=5, epoch_keys=50, epochs=(), lengths=(1, 2),
+    length_epochs=10, replicas=(), barriers=50, depths=(), rounds=50,
 )  # fmt: skip
+"""The ladders with programs of their own; the others climb with those of `columns`, `rows`, `barrier` and `loop`."""
 
 
 class Touches(rd.Source):

@@ -35,7 +35,7 @@ class Sizes:
 
 
 FULL = Sizes()
-QUICK = Sizes(repetitions=2, rounds=200, replicas=(2, 1), depths=(1, 2))
+QUICK = Sizes(repetitions=2, rounds=200, replicas=(2,), depths=(1, 2))
 
 
 class Token(NamedTuple):

@@ -27,6 +27,8 @@ WORKER_NICE = 15
 PACKAGES = ("ray", "pyarrow", "numpy", "cloudpickle")
 ACTORS = ("VertexActor", "ProgressActor", "Coordinator")
 MIB = 1 << 20
+SETTLE_MOST_S = 5.0
+"""How long :func:`settle` waits at most. Where times do not matter, as in tests, it need not wait."""
 
 
 def about() -> dict[str, Any]:
@@ -100,9 +102,9 @@ def actor_processes() -> dict[int, str]:
     return found
 
 
-def settle(quiet_share: float = 0.2, look_s: float = 0.25, most_s: float = 5.0) -> None:
+def settle(quiet_share: float = 0.2, look_s: float = 0.25) -> None:
     """Wait until the processes below this one are quiet: after a job Ray ends workers and starts new ones, in what follows."""
-    deadline_s = time.monotonic() + most_s
+    deadline_s = time.monotonic() + SETTLE_MOST_S
     before, quiet_looks = _cpu_s_of_children(), 0
     while quiet_looks < 2 and time.monotonic() < deadline_s:
         time.sleep(look_s)

@@ -42,7 +42,7 @@ class Sizes:
 
 
 FULL = Sizes()
-QUICK = Sizes(repetitions=1, events=40_000, epochs=4, small_events=10_000, small_epochs=2, queries=(4, 5, 8), timeout_s=60.0)
+QUICK = Sizes(repetitions=1, events=40_000, epochs=4, small_events=10_000, small_epochs=2, queries=(4, 5), timeout_s=60.0)
 
 
 def folders_of(sizes: Sizes) -> tuple[Path, Path]:
