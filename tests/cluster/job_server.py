@@ -1,7 +1,7 @@
 """A cluster with a job server, and ``ray job submit`` to it. A module that imports ``job_server`` has a cluster of its own while it runs.
 
-The cluster is ``ray start --block`` on free ports and a temporary folder, with a token of its own. Afterwards its own processes are ended:
-no other Ray on the machine is touched.
+The cluster is ``ray start --block`` on free ports and a temporary folder, with a token of its own. Afterwards its own processes are ended,
+by a guard that does so as well when the tests are killed: no other Ray on the machine is touched.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import contextlib
 import os
 import re
 import secrets
-import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -19,12 +17,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
-import psutil
 import pytest
 
 from rayad.integrations import find_java
+from tests.cluster import guard
 from tests.examples.running import EXAMPLES, environment
 
 RAY = str(Path(sys.executable).with_name("ray"))
@@ -62,38 +60,25 @@ def job_server() -> Iterator[JobServer]:
     command = [RAY, "start", "--head", "--block", "--num-cpus=4", "--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1"]
     log = Path(folder) / "head.log"
     with log.open("w") as file:
-        head = subprocess.Popen([*command, f"--temp-dir={folder}", *ports], env=env, stdout=file, stderr=file, start_new_session=True)
+        head = guard.start(folder, [*command, f"--temp-dir={folder}", *ports], env, file)
     server = JobServer(f"http://127.0.0.1:{dashboard}", env)
     try:
-        wait_until_up(server, head, log)
+        with log.open() as written:  # the guard removes it when the head ends
+            wait_until_up(server, head, written)
         yield server
     finally:
-        end_cluster(head)
-        shutil.rmtree(folder, ignore_errors=True)
+        guard.let_go(head)
 
 
-def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: Path, timeout_s: float = 90) -> None:
+def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: IO[str], timeout_s: float = 90) -> None:
     deadline_s = time.monotonic() + timeout_s
     while True:
         asked = subprocess.run([RAY, "job", "list", "--address", server.url], env=server.env, capture_output=True, text=True, check=False)
         if asked.returncode == 0:
             return
-        assert head.poll() is None, f"ray start ended with {head.returncode}:\n{log.read_text()}"
-        assert time.monotonic() < deadline_s, f"no job server after {timeout_s} s:\n{log.read_text()}\n{asked.stdout}\n{asked.stderr}"
+        assert head.poll() is None, f"ray start ended:\n{log.read()}"
+        assert time.monotonic() < deadline_s, f"no job server after {timeout_s} s:\n{log.read()}\n{asked.stdout}\n{asked.stderr}"
         time.sleep(0.5)
-
-
-def end_cluster(head: subprocess.Popen[bytes]) -> None:
-    """End the head and everything below it, first kindly."""
-    ours = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)] if head.poll() is None else []
-    if head.poll() is None:
-        head.send_signal(signal.SIGTERM)
-    _, left = psutil.wait_procs(ours, timeout=20)
-    for process in left:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(left, timeout=10)
-    head.wait(10)
 
 
 def submit(server: JobServer, *entrypoint: str | Path) -> str:
