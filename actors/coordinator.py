@@ -65,6 +65,7 @@ class Coordinator:
         self._vertices: dict[tuple[int, int], Any] = {}
         self._pings: dict[str, tuple[Any, float]] = {}
         self._pinged_s = 0.0
+        self._found: tuple[dict[str, Address], int, dict[str, int]] | None = None
         self._began_s = clock.time()
         self._start_s = 0.0
         self._cancelled = threading.Event()
@@ -128,7 +129,7 @@ class Coordinator:
             if most and self.failures > most and not self._cancelled.is_set():
                 first = self.first_failure
                 told = f"{first.message} (failure 1 of {self.failures}; FailureConfig.max_failures is {most}; the last: {failure.message})"
-                failure = dataclasses.replace(first, message=told)
+                failure = dataclasses.replace(first, message=told, details=f"{told}\n{first.details}")
             raise _Failed(failure)
         _log.warning(
             "job %r: failure %d of at most %d: %s: %s; going on from the last snapshot",
@@ -144,7 +145,7 @@ class Coordinator:
         for key, actor in actors.items():
             if actor is None:
                 continue
-            actor.abandon.remote()
+            actor.abandon.remote(self.incarnation)
             waiting[actor.idle.remote()] = key
         ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=ABANDON_TIMEOUT_S) if waiting else ([], [])
         for ref in ready:
@@ -198,6 +199,8 @@ class Coordinator:
         if self.incarnation == 1:
             self._start_s = clock.time() - self._began_s
         self.state = JobState.RUNNING
+        begun_at = dict(keeper.manifest.notes.get("inputs", {})) if keeper is not None else {}
+        self._found = (dict(self.addresses), self.incarnation, begun_at)
         if keeper is not None:
             keeper.go()
         self._running.set()
@@ -355,15 +358,18 @@ class Coordinator:
         """End the job without results."""
         self._cancelled.set()
 
-    def where(self, name: str, timeout_s: float) -> tuple[Address, int] | None:
-        """The address of a replica and the incarnation, once the job runs."""
+    def where(self, name: str, timeout_s: float) -> tuple[Address, int, dict[str, int]] | None:
+        """The address of a replica, the incarnation, and how many frames of each live input that one went on from, once the job runs.
+
+        The three belong together: an incarnation may be over by the time its addresses are used, and then nobody listens there.
+        """
         self._running.wait(timeout_s)
-        address = self.addresses.get(name)
-        return None if address is None else (address, self.incarnation)
+        found = self._found
+        return None if found is None else (found[0][name], *found[1:])
 
     def saved_inputs(self) -> dict[str, int]:
-        """How many frames of each live input are in the snapshot that a recovery would go on from."""
-        return dict(self._keeper.manifest.notes.get("inputs", {})) if self._keeper is not None else {}
+        """How many frames of each live input are in all the snapshots that a recovery may go on from."""
+        return dict(self._keeper.saved_inputs) if self._keeper is not None else {}
 
     def savepoint(self, timeout_s: float | None) -> str:
         """See Job.savepoint."""

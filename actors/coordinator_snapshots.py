@@ -46,7 +46,9 @@ class SnapshotKeeper:
         self._finally = [sink.key for sink in plan.sinks if not getattr(sink.sink, "commits", False)]
         self._is_live = self._is_connected = False
         self.saved_inputs: dict[str, int] = {}
+        """Frames of live inputs that need not be sent again, whichever of the kept snapshots is gone on from."""
         self.manifest = store.begin()
+        self._inputs = {self.manifest.number: self.manifest.notes.get("inputs", {})}
         for remark in store.remarks:
             _log.warning("job %r: %s", store.job, remark)
         self.snapshots = self._bookkeeping(1)
@@ -83,7 +85,9 @@ class SnapshotKeeper:
         if self._savepoint is not None:
             self._savepoint.fail("the job failed meanwhile; it goes on from its last snapshot: ask again")
             self._savepoint = None
-        self.manifest = self.store.recover()
+        self.manifest = manifest = self.store.recover()
+        self._inputs = {number: inputs for number, inputs in self._inputs.items() if number < manifest.number}
+        self._inputs[manifest.number] = manifest.notes.get("inputs", {})
         self.snapshots = self._bookkeeping(attempts + 1)
         self.snapshots.estimator = estimator
         return self.manifest
@@ -142,17 +146,24 @@ class SnapshotKeeper:
         statistics = self.snapshots.on_published(clock.monotonic())
         self.store.note(manifest)
         self.manifest = manifest
-        self.saved_inputs = dict(manifest.notes["inputs"])
+        self._inputs[manifest.number] = manifest.notes["inputs"]
         self.taken.append(statistics)
         _log.info("job %r: %s", self.store.job, describe_snapshot(statistics))
         if manifest.kind == "final":
             self.final = manifest
             return
         self.store.let_sinks_publish(manifest)
-        self.store.retain()
+        self._retain()
         if manifest.kind == "savepoint" and self._savepoint is not None:
             self._savepoint.succeed(self.store.path_of(manifest.number))
             self._savepoint = None
+
+    def _retain(self) -> None:
+        self.store.retain()
+        kept = sorted(self._inputs)[-self.config.keep :]
+        self._inputs = {number: self._inputs[number] for number in kept}
+        if len(kept) == self.config.keep:
+            self.saved_inputs = dict(self._inputs[kept[0]])
 
     @property
     def _incarnation(self) -> int:

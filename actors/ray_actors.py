@@ -62,6 +62,7 @@ class VertexActor:
         self._arguments = (plan, stage, replica, config)
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._host: ReplicaHost | None = None
+        self._has_run = True
 
     def listen(
         self, host: str, incarnation: int, store: SnapshotStore | None = None, part: ReplicaPart | None = None
@@ -70,17 +71,24 @@ class VertexActor:
         try:
             plan, stage, replica, config = self._arguments
             keep_freed_memory()
+            if not self._has_run:
+                assert self._host is not None
+                self._host.discard()  # another actor did not start
             options: dict[str, Any] = {"incarnation": incarnation, "store": store, "part": part}
             self._host = ReplicaHost(plan, stage, replica, config, **self._identity, **options)
+            self._has_run = False
             return self._host.listen(host)
         except Exception as error:
-            if self._host is not None:
+            if not self._has_run:
+                assert self._host is not None
                 self._host.discard()
+                self._has_run = True
             return failure_of(self._who, error)
 
     def run(self, addresses: dict[str, Address]) -> tuple[ReplicaReport | Failure, dict[int, Any]]:
         """Run to the end: a report (or a Failure), and what the sinks have staged."""
         assert self._host is not None
+        self._has_run = True
         try:
             staged = self._host.run(addresses)
             return self._host.report, staged
@@ -93,9 +101,9 @@ class VertexActor:
     def idle(self) -> None:
         """Answer when no long call is running: not a control call."""
 
-    def abandon(self) -> None:
+    def abandon(self, incarnation: int) -> None:
         """This incarnation is over: ``run`` ends, and ``listen`` may begin another."""
-        if self._host is not None:
+        if self._host is not None and self._host.plane.incarnation <= incarnation:
             self._host.abandon()
 
     def stop(self) -> None:
@@ -139,9 +147,9 @@ class ProgressActor:
     def idle(self) -> None:
         """Answer when no long call is running: not a control call."""
 
-    def abandon(self) -> None:
+    def abandon(self, incarnation: int) -> None:
         """This incarnation is over."""
-        if self._host is not None:
+        if self._host is not None and self._host.plane.incarnation <= incarnation:
             self._host.abandon()
 
     def call(self, method: str, *args: Any) -> Any:

@@ -11,7 +11,7 @@ from rayad.actors.credits import SendWindow
 from rayad.actors.input_log import InputLog
 from rayad.actors.job import JobInput
 from rayad.actors.outbound import payload_bytes
-from rayad.actors.plane import ConnectFailed, Plane
+from rayad.actors.plane import Address, ConnectFailed, Plane
 from rayad.actors.protocol import DRIVER, Kind, unpack_credit
 from rayad.progress import DataflowError, RayadError, Timestamp
 
@@ -47,7 +47,7 @@ class InputPlane:
         with self._lock:
             self._names[peer] = name
             if self._keeps and peer not in self._logs:
-                self._logs[peer] = InputLog(self._saved().get(name, 0))
+                self._logs[peer] = InputLog(self._where(peer)[2].get(name, 0))
 
     def send(self, peer: str, kind: Kind, payload: list[Any], *, credit: bool) -> None:
         """Send one frame to an input's replica; with ``credit`` wait until there is room for it."""
@@ -88,19 +88,13 @@ class InputPlane:
         clock.sleep(0.05)
         if self._ended():
             self._end()
-        self._job._ask_again("where", next(iter(self._names)), self._job._config.start_timeout_s)  # waits until the job runs
-        saved = self._saved()
-        for peer, log in self._logs.items():
-            log.rewind(max(log.first, saved.get(self._names[peer], 0)))
-
-    def _saved(self) -> dict[str, int]:
-        return self._job._ask_again("saved_inputs") or {}
 
     def _trim(self) -> None:
         if clock.monotonic() - self._trimmed_s > TRIM_EVERY_S and not self._ended():
             self._trimmed_s = clock.monotonic()
-            for peer, frames in ((p, self._saved().get(n, 0)) for p, n in self._names.items()):
-                self._logs[peer].trim(frames)
+            saved = self._job._ask_again("saved_inputs") or {}
+            for peer, name in self._names.items():
+                self._logs[peer].trim(saved.get(name, 0))
 
     def _watch(self) -> None:
         while not self._closed:
@@ -109,11 +103,7 @@ class InputPlane:
                 if self._closed or self._ended():
                     return
                 try:
-                    if self._plane is not None:
-                        self._take_credits(self._plane, 0.0)
                     self._pump()
-                except _Lost:
-                    continue
                 except Exception:
                     return  # the job has ended: whoever sends or waits next is told how
 
@@ -154,18 +144,25 @@ class InputPlane:
         if self._plane is not None and peer in self._windows:
             return self._plane
         config = self._job._config
-        found = self._job._ask_again("where", peer, config.start_timeout_s)
-        if found is None:
-            self._job.wait(timeout_s=30)
-            raise RayadError(f"job {self._job.name!r} did not start its inputs within {config.start_timeout_s} s")
-        address, incarnation = found
+        address, incarnation, begun_at = self._where(peer)
         if self._plane is None:
             self._plane = Plane(name=DRIVER, job=self._job.id, incarnation=incarnation, secret=self._job._secret)
         elif self._plane.incarnation != incarnation:
             raise _Lost
         self._plane.connect(peer, address, timeout_s=config.start_timeout_s)
         self._windows[peer] = SendWindow(config.window_batches, int(config.window_bytes))
+        if self._keeps:
+            self._logs[peer].rewind(begun_at.get(self._names[peer], 0))
         return self._plane
+
+    def _where(self, peer: str) -> tuple[Address, int, dict[str, int]]:
+        """Where an input's replica is, once the job runs."""
+        timeout_s = self._job._config.start_timeout_s
+        found: tuple[Address, int, dict[str, int]] | None = self._job._ask_again("where", peer, timeout_s)
+        if found is None:
+            self._job.wait(timeout_s=30)
+            raise RayadError(f"job {self._job.name!r} did not start its inputs within {timeout_s} s")
+        return found
 
     def close(self) -> None:
         """The job is over."""

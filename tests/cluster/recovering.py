@@ -1,0 +1,116 @@
+"""What tests of recovery share: a source that takes its time, looking into a job's store, ending its actors."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+
+import rayad as rd
+from tests.cluster.conftest import job_processes
+from tests.programs import model
+
+
+class Paced(rd.Source):
+    """Item i of the outer list is epoch i, shared out over the parts; each batch takes ``pause_s``."""
+
+    def __init__(self, epochs: Sequence[Sequence[Any]], *, parts: int = 1, pause_s: float = 0.01) -> None:
+        self.epochs = [list(records) for records in epochs]
+        self.parts = parts
+        self.pause_s = pause_s
+        self.interleave = True
+
+    def list_parts(self) -> list[int]:
+        return list(range(self.parts))
+
+    def build_part(self, part: int, resume: Any | None) -> rd.SourcePart:
+        return PacedPart(self, part, resume or 0)
+
+    def timed(self) -> model.Timed:
+        """Its records with their times, for the model."""
+        return model.epochs(self.epochs)
+
+
+class PacedPart(rd.SourcePart):
+    def __init__(self, source: Paced, part: int, at: int) -> None:
+        self.source = source
+        self.part = part
+        self.at = at
+
+    def next_batch(self) -> rd.SourceBatch | None:
+        if self.at >= len(self.source.epochs):
+            return None
+        time.sleep(self.source.pause_s)
+        self.at += 1
+        return rd.SourceBatch(self.at - 1, self.source.epochs[self.at - 1][self.part :: self.source.parts])
+
+    def epoch_floor(self) -> int:
+        return self.at
+
+    def offset(self) -> int:
+        return self.at
+
+
+def until(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
+    """Wait until ``condition`` gives something true, and give that."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
+        time.sleep(0.01)
+
+
+def snapshots_in(folder: Path, job: str) -> list[int]:
+    """Numbers of the manifests in a job's store, the beginnings of runs included."""
+    return sorted(int(path.parent.name) for path in (folder / job / "snapshots").glob("*/manifest.json"))
+
+
+def wait_for_snapshots(folder: Path, job: str, count: int = 1) -> None:
+    """Until so many snapshots have been published since now."""
+    newest = max(snapshots_in(folder, job), default=1)
+    until(lambda: max(snapshots_in(folder, job), default=1) >= newest + count, f"{count} snapshots of {job!r}")
+
+
+def actors(kind: str, driver: int | None = None) -> list[psutil.Process]:
+    """The processes of a kind of actor of the job that runs, oldest first: "VertexActor", "ProgressActor", "Coordinator"."""
+    found = []
+    for process in job_processes(driver):
+        try:
+            if f"ray::{kind}" in " ".join(process.cmdline()):
+                found.append((process.create_time(), process.pid, process))
+        except psutil.NoSuchProcess:
+            continue
+    return [process for _, _, process in sorted(found, key=lambda one: one[:2])]
+
+
+def kill(kind: str, which: int = 0) -> int:
+    """End one with SIGKILL and see it dead; gives its process id."""
+    victim = actors(kind)[which]
+    victim.send_signal(signal.SIGKILL)
+    victim.wait(10)
+    return victim.pid
+
+
+def surviving(folder: Path, *, failures: int = 3, interval_s: Any = 0.2, **options: Any) -> rd.RunConfig:
+    """A run that keeps snapshots below ``folder`` and survives failures."""
+    snapshots = rd.SnapshotConfig(interval_s=interval_s, **options.pop("snapshots", {}))
+    heartbeat = options.pop("heartbeat_timeout_s", 60.0)
+    failing = rd.FailureConfig(max_failures=failures, heartbeat_timeout_s=heartbeat)
+    return rd.RunConfig(storage_path=str(folder), snapshots=snapshots, failures=failing, **options)
+
+
+def is_dead(pid: int) -> bool:
+    """Whether a process is gone."""
+    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def address() -> str:
+    """Of the Ray that this process is in."""
+    return str(ray.get_runtime_context().gcs_address)

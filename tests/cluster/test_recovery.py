@@ -1,0 +1,354 @@
+"""Recovery on real Ray: actors and drivers are killed, stores fail, user code raises; results are those of the model, and nothing stays."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import psutil
+import pytest
+
+import rayad as rd
+from rayad.actors.job import JobState
+from tests.cluster import recovering
+from tests.cluster.recovering import Paced, actors, is_dead, kill, snapshots_in, surviving, until, wait_for_snapshots
+from tests.programs import loops, model
+
+pytestmark = pytest.mark.cluster
+Check = Callable[[], None]
+EPOCHS = [[(31 * epoch + 7 * i) % 23 for i in range(20)] for epoch in range(250)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _send_tests_by_value(ray_cluster: None) -> Iterator[None]:
+    """Workers cannot import the tests."""
+    modules = (recovering, model, loops, sys.modules[__name__])
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    yield
+    for module in modules:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def counting(name: str, *, pause_s: float = 0.01, epochs: list[list[int]] = EPOCHS) -> rd.Dataflow:
+    flow = rd.Dataflow(name)
+    flow.source(Paced(epochs, pause_s=pause_s), name="ticks").key_by(lambda r: r % 5).count(name="counts").collect("counts")
+    return flow
+
+
+def counted(epochs: list[list[int]] = EPOCHS) -> model.Timed:
+    return model.collected(model.epochs(epochs), lambda r: r % 5, lambda r: r, len)
+
+
+def require_counts(result: Any) -> None:
+    model.require_same(result["counts"], counted(), "counts")
+
+
+@pytest.mark.parametrize("kind", ["VertexActor", "ProgressActor", "Coordinator"])
+def test_a_killed_actor_is_survived(nothing_left: Check, tmp_path: Path, kind: str) -> None:
+    job = counting("survivor").submit(surviving(tmp_path), parallelism=1)
+    wait_for_snapshots(tmp_path, "survivor", 2)
+    pid = kill(kind, -1)
+    result = job.wait(timeout_s=60)
+    require_counts(result)
+    assert is_dead(pid)
+    assert job.state is JobState.COMPLETE
+    lost = job._coordinators_lost if kind == "Coordinator" else result.statistics.failures
+    assert lost == 1
+    assert len(result.statistics.snapshots) > 1
+
+
+def test_several_kills_in_a_row_also_while_recovering(nothing_left: Check, tmp_path: Path) -> None:
+    job = counting("unlucky").submit(surviving(tmp_path, failures=8), parallelism=1)
+    wait_for_snapshots(tmp_path, "unlucky", 1)
+    kill("VertexActor")
+    time.sleep(0.3)  # the survivors have been told, the newcomer is starting
+    kill("ProgressActor")
+    wait_for_snapshots(tmp_path, "unlucky", 1)
+    for each in actors("VertexActor"):
+        each.kill()
+    result = job.wait(timeout_s=60)
+    require_counts(result)
+    assert 2 <= result.statistics.failures <= 4
+
+
+def test_the_run_after_a_killed_driver_goes_on(nothing_left: Check, tmp_path: Path) -> None:
+    script = textwrap.dedent(
+        f"""
+        import sys
+        sys.path.insert(0, {os.getcwd()!r})
+        from pathlib import Path
+        import cloudpickle, ray
+        from tests.cluster import recovering, test_recovery
+        from tests.programs import model
+        for module in (recovering, test_recovery, model):
+            cloudpickle.register_pickle_by_value(module)
+        ray.init(address={recovering.address()!r}, logging_level="ERROR", log_to_driver=False)
+        test_recovery.counting("orphan").run(recovering.surviving(Path({str(tmp_path)!r})), parallelism=1)
+        """
+    )
+    driver = subprocess.Popen([sys.executable, "-c", script])
+    try:
+        wait_for_snapshots(tmp_path, "orphan", 3)
+        before = {p.pid for kind in ("VertexActor", "ProgressActor", "Coordinator") for p in actors(kind)}
+        assert len(before) == 4
+    finally:
+        driver.kill()
+        driver.wait(10)
+    # At once: the actors of the run before may still be about to end.
+    result = counting("orphan").run(surviving(tmp_path, resume="latest"), parallelism=1, timeout_s=60)
+    require_counts(result)
+    until(lambda: all(is_dead(pid) for pid in before), "the actors of the killed driver are gone")
+
+
+class Raising(rd.Vertex):
+    """Passes on, and raises at an epoch: always, or only while ``marker`` is not there."""
+
+    def __init__(self, at: int, marker: Path | None) -> None:
+        self.at = at
+        self.marker = marker
+
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        if time.epoch == self.at and (self.marker is None or not self.marker.exists()):
+            if self.marker is not None:
+                self.marker.touch()
+            raise ValueError(f"epoch {self.at} is cursed")
+        self.send_by(0, batch, time)
+
+
+def raising(name: str, marker: Path | None) -> rd.Dataflow:
+    flow = rd.Dataflow(name)
+    stream = flow.source(Paced(EPOCHS[:60], pause_s=0.01), name="ticks").vertex(lambda: Raising(40, marker), name="strict")
+    stream.key_by(lambda r: r % 5).count(name="counts").collect("counts")
+    return flow
+
+
+def test_an_exception_that_does_not_come_again_is_survived(nothing_left: Check, tmp_path: Path) -> None:
+    result = raising("once", tmp_path / "raised").run(surviving(tmp_path, failures=1), parallelism=1, timeout_s=60)
+    model.require_same(result["counts"], counted(EPOCHS[:60]), "counts")
+    assert result.statistics.failures == 1
+
+
+def test_an_exception_that_comes_again_and_again_ends_the_job_with_the_first_cause(nothing_left: Check, tmp_path: Path) -> None:
+    with pytest.raises(rd.DataflowError) as caught:
+        raising("always", None).run(surviving(tmp_path, failures=2), parallelism=1, timeout_s=60)
+    told = str(caught.value)
+    assert re.search(r"'strict'\[0\] \(test_recovery\.py:\d+\) failed in on_recv .*at \(40\): ValueError: epoch 40 is cursed", told)
+    assert any("failure 1 of 3; FailureConfig.max_failures is 2" in note for note in caught.value.__notes__)
+
+
+class Shy(rd.Vertex):
+    """Cannot give its state while ``marker`` is there."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        self.send_by(0, batch, time)
+
+    def checkpoint(self) -> Any:
+        if self.marker.exists():
+            raise RuntimeError("not now")
+        return super().checkpoint()
+
+
+def test_a_checkpoint_that_raises_costs_the_snapshot_and_no_more(nothing_left: Check, tmp_path: Path) -> None:
+    marker = tmp_path / "is shy"
+    marker.touch()
+    flow = rd.Dataflow("shy")
+    stream = flow.source(Paced(EPOCHS), name="ticks").vertex(lambda: Shy(marker), name="shy")
+    stream.key_by(lambda r: r % 5).count(name="counts").probe("seen").collect("counts")
+    job = flow.submit(surviving(tmp_path), parallelism=1)
+    assert job.probe("seen").wait(5, timeout_s=60)
+    with pytest.raises(rd.SnapshotError, match=r"not taken: 'shy'\[0\]: its state could not be taken: RuntimeError: not now"):
+        job.savepoint()
+    assert snapshots_in(tmp_path, "shy") == [1]  # the beginning of the run
+    marker.unlink()
+    wait_for_snapshots(tmp_path, "shy", 1)
+    kill("VertexActor", -1)
+    result = job.wait(timeout_s=60)
+    require_counts(result)
+    assert result.statistics.failures == 1
+
+
+def test_a_cancelled_job_goes_on_from_its_savepoint(nothing_left: Check, tmp_path: Path) -> None:
+    flow = counting("paused")
+    job = flow.submit(surviving(tmp_path, interval_s=None), parallelism=1)
+    until(lambda: job.progress().active, "the job runs")
+    path = job.savepoint()
+    job.cancel()
+    assert Path(path, "manifest.json").is_file()
+    result = counting("paused").run(surviving(tmp_path, interval_s=None, resume=path), parallelism=1, timeout_s=60)
+    require_counts(result)
+    with pytest.raises(rd.SnapshotError, match="paused"):
+        counting("paused").run(surviving(tmp_path, resume=str(tmp_path / "paused" / "snapshots" / "000000000999")), timeout_s=60)
+
+
+def test_live_input_is_replayed_exactly_also_after_it_was_closed(nothing_left: Check, tmp_path: Path) -> None:
+    flow = rd.Dataflow("live")
+    counts = flow.input("numbers").map_batches(lambda batch: (time.sleep(0.004), batch)[1]).key_by(lambda r: r % 5).count(name="counts")
+    counts.probe("seen").collect("counts")
+    job = flow.submit(surviving(tmp_path), parallelism=1)
+    numbers = job.input("numbers")
+    for epoch, records in enumerate(EPOCHS):
+        numbers.advance_to(epoch)
+        numbers.send(records)
+        if epoch == 100:
+            wait_for_snapshots(tmp_path, "live", 1)
+            kill("VertexActor", 0)
+        if epoch == 200:
+            kill("VertexActor", 1)
+    numbers.close()
+    kill("VertexActor", 0)
+    result = job.wait(timeout_s=60)
+    require_counts(result)
+    assert result.statistics.failures == 3
+
+
+def components(name: str, epochs: list[list[tuple[int, int]]]) -> rd.Dataflow:
+    """As ``loops.components``, fed slowly."""
+    flow = rd.Dataflow(name)
+    edges = flow.source(Paced(epochs, pause_s=0.05), name="edges").flat_map(lambda edge: [edge, edge[::-1]])
+    loop = flow.loop("components")
+    labels, links = loop.enter(edges.map(lambda e: (e[0], e[0]))), loop.enter(edges)
+    back = loop.feedback()
+    best = labels.union(back).key_by(lambda r: r[0]).min(lambda r: r[1], name="best")
+    fresh = best.key_by(lambda r: r[0]).distinct(lambda r: r[1], name="fresh")
+    back.connect(fresh.key_by(lambda r: r[0]).join(links.key_by(lambda r: r[0])).map(lambda r: (r[1][1][1], r[1][0][1])))
+    loop.leave(fresh).collect("labels")
+    return flow
+
+
+def components_model(epochs: list[list[tuple[int, int]]]) -> model.Timed:
+    edges = model.flat_mapped(model.epochs(epochs), lambda edge: [edge, edge[::-1]])
+    links = model.entered(edges)
+
+    def body(inner: model.Timed) -> tuple[model.Timed, model.Timed]:
+        best = model.collected(inner, lambda r: r[0], lambda r: r[1], min)
+        fresh = model.distinct(best, lambda r: r[0], lambda r: r[1])
+        joined = model.joined(fresh, links, lambda r: r[0], lambda r: r[0])
+        return model.mapped(joined, lambda r: (r[1][1][1], r[1][0][1])), fresh
+
+    return model.iterated(model.mapped(edges, lambda e: (e[0], e[0])), body)
+
+
+def test_a_loop_is_recovered_in_the_middle(nothing_left: Check, tmp_path: Path) -> None:
+    # A path that grows at its end with the smallest label: each epoch sends a new label round the loop, along the whole path.
+    epochs = [[(36 - epoch, 35 - epoch)] for epoch in range(36)]
+    job = components("circles", epochs).submit(surviving(tmp_path, interval_s=0.1, failures=4), parallelism=1)
+    wait_for_snapshots(tmp_path, "circles", 2)
+    kill("VertexActor", -2)
+    wait_for_snapshots(tmp_path, "circles", 1)
+    kill("VertexActor", -1)
+    result = job.wait(timeout_s=90)
+    model.require_same(result["labels"], components_model(epochs), "labels")
+    assert 1 <= result.statistics.failures <= 2
+
+
+def test_readers_of_parquet_see_whole_snapshots_only(nothing_left: Check, tmp_path: Path) -> None:
+    """Epochs are written in order by one replica: what is committed is always the beginning of the output, and it only grows."""
+    out = tmp_path / "out"
+    flow = rd.Dataflow("files")
+    stream = flow.source(Paced([[epoch] * 3 for epoch in range(400)]), name="ticks").map(lambda n: {"n": n})
+    stream.write_parquet(str(out), name="out")
+    job = flow.submit(surviving(tmp_path, failures=2), parallelism=1)
+    seen: list[int] = []
+
+    def look() -> int:
+        if (out / "_SUCCESS").is_file():
+            numbers = sorted(row["n"] for row in rd.read_committed(out).to_table().to_pylist())
+            assert numbers == [n // 3 for n in range(len(numbers))]
+            seen.append(len(numbers))
+        return len(set(seen))
+
+    until(lambda: look() >= 3, "three states of the output")
+    kill("VertexActor")
+    while job.state in (JobState.STARTING, JobState.RUNNING):
+        look()
+    result = job.wait(timeout_s=60)
+    assert result.statistics.failures == 1
+    look()
+    assert seen == sorted(seen)
+    assert seen[-1] == 1200
+    assert result["out"].rows == 1200
+
+
+def test_a_store_that_is_not_there_for_a_while(nothing_left: Check, tmp_path: Path) -> None:
+    job = counting("storeless").submit(surviving(tmp_path, snapshots={"failures_max": None}), parallelism=1)
+    wait_for_snapshots(tmp_path, "storeless", 1)
+    store = tmp_path / "storeless" / "snapshots"
+    away = tmp_path / "away"
+    store.rename(away)
+    store.write_text("a file stands where the folder was")
+    time.sleep(0.6)  # attempts fail
+    assert job.state is JobState.RUNNING
+    store.unlink()
+    away.rename(store)
+    wait_for_snapshots(tmp_path, "storeless", 1)
+    kill("VertexActor", -1)
+    result = job.wait(timeout_s=60)
+    require_counts(result)
+    assert result.statistics.failures == 1
+
+
+def test_attempts_in_a_row_that_fail_end_the_job_when_that_was_asked_for(nothing_left: Check, tmp_path: Path) -> None:
+    marker = tmp_path / "is shy"
+    marker.touch()
+    flow = rd.Dataflow("impatient")
+    flow.source(Paced(EPOCHS), name="ticks").vertex(lambda: Shy(marker), name="shy").collect("out")
+    with pytest.raises(rd.SnapshotError, match=r"2 attempts at a snapshot in a row were given up, the last because 'shy'\[0\]: its state"):
+        flow.run(surviving(tmp_path, failures=0, snapshots={"failures_max": 2}), parallelism=1, timeout_s=60)
+
+
+def test_the_interval_finds_itself_and_old_snapshots_go(nothing_left: Check, tmp_path: Path) -> None:
+    job = counting("auto", pause_s=0.02).submit(surviving(tmp_path, interval_s="auto", snapshots={"keep": 1}), parallelism=1)
+    until(lambda: job.progress().active, "the job runs")
+    Path(job.savepoint(), "manifest.json").unlink()  # what a snapshot costs is known from now on
+    wait_for_snapshots(tmp_path, "auto", 1)
+    assert len(snapshots_in(tmp_path, "auto")) <= 2  # the newest, and for a moment the one before
+    kill("VertexActor")
+    result = job.wait(timeout_s=60)
+    require_counts(result)
+    taken = result.statistics.snapshots
+    assert all(snapshot.interval_s is not None and snapshot.interval_s > 0 for snapshot in taken)
+    assert result.statistics.failures == 1
+    until(lambda: len(snapshots_in(tmp_path, "auto")) == 1, "one snapshot is kept", 5)
+
+
+def test_a_dataflow_that_does_not_fit_is_refused_by_name(nothing_left: Check, tmp_path: Path) -> None:
+    epochs = EPOCHS[:5]
+    counting("shape", epochs=epochs).run(surviving(tmp_path), parallelism=1, timeout_s=60)
+    flow = rd.Dataflow("shape")
+    flow.source(Paced(epochs), name="ticks").key_by(lambda r: r % 5).count(name="tallies").collect("counts")
+    with pytest.raises(rd.SnapshotError, match="vertex 'counts' was renamed to 'tallies'"):
+        flow.run(surviving(tmp_path, resume="latest"), parallelism=1, timeout_s=60)
+    with pytest.raises(rd.SnapshotError, match="it has 256 key-groups, the job 64"):
+        counting("shape", epochs=epochs).run(surviving(tmp_path, resume="latest", key_groups=64), parallelism=1, timeout_s=60)
+    # A complete run gives its results again.
+    result = counting("shape", epochs=epochs).run(surviving(tmp_path, resume="latest"), parallelism=1, timeout_s=60)
+    model.require_same(result["counts"], counted(epochs), "counts")
+
+
+def test_a_stopped_replica_is_replaced_and_does_no_harm_when_it_wakes_up(nothing_left: Check, tmp_path: Path) -> None:
+    job = counting("zombie", pause_s=0.02).submit(surviving(tmp_path, heartbeat_timeout_s=2.0), parallelism=1)
+    wait_for_snapshots(tmp_path, "zombie", 2)
+    victim = actors("VertexActor")[-1]
+    victim.suspend()
+    try:
+        until(lambda: is_dead(victim.pid) or len(actors("VertexActor")) > 2, "the stopped one was given up", 30)
+    finally:
+        try:
+            victim.resume()
+        except psutil.NoSuchProcess:
+            pass  # killed for good
+    result = job.wait(timeout_s=60)
+    require_counts(result)
+    assert result.statistics.failures == 1
