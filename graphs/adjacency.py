@@ -7,8 +7,13 @@ log-structured merge tree: adding d edges costs O(d log m) amortised, however ma
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from rayad.dataflow.operators.stored_columns import narrow
+from rayad.dataflow.operators.touched_keys import MutableAdditions
 from rayad.graphs.numbers import Ints
 
 SHIFT = 32
@@ -48,6 +53,27 @@ class MutableAdjacency:
     def __init__(self) -> None:
         self._layers: list[Ints] = []  # largest first
         self._pointers: tuple[Ints | None, Ints] = (None, np.empty(0, np.int64))  # a layer and its row pointers
+        self._added = MutableAdditions()
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        """All edges."""
+        return _stored(self._layers)
+
+    def restore(self, state: Any) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        self._layers = [keys] if len(keys := _taken_back(state)) else []
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """The edges added since the last call; None where these are most of them."""
+        added = self._added.take()
+        return None if added is None else lambda: _stored(added)
+
+    def restore_changes(self, changes: Any) -> None:
+        """Take back what the function of :meth:`take_changes` gave."""
+        self.add_keys(_taken_back(changes))
+
+    # -- edges ---------------------------------------------------------------------
 
     def __len__(self) -> int:
         return sum(map(len, self._layers))
@@ -68,6 +94,7 @@ class MutableAdjacency:
         if len(keys):
             self._layers.append(keys)
             self._pointers = (None, keys[:0])
+            self._added.note(keys, len(keys), len(self))
         while len(self._layers) > 1 and len(self._layers[-2]) < self.MERGE_RATIO * len(self._layers[-1]):
             last = self._layers.pop()
             self._layers[-1] = np.sort(np.concatenate([self._layers[-1], last]))
@@ -110,3 +137,17 @@ class MutableAdjacency:
             last = len(pointers) - 1  # sources beyond it have no edges
             return pointers[np.minimum(sources, last)], pointers[np.minimum(sources + 1, last)]
         return np.searchsorted(layer, sources << SHIFT), np.searchsorted(layer, (sources + 1) << SHIFT)
+
+
+def _stored(layers: list[Ints]) -> Any:
+    """Edges, sorted: how many each source has, and their targets; half as many bytes as the keys."""
+    keys = np.sort(np.concatenate(layers)) if layers else np.empty(0, np.int64)
+    sources = keys >> SHIFT
+    first = np.flatnonzero(np.append(True, sources[1:] != sources[:-1])) if len(keys) else sources
+    return narrow(np.diff(sources[first], prepend=0)), narrow(np.diff(np.append(first, len(keys)))), narrow(keys & _LOW)
+
+
+def _taken_back(state: Any) -> Ints:
+    steps, sizes, targets = (part.astype(np.int64) for part in state)
+    keys: Ints = np.repeat(np.cumsum(steps) << SHIFT, sizes) | targets
+    return keys

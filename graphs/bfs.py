@@ -10,7 +10,7 @@ Sources: Naiad (SOSP 2013), 6; McSherry's timely bfs example; Tian et al. (VLDB 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME, check_edges, prepar
 from rayad.graphs.nodes import grown
 from rayad.graphs.numbers import Ints, number_of, to_array, to_column
 from rayad.graphs.rounds import GraphVertex, members, received, received_names
+from rayad.graphs.stored_state import MutableDenseValues, Part, joined
 
 BY_SRC, MESSAGES = 0, 1
 AGAIN, OUT = 0, 1
@@ -106,6 +107,17 @@ class BreadthFirst(GraphVertex):
         self.distance: Ints = np.empty(0, np.int64)
         self.levels: dict[int, list[Ints]] = {}
         self.closer: list[Ints] = []
+        self.reached: list[Ints] = []
+
+    def parts(self) -> Mapping[str, Part]:
+        return {**super().parts(), "edges": self.edges, "distance": self.distances}
+
+    def rest(self) -> dict[str, Any]:
+        return {**super().rest(), "reached": joined(self.reached)}
+
+    def restore_rest(self, rest: dict[str, Any]) -> None:
+        super().restore_rest(rest)
+        self.reached = [rest["reached"]]
 
     def on_round(self, time: Timestamp, number: int, arrived: dict[int, list[Any]]) -> None:
         before = len(self.nodes)
@@ -166,6 +178,7 @@ class BreadthFirst(GraphVertex):
         closer = members(np.concatenate(self.closer), len(self.nodes))
         mine = self.nodes.mine[closer]
         self.closer = []
+        self.distances.note(closer)
         self.reached.append(closer[mine])
         others = closer[~mine]
         self.notify_at_end(time)
@@ -173,7 +186,7 @@ class BreadthFirst(GraphVertex):
 
     def setup(self) -> None:
         super().setup()
-        self.reached: list[Ints] = []
+        self.distances = MutableDenseValues(self, "distance", self.nodes, FAR)
 
     def on_end(self, time: Timestamp) -> None:
         reached = members(np.concatenate(self.reached), len(self.nodes))

@@ -18,6 +18,7 @@ But at what COST?" (HotOS 2015): union-find per worker, merge what differs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from rayad.graphs.edges import check_edges, prepared_edges, unused_name
 from rayad.graphs.nodes import grown
 from rayad.graphs.numbers import Ints, encode_names, owners, to_array
 from rayad.graphs.rounds import NAME, TO, TO_NAME, GraphVertex, members, received, received_names
+from rayad.graphs.stored_state import MutableDenseValues, Part, joined
 
 EDGES, MESSAGES = 0, 1
 AGAIN, OUT = 0, 1
@@ -82,6 +84,21 @@ class Components(GraphVertex):
         self.told: Ints = np.empty(0, np.int64)
         self.touched: list[Ints] = []
         self.contractions: dict[Timestamp, MutableContraction] = {}
+        self.labels_told = MutableDenseValues(self, "told", self.nodes, -1)
+
+    def parts(self) -> Mapping[str, Part]:
+        return {**super().parts(), "sets": self.sets, "told": self.labels_told}
+
+    def rest(self) -> dict[str, Any]:
+        contractions = {time: contraction.checkpoint() for time, contraction in self.contractions.items()}
+        return {**super().rest(), "touched": joined(self.touched), "contractions": contractions}
+
+    def restore_rest(self, rest: dict[str, Any]) -> None:
+        super().restore_rest(rest)
+        self.touched = [rest["touched"]]
+        self.contractions = {time: MutableContraction() for time in rest["contractions"]}
+        for time, contraction in self.contractions.items():
+            contraction.restore(rest["contractions"][time])
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         if edge != EDGES:
@@ -152,5 +169,6 @@ class Components(GraphVertex):
         moved = self.told[touched] != labels
         touched, labels = touched[moved], labels[moved]
         self.told[touched] = labels
+        self.labels_told.note(touched)
         values = self.nodes.names_of(labels) if self.nodes.names else self.nodes.numbers[labels]
         self.send_results(OUT, time, touched, values)

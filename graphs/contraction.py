@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from rayad.dataflow.operators.stored_columns import narrow, stored, taken_back
 from rayad.graphs.disjoint_sets import smallest_reachable
 from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME
 from rayad.graphs.nodes import MutableNodes, grown
 from rayad.graphs.numbers import Ints, to_array
+from rayad.graphs.stored_state import joined
 
 
 class MutableContraction:
@@ -36,6 +38,22 @@ class MutableContraction:
         self._rows = 0
         self._apart: list[tuple[Ints, Ints]] = []
         self._apart_rows = 0
+
+    def checkpoint(self) -> Any:
+        """The forest so far and the edges that wait."""
+        apart = [narrow(joined([pair[side] for pair in self._apart])) for side in (0, 1)]
+        return self.nodes.checkpoint(), narrow(self._root[: self._rooted]), apart, stored(self._batches)
+
+    def restore(self, state: Any) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        nodes, root, apart, batches = state
+        self.nodes.restore(nodes)
+        self._root, self._rooted = root.astype(np.int64), len(root)
+        if len(apart[0]):
+            self._apart = [(apart[0].astype(np.int64), apart[1].astype(np.int64))]
+        self._apart_rows = len(apart[0])
+        self._batches = taken_back(batches)
+        self._rows = sum(batch.num_rows for batch in self._batches)
 
     def add(self, batch: Any) -> None:
         """Take in a prepared batch."""

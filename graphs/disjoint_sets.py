@@ -10,8 +10,13 @@ they are many.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from rayad.dataflow.operators.stored_columns import narrow
+from rayad.dataflow.operators.touched_keys import MutableAdditions
 from rayad.graphs.nodes import MutableNodes, grown
 from rayad.graphs.numbers import Ints, distinct
 
@@ -29,7 +34,41 @@ class MutableDisjointSets:
         self._size: Ints = np.empty(0, np.int64)
         self._next: Ints = np.empty(0, np.int64)
         self._lists_stale = False
+        self._changed = MutableAdditions()
+        self._known = 0
 
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        """The root of each node; sizes and lists follow from it."""
+        return narrow(self.root)
+
+    def restore(self, state: Any) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        self.count = len(state)
+        self._root = state.astype(np.int64)
+        self._size = np.bincount(self._root, minlength=self.count)
+        self._next = np.arange(self.count)
+        self._lists_stale = True
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """The roots that have changed since the last call; None where these are most of them."""
+        changed, known = self._changed.take(), self._known
+        self._known = self.count
+        return None if changed is None else lambda: self._roots_of(changed, known)
+
+    def _roots_of(self, changed: list[Ints], known: int) -> Any:
+        old = distinct(np.concatenate([np.empty(0, np.int64), *changed]))
+        old = old[old < known]
+        return narrow(old), narrow(self.root[old]), narrow(self.root[known:])
+
+    def restore_changes(self, changes: Any) -> None:
+        """Take back what the function of :meth:`take_changes` gave."""
+        old, roots, new = changes
+        root = np.concatenate([self.root, new.astype(np.int64)])
+        root[old] = roots
+        self.restore(root)
+
+    # -- sets ----------------------------------------------------------------------
     @property
     def root(self) -> Ints:
         """The smallest member of the set of each node."""
@@ -56,7 +95,9 @@ class MutableDisjointSets:
         place = self._place(roots, a, b)
         winner = roots[smallest_reachable(len(roots), *place)]
         lost = roots != winner
-        return self._merge(roots[lost], winner[lost])
+        changed = self._merge(roots[lost], winner[lost])
+        self._changed.note(changed, len(changed), self.count)
+        return changed
 
     def _distinct(self, a: Ints, b: Ints) -> Ints:
         both = np.concatenate([a, b])

@@ -7,12 +7,15 @@ sums, do not depend on the order in which batches arrived. The lookup is for who
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow import DataflowError
+from rayad.dataflow.operators.stored_columns import narrow
 from rayad.graphs.node_index import SPAN_MIN, DirectIndex, HashIndex, is_close
 from rayad.graphs.numbers import Ints, Mask, decode_names, distinct, order_key, owners, to_column
 
@@ -36,6 +39,30 @@ class MutableNodes:
         self._numbers: Ints = np.empty(_NODES_MIN, np.int64)
         self._mine: Mask = np.empty(_NODES_MIN, np.bool_)
         self._index: DirectIndex | HashIndex | None = None
+        self._written: tuple[int, int] | None = None
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        """Numbers and names by dense index; owners and the index follow from them."""
+        return narrow(self.numbers), self.names
+
+    def restore(self, state: Any) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        numbers, self.names = state
+        self._append(numbers.astype(np.int64))
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """The nodes and names taken in since the last call; None where they are most of them."""
+        written, self._written = self._written, (self.count, len(self.names))
+        if written is None or 2 * written[0] < self.count:
+            return None
+        return lambda: (narrow(self.numbers[written[0] :]), dict(islice(self.names.items(), written[1], None)))
+
+    def restore_changes(self, changes: Any) -> None:
+        """Take back what the function of :meth:`take_changes` gave."""
+        numbers, names = changes
+        self._append(numbers.astype(np.int64))
+        self.names.update(names)
 
     def __len__(self) -> int:
         return self.count
@@ -92,6 +119,12 @@ class MutableNodes:
 
     def _take_in(self, fresh: Ints) -> None:
         """Give dense indexes to numbers that have none, sorted and once each."""
+        self._append(fresh)
+
+    def _append(self, fresh: Ints) -> None:
+        """Give dense indexes to numbers that have none, in their order."""
+        if not len(fresh):
+            return
         count = self.count + len(fresh)
         if count > len(self._numbers):
             size = max(count, 2 * len(self._numbers))
@@ -104,7 +137,7 @@ class MutableNodes:
         self._insert(fresh, dense)
 
     def _insert(self, fresh: Ints, dense: Ints) -> None:
-        low, high = int(fresh[0]), int(fresh[-1])
+        low, high = int(fresh.min()), int(fresh.max())
         index = self._index
         if isinstance(index, DirectIndex):
             first, last = index.bounds

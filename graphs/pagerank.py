@@ -16,6 +16,7 @@ Sources: Page, Brin, Motwani and Winograd (1999), 2.6 for dangling pages; Naiad 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from rayad.graphs.numbers import Floats, Ints, owners
 from rayad.graphs.packets import addresses, packet, unpacked
 from rayad.graphs.rounds import GraphVertex, received, received_names, sender
 from rayad.graphs.sparse_sums import SparseSums
+from rayad.graphs.stored_state import MutableDenseValues, Part
 
 BY_SRC, MESSAGES, TOTALS = 0, 1, 2
 AGAIN, TOTALS_AGAIN, OUT = 0, 1, 2
@@ -99,6 +101,13 @@ class PageRank(GraphVertex):
         self.told: Floats = np.empty(0, np.float64)
         self._forget()
 
+    def setup(self) -> None:
+        super().setup()
+        self.ranks_told = MutableDenseValues(self, "told", self.nodes, np.nan)
+
+    def parts(self) -> Mapping[str, Part]:
+        return {**super().parts(), "edges": self.edges, "told": self.ranks_told}
+
     def _forget(self) -> None:
         """Drop what is needed during an epoch only."""
         floats = np.empty(0, np.float64)
@@ -109,6 +118,15 @@ class PageRank(GraphVertex):
         self.share: Floats = floats
         self.partial: Floats = floats
         self.dangling: Ints = np.empty(0, np.int64)
+
+    def rest(self) -> dict[str, Any]:
+        return {**super().rest(), "announced": self.announced, "x": self.x, "partial": self.partial, "places": self.places}
+
+    def restore_rest(self, rest: dict[str, Any]) -> None:
+        super().restore_rest(rest)
+        self._forget()
+        self.announced, self.x, self.places = rest["announced"], rest["x"], rest["places"]
+        self.partial = rest["partial"].copy()  # what comes is added to it in place
 
     def on_round(self, time: Timestamp, number: int, arrived: dict[int, list[Any]]) -> None:
         if number == 0:
@@ -122,6 +140,8 @@ class PageRank(GraphVertex):
                 self.nodes.add(received(arrived[MESSAGES])[1], received_names(arrived[MESSAGES]))
             self._begin()
         else:
+            if self.sums.count != len(self.x):
+                self._prepare()  # after a restore in the middle of an epoch
             self._iterate(arrived)
         if number <= self.rounds:
             self._contribute(time, first=number == 1)
@@ -138,6 +158,11 @@ class PageRank(GraphVertex):
         self.send_messages(AGAIN, time, numbers, numbers, fresh)
 
     def _begin(self) -> None:
+        self._prepare()
+        self.x = np.ones(len(self.nodes))
+
+    def _prepare(self) -> None:
+        """What the iterations of an epoch need to know of its edges."""
         count, mine = len(self.nodes), self.nodes.mine
         target, source = self.edges.all_edges()
         self.sums = SparseSums(count, source, target)
@@ -147,7 +172,6 @@ class PageRank(GraphVertex):
         home = owners(self.nodes.numbers[ghosts], self.parallelism, self.key_groups)
         self.ghosts = {replica: ghosts[home == replica] for replica in range(self.parallelism) if replica != self.replica}
         self.share = 1.0 / np.maximum(degree, 1)
-        self.x = np.ones(count)
 
     def _contribute(self, time: Timestamp, *, first: bool) -> None:
         self.partial = self.sums.of(self.x * self.share)
@@ -176,4 +200,5 @@ class PageRank(GraphVertex):
         rank = self.x / count
         moved = np.flatnonzero(self.nodes.mine & (rank != self.told[: len(rank)]))
         self.told[moved] = rank[moved]
+        self.ranks_told.note(moved)
         self.send_results(OUT, time, moved, rank[moved])

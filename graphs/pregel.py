@@ -11,7 +11,8 @@ Sources: Malewicz et al. (SIGMOD 2010); Naiad (SOSP 2013), 4.2: Pregel as a libr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from operator import itemgetter
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from rayad.dataflow import DataflowError, Stream, Timestamp, to_rows
 from rayad.dataflow.keyed_stream import Make
+from rayad.dataflow.operators.touched_keys import MutableTouchedKeys
 from rayad.graphs.edges import check_edges, check_rounds, unused_name
 from rayad.graphs.numbers import number_of, order_key
 from rayad.graphs.rounds import RoundVertex
@@ -133,7 +135,43 @@ class Supersteps(RoundVertex):
         self.edges: dict[Any, dict[Any, Any]] = {}
         self.told: dict[Any, Any] = {}
         self.computed: set[Any] = set()
+        self._touched = MutableTouchedKeys()
+        self._known = 0
 
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        return {**self.rest(), "order": list(self.order), "states": self.states, "edges": self.edges, "told": self.told}
+
+    def restore(self, state: Any) -> None:
+        self.restore_rest(state)
+        self.order = {node: index for index, node in enumerate(state["order"])}
+        self.states, self.edges, self.told = state["states"], state["edges"], state["told"]
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        touched, known = self._touched.take(), self._known
+        self._known = len(self.order)
+        return None if touched is None else lambda: self._changed(touched(), known)
+
+    def _changed(self, touched: set[Any], known: int) -> dict[str, Any]:
+        tables = {name: getattr(self, name) for name in ("states", "edges", "told")}
+        changes = {name: {node: table[node] for node in touched if node in table} for name, table in tables.items()}
+        return {**self.rest(), "order": list(islice(self.order, known, None)), **changes}
+
+    def restore_changes(self, changes: Any) -> None:
+        self.restore_rest(changes)
+        for node in changes["order"]:
+            self.order[node] = len(self.order)
+        for name in ("states", "edges", "told"):
+            getattr(self, name).update(changes[name])
+
+    def rest(self) -> dict[str, Any]:
+        return {**super().rest(), "computed": self.computed}
+
+    def restore_rest(self, rest: dict[str, Any]) -> None:
+        super().restore_rest(rest)
+        self.computed = rest["computed"]
+
+    # -- supersteps ----------------------------------------------------------------
     def on_round(self, time: Timestamp, number: int, arrived: dict[int, list[Any]]) -> None:
         superstep = number - self.restart
         changed = self._take_edges(arrived) if number == 0 else set()
@@ -146,6 +184,7 @@ class Supersteps(RoundVertex):
             changed = set(self.order)
         self._arrive(inbox)
         nodes = sorted(changed | inbox.keys(), key=self.order.__getitem__)
+        self._touched.note(nodes, len(self.order))
         outgoing: list[tuple[Any, Any, Any]] = []
         for node in nodes:
             outgoing += [(target, node, message) for target, message in self._compute(node, superstep, time.epoch, inbox.get(node, []))]
@@ -162,6 +201,7 @@ class Supersteps(RoundVertex):
             if before is _MISSING or before != result:
                 self.told[node] = result
                 out.append((node, result))
+        self._touched.note(self.computed, len(self.order))
         self.computed = set()
         self.send_by(OUT, out, time)
 
@@ -177,6 +217,7 @@ class Supersteps(RoundVertex):
         targets = {v for batch in arrived.get(BY_DST, ()) for _, v, _ in batch}
         fresh = self._arrive(outgoing.keys() | targets)
         changed = set(fresh)
+        self._touched.note(outgoing, len(self.order))
         for u, mine in outgoing.items():
             edges = self.edges[u]
             for v in sorted(mine, key=order_key):
@@ -191,6 +232,7 @@ class Supersteps(RoundVertex):
             self.order[node] = len(self.order)
             self.edges[node] = {}
             self.states[node] = self.program.init(node)
+        self._touched.note(fresh, len(self.order))
         return fresh
 
     def _inbox(self, batches: Iterable[Any]) -> dict[Any, list[Any]]:

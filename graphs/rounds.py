@@ -13,16 +13,19 @@ Source: Naiad (SOSP 2013), 2.2 and 4.2 (notifications order rounds; Pregel as a 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow import DataflowError, Timestamp, Vertex
+from rayad.dataflow.operators.stored_columns import stored_mixed, taken_back_mixed
 from rayad.graphs.adjacency import SHIFT
 from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME, fits_int32, result_batch
 from rayad.graphs.nodes import MutableNodes
 from rayad.graphs.numbers import Ints, decode_names, distinct, encode_names, to_array, to_column
+from rayad.graphs.stored_state import Part
 
 END = 1 << 62
 """The counter of the notification at the end of a loop."""
@@ -39,6 +42,43 @@ class RoundVertex(Vertex):
     def __init__(self) -> None:
         self.waiting: dict[Timestamp, list[tuple[int, Any]]] = {}
 
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        return self.rest(), {name: part.checkpoint() for name, part in self.parts().items()}
+
+    def restore(self, state: Any) -> None:
+        rest, parts = state
+        for name, part in self.parts().items():
+            part.restore(parts[name])
+        self.restore_rest(rest)
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        taken = {name: part.take_changes() for name, part in self.parts().items()}
+        changes = {name: some for name, some in taken.items() if some is not None}
+        return (lambda: (self.rest(), {name: some() for name, some in changes.items()})) if len(changes) == len(taken) else None
+
+    def restore_changes(self, changes: Any) -> None:
+        rest, parts = changes
+        for name, part in self.parts().items():
+            part.restore_changes(parts[name])
+        self.restore_rest(rest)
+
+    def parts(self) -> Mapping[str, Part]:
+        """The state of which snapshots write what has changed; later ones may refer to earlier ones."""
+        return {}
+
+    def rest(self) -> dict[str, Any]:
+        """The state that every snapshot writes whole."""
+        waiting = {time: ([edge for edge, _ in some], stored_mixed(batch for _, batch in some)) for time, some in self.waiting.items()}
+        return {"waiting": waiting}
+
+    def restore_rest(self, rest: dict[str, Any]) -> None:
+        """Take back what :meth:`rest` gave; all parts are there."""
+        self.waiting = {
+            time: list(zip(edges, taken_back_mixed(batches), strict=True)) for time, (edges, batches) in rest["waiting"].items()
+        }
+
+    # -- rounds --------------------------------------------------------------------
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         waiting = self.waiting.get(time)
         if waiting is None:
@@ -76,6 +116,9 @@ class GraphVertex(RoundVertex):
         self.nodes = MutableNodes(self.replica, self.parallelism, self.key_groups)
         if self.parallelism > 1:
             pa.array(np.zeros(1))  # the exchange makes columns so, and pyarrow's first one imports pandas: while the job starts
+
+    def parts(self) -> Mapping[str, Part]:
+        return {"nodes": self.nodes}
 
     def take_edges(self, batches: list[Any]) -> tuple[Ints, Ints]:
         """Prepared edges as dense indexes of sources and targets; nodes that are new are taken in."""

@@ -25,6 +25,7 @@ for SCC as nested loops.
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ from rayad.graphs.edges import check_edges, named_edges, prepared_edges, unused_
 from rayad.graphs.nodes import grown
 from rayad.graphs.numbers import Ints
 from rayad.graphs.rounds import GraphVertex, members, received, received_names
+from rayad.graphs.stored_state import Part, joined
 
 BY_SRC, BY_DST, MESSAGES, TICKS = 0, 1, 2, 3
 AGAIN, TICK, PAIRS = 0, 1, 2
@@ -43,6 +45,10 @@ FORWARD, BACKWARD = 1, 2
 NO_COLOUR = np.iinfo(np.int64).max
 _IN = 1 << 32
 """In a TRIM message: one for the degree in; the degree out is counted below it."""
+
+
+_INITIAL = {"alive": False, "bits": 0, "indegree": 0, "outdegree": 0, "colour": NO_COLOUR}
+"""Between epochs these arrays hold nothing else that is ever read."""
 
 
 class Phase(enum.Enum):
@@ -121,6 +127,24 @@ class StrongComponents(GraphVertex):
         self.touched: list[Ints] = []  # REACH: nodes with bits; COLOUR: ghosts with a colour; MARK: what was marked
         self.leaving: Ints = none  # marked in the phase before: their neighbours' degrees are still to fall
 
+    def parts(self) -> Mapping[str, Part]:
+        return {**super().parts(), "out": self.out, "into": self.into}
+
+    def rest(self) -> dict[str, Any]:
+        touched = joined(self.touched)
+        marked = members(
+            np.concatenate([np.flatnonzero(self.alive | (self.bits != 0)), self.active, touched, self.leaving]), len(self.nodes)
+        )
+        values = {name: getattr(self, name)[marked] for name in _INITIAL}
+        return {**super().rest(), "marked": marked, **values, "active": self.active, "touched": touched, "leaving": self.leaving}
+
+    def restore_rest(self, rest: dict[str, Any]) -> None:
+        super().restore_rest(rest)
+        for name, fill in _INITIAL.items():
+            setattr(self, name, np.full(len(self.nodes), fill, getattr(self, name).dtype))
+            getattr(self, name)[rest["marked"]] = rest[name]
+        self.active, self.touched, self.leaving = rest["active"], [rest["touched"]], rest["leaving"]
+
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         if edge != BY_DST or self.parallelism > 1:  # a single replica has every edge already
             super().on_recv(edge, batch, time)
@@ -159,7 +183,7 @@ class StrongComponents(GraphVertex):
 
     def _grow(self) -> None:
         count = len(self.nodes)
-        for name, fill in (("alive", False), ("bits", 0), ("indegree", 0), ("outdegree", 0), ("colour", NO_COLOUR)):
+        for name, fill in _INITIAL.items():
             setattr(self, name, grown(getattr(self, name), count, fill))
 
     def _send_pairs(self, time: Timestamp, nodes: Ints, companion: Ints) -> None:
