@@ -111,17 +111,24 @@ class Probe(ABC):
 
 
 class JobInput(ABC):
-    """The sending end of a live input. Epochs begin at 0 and only grow."""
+    """The sending end of a live input. Epochs begin at 0 and only grow.
+
+    In a job that goes on from a snapshot (``RunConfig(resume=...)``) ``sent``, ``epoch`` and ``closed`` tell what of the input the snapshot
+    holds: the driver sends again from call number ``sent`` on, counted from 0.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.epoch = 0
+        self.sent = 0
+        """How many calls of :meth:`send` there have been, those before the snapshot included."""
         self.closed = False
 
     def send(self, records: Any) -> None:
         """Records (a list, RecordBatch or Table) of the current epoch. Blocks while the dataflow cannot keep up."""
         self._require_open("send records")
         batch = as_items(records, f"what was sent to input {self.name!r}")
+        self.sent += 1
         self._send(batch)
 
     def advance_to(self, epoch: int) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable
 from typing import Any
 
 from rayad.actors.failures import raise_located
@@ -18,7 +17,7 @@ from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
 from rayad.snapshots.coordination import MutableSnapshots, SnapshotStatistics
-from rayad.snapshots.recovery import begin_run
+from rayad.snapshots.recovery import begin_run, claim_of
 from rayad.snapshots.store import MANIFEST, Manifest, SnapshotStore
 
 DEFAULT_FOLDER = os.path.join("~", ".rayad")
@@ -52,6 +51,8 @@ class JobStore:
         self.manifest: Manifest | None = None
         """What a recovery goes on from."""
         self.receipts: dict[str, Any] = {}
+        self.identities: dict[str, str] = {}
+        """By sink: what every copy of it has to adopt before its writers are opened, when the job goes on from an earlier run."""
         self.remarks: list[str] = []
         self.savepoints: list[int] = []
 
@@ -61,11 +62,23 @@ class JobStore:
         if isinstance(resume, str) and resume != "latest":
             resume = self._number_of(resume)
         self.begun, self.remarks = begin_run(
-            self.store, resume, job=self.job, graph=self.graph, key_groups=self.plan.key_groups, run=self.run
+            self.store,
+            resume,
+            job=self.job,
+            graph=self.graph,
+            key_groups=self.plan.key_groups,
+            run=self.run,
+            notes={"identities": self._identities()},
         )
+        self.identities = self.begun.notes.get("identities", {})
         self.savepoints = [number for number in self.store.numbers() if self._is_savepoint(number)]
         self.manifest = self.begun
-        self._publish_again(self.begun)
+        if "stands_for" in self.begun.notes:
+            for sink in self.plan.sinks:
+                identity = self.identities.get(sink.key)
+                if identity is not None:
+                    sink.sink.adopt(identity)
+            self._go_on_from(self.begun)
         return self.begun
 
     def recover(self) -> Manifest:
@@ -87,11 +100,13 @@ class JobStore:
             except SnapshotError as error:
                 refused.append(str(error))
                 continue
-            self.remarks.extend(refused)
+            if refused:
+                self.remarks.extend(refused)
+                manifest = self._take_again(manifest)
             self.manifest = manifest
-            self._publish_again(manifest)
+            self._go_on_from(manifest)
             return manifest
-        raise SnapshotError(f"job {self.job!r} has no whole snapshot to go on from in {self.store.folder!r}: " + "; ".join(refused))
+        raise NothingWhole(f"job {self.job!r} has no whole snapshot to go on from in {self.store.folder!r}: " + "; ".join(refused))
 
     def parts(self, manifest: Manifest) -> dict[tuple[str, int], Any]:
         """The parts of a manifest by vertex and replica; empty for a fresh start."""
@@ -104,32 +119,32 @@ class JobStore:
     def publish(self, snapshots: MutableSnapshots, incarnation: int, notes: dict[str, Any]) -> Manifest:
         """Make the complete attempt a snapshot."""
         known: dict[str, Any] = {"job": self.job, "graph": self.graph, "key_groups": self.plan.key_groups, "run": self.run}
+        notes = {**notes, "identities": self.identities}
         manifest = snapshots.manifest(incarnation=incarnation, notes=notes, **known)
         try:
             self.store.publish(manifest)
         except SnapshotError:
             numbers = self.store.numbers()
-            if numbers and numbers[-1] >= manifest.number:
+            if not numbers or numbers[-1] < manifest.number:
+                raise
+            if not self._is_ours(manifest):
                 raise Superseded(
                     f"snapshot {manifest.number} of job {self.job!r} was published by another run: this one has been superseded"
                 ) from None
-            raise
         self.manifest = manifest
         return manifest
 
     def let_sinks_publish(self, manifest: Manifest) -> None:
-        """Give what was staged to the sinks that publish with each snapshot; may be repeated."""
-        for sink in self.plan.sinks:
-            if getattr(sink.sink, "commits", False):
-                mine = [one for one in manifest.staged if one.sink == sink.key]
-                self._publish_sink(sink, [value for _, value in read_staged(self.store, mine)])
+        """Give what was staged to the sinks that commit with each snapshot; may be repeated."""
+        for sink in self._committing():
+            self._call_sink(sink, "commit", number_for_sinks(manifest), self.staged_of(manifest, sink.key))
 
     def publish_finally(self, manifest: Manifest) -> dict[int, Any]:
         """The job is complete: the receipts of all sinks, by sink id."""
         self.let_sinks_publish(manifest)
         for sink in self.plan.sinks:
-            if not getattr(sink.sink, "commits", False):
-                self._publish_sink(sink, self.staged_of(manifest, sink.key))
+            if not sink.sink.commits:
+                self._call_sink(sink, "publish", self.staged_of(manifest, sink.key))
         return {sink.id: self.receipts[sink.key] for sink in self.plan.sinks}
 
     def staged_of(self, manifest: Manifest, key: str) -> list[Any]:
@@ -164,18 +179,53 @@ class JobStore:
             )
         return int(name)
 
-    def _publish_again(self, manifest: Manifest) -> None:
+    def _take_again(self, manifest: Manifest) -> Manifest:
+        """An older snapshot than the newest is gone on from: the newer ones are void, also if they can be read again some day."""
+        claim = claim_of(manifest, self.store.numbers()[-1] + 1, graph=self.graph, run=self.run)
+        self.store.publish(claim)
+        return claim
+
+    def _is_ours(self, manifest: Manifest) -> bool:
+        """Whether a manifest is in the store although its publication failed: the last step may fail when it has taken effect."""
+        try:
+            return self.store.load(manifest.number).run == self.run
+        except SnapshotError:
+            return False
+
+    def _identities(self) -> dict[str, str]:
+        found = {sink.key: sink.sink.identity() for sink in self.plan.sinks}
+        return {key: identity for key, identity in found.items() if identity is not None}
+
+    def _committing(self) -> list[Any]:
+        return [sink for sink in self.plan.sinks if sink.sink.commits]
+
+    def _go_on_from(self, manifest: Manifest) -> None:
+        """What sinks show is brought to where the job goes on: later commits are taken back, the last one is made again."""
+        first_new = self.store.numbers()[-1] + 1
+        for sink in self._committing():
+            self._call_sink(sink, "roll_back", number_for_sinks(manifest), first_new)
         self.let_sinks_publish(manifest)
 
-    def _publish_sink(self, sink: Any, staged: Iterable[Any]) -> None:
+    def _call_sink(self, sink: Any, hook: str, *args: Any) -> None:
         try:
-            self.receipts[sink.key] = sink.sink.publish(list(staged))
+            receipt = getattr(sink.sink, hook)(*args)
         except Exception as error:
-            raise_located(f"sink {sink.key!r} ({sink.where}) failed in publish", error)
+            raise_located(f"sink {sink.key!r} ({sink.where}) failed in {hook}", error)
+        if hook != "roll_back":
+            self.receipts[sink.key] = receipt
+
+
+def number_for_sinks(manifest: Manifest) -> int:
+    """Under which number sinks have committed what a manifest names: a claim stands for the snapshot that its run went on from."""
+    return int(manifest.notes.get("stands_for", manifest.number))
 
 
 class Superseded(SnapshotError):
     """Another run of the same job has claimed the store: this one must end and publish nothing."""
+
+
+class NothingWhole(SnapshotError):
+    """No snapshot of this run can be gone on from: trying again does not help."""
 
 
 def describe_snapshot(statistics: SnapshotStatistics) -> str:

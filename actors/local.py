@@ -16,15 +16,15 @@ from typing import Any
 from rayad.actors.graph_shape import edge_names
 from rayad.actors.input_log import InputLog
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result
-from rayad.actors.job_store import JobStore, Superseded
+from rayad.actors.job_store import JobStore, NothingWhole, Superseded
 from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, explain, progress_of, publish_sinks, results_of
 from rayad.actors.local_snapshots import LocalSnapshots
 from rayad.actors.replica import ReplicaCore
-from rayad.actors.replica_state import thaw
+from rayad.actors.replica_state import freeze, thaw
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.graph import NodeKind
-from rayad.progress import ConfigError, DataflowError, InternalError, JobTracker, Timestamp, View
+from rayad.progress import ConfigError, DataflowError, InternalError, JobTracker, SnapshotError, Timestamp, View
 from rayad.snapshots.barrier import Barrier
 
 Where = tuple[int, int]  # stage id, replica
@@ -107,7 +107,10 @@ class LocalJob(Job):
                 self._ready.add(("source", where))
             if core.stage.kind is NodeKind.INPUT:
                 log = self._input_log.setdefault(where, InputLog(core.input_frames))
-                log.rewind(core.input_frames)
+                try:
+                    log.rewind(core.input_frames)
+                except SnapshotError as error:
+                    raise NothingWhole(f"{error}: start the job again with resume='latest' and send from there") from error
                 if log.waits:
                     self._ready.add(("input", where))
         self._publish()
@@ -131,10 +134,21 @@ class LocalJob(Job):
             at = (edge.source, channel[1])
             self._queued[at] = self._queued.get(at, 0) + 1
 
-    def _put_barrier(self, channel: tuple[int, int, int], barrier: Barrier) -> None:
-        self._put(channel, None, barrier)
-        if barrier.unaligned:
-            self._ready.add(("overtake", channel))
+    def _put_barrier(self, channel: tuple[int, int, int], barrier: Barrier) -> list[bytes]:
+        """Send a barrier; gives the batches that it overtakes at the sender, where they wait for credits: how many that are, the seed says."""
+        if not barrier.unaligned:
+            self._put(channel, None, barrier)
+            return []
+        self._ready.add(("overtake", channel))
+        waiting = self.channels.get(channel)
+        if not waiting or self._edges[channel[0]].is_feedback:
+            self._put(channel, None, barrier)
+            return []
+        batches = list(waiting)
+        behind_older = max((i + 1 for i, (time, _) in enumerate(batches) if time is None), default=0)
+        place = self._random.randint(behind_older, len(batches))
+        waiting.insert(place, (None, barrier))
+        return [freeze(time, batch) for time, batch in batches[place:] if time is not None]
 
     def crash(self) -> None:
         """For tests: all replicas, the progress core and the coordinator are lost, with all that is on its way; go on from the last
@@ -142,14 +156,18 @@ class LocalJob(Job):
         self._raise_if_over()
         if self.snapshots is None:
             raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
-        try:
+        while True:
             for core in self.cores.values():
                 core.close()
-            self.snapshots.recover()
-            self._start()
-        except Exception as error:
-            self._fail(error)
-            raise
+            self.cores = {}
+            try:
+                self.snapshots.recover()
+                self._start()
+                return
+            except Exception as error:
+                if not self._may_go_on(error):
+                    self._fail(error)
+                    raise
 
     def now_s(self) -> float:
         """The clock that intervals are measured with."""
@@ -185,6 +203,7 @@ class LocalJob(Job):
         except Exception as error:
             if self._may_go_on(error):
                 self.crash()
+                self.steps += 1
                 return True
             self._fail(error)
             raise
@@ -192,7 +211,7 @@ class LocalJob(Job):
 
     def _may_go_on(self, error: Exception) -> bool:
         """Whether a failure is one of those that the job shall survive."""
-        if self.snapshots is None or isinstance(error, Superseded) or self.snapshots.failures >= self.config.failures.max_failures:
+        if self.snapshots is None or isinstance(error, (Superseded, NothingWhole)) or self.snapshots.failures >= self.config.failures.max_failures:
             return False
         self.snapshots.failures += 1
         return True

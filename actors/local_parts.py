@@ -49,6 +49,9 @@ class LocalInput(JobInput):
         super().__init__(name)
         self._job = job
         self._at = at
+        core = job.cores[at]
+        self.closed = core.input_epoch is None
+        self.epoch, self.sent = core.input_epoch or 0, core.input_sends
 
     def _put(self, item: tuple[str, Any]) -> None:
         self._job._raise_if_over()

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from rayad.actors.graph_shape import Channel
-from rayad.actors.job_store import JobStore
+from rayad.actors.graph_shape import Channel, edge_names
+from rayad.actors.job_store import JobStore, Superseded
 from rayad.actors.part_files import dumped, write_rest, write_staged, write_state
 from rayad.actors.replica_parts import Capture, MutableParticipant
 from rayad.actors.replica_state import freeze
@@ -46,6 +46,11 @@ class LocalSnapshots:
         self.writing: dict[Where, deque[tuple[Capture, Pieces | None]]] = {}
         self.reports: deque[PartReport | tuple[int, str]] = deque()
         self.committing: Manifest | None = None
+        self.forgetting: dict[Where, int] = {}
+        """Replicas that are being told that an attempt was given up."""
+        self._overtaken: list[tuple[str, int, bytes]] = []
+        self._edge_names = edge_names(job.plan)
+        self._inputs: dict[int, dict[str, int]] = {}  # what snapshots that may still be gone on from have consumed of live inputs
         self.begun = store.begin()
         self.snapshots = self._new_bookkeeping(self.begun)
 
@@ -75,7 +80,8 @@ class LocalSnapshots:
                 job._move_out(at)
 
             def send_barrier(edge: int, replica: int, barrier: Barrier) -> None:
-                job._put_barrier((edge, at[1], replica), barrier)
+                overtaken = job._put_barrier((edge, at[1], replica), barrier)
+                self._overtaken.extend((self._edge_names[edge], replica, data) for data in overtaken)
 
             found = self.participants[at] = MutableParticipant(
                 job.plan,
@@ -130,6 +136,9 @@ class LocalSnapshots:
         pending = self.snapshots.pending
         if pending is not None:
             self.snapshots.on_failed(pending.number, why)
+            for at in self.job.cores:
+                self.forgetting[at] = pending.number
+                self.job._ready.add(("forget", at))
             limit = self.store.config.snapshots.failures_max
             if limit is not None and self.snapshots.given_up_in_a_row >= limit:
                 raise SnapshotError(f"{limit} attempts at a snapshot in a row were given up, the last because {why}")
@@ -148,6 +157,10 @@ class LocalSnapshots:
             ready.discard((kind, at))
             self.participant(at).turn_unaligned()
             self.job._unblock(at)
+        elif kind == "forget":
+            ready.discard((kind, at))
+            self.participant(at).give_up(self.forgetting.pop(at))
+            self.job._unblock(at)
         elif kind == "write":
             self._write(at)
         elif kind == "acknowledge":
@@ -155,7 +168,12 @@ class LocalSnapshots:
         elif kind == "publish":
             ready.discard((kind, at))
             if self.snapshots.is_complete:
-                self._publish()
+                try:
+                    self._publish()
+                except Superseded:
+                    raise
+                except SnapshotError as error:
+                    self.give_up(str(error))
         else:
             ready.discard((kind, at))
             self._commit()
@@ -179,15 +197,22 @@ class LocalSnapshots:
         self.snapshots.on_published(self.job.now_s())
         self.committing = manifest
         self.job._ready.add(("commit", None))
-        for name, frames in manifest.notes["inputs"].items():  # they need not be kept for replay
-            self.job._input_log[self.job.plan.inputs[name], 0].trim(frames)
+        self._inputs[manifest.number] = manifest.notes["inputs"]
         return manifest
 
     def _commit(self) -> None:
         manifest, self.committing = self.committing, None
         if manifest is not None:
             self.store.let_sinks_publish(manifest)
-            self.store.retain()
+            self._retain()
+
+    def _retain(self) -> None:
+        self.store.retain()
+        kept = [number for number in self.store.store.numbers() if number >= self.begun.number]
+        kept = kept[-self.store.config.snapshots.keep :]  # a savepoint may be much older
+        self._inputs = {number: inputs for number, inputs in self._inputs.items() if number >= kept[0]}
+        if kept[0] in self._inputs:
+            self.job._trim_input_logs(self._inputs[kept[0]])
 
     # -- the replicas' part ------------------------------------------------------------------------
     def on_barrier(self, at: Where, channel: Channel, barrier: Barrier) -> None:
@@ -222,6 +247,7 @@ class LocalSnapshots:
             job._ready.discard(("batch", channel))
 
     def _captured(self, at: Where, capture: Capture) -> None:
+        capture.rest.outbox, self._overtaken = self._overtaken, []
         state = None if capture.state is None else dumped(capture.state())
         self.writing.setdefault(at, deque()).append((capture, state))
 
@@ -268,7 +294,9 @@ class LocalSnapshots:
         if manifest is None or manifest.kind != "final" or manifest.run != self.store.run or manifest is self.begun:
             if self.committing is not None:
                 self._commit()
-            self.give_up("the job is complete")
+            pending = self.snapshots.pending
+            if pending is not None:
+                self.snapshots.on_failed(pending.number, "the job is complete")
             barrier = self.snapshots.begin(self.job.now_s(), kind="final")
             self.writing.clear()
             for at in self.job.cores:
@@ -289,6 +317,8 @@ class LocalSnapshots:
         attempts = self.snapshots.attempts
         self.snapshots.on_time(self.job.now_s())
         self.committing = None
+        self._overtaken = []
+        self.forgetting.clear()
         self.incarnation += 1
         self.recoveries += 1
         self.participants.clear()

@@ -91,7 +91,7 @@ class MutableParticipant:
 
     def on_barrier(self, channel: Channel, barrier: Barrier, ahead: Iterable[bytes] = ()) -> None:
         """A barrier is next on its channel; or an unaligned one has arrived while the batches ``ahead`` of it were not yet consumed."""
-        is_old = barrier.number < self.alignment.number
+        is_old = self.alignment.is_old(barrier.number)
         verdict = self.alignment.on_barrier(channel, barrier.number, unaligned=barrier.unaligned)
         self._act(verdict, barrier, channel, () if is_old else ahead)
 
@@ -118,11 +118,11 @@ class MutableParticipant:
         if barrier is not None:
             self._act(self.alignment.turn_unaligned(), barrier._replace(unaligned=True))
 
-    def give_up(self) -> None:
-        """The coordinator has given the pending attempt up."""
-        number = self.alignment.give_up()
-        if number is not None:
-            self._drop(number)
+    def give_up(self, number: int = 0) -> None:
+        """The coordinator has given an attempt up, by default the one that is pending here; a newer one goes on."""
+        dropped = self.alignment.give_up(number)
+        if dropped is not None:
+            self._drop(dropped)
 
     def finish(self, barrier: Barrier) -> None:
         """The job is complete: nothing is on any channel. Gives the last part, at once."""

@@ -62,6 +62,8 @@ class MutableAlignment(Generic[C]):
         """The newest snapshot that this replica has heard of; 0: of none."""
         self.captured = True
         """Whether its state has been taken."""
+        self.void = 0
+        """The newest snapshot that was given up; its barriers are still on their way."""
         self._missing: set[C] = set()
         self._closed: set[C] = set()
 
@@ -93,9 +95,13 @@ class MutableAlignment(Generic[C]):
             raise ProtocolError(
                 f"snapshot {number} was begun at a replica with {len(self.regular)} regular inputs: it comes with their barriers"
             )
-        if number <= self.number:
+        if number == self.number or self.is_old(number):
             return NOTHING
         return self._start(number, unaligned)
+
+    def is_old(self, number: int) -> bool:
+        """Whether barriers of a snapshot mean nothing any more: a newer one has begun here, or it was given up."""
+        return number < self.number or number <= self.void
 
     def on_barrier(self, channel: C, number: int, *, unaligned: bool = False) -> Verdict:
         """Barrier ``number`` has come: in turn behind the batches before it, or, if it is ``unaligned``, on arrival.
@@ -104,8 +110,8 @@ class MutableAlignment(Generic[C]):
         """
         if channel not in self.regular and channel not in self.feedback:
             raise ProtocolError(f"barrier {number} came on {channel!r}, which is no input of this replica")
-        if channel in self._closed or number < self.number:
-            return NOTHING  # of a snapshot that was given up
+        if channel in self._closed or self.is_old(number):
+            return NOTHING
         verdict = NOTHING
         if number > self.number:
             verdict = self._start(number, unaligned)
@@ -127,10 +133,17 @@ class MutableAlignment(Generic[C]):
         self.captured = True
         return Verdict(capture=True, complete=not self._missing)
 
-    def give_up(self) -> int | None:
-        """Forget the pending snapshot: channels are free, nothing is logged. Gives its number; None when none was pending."""
+    def give_up(self, number: int = 0) -> int | None:
+        """Forget the pending snapshot: channels are free, nothing is logged. Gives its number; None when none was pending.
+
+        ``number``: what the coordinator has given up; it may not have begun here, and then it will not. A newer one goes on.
+        """
+        self.void = max(self.void, number)
+        if number and self.number > number:
+            return None
         if not self.is_pending:
             return None
+        self.void = max(self.void, self.number)
         self.captured = True
         self._missing.clear()
         return self.number

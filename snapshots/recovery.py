@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -113,13 +114,21 @@ def choose(store: SnapshotStore, resume: str | int | None) -> tuple[Manifest | N
 
 
 def begin_run(
-    store: SnapshotStore, resume: str | int | None, *, job: str, graph: Graph, key_groups: int, run: str = ""
+    store: SnapshotStore,
+    resume: str | int | None,
+    *,
+    job: str,
+    graph: Graph,
+    key_groups: int,
+    run: str = "",
+    notes: dict[str, Any] | None = None,
 ) -> tuple[Manifest, list[str]]:
     """Choose what to go on from and claim the store for this run; gives the manifest of its beginning, and remarks.
 
     The claim is a manifest of kind "start" or "resume" under the next number. Every publication takes the number after the one before it,
     and a number can be taken once: so an older run that still lives can publish nothing more, its next number is taken. If it is the
     faster one, its snapshot counts, and the choice is made again. With ``resume="latest"`` and nothing there, the run starts afresh.
+    ``notes`` are those of a fresh start; a run that goes on takes over what the snapshot has, and notes which one it stands for.
 
     Raises SnapshotError when the graph does not fit, or the snapshot asked for is missing or damaged.
     """
@@ -135,19 +144,10 @@ def begin_run(
                     + "; ".join(wrong)
                     + ". Start afresh with resume=None, or run the dataflow that the snapshot was taken of"
                 )
+        if manifest is None:
+            begun = Manifest(newest + 1, job, graph, key_groups, (), kind="start", run=run, notes=notes or {})
         else:
-            manifest = None
-        begun = Manifest(
-            newest + 1,
-            job,
-            graph,
-            key_groups,
-            manifest.parts if manifest is not None else (),
-            staged=manifest.staged if manifest is not None else (),
-            kind="start" if manifest is None else "final" if manifest.kind == "final" else "resume",
-            run=run,
-            notes={**manifest.notes, "resumed_from": manifest.number} if manifest is not None else {},
-        )
+            begun = claim_of(manifest, newest + 1, graph=graph, run=run)
         try:
             store.publish(begun)
         except SnapshotError:
@@ -161,4 +161,15 @@ def begin_run(
     )
 
 
-__all__ = ["begin_run", "choose", "input_changes", "misfits"]
+def claim_of(manifest: Manifest, number: int, *, graph: Graph, run: str) -> Manifest:
+    """What a run publishes when it goes on from a snapshot that is not the newest of its own: the same parts, under a new number.
+
+    From then on the older run can publish nothing, and what is between the two numbers is void.
+    """
+    kind = manifest.kind if manifest.kind in ("start", "final") else "resume"
+    stands_for = manifest.notes.get("stands_for", manifest.number)  # a claim on a claim stands for what the first one went on from
+    notes = {**manifest.notes, "resumed_from": manifest.number, "stands_for": stands_for}
+    return dataclasses.replace(manifest, number=number, graph=graph, kind=kind, run=run, notes=notes)
+
+
+__all__ = ["begin_run", "choose", "claim_of", "input_changes", "misfits"]

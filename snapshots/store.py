@@ -206,11 +206,14 @@ class SnapshotStore:
 
     # -- manifests -----------------------------------------------------------------------------------
     def publish(self, manifest: Manifest) -> None:
-        """Make a snapshot of its parts, in one step. Raises SnapshotError when there is one of that number, or it cannot be written."""
+        """Make a snapshot of its parts, in one step.
+
+        Raises SnapshotError when there is one of that number or a newer one, or when it cannot be written. The newer ones count because
+        what took the number may have been deleted since; they are looked for again afterwards, since this process may have stood still.
+        """
         name = f"{manifest.number:012d}/{MANIFEST}"
         path = f"{self.folder}/{name}"
-        if self.filesystem.get_file_info(path).type != fs.FileType.NotFound:
-            raise SnapshotError(f"snapshot {manifest.number} is there already in {self.folder!r}: two coordinators, or a number used twice")
+        self._refuse_unless_newest(manifest.number, manifest.number)
         body = json.dumps(manifest.to_json(), sort_keys=True)
         data = json.dumps({"manifest": body, "digest": self._digest_of(body.encode())}).encode()
         try:
@@ -231,6 +234,17 @@ class SnapshotStore:
             ) from None
         except OSError as error:
             raise SnapshotError(f"cannot publish snapshot {manifest.number} in {self.folder!r}: {error}") from error
+        try:
+            self._refuse_unless_newest(manifest.number, manifest.number + 1)
+        except SnapshotError:
+            self.filesystem.delete_file(path)
+            raise
+
+    def _refuse_unless_newest(self, number: int, at_least: int) -> None:
+        numbers = self.numbers()
+        if numbers and numbers[-1] >= at_least:
+            what = "is there already" if number in numbers else f"comes after snapshot {numbers[-1]}, which is there"
+            raise SnapshotError(f"snapshot {number} {what} in {self.folder!r}: two coordinators, or a number used twice")
 
     def numbers(self) -> list[int]:
         """The snapshots that have been published, ascending."""
@@ -281,8 +295,18 @@ class SnapshotStore:
         Gives the numbers deleted. The manifest goes first: a crash in between leaves parts behind, never a manifest without them.
         """
         numbers = self.numbers()
-        kept = set(numbers[-keep:] if keep else []) | (set(also) & set(numbers))
-        named = {file.path for number in kept for file in self.load(number).files()}
+        whole: dict[int, Manifest] = {}
+        damaged: set[int] = set()  # they are of no use, so they do not count; they stay for somebody who can mend them
+        wanted = set(also) & set(numbers)
+        for number in reversed(numbers):
+            if number not in wanted and len(whole) >= keep:
+                continue
+            try:
+                whole[number] = self.load(number)
+            except SnapshotError:
+                damaged.add(number)
+        named = {file.path for manifest in whole.values() for file in manifest.files()}
+        kept = damaged | whole.keys()
         gone = [number for number in numbers if number not in kept]
         for number in gone:
             self.filesystem.delete_file(f"{self.folder}/{number:012d}/{MANIFEST}")
@@ -291,6 +315,8 @@ class SnapshotStore:
         for info in infos:
             if info.type != fs.FileType.Directory or not _NUMBER.fullmatch(info.base_name) or int(info.base_name) > newest:
                 continue  # a newer one may be being written
+            if int(info.base_name) in damaged:
+                continue
             self._clean(info.base_name, named, int(info.base_name) in kept)
         return gone
 

@@ -104,7 +104,7 @@ class Tally(rd.Sink):
         return sorted(staged)
 
     def result(self, receipt: Any) -> Any:
-        return {"writers": [part[:2] for part in receipt], "records": sorted(r for part in receipt for r in part[2])}
+        return {"writers": sorted({part[:2] for part in receipt}), "records": sorted(r for part in receipt for r in part[2])}
 
 
 class TallyWriter(rd.SinkWriter):
@@ -116,7 +116,8 @@ class TallyWriter(rd.SinkWriter):
         self.rows.extend((time.epoch, record) for record in rd.to_rows(batch))
 
     def stage(self) -> Any:
-        return (self.number, self.count, self.rows)
+        rows, self.rows = self.rows, []
+        return self.number, self.count, rows
 
 
 SUNK = [[1, 2, 3], [4], [], [5, 6]]

@@ -1,0 +1,136 @@
+"""A disk that fails as it is told to: full for a while, torn writes, files damaged after they were written, a crash while it is read."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyarrow import fs
+
+from rayad.snapshots.store import MANIFEST, SnapshotStore
+
+DAMAGES = ("truncated", "flipped", "missing")
+
+
+class FaultyDisk:
+    """The disk of one run; it outlives jobs, drivers and coordinators.
+
+    ``full``: how many writes fail from now on, by what is written ("part", "manifest"). ``torn``: whether half of it is there then.
+    ``on_failed``: told of each write that failed. ``on_read``, ``on_write``: called before each file is opened.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.full: dict[str, int] = {}
+        self.torn = False
+        self.lost_answers = 0
+        self.damaged: dict[str, bytes] = {}
+        self.on_failed: Callable[[str], None] = _nothing
+        self.on_read: Callable[[], None] = _nothing
+        self.on_write: Callable[[], None] = _nothing
+
+    def fails(self, path: str) -> bool:
+        """Whether a write fails now."""
+        what = "manifest" if MANIFEST in path else "part"
+        if self.full.get(what, 0) <= 0:
+            return False
+        self.full[what] -= 1
+        self.on_failed(what)
+        return True
+
+    def damage(self, path: str, how: str) -> None:
+        """Spoil a file below the folder."""
+        file = Path(self.folder, path)
+        content = file.read_bytes()
+        self.damaged.setdefault(path, content)
+        if how == "missing":
+            file.unlink()
+        elif how == "truncated":
+            file.write_bytes(content[: len(content) // 2])
+        else:
+            middle = len(content) // 2
+            file.write_bytes(content[:middle] + bytes([content[middle] ^ 0x10]) + content[middle + 1 :])
+
+    def mend(self) -> None:
+        """What an operator would do when nothing whole is left: bring the files back."""
+        for path, content in self.damaged.items():
+            Path(self.folder, path).parent.mkdir(exist_ok=True)
+            Path(self.folder, path).write_bytes(content)
+        self.damaged.clear()
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
+class FaultyFileSystem:
+    """Pyarrow's local file system, as much of it as the store uses, on a :class:`FaultyDisk`."""
+
+    def __init__(self, disk: FaultyDisk) -> None:
+        self._disk = disk
+        self._real = fs.LocalFileSystem()
+        self.create_dir = self._real.create_dir
+        self.get_file_info = self._real.get_file_info
+        self.delete_file = self._real.delete_file
+        self.delete_dir = self._real.delete_dir
+
+    def open_input_stream(self, path: str, compression: Any = None) -> Any:
+        self._disk.on_read()
+        return self._real.open_input_stream(path, compression=compression)
+
+    def open_output_stream(self, path: str, compression: Any = None) -> Any:
+        self._disk.on_write()
+        stream = self._real.open_output_stream(path, compression=compression)
+        return _FailingStream(stream, self._disk) if self._disk.fails(path) else stream
+
+
+class _FailingStream:
+    """Takes half of the first write when the disk tears, nothing otherwise."""
+
+    def __init__(self, stream: Any, disk: FaultyDisk) -> None:
+        self._stream = stream
+        self._disk = disk
+
+    def __enter__(self) -> _FailingStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def write(self, data: bytes) -> None:
+        if self._disk.torn:
+            self._stream.write(data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device (simulated)")
+
+
+class FaultyStore(SnapshotStore):
+    """The production store on a faulty disk; syncing is left out, since the machine itself does not fail here."""
+
+    def __init__(self, disk: FaultyDisk) -> None:
+        super().__init__(disk.folder)
+        self.disk = disk
+        self.filesystem = FaultyFileSystem(disk)
+
+    def _sync(self, name: str) -> None:
+        pass
+
+    def _sync_folder(self, path: str) -> None:
+        if path == self.folder and self.disk.lost_answers > 0:
+            self.disk.lost_answers -= 1
+            self.disk.on_failed("answer")
+            raise OSError(errno.EIO, "Input/output error (simulated): the manifest is there, its writer does not know")
+
+
+def whole_snapshots(store: FaultyStore) -> list[int]:
+    """Which snapshots have no damaged file, found without the store's own checks."""
+    out = []
+    for number in store.numbers():
+        names = {f"{number:012d}/{MANIFEST}"}
+        if not names & store.disk.damaged.keys():
+            names |= {file.path for file in store.load(number).files()}
+            if not names & store.disk.damaged.keys() and all(os.path.exists(f"{store.folder}/{name}") for name in names):
+                out.append(number)
+    return out

@@ -1,0 +1,59 @@
+"""What can go wrong, and when: the matrix of faults and phases, and how a run's faults are drawn from it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+SNAPSHOT = ("aligning", "logging", "writing", "publishing", "committing")
+"""A replica waits for barriers; it has captured and logs; it writes; all parts are there, the manifest is not; the manifest is, sinks wait."""
+RUNNING = ("steady", *SNAPSHOT)
+ALWAYS = (*RUNNING, "recovering")
+PHASES = (*ALWAYS, "finishing")
+"""Finishing: the dataflow is complete, its last snapshot and the results are not."""
+
+DAMAGES = ("truncated", "flipped", "missing")
+MATRIX: dict[str, tuple[str, ...]] = {
+    "crash all": ALWAYS,
+    "crash replica": ALWAYS,
+    "crash progress": ALWAYS,
+    "crash coordinator": ALWAYS,
+    "driver death": PHASES,
+    "second coordinator": ALWAYS,
+    "slow disk": ("writing", "publishing", "committing"),
+    "full disk": ("writing", "publishing", "recovering", "finishing"),
+    "torn write": ("writing", "publishing", "recovering", "finishing"),
+    "lost answer": ("publishing", "recovering", "finishing"),
+    **dict.fromkeys(DAMAGES, ALWAYS),
+    "error in on_recv": RUNNING,
+    "error in checkpoint": ("aligning",),
+    "error in restore": ("recovering",),
+    "error in commit": ("committing", "recovering", "finishing"),
+    "given up": ("aligning", "logging", "writing", "publishing"),
+    "late acknowledgement": RUNNING,
+}
+CELLS = [(kind, phase) for kind, phases in MATRIX.items() for phase in phases]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault, struck when the job has been in ``phase`` for ``delay`` steps."""
+
+    kind: str
+    phase: str
+    delay: int
+
+
+def faults_of(seed: int, count: int) -> list[Fault]:
+    """The faults of a run: neighbouring seeds go through the whole matrix, each time in another order."""
+    first = seed * count
+    out = []
+    for at in range(first, first + count):
+        turn, place = divmod(at, len(CELLS))
+        order = list(CELLS)
+        random.Random(turn).shuffle(order)
+        out.append(order[place])
+    rng = random.Random(seed)
+    longest = {"steady": 30, "aligning": 8, "logging": 8, "writing": 4}
+    faults = [Fault(kind, phase, rng.randint(0, longest.get(phase, 0))) for kind, phase in out]
+    return sorted(faults, key=lambda fault: fault.phase == "finishing")

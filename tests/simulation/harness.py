@@ -1,0 +1,258 @@
+"""One simulated run: a program, a seed, a list of faults; what readers see and what the job gives must be what the model says."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+import traceback
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import rayad as rd
+from rayad.actors.job_store import JobStore
+from rayad.actors.local import LocalJob
+from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
+from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.items import CollectSink
+from rayad.progress import DataflowError, SnapshotError
+from tests.programs.catalog import PROGRAMS
+from tests.programs.model import canonical
+from tests.programs.program import Program
+from tests.simulation.disk import FaultyDisk
+from tests.simulation.faults import Fault, faults_of
+from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob
+from tests.simulation.shelf import Shelf, ShelfSink
+from tests.simulation.topologies import TOPOLOGIES
+from tests.simulation.world import TIMEOUT_S, World
+
+FAULTS = 5
+CATALOG_SHARE = 0.25
+NO_NEW_DRIVER = {"live"}
+"""Programs whose feed asserts what holds for a driver from the beginning only."""
+FAST = "/dev/shm"
+
+
+@dataclass
+class Outcome:
+    """How a run went; ``violation`` is empty when all was as it must be."""
+
+    seed: int
+    program: str
+    parallelism: int
+    violation: str = ""
+    where: str = ""
+    digest: str = ""
+    ticks: int = 0
+    cells: Counter[tuple[str, str]] = field(default_factory=Counter)
+    figures: Counter[str] = field(default_factory=Counter)
+
+
+def all_programs() -> dict[str, Program]:
+    """By name; those of the simulation itself first."""
+    return {program.name: program for program in [*PROGRAMS, *TOPOLOGIES]}
+
+
+def program_of(seed: int) -> tuple[Program, int]:
+    """Which program a seed runs, and with how many replicas."""
+    rng = random.Random(~seed)
+    program = rng.choice(PROGRAMS) if rng.random() < CATALOG_SHARE else rng.choice(TOPOLOGIES)
+    return program, rng.randint(1, 3)
+
+
+@cache
+def undisturbed(name: str, parallelism: int) -> dict[str, Counter[str]]:
+    """What a program gives without faults, by sink; those whose result is no list of records are left out."""
+    program = all_programs()[name]
+    job = program.flow().submit(runtime="local", parallelism=parallelism, **program.options)
+    program.feed(job)
+    result = job.wait()
+    program.verify(result)
+    return {sink: canonical(result[sink]) for sink in result if isinstance(result[sink], list) and program.expected()}
+
+
+def run(seed: int, *, faults: list[Fault] | None = None, program: Program | None = None, count: int = FAULTS) -> Outcome:
+    """Run one seed."""
+    drawn, parallelism = program_of(seed)
+    chosen = program or drawn
+    if chosen.parallelism is not None:
+        parallelism = chosen.parallelism
+    folder = tempfile.mkdtemp(prefix="rayad-simulation-", dir=FAST if os.path.isdir(FAST) else None)
+    outcome = Outcome(seed, chosen.name, parallelism)
+    run_of = _Run(seed, chosen, parallelism, faults_of(seed, count) if faults is None else faults, folder)
+    try:
+        run_of.drive()
+    except Exception as error:
+        outcome.violation = f"{type(error).__name__}: {error}"[:1500]
+        outcome.where = " < ".join(f"{f.name}:{f.lineno}" for f in reversed(traceback.extract_tb(error.__traceback__)[-6:]))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    world = run_of.world
+    outcome.digest, outcome.ticks, outcome.cells, outcome.figures = world.digest, world.ticks, world.struck_cells, world.figures
+    return outcome
+
+
+class _Run:
+    def __init__(self, seed: int, program: Program, parallelism: int, faults: list[Fault], folder: str) -> None:
+        self.rng = rng = random.Random(seed * 7919 + 13)
+        self.seed = seed
+        self.program = program
+        self.parallelism = parallelism
+        if program.name in NO_NEW_DRIVER:
+            faults = [Fault("crash all", f.phase, f.delay) if needs_new_driver(f) else f for f in faults]
+            faults = [f for f in faults if f.phase != "finishing"]
+        mode = rng.choice(["aligned", "unaligned", "mixed", "timeout"])
+        self.world = World(seed, faults, mode, "loop" in program.name, FaultyDisk(folder))
+        self.world.start_job = self.start
+        self.is_committing = rng.random() < 0.6 or any(f.kind == "error in commit" for f in faults)
+        self.expected = undisturbed(program.name, parallelism)
+        self.drivers = 0
+        self.config = RunConfig(
+            storage_path=folder,
+            window_batches=rng.choice([1, 2, 4, 64]),
+            snapshots=SnapshotConfig(
+                timeout_s=TIMEOUT_S,
+                alignment_timeout_s={"unaligned": 0.0, "timeout": 0.05}.get(mode),
+                keep=rng.choice([1, 2, 2, 3]),
+            ),
+            failures=FailureConfig(max_failures=1000),
+        )
+
+    # -- drivers -----------------------------------------------------------------------------------
+    def start(self) -> SimulatedJob:
+        """A driver starts the job: the first one afresh, later ones from where it stands."""
+        flow = rd.Dataflow(self.program.name.replace("sim ", "sim-"))
+        self.program.build(flow)
+        if self.is_committing:
+            self._put_on_shelves(flow)
+        resume = "latest" if self.drivers else None
+        self.drivers += 1
+        self.world.reports.clear()  # another run has actors of its own: what old ones say goes to nobody
+        config = _replace(self.config, resume=resume)
+        plan = flow.plan(self.parallelism)
+        store = JobStore(flow.name, plan, config, self.world.store, run=f"run {self.drivers}")
+        scaling = ScalingConfig(parallelism=self.parallelism)
+        return SimulatedJob(self.world, flow, config, scaling, seed=self.seed + 1000 * self.drivers, store=store)
+
+    def _put_on_shelves(self, flow: rd.Dataflow) -> None:
+        for node in flow.graph.nodes:
+            if node.kind is NodeKind.SINK and type(node.op) is CollectSink:
+                key = node.options.get("key") or node.name
+                shelf = self.world.shelves.get(key)
+                if shelf is None:
+                    expected = self.expected.get(key)
+                    shelf = Shelf(key, expected, self.world.is_published, self.world.damaged_numbers.__contains__, self.world.is_whole)
+                    self.world.shelves[key] = shelf
+                node.op = ShelfSink(shelf, columnar=node.op.columnar)
+
+    def drive(self) -> None:
+        """Start drivers until one of them has the results."""
+        world = self.world
+        job: SimulatedJob | None = None
+        for _ in range(60):
+            try:
+                if job is None:
+                    job = self.start()
+                    self._check_damage(job)
+                self.program.feed(_Resumed(job) if self.drivers > 1 else job)
+                self._verify(job, job.wait())
+                return
+            except (DriverDied, SimulatedCrash):
+                job, world.successor = None, None
+            except Replaced:
+                job, world.successor = world.successor, None
+            except (SnapshotError, DataflowError) as error:
+                if not self._may_fail(error):
+                    raise
+                job = None
+        raise AssertionError("60 drivers in a row")
+
+    def _may_fail(self, error: Exception) -> bool:
+        """Whether a job may end in an error: its claim or its results could not be written, or nothing whole is left."""
+        world = self.world
+        if "simulated" in str(error):
+            return True
+        spoilt = world.disk.damaged
+        if spoilt and ("whole" in str(error) or any(path in str(error) for path in spoilt)):  # sinks' parts are read at the end only
+            if world.damage_to_find is not None:
+                path, world.damage_to_find = world.damage_to_find[0], None
+                world.refused(error, path)
+            world.disk.mend()
+            return True
+        return bool(world.damaged_numbers) and "live input shall go on" in str(error)  # only a driver can send so much again
+
+    def _check_damage(self, job: SimulatedJob) -> None:
+        """A new driver after damage: it says what it refused."""
+        if self.world.damage_to_find is not None:
+            path, self.world.damage_to_find = self.world.damage_to_find[0], None
+            assert job.snapshots is not None
+            self.world.refused("; ".join(job.snapshots.store.remarks), path)
+
+    def _verify(self, job: LocalJob, result: Any) -> None:
+        world = self.world
+        self.program.verify(result)
+        for sink, expected in self.expected.items():
+            got = canonical(result[sink])
+            if got != expected:
+                raise AssertionError(f"{sink}: {sorted((got - expected).elements())[:5]} {sorted((expected - got).elements())[:5]}")
+        for shelf in world.shelves.values():
+            if shelf.expected is not None and shelf.seen != shelf.expected:
+                raise AssertionError(f"{shelf.name}: readers do not see {sorted((shelf.expected - shelf.seen).elements())[:8]}")
+        job.check_invariants()
+        before = {name: dict(shelf.seen) for name, shelf in world.shelves.items()}
+        world.end_zombies()
+        if before != {name: dict(shelf.seen) for name, shelf in world.shelves.items()}:
+            raise AssertionError("a job that was replaced has changed what readers see")
+        world.figures["recoveries"] += job.snapshots.recoveries if job.snapshots is not None else 0
+        world.figures["drivers"] += self.drivers
+
+
+def needs_new_driver(fault: Fault) -> bool:
+    """Whether a fault is one, or may lead to one."""
+    is_claim = fault.phase == "recovering" and fault.kind in ("full disk", "torn write", "lost answer")
+    return fault.kind in ("driver death", "second coordinator", "truncated", "flipped", "missing") or is_claim
+
+
+def _replace(config: RunConfig, **changes: Any) -> RunConfig:
+    import dataclasses
+
+    return dataclasses.replace(config, **changes)
+
+
+class _Resumed:
+    """A job as a driver sees it that sends everything from the beginning: what the snapshot holds is left out."""
+
+    def __init__(self, job: SimulatedJob) -> None:
+        self._job = job
+        self._inputs: dict[str, _ResumedInput] = {}
+
+    def input(self, name: str) -> Any:
+        if name not in self._inputs:
+            self._inputs[name] = _ResumedInput(self._job.input(name))
+        return self._inputs[name]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._job, name)
+
+
+class _ResumedInput:
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self._left = real.sent
+
+    def send(self, records: Any) -> None:
+        if self._left:
+            self._left -= 1
+        else:
+            self._real.send(records)
+
+    def advance_to(self, epoch: int) -> None:
+        if epoch > self._real.epoch and not self._real.closed:
+            self._real.advance_to(epoch)
+
+    def close(self) -> None:
+        self._real.close()
+

@@ -1,0 +1,111 @@
+"""The local runtime under the simulation: its clock is simulated, every event passes the :class:`World`, some parts break on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+from rayad.actors import local
+from rayad.actors.local import LocalJob
+from rayad.actors.replica import ReplicaCore
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class DriverDied(BaseException):
+    """The driver is gone; nothing more runs in it, no cleaning up either."""
+
+
+class Replaced(BaseException):
+    """Somebody has started the job a second time; this one does not know."""
+
+
+class SimulatedCrash(Exception):
+    """An actor has died while the job was recovering."""
+
+
+class UserError(Exception):
+    """Raised by what stands for the user's code."""
+
+
+class SimulatedCore(ReplicaCore):
+    """A replica core that can break while it is built."""
+
+    def __init__(self, world: World, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.world = world
+
+    def start(self, resumed: Any = None) -> None:
+        self.world.on_core_start()
+        super().start(resumed)
+
+    def _guard(self, what: str, call: Callable[[], Any]) -> Any:
+        if what == "restore" and self.world.breaks("error in restore"):
+            call = _raise
+        return super()._guard(what, call)
+
+
+def _raise(*_: Any) -> Any:
+    raise UserError("simulated")
+
+
+class SimulatedJob(LocalJob):
+    """One driver's job in a world.
+
+    Args:
+        world: what outlives it: disk, readers, clock, faults.
+    """
+
+    def __init__(self, world: World, *args: Any, **kwargs: Any) -> None:
+        self.world = world
+        world.current = self
+        super().__init__(*args, **kwargs)
+
+    def now_s(self) -> float:
+        return self.world.clock_s
+
+    def _start(self) -> None:
+        if self.world.current is self:
+            self.world.on_start(self)
+        with patch.object(local, "ReplicaCore", partial(SimulatedCore, self.world)):
+            super()._start()
+
+    def step(self) -> bool:
+        world = self.world
+        if world.current is not self:
+            return super().step()
+        world.tick(self)
+        if super().step():
+            return True
+        return world.on_idle(self)
+
+    def _perform(self, event: Any) -> bool:
+        world = self.world
+        if world.current is not self:
+            return super()._perform(event)
+        world.trace(event)
+        if world.holds(self, event):
+            return True
+        world.look(self, event)
+        broken = world.hook_to_break(self, event)
+        if broken is None:
+            return super()._perform(event)
+        vertex, hook, kind = broken
+
+        def breaking(*_: Any) -> Any:
+            world.struck(kind)
+            _raise()
+
+        vertex.__dict__[hook] = breaking
+        try:
+            return super()._perform(event)
+        finally:
+            vertex.__dict__.pop(hook, None)
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, (DriverDied, Replaced)):
+            return
+        super()._fail(error)

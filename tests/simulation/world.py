@@ -1,0 +1,541 @@
+"""What surrounds the jobs of one run: the clock, the disk, the readers, and the faults that strike."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from rayad.actors.job_store import NothingWhole, Superseded
+from rayad.actors.local import LocalJob
+from rayad.progress import DataflowError, SnapshotError
+from rayad.snapshots.coordination import PartReport
+from rayad.snapshots.store import MANIFEST
+from tests.simulation.disk import FaultyDisk, FaultyStore, whole_snapshots
+from tests.simulation.faults import DAMAGES, Fault
+from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob
+from tests.simulation.shelf import Shelf
+
+TICK_S = 0.01
+TIMEOUT_S = 3.0
+PATIENCE = 400
+"""After so many steps without its phase a fault is left out."""
+TICKS_MAX = 60_000
+HELD_BY_DEATH: dict[str, tuple[str, ...]] = {
+    "crash progress": ("report", "view"),
+    "crash coordinator": ("acknowledge", "publish", "commit", "begin", "forget"),
+}
+
+
+class World:
+    """One run.
+
+    Args:
+        faults: what is to strike, one after another.
+        mode: "aligned", "unaligned" or "mixed".
+        start_job: starts the job again, from its newest snapshot.
+    """
+
+    def __init__(self, seed: int, faults: list[Fault], mode: str, has_loop: bool, disk: FaultyDisk) -> None:
+        self.rng = random.Random(seed ^ 0x5EED)
+        self.mode = mode
+        self.has_loop = has_loop
+        self.disk = disk
+        self.store = FaultyStore(disk)
+        self.shelves: dict[str, Shelf] = {}
+        self.current: SimulatedJob | None = None
+        self.zombies: list[SimulatedJob] = []
+        self.successor: SimulatedJob | None = None
+        self.start_job: Callable[[], SimulatedJob]
+        self.clock_s = 0.0
+        self.ticks = 0
+        self.struck_cells: Counter[tuple[str, str]] = Counter()
+        self.figures: Counter[str] = Counter()
+        self.left = list(faults)
+        self.armed: Fault | None = None
+        self.damaged_numbers: set[int] = set()
+        self.damage_to_find: tuple[str, int] | None = None
+        self._delay = 0
+        self._waited = 0
+        self._is_set = False  # the armed fault is in place and has not struck yet
+        self._dead: Any = None
+        self._dead_for = 0
+        self._slow = 0
+        self._is_slow = False
+        self._give_ups = 0
+        self._interrupt_at = -1
+        self.reports: list[PartReport] = []
+        self._is_savepoint_due = self.rng.random() < 0.3
+        self._hash = hashlib.blake2b(digest_size=16)
+        disk.on_failed = self._on_write_failed
+        disk.on_read = self._on_read
+        disk.on_write = self.on_write
+
+    # -- trace -------------------------------------------------------------------------------------
+    def trace(self, what: Any) -> None:
+        """One more event of this run."""
+        self._hash.update(repr(what).encode())
+
+    @property
+    def digest(self) -> str:
+        """Of all events so far."""
+        return self._hash.hexdigest()
+
+    # -- one step ----------------------------------------------------------------------------------
+    def tick(self, job: SimulatedJob) -> None:
+        """Before each step of the current job: time passes, snapshots begin, faults strike."""
+        self.ticks += 1
+        self.clock_s += TICK_S
+        if self.ticks > TICKS_MAX:
+            raise AssertionError(f"the job goes on for ever: {job.explain_stuck()}")
+        for zombie in list(self.zombies):
+            if self.rng.random() < 0.3:
+                self.step_zombie(zombie)
+        if self._dead is not None:
+            self._dead_for -= 1
+            if self._dead_for < 0:
+                self._dead = None
+                self._done()
+                job.crash()
+                self._after_crash()
+        if self.armed is None and self.left:
+            self.armed = self.left.pop(0)
+            self._delay, self._waited, self._is_set = self.armed.delay, 0, False
+        self._maybe_begin(job)
+        if self._give_ups and job.snapshots is not None and job.snapshots.snapshots.pending is not None:
+            self._give_ups -= 1
+            job.snapshots.give_up("simulated, once more")
+        if self.armed is not None and not self._is_set:
+            self._advance(job, self.armed)
+        elif self.armed is not None and self._dead is None:
+            self._waited += 1
+            if self._waited > PATIENCE:
+                self._leave_out()
+
+    def _advance(self, job: SimulatedJob, fault: Fault) -> None:
+        self._waited += 1
+        if self._waited > PATIENCE:
+            self._leave_out()
+            return
+        if fault.phase == "finishing":
+            return
+        wanted = "steady" if fault.phase == "recovering" else fault.phase
+        if wanted not in phases_now(job) and fault.phase != "recovering":
+            return
+        if self._delay > 0:
+            self._delay -= 1
+            return
+        self._strike(job, fault)
+
+    def _maybe_begin(self, job: SimulatedJob) -> None:
+        snapshots = job.snapshots
+        assert snapshots is not None
+        if snapshots.snapshots.pending is not None or snapshots.committing is not None:
+            return
+        wants = self.armed is not None and self.armed.phase not in ("steady", "finishing")
+        if self.rng.random() < (0.3 if wants else 0.03):
+            unaligned = self.mode == "unaligned" or (self.mode == "mixed" and self.rng.random() < 0.5)
+            if self.armed is not None and self.armed.phase == "logging" and not self.has_loop:
+                unaligned = True
+            kind = "savepoint" if self._is_savepoint_due else "snapshot"
+            self._is_savepoint_due = False
+            snapshots.begin(kind, unaligned=unaligned)
+            self.figures["begun"] += 1
+
+    def on_idle(self, job: SimulatedJob) -> bool:
+        """Nothing can move; while faults are left the job is not yet let go to its end."""
+        if self.armed is not None and self.armed.phase == "finishing" and self._dead is None:
+            if not self._is_set and job.tracker.is_complete():
+                self._strike(job, self.armed)
+            return False
+        if self.armed is None and not self.left:
+            return False
+        if self.armed is None and self.left[0].phase == "finishing":
+            return True  # it is armed with the next tick
+        snapshots = job.snapshots
+        assert snapshots is not None
+        if snapshots.snapshots.pending is None and snapshots.committing is None:
+            snapshots.begin(unaligned=self.mode == "unaligned")
+            self.figures["begun"] += 1
+        return True
+
+    def holds(self, job: SimulatedJob, event: Any) -> bool:
+        """Whether an event does not happen now: who should do it is dead, the disk is slow, or the source is made to wait for faults."""
+        kind, at = event
+        if self._dead is not None:
+            what, where = self._dead
+            if kind in HELD_BY_DEATH.get(what, ()):
+                return True
+            if what == "crash replica" and where == (_receiver(job, at) if kind in ("batch", "overtake") else at):
+                return True
+        if self._slow > 0 and self.armed is not None and kind == {"writing": "write", "publishing": "publish"}.get(self.armed.phase, "commit"):
+            self._slow -= 1
+            if self._is_set and not self._is_slow:
+                self._is_slow = True
+                self.struck("slow disk")
+            if not self._slow:
+                self._is_slow = False
+                self._done()
+            return True
+        if kind in ("source", "input") and (self.armed is not None or self.left) and self.armed_needs_time:
+            return self.rng.random() < 0.7
+        return False
+
+    @property
+    def armed_needs_time(self) -> bool:
+        """Whether faults are left that strike before the end."""
+        return (self.armed is not None and self.armed.phase != "finishing") or any(f.phase != "finishing" for f in self.left)
+
+    def look(self, job: SimulatedJob, event: Any) -> None:
+        """Count what snapshots catch; remember acknowledgements that may come again."""
+        kind, at = event
+        snapshots = job.snapshots
+        assert snapshots is not None
+        if kind == "write":
+            capture = snapshots.writing[at][0][0]
+            feedback = {name for name, edge in job._edge_ids.items() if job._edges[edge].is_feedback}
+            self.figures["logged on feedback edges"] += sum(name in feedback for name, _, _ in capture.rest.log)
+            self.figures["logged on other edges"] += sum(name not in feedback for name, _, _ in capture.rest.log)
+            self.figures["waiting at the sender"] += len(capture.rest.outbox)
+            self.figures["parked"] += len(capture.rest.parked)
+            self.figures["notifications"] += len(capture.rest.notifications)
+            self.figures["increments"] += capture.is_increment
+        elif kind == "acknowledge" and isinstance(snapshots.reports[0], PartReport):
+            self.reports.append(snapshots.reports[0])
+            del self.reports[:-8]
+        elif kind == "publish":
+            self.figures["published"] += 1
+
+    def hook_to_break(self, job: SimulatedJob, event: Any) -> tuple[Any, str, str] | None:
+        """Which of the user's functions fails if this event calls it: (vertex, name, fault)."""
+        if self.armed is None or not self._is_set:
+            return None
+        kind, at = event
+        if self.armed.kind == "error in on_recv" and kind == "batch" and job.channels[at][0][0] is not None:
+            vertex = job.cores[_receiver(job, at)].vertex
+            return None if vertex is None else (vertex, "on_recv", "error in on_recv")
+        if self.armed.kind == "error in checkpoint" and kind in ("batch", "begin", "overtake", "impatient"):
+            if kind == "batch" and job.channels[at][0][0] is not None:
+                return None
+            vertex = job.cores[_receiver(job, at) if kind in ("batch", "overtake") else at].vertex
+            return None if vertex is None else (vertex, "checkpoint", "error in checkpoint")
+        return None
+
+    # -- faults ------------------------------------------------------------------------------------
+    def struck(self, kind: str) -> None:
+        """A fault has been seen to happen."""
+        fault = self.armed
+        if fault is None or fault.kind != kind:
+            return
+        self.struck_cells[kind, fault.phase] += 1
+        self.trace(("fault", kind, fault.phase))
+        if kind != "slow disk":
+            self._done()
+
+    def _done(self) -> None:
+        self.armed = None
+        self._is_set = False
+
+    def _leave_out(self) -> None:
+        self.figures["left out"] += 1
+        self._is_slow = False
+        self._slow, self.disk.full, self.disk.lost_answers = 0, {}, 0
+        for shelf in self.shelves.values():
+            shelf.failing = 0
+        self._interrupt_at = -1
+        self._done()
+
+    def breaks(self, kind: str) -> bool:
+        """Whether the armed fault is of that kind, and strikes now."""
+        if self.armed is None or self.armed.kind != kind or not self._is_set:
+            return False
+        self.struck(kind)
+        return True
+
+    def _strike(self, job: SimulatedJob, fault: Fault) -> None:
+        kind, phase, rng = fault.kind, fault.phase, self.rng
+        snapshots = job.snapshots
+        assert snapshots is not None
+        if kind in DAMAGES:
+            if not self._can_damage():
+                return
+            if phase == "recovering":
+                self._interrupt(job, rng.randint(0, 2))
+            else:
+                self._damage(job, kind)
+        elif phase == "recovering":
+            if kind == "error in restore" and not self._can_damage():
+                return
+            if kind in ("full disk", "torn write", "lost answer"):
+                self._set_disk(kind, "manifest")
+                raise DriverDied
+            if kind == "error in commit":
+                if not self._set_shelf():
+                    return
+                self._is_set = True
+                job.crash()
+                self._after_crash()
+                return
+            self._interrupt(job, rng.randint(0, len(job.cores) + (4 if kind == "crash coordinator" else 0)))
+        elif kind == "crash all":
+            self.struck(kind)
+            job.crash()
+            self._after_crash()
+        elif kind in ("crash replica", "crash progress", "crash coordinator"):
+            self.struck_cells[kind, phase] += 1
+            self.trace(("fault", kind, phase))
+            self._is_set = True
+            self._dead, self._dead_for = (kind, rng.choice(sorted(job.cores))), rng.randint(0, 12)
+        elif kind == "driver death":
+            if phase == "finishing":
+                self._is_set = True
+                self._interrupt_at = rng.randint(0, 2)
+                return
+            self.struck(kind)
+            raise DriverDied
+        elif kind == "second coordinator":
+            self.struck(kind)
+            self._replace()
+            raise Replaced
+        elif kind == "slow disk":
+            self._is_set = True
+            self._slow = rng.randint(3, 40)
+            if rng.random() < 0.5:
+                self.clock_s += 2 * TIMEOUT_S
+        elif kind in ("full disk", "torn write", "lost answer"):
+            self._is_set = True
+            self._set_disk(kind, "part" if phase == "writing" or (phase == "finishing" and rng.random() < 0.5) else "manifest")
+        elif kind == "error in commit":
+            self._is_set = self._set_shelf()
+        elif kind == "given up":
+            self._give_ups = rng.randint(0, 3)
+            self.struck(kind)
+            snapshots.give_up("simulated")
+        elif kind == "late acknowledgement":
+            if self.reports:
+                snapshots.reports.extend(rng.choices(self.reports, k=rng.randint(1, 3)))
+                job._ready.add(("acknowledge", None))
+                self.struck(kind)
+        else:
+            self._is_set = True
+
+    def _interrupt(self, job: SimulatedJob, after: int) -> None:
+        """Make the job recover, and something else go wrong meanwhile."""
+        self._is_set = True
+        self._interrupt_at = after
+        job.crash()
+        self._after_crash()
+
+    def _after_crash(self) -> None:
+        """A successor that was started while the job recovered takes over."""
+        self._interrupt_at = -1
+        if self.successor is not None:
+            raise Replaced
+
+    def on_start(self, job: SimulatedJob) -> None:
+        """All replicas are about to be built."""
+        self.figures["starts"] += 1
+        if self.armed is not None and self.armed.kind in DAMAGES and self.armed.phase == "recovering" and self._is_set:
+            self._damage_on_the_way(job)
+
+    def on_core_start(self) -> None:
+        """One replica is about to be built."""
+        self._count_down()
+
+    def _on_read(self) -> None:
+        fault = self.armed
+        if fault is not None and fault.kind == "crash coordinator" and fault.phase == "recovering":
+            self._count_down()
+
+    def _count_down(self) -> None:
+        fault = self.armed
+        if self._interrupt_at < 0 or fault is None or not self._is_set or fault.phase != "recovering" or fault.kind in DAMAGES:
+            return
+        self._interrupt_at -= 1
+        if self._interrupt_at >= 0 or fault.kind in ("error in restore",):
+            return
+        self.struck(fault.kind)
+        if fault.kind == "driver death":
+            raise DriverDied
+        if fault.kind == "second coordinator":
+            self._replace()
+            return
+        raise SimulatedCrash(fault.kind)
+
+    def _replace(self) -> None:
+        old = self.current
+        assert old is not None
+        self.successor = self.start_job()
+        self.zombies.append(old)
+
+    # -- the disk and the readers --------------------------------------------------------------------
+    def _set_disk(self, kind: str, what: str) -> None:
+        self._is_set = True
+        self.disk.torn = kind == "torn write"
+        if kind == "lost answer":
+            self.disk.lost_answers = 1
+        else:
+            self.disk.full = {what: self.rng.randint(1, 4)}
+
+    def _set_shelf(self) -> bool:
+        shelves = list(self.shelves.values())
+        if not shelves:
+            return False
+        shelf = self.rng.choice(shelves)
+        shelf.failing = 1
+        shelf.failing_late = self.rng.random() < 0.5
+        shelf.on_failed = lambda: self.struck("error in commit")
+        return True
+
+    def _on_write_failed(self, what: str) -> None:
+        fault = self.armed
+        self.figures["writes failed"] += 1
+        if fault is not None and self._is_set and fault.kind in ("full disk", "torn write", "lost answer"):
+            self.struck(fault.kind)
+
+    def on_write(self) -> None:
+        """Before each write: the driver may die at it, while the job finishes."""
+        fault = self.armed
+        if fault is None or not self._is_set or fault.kind != "driver death" or fault.phase != "finishing":
+            return
+        self._interrupt_at -= 1
+        if self._interrupt_at < 0:
+            self.struck(fault.kind)
+            raise DriverDied
+
+    def _can_damage(self) -> bool:
+        whole = whole_snapshots(self.store)
+        return bool(whole) and bool(self.store.load(whole[-1]).files())
+
+    def _choose_damage(self, how: str) -> tuple[str, int]:
+        number = whole_snapshots(self.store)[-1]
+        manifest = self.store.load(number)
+        own = sorted(file.path for file in manifest.files() if file.size)
+        path = self.rng.choice([f"{number:012d}/{MANIFEST}", self.rng.choice(own)])
+        if path.endswith(MANIFEST) and how == "missing":
+            path = self.rng.choice(own)  # without its manifest a snapshot is none, and nobody can say that it was one
+        for each in whole_snapshots(self.store):
+            if path in {f"{each:012d}/{MANIFEST}", *(file.path for file in self.store.load(each).files())}:
+                self.damaged_numbers.add(each)
+        self.disk.damage(path, how)
+        return path, number
+
+    def _damage(self, job: SimulatedJob, how: str) -> None:
+        """Spoil a file of the newest snapshot; whoever goes on next must refuse it by name and take an older one."""
+        path, number = self._choose_damage(how)
+        self.struck(how)
+        if self.rng.random() < 0.3:
+            self.damage_to_find = path, number
+            raise DriverDied
+        assert job.snapshots is not None
+        store = job.snapshots.store
+        assert store.begun is not None
+        older = [each for each in whole_snapshots(self.store) if each >= store.begun.number]
+        try:
+            job.crash()
+        except NothingWhole as error:
+            if "live input shall go on" not in str(error):  # then an old savepoint is whole, but only a driver can send so much again
+                if number >= store.begun.number:
+                    self.refused(error, path)
+                if older:
+                    raise AssertionError(f"snapshots {older} are whole and were not used: {error}") from error
+            self.disk.mend()
+            raise DriverDied from error
+        assert store.manifest is not None
+        if not older or store.manifest.notes.get("resumed_from") != older[-1]:
+            raise AssertionError(f"{path} is {how}: the job goes on from {store.manifest.notes}, whole are {older}")
+        self.refused("; ".join(store.remarks), path)
+        self._after_crash()
+
+    def _damage_on_the_way(self, job: SimulatedJob) -> None:
+        """After the files have been checked, before they are read."""
+        assert self.armed is not None
+        how = self.armed.kind
+        if self._can_damage():
+            self._choose_damage(how)
+            self.struck(how)
+
+    def refused(self, why: object, path: str) -> None:
+        """A refusal has to name the file."""
+        self.figures["refused"] += 1
+        if path not in str(why):
+            raise AssertionError(f"{path} was spoilt; this does not say so: {why}")
+
+    def is_whole(self, number: int) -> bool:
+        """Whether a snapshot could be gone on from."""
+        return number in whole_snapshots(self.store)
+
+    def is_published(self, number: int) -> bool:
+        """Whether readers may see a snapshot."""
+        return os.path.exists(f"{self.disk.folder}/{number:012d}/{MANIFEST}")
+
+    # -- those who do not know that they have been replaced ------------------------------------------
+    def step_zombie(self, zombie: SimulatedJob) -> None:
+        """One step of a job that somebody has started anew; it may not publish."""
+        snapshots = zombie.snapshots
+        assert snapshots is not None
+        before = set(self.store.numbers())
+        try:
+            if self.rng.random() < 0.01:
+                zombie.crash()
+            if snapshots.snapshots.pending is None and snapshots.committing is None and self.rng.random() < 0.2:
+                snapshots.begin(unaligned=self.rng.random() < 0.5)
+            if not zombie.step() and zombie.tracker.is_complete():
+                zombie._complete()
+                raise AssertionError("a job that was replaced has completed")
+        except Superseded:
+            self.figures["superseded"] += 1
+            self.zombies.remove(zombie)
+        except (SnapshotError, DataflowError) as error:
+            if "void" not in str(error) and "whole snapshot" not in str(error):
+                raise
+            self.figures["superseded"] += 1
+            self.zombies.remove(zombie)
+        fresh = set(self.store.numbers()) - before
+        if fresh:
+            raise AssertionError(f"a job that was replaced has published snapshots {sorted(fresh)}")
+
+    def end_zombies(self) -> None:
+        """The job is complete: whoever is left must find out."""
+        for zombie in list(self.zombies):
+            for _ in range(200):
+                if zombie in self.zombies:
+                    self.step_zombie(zombie)
+            if zombie in self.zombies:
+                try:
+                    zombie.crash()
+                except Superseded:
+                    self.figures["superseded"] += 1
+                    self.zombies.remove(zombie)
+                else:
+                    raise AssertionError("a job that was replaced could recover")
+
+
+def phases_now(job: LocalJob) -> set[str]:
+    """Where the replicas and the coordinator are with the pending snapshot."""
+    snapshots = job.snapshots
+    assert snapshots is not None
+    if snapshots.committing is not None:
+        return {"committing"}
+    pending = snapshots.snapshots.pending
+    if pending is None:
+        return {"steady"}
+    if snapshots.snapshots.is_complete:
+        return {"publishing"}
+    out = set()
+    for participant in snapshots.participants.values():
+        if participant.alignment.number == pending.number:
+            if participant.alignment.is_aligning:
+                out.add("aligning")
+            elif participant.capture is not None:
+                out.add("logging")
+    if snapshots.reports or any(("write", at) in job._ready.place for at in snapshots.writing):
+        out.add("writing")
+    return out or {"aligning"}
+
+
+def _receiver(job: LocalJob, channel: tuple[int, int, int]) -> tuple[int, int]:
+    return job._edges[channel[0]].target, channel[2]
