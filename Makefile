@@ -23,7 +23,7 @@ endif
 unexport PYTHONPATH PYTHONHOME
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help venv demo test soak lint bench lock clean
+.PHONY: help venv demo test soak simulate lint bench lock clean
 
 help: ## Show the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -39,6 +39,9 @@ test: lint ## Lint, then every test: cores, simulation, cluster, notebooks, doct
 
 soak: $(STAMP) ## The tests that take long: large programs on Ray
 	$(BIN)/python -m pytest -m soak tests $(ARGS)
+
+simulate: $(STAMP) ## Simulated runs with faults, two processes, some minutes; ARGS="--seeds 1000", ARGS="--seed 17" for one again
+	$(BIN)/python -m tests.simulation $(ARGS)
 
 lint: $(STAMP) ## Ruff, mypy --strict, and who may import whom
 	$(BIN)/python -m ruff check .

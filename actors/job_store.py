@@ -68,7 +68,7 @@ class JobStore:
             graph=self.graph,
             key_groups=self.plan.key_groups,
             run=self.run,
-            notes={"identities": self._identities()},
+            start=self._check_sinks,
         )
         self.identities = self.begun.notes.get("identities", {})
         self.savepoints = [number for number in self.store.numbers() if self._is_savepoint(number)]
@@ -192,9 +192,11 @@ class JobStore:
         except SnapshotError:
             return False
 
-    def _identities(self) -> dict[str, str]:
+    def _check_sinks(self) -> dict[str, Any]:
+        for sink in self.plan.sinks:
+            self._call_sink(sink, "check")
         found = {sink.key: sink.sink.identity() for sink in self.plan.sinks}
-        return {key: identity for key, identity in found.items() if identity is not None}
+        return {"identities": {key: identity for key, identity in found.items() if identity is not None}}
 
     def _committing(self) -> list[Any]:
         return [sink for sink in self.plan.sinks if sink.sink.commits]
@@ -211,7 +213,7 @@ class JobStore:
             receipt = getattr(sink.sink, hook)(*args)
         except Exception as error:
             raise_located(f"sink {sink.key!r} ({sink.where}) failed in {hook}", error)
-        if hook != "roll_back":
+        if hook in ("commit", "publish"):
             self.receipts[sink.key] = receipt
 
 

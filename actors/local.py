@@ -17,15 +17,24 @@ from rayad.actors.graph_shape import edge_names
 from rayad.actors.input_log import InputLog
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result
 from rayad.actors.job_store import JobStore, NothingWhole, Superseded
-from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, explain, progress_of, publish_sinks, results_of
+from rayad.actors.local_parts import (
+    LocalInput,
+    LocalProbe,
+    Ready,
+    StillOpen,
+    explain,
+    progress_of,
+    publish_sinks,
+    results_of,
+    statistics_of,
+)
 from rayad.actors.local_snapshots import LocalSnapshots
 from rayad.actors.replica import ReplicaCore
-from rayad.actors.replica_state import freeze, thaw
+from rayad.actors.replica_state import thaw
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.graph import NodeKind
 from rayad.progress import ConfigError, DataflowError, InternalError, JobTracker, SnapshotError, Timestamp, View
-from rayad.snapshots.barrier import Barrier
 
 Where = tuple[int, int]  # stage id, replica
 
@@ -134,22 +143,6 @@ class LocalJob(Job):
             at = (edge.source, channel[1])
             self._queued[at] = self._queued.get(at, 0) + 1
 
-    def _put_barrier(self, channel: tuple[int, int, int], barrier: Barrier) -> list[bytes]:
-        """Send a barrier; gives the batches that it overtakes at the sender, where they wait for credits: how many that are, the seed says."""
-        if not barrier.unaligned:
-            self._put(channel, None, barrier)
-            return []
-        self._ready.add(("overtake", channel))
-        waiting = self.channels.get(channel)
-        if not waiting or self._edges[channel[0]].is_feedback:
-            self._put(channel, None, barrier)
-            return []
-        batches = list(waiting)
-        behind_older = max((i + 1 for i, (time, _) in enumerate(batches) if time is None), default=0)
-        place = self._random.randint(behind_older, len(batches))
-        waiting.insert(place, (None, barrier))
-        return [freeze(time, batch) for time, batch in batches[place:] if time is not None]
-
     def crash(self) -> None:
         """For tests: all replicas, the progress core and the coordinator are lost, with all that is on its way; go on from the last
         whole snapshot. (A failure of one replica comes to the same: the whole graph is restored.)"""
@@ -211,7 +204,9 @@ class LocalJob(Job):
 
     def _may_go_on(self, error: Exception) -> bool:
         """Whether a failure is one of those that the job shall survive."""
-        if self.snapshots is None or isinstance(error, (Superseded, NothingWhole)) or self.snapshots.failures >= self.config.failures.max_failures:
+        if self.snapshots is None or isinstance(error, (Superseded, NothingWhole)):
+            return False
+        if self.snapshots.failures >= self.config.failures.max_failures:
             return False
         self.snapshots.failures += 1
         return True
@@ -403,16 +398,7 @@ class LocalJob(Job):
         for core in self.cores.values():
             core.close()
         self._state = JobState.COMPLETE
-        stages = {
-            s.name: {
-                "replicas": s.parallelism,
-                "batches_in": sum(self.cores[s.id, r].batches_in for r in range(s.parallelism)),
-                "records_in": sum(self.cores[s.id, r].records_in for r in range(s.parallelism)),
-            }
-            for s in self.plan.stages
-        }
-        scopes = {str(scope): count for scope, count in self.tracker.scope_updates().items()}
-        self._result = Result(values, JobStatistics(0.0, clock.perf_counter() - self._began_s, 0, stages, scopes))
+        self._result = Result(values, statistics_of(self, clock.perf_counter() - self._began_s))
 
     def _fail(self, error: BaseException) -> None:
         self._state = JobState.FAILED

@@ -6,7 +6,7 @@ import time as clock
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.failures import raise_located
-from rayad.actors.job import JobInput, JobProgress, Probe, StageProgress, describe_blockers
+from rayad.actors.job import JobInput, JobProgress, JobStatistics, Probe, StageProgress, describe_blockers
 from rayad.dataflow.plan import Plan
 from rayad.progress import DataflowError, Timestamp
 
@@ -146,3 +146,17 @@ def results_of(plan: Plan, receipts: dict[int, Any]) -> dict[str, Any]:
         except Exception as error:
             raise_located(f"sink {sink.key!r} ({sink.where}) failed in publish", error)
     return values
+
+
+def statistics_of(job: LocalJob, run_s: float) -> JobStatistics:
+    """What a complete job did."""
+    stages = {
+        s.name: {
+            "replicas": s.parallelism,
+            "batches_in": sum(job.cores[s.id, r].batches_in for r in range(s.parallelism)),
+            "records_in": sum(job.cores[s.id, r].records_in for r in range(s.parallelism)),
+        }
+        for s in job.plan.stages
+    }
+    scopes = {str(scope): count for scope, count in job.tracker.scope_updates().items()}
+    return JobStatistics(0.0, run_s, 0, stages, scopes)

@@ -80,7 +80,7 @@ class LocalSnapshots:
                 job._move_out(at)
 
             def send_barrier(edge: int, replica: int, barrier: Barrier) -> None:
-                overtaken = job._put_barrier((edge, at[1], replica), barrier)
+                overtaken = self._put_barrier((edge, at[1], replica), barrier)
                 self._overtaken.extend((self._edge_names[edge], replica, data) for data in overtaken)
 
             found = self.participants[at] = MutableParticipant(
@@ -212,7 +212,8 @@ class LocalSnapshots:
         kept = kept[-self.store.config.snapshots.keep :]  # a savepoint may be much older
         self._inputs = {number: inputs for number, inputs in self._inputs.items() if number >= kept[0]}
         if kept[0] in self._inputs:
-            self.job._trim_input_logs(self._inputs[kept[0]])
+            for name, frames in self._inputs[kept[0]].items():  # they need not be kept for replay
+                self.job._input_log[self.job.plan.inputs[name], 0].trim(frames)
 
     # -- the replicas' part ------------------------------------------------------------------------
     def on_barrier(self, at: Where, channel: Channel, barrier: Barrier) -> None:
@@ -220,6 +221,21 @@ class LocalSnapshots:
         participant = self.participant(at)
         participant.on_barrier(channel, barrier)
         self._after_barrier(at, participant)
+
+    def _put_barrier(self, channel: tuple[int, int, int], barrier: Barrier) -> list[bytes]:
+        """Send a barrier; gives the batches that it overtakes at the sender, where they wait for credits: how many, the seed says."""
+        job = self.job
+        waiting = job.channels.get(channel)
+        if barrier.unaligned:
+            job._ready.add(("overtake", channel))
+        if not barrier.unaligned or not waiting or job._edges[channel[0]].is_feedback:
+            job._put(channel, None, barrier)
+            return []
+        items = list(waiting)
+        behind_older = max((i + 1 for i, (time, _) in enumerate(items) if time is None), default=0)
+        place = job._random.randint(behind_older, len(items))
+        waiting.insert(place, (None, barrier))
+        return [freeze(time, batch) for time, batch in items[place:] if time is not None]
 
     def _after_barrier(self, at: Where, participant: MutableParticipant) -> None:
         if not participant.alignment.is_aligning:

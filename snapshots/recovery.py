@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rayad.progress import SnapshotError
@@ -121,14 +121,15 @@ def begin_run(
     graph: Graph,
     key_groups: int,
     run: str = "",
-    notes: dict[str, Any] | None = None,
+    start: Callable[[], dict[str, Any]] = dict,
 ) -> tuple[Manifest, list[str]]:
     """Choose what to go on from and claim the store for this run; gives the manifest of its beginning, and remarks.
 
     The claim is a manifest of kind "start" or "resume" under the next number. Every publication takes the number after the one before it,
     and a number can be taken once: so an older run that still lives can publish nothing more, its next number is taken. If it is the
     faster one, its snapshot counts, and the choice is made again. With ``resume="latest"`` and nothing there, the run starts afresh.
-    ``notes`` are those of a fresh start; a run that goes on takes over what the snapshot has, and notes which one it stands for.
+    ``start`` is called before a fresh start is recorded and gives its notes; a run that goes on takes over those of the snapshot, and notes
+    which one it stands for.
 
     Raises SnapshotError when the graph does not fit, or the snapshot asked for is missing or damaged.
     """
@@ -145,7 +146,7 @@ def begin_run(
                     + ". Start afresh with resume=None, or run the dataflow that the snapshot was taken of"
                 )
         if manifest is None:
-            begun = Manifest(newest + 1, job, graph, key_groups, (), kind="start", run=run, notes=notes or {})
+            begun = Manifest(newest + 1, job, graph, key_groups, (), kind="start", run=run, notes=start())
         else:
             begun = claim_of(manifest, newest + 1, graph=graph, run=run)
         try:

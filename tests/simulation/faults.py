@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 SNAPSHOT = ("aligning", "logging", "writing", "publishing", "committing")
-"""A replica waits for barriers; it has captured and logs; it writes; all parts are there, the manifest is not; the manifest is, sinks wait."""
+"""A replica waits for barriers; it has captured and logs; it writes; all parts are there, the manifest is not; it is, and sinks wait."""
 RUNNING = ("steady", *SNAPSHOT)
 ALWAYS = (*RUNNING, "recovering")
 PHASES = (*ALWAYS, "finishing")

@@ -22,9 +22,11 @@ from rayad.progress import DataflowError, SnapshotError
 from tests.programs.catalog import PROGRAMS
 from tests.programs.model import canonical
 from tests.programs.program import Program
+from tests.simulation.damage import refused
 from tests.simulation.disk import FaultyDisk
 from tests.simulation.faults import Fault, faults_of
 from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob
+from tests.simulation.replaced import end_replaced
 from tests.simulation.shelf import Shelf, ShelfSink
 from tests.simulation.topologies import TOPOLOGIES
 from tests.simulation.world import TIMEOUT_S, World
@@ -179,7 +181,7 @@ class _Run:
         if spoilt and ("whole" in str(error) or any(path in str(error) for path in spoilt)):  # sinks' parts are read at the end only
             if world.damage_to_find is not None:
                 path, world.damage_to_find = world.damage_to_find[0], None
-                world.refused(error, path)
+                refused(world, error, path)
             world.disk.mend()
             return True
         return bool(world.damaged_numbers) and "live input shall go on" in str(error)  # only a driver can send so much again
@@ -189,7 +191,7 @@ class _Run:
         if self.world.damage_to_find is not None:
             path, self.world.damage_to_find = self.world.damage_to_find[0], None
             assert job.snapshots is not None
-            self.world.refused("; ".join(job.snapshots.store.remarks), path)
+            refused(self.world, "; ".join(job.snapshots.store.remarks), path)
 
     def _verify(self, job: LocalJob, result: Any) -> None:
         world = self.world
@@ -203,7 +205,7 @@ class _Run:
                 raise AssertionError(f"{shelf.name}: readers do not see {sorted((shelf.expected - shelf.seen).elements())[:8]}")
         job.check_invariants()
         before = {name: dict(shelf.seen) for name, shelf in world.shelves.items()}
-        world.end_zombies()
+        end_replaced(world)
         if before != {name: dict(shelf.seen) for name, shelf in world.shelves.items()}:
             raise AssertionError("a job that was replaced has changed what readers see")
         world.figures["recoveries"] += job.snapshots.recoveries if job.snapshots is not None else 0

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from rayad.actors.job_store import NothingWhole, Superseded
 from rayad.actors.local import LocalJob
-from rayad.progress import DataflowError, SnapshotError
 from rayad.snapshots.coordination import PartReport
 from rayad.snapshots.store import MANIFEST
+from tests.simulation.damage import can_damage, choose_damage, damage
 from tests.simulation.disk import FaultyDisk, FaultyStore, whole_snapshots
 from tests.simulation.faults import DAMAGES, Fault
 from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob
+from tests.simulation.replaced import step_replaced
 from tests.simulation.shelf import Shelf
 
 TICK_S = 0.01
@@ -24,6 +24,7 @@ TIMEOUT_S = 3.0
 PATIENCE = 400
 """After so many steps without its phase a fault is left out."""
 TICKS_MAX = 60_000
+SLOW = {"writing": "write", "publishing": "publish", "committing": "commit"}
 HELD_BY_DEATH: dict[str, tuple[str, ...]] = {
     "crash progress": ("report", "view"),
     "crash coordinator": ("acknowledge", "publish", "commit", "begin", "forget"),
@@ -93,14 +94,14 @@ class World:
             raise AssertionError(f"the job goes on for ever: {job.explain_stuck()}")
         for zombie in list(self.zombies):
             if self.rng.random() < 0.3:
-                self.step_zombie(zombie)
+                step_replaced(self, zombie)
         if self._dead is not None:
             self._dead_for -= 1
             if self._dead_for < 0:
                 self._dead = None
                 self._done()
                 job.crash()
-                self._after_crash()
+                self.after_crash()
         if self.armed is None and self.left:
             self.armed = self.left.pop(0)
             self._delay, self._waited, self._is_set = self.armed.delay, 0, False
@@ -171,7 +172,7 @@ class World:
                 return True
             if what == "crash replica" and where == (_receiver(job, at) if kind in ("batch", "overtake") else at):
                 return True
-        if self._slow > 0 and self.armed is not None and kind == {"writing": "write", "publishing": "publish"}.get(self.armed.phase, "commit"):
+        if self._slow > 0 and self.armed is not None and kind == SLOW.get(self.armed.phase):
             self._slow -= 1
             if self._is_set and not self._is_slow:
                 self._is_slow = True
@@ -240,7 +241,10 @@ class World:
         self._is_set = False
 
     def _leave_out(self) -> None:
+        """It cannot strike in this program (no state to be restored, say): another one does."""
         self.figures["left out"] += 1
+        if self.armed is not None and self.armed.phase != "finishing":
+            self.left.insert(0, Fault("crash all", self.rng.choice(["steady", "aligning", "writing"]), 0))
         self._is_slow = False
         self._slow, self.disk.full, self.disk.lost_answers = 0, {}, 0
         for shelf in self.shelves.values():
@@ -260,14 +264,14 @@ class World:
         snapshots = job.snapshots
         assert snapshots is not None
         if kind in DAMAGES:
-            if not self._can_damage():
+            if not can_damage(self):
                 return
             if phase == "recovering":
                 self._interrupt(job, rng.randint(0, 2))
             else:
-                self._damage(job, kind)
+                damage(self, job, kind)
         elif phase == "recovering":
-            if kind == "error in restore" and not self._can_damage():
+            if kind == "error in restore" and not can_damage(self):
                 return
             if kind in ("full disk", "torn write", "lost answer"):
                 self._set_disk(kind, "manifest")
@@ -277,13 +281,13 @@ class World:
                     return
                 self._is_set = True
                 job.crash()
-                self._after_crash()
+                self.after_crash()
                 return
             self._interrupt(job, rng.randint(0, len(job.cores) + (4 if kind == "crash coordinator" else 0)))
         elif kind == "crash all":
             self.struck(kind)
             job.crash()
-            self._after_crash()
+            self.after_crash()
         elif kind in ("crash replica", "crash progress", "crash coordinator"):
             self.struck_cells[kind, phase] += 1
             self.trace(("fault", kind, phase))
@@ -327,9 +331,9 @@ class World:
         self._is_set = True
         self._interrupt_at = after
         job.crash()
-        self._after_crash()
+        self.after_crash()
 
-    def _after_crash(self) -> None:
+    def after_crash(self) -> None:
         """A successor that was started while the job recovered takes over."""
         self._interrupt_at = -1
         if self.successor is not None:
@@ -338,8 +342,10 @@ class World:
     def on_start(self, job: SimulatedJob) -> None:
         """All replicas are about to be built."""
         self.figures["starts"] += 1
-        if self.armed is not None and self.armed.kind in DAMAGES and self.armed.phase == "recovering" and self._is_set:
-            self._damage_on_the_way(job)
+        fault = self.armed
+        if fault is not None and fault.kind in DAMAGES and fault.phase == "recovering" and self._is_set and can_damage(self):
+            choose_damage(self, fault.kind)  # after the files were checked, before they are read
+            self.struck(fault.kind)
 
     def on_core_start(self) -> None:
         """One replica is about to be built."""
@@ -406,64 +412,6 @@ class World:
             self.struck(fault.kind)
             raise DriverDied
 
-    def _can_damage(self) -> bool:
-        whole = whole_snapshots(self.store)
-        return bool(whole) and bool(self.store.load(whole[-1]).files())
-
-    def _choose_damage(self, how: str) -> tuple[str, int]:
-        number = whole_snapshots(self.store)[-1]
-        manifest = self.store.load(number)
-        own = sorted(file.path for file in manifest.files() if file.size)
-        path = self.rng.choice([f"{number:012d}/{MANIFEST}", self.rng.choice(own)])
-        if path.endswith(MANIFEST) and how == "missing":
-            path = self.rng.choice(own)  # without its manifest a snapshot is none, and nobody can say that it was one
-        for each in whole_snapshots(self.store):
-            if path in {f"{each:012d}/{MANIFEST}", *(file.path for file in self.store.load(each).files())}:
-                self.damaged_numbers.add(each)
-        self.disk.damage(path, how)
-        return path, number
-
-    def _damage(self, job: SimulatedJob, how: str) -> None:
-        """Spoil a file of the newest snapshot; whoever goes on next must refuse it by name and take an older one."""
-        path, number = self._choose_damage(how)
-        self.struck(how)
-        if self.rng.random() < 0.3:
-            self.damage_to_find = path, number
-            raise DriverDied
-        assert job.snapshots is not None
-        store = job.snapshots.store
-        assert store.begun is not None
-        older = [each for each in whole_snapshots(self.store) if each >= store.begun.number]
-        try:
-            job.crash()
-        except NothingWhole as error:
-            if "live input shall go on" not in str(error):  # then an old savepoint is whole, but only a driver can send so much again
-                if number >= store.begun.number:
-                    self.refused(error, path)
-                if older:
-                    raise AssertionError(f"snapshots {older} are whole and were not used: {error}") from error
-            self.disk.mend()
-            raise DriverDied from error
-        assert store.manifest is not None
-        if not older or store.manifest.notes.get("resumed_from") != older[-1]:
-            raise AssertionError(f"{path} is {how}: the job goes on from {store.manifest.notes}, whole are {older}")
-        self.refused("; ".join(store.remarks), path)
-        self._after_crash()
-
-    def _damage_on_the_way(self, job: SimulatedJob) -> None:
-        """After the files have been checked, before they are read."""
-        assert self.armed is not None
-        how = self.armed.kind
-        if self._can_damage():
-            self._choose_damage(how)
-            self.struck(how)
-
-    def refused(self, why: object, path: str) -> None:
-        """A refusal has to name the file."""
-        self.figures["refused"] += 1
-        if path not in str(why):
-            raise AssertionError(f"{path} was spoilt; this does not say so: {why}")
-
     def is_whole(self, number: int) -> bool:
         """Whether a snapshot could be gone on from."""
         return number in whole_snapshots(self.store)
@@ -471,47 +419,6 @@ class World:
     def is_published(self, number: int) -> bool:
         """Whether readers may see a snapshot."""
         return os.path.exists(f"{self.disk.folder}/{number:012d}/{MANIFEST}")
-
-    # -- those who do not know that they have been replaced ------------------------------------------
-    def step_zombie(self, zombie: SimulatedJob) -> None:
-        """One step of a job that somebody has started anew; it may not publish."""
-        snapshots = zombie.snapshots
-        assert snapshots is not None
-        before = set(self.store.numbers())
-        try:
-            if self.rng.random() < 0.01:
-                zombie.crash()
-            if snapshots.snapshots.pending is None and snapshots.committing is None and self.rng.random() < 0.2:
-                snapshots.begin(unaligned=self.rng.random() < 0.5)
-            if not zombie.step() and zombie.tracker.is_complete():
-                zombie._complete()
-                raise AssertionError("a job that was replaced has completed")
-        except Superseded:
-            self.figures["superseded"] += 1
-            self.zombies.remove(zombie)
-        except (SnapshotError, DataflowError) as error:
-            if "void" not in str(error) and "whole snapshot" not in str(error):
-                raise
-            self.figures["superseded"] += 1
-            self.zombies.remove(zombie)
-        fresh = set(self.store.numbers()) - before
-        if fresh:
-            raise AssertionError(f"a job that was replaced has published snapshots {sorted(fresh)}")
-
-    def end_zombies(self) -> None:
-        """The job is complete: whoever is left must find out."""
-        for zombie in list(self.zombies):
-            for _ in range(200):
-                if zombie in self.zombies:
-                    self.step_zombie(zombie)
-            if zombie in self.zombies:
-                try:
-                    zombie.crash()
-                except Superseded:
-                    self.figures["superseded"] += 1
-                    self.zombies.remove(zombie)
-                else:
-                    raise AssertionError("a job that was replaced could recover")
 
 
 def phases_now(job: LocalJob) -> set[str]:

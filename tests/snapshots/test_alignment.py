@@ -107,6 +107,24 @@ def test_giving_up_frees_the_channels() -> None:
     assert not alignment.logs("b")
 
 
+def test_barriers_of_an_attempt_given_up_mean_nothing() -> None:
+    """Whether it has begun here or not: some channel may never bring its barrier, since its sender was told before it captured."""
+    alignment = MutableAlignment("ab")
+    alignment.on_barrier("a", 4)
+    assert alignment.give_up(4) == 4
+    assert alignment.on_barrier("b", 4) == Verdict()
+    assert alignment.give_up(5) is None
+    assert alignment.on_barrier("a", 5) == Verdict()
+    assert not alignment.blocked("a")
+    alignment.on_barrier("a", 6)
+    assert alignment.give_up(5) is None  # old news
+    assert alignment.blocked("a")
+    assert alignment.on_barrier("b", 6) == Verdict(capture=True, complete=True)
+    source = MutableAlignment[str]([])
+    assert source.give_up(1) is None
+    assert source.begin(1) == Verdict()
+
+
 # -- the cut of a graph -------------------------------------------------------------------------------------
 class Tokens:
     """Replicas that pass tokens round a graph with a back-edge; a token counts where it is: in a state, or on a channel.

@@ -144,6 +144,36 @@ def test_retention_keeps_what_is_named(tmp_path: Path) -> None:
     assert store.latest()[0] is not None
 
 
+def test_retention_does_not_count_what_cannot_be_read(tmp_path: Path) -> None:
+    """A manifest that was spoilt stays for whoever can mend it; it ended the job when the next snapshot was published."""
+    store = SnapshotStore(str(tmp_path))
+    for number in (1, 2, 3, 4):
+        taken(store, number, b"state")
+    (tmp_path / f"{3:012d}" / MANIFEST).write_text("{")
+    assert store.retain(2) == [1]
+    assert store.numbers() == [2, 3, 4]
+    assert len(list((tmp_path / f"{3:012d}").iterdir())) == 2
+    taken(store, 5, b"state")
+    assert store.retain(2) == [2, 3]
+
+
+def test_a_number_below_the_newest_cannot_be_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention deletes what took a number: an old run could publish there again."""
+    store = SnapshotStore(str(tmp_path))
+    for number in (1, 2, 3):
+        taken(store, number, b"state")
+    store.retain(1)
+    with pytest.raises(SnapshotError, match="comes after snapshot 3"):
+        store.publish(manifest(2))
+    # A process that stands still between looking and publishing finds out afterwards.
+    seen = iter([[], [3]])
+    monkeypatch.setattr(store, "numbers", lambda: next(seen))
+    with pytest.raises(SnapshotError, match=r"comes after snapshot 3|is there already"):
+        store.publish(manifest(2))
+    monkeypatch.undo()
+    assert store.numbers() == [3]
+
+
 def test_names_of_vertices_stay_apart(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path))
     names = ["a-b", "a/b", "a b", "a%2db", "ab", "ä", "../x"]

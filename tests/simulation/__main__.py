@@ -1,0 +1,106 @@
+"""``python -m tests.simulation``: thousands of simulated runs, what struck them when, and whether each gave what it must.
+
+``--seeds 1000`` runs so many; ``--seed 17`` runs one again and says more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.simulation.faults import CELLS, MATRIX, PHASES, faults_of
+from tests.simulation.harness import FAULTS, Outcome, run
+
+SEEDS = 10_000
+SHOWN = 20
+
+
+class Tally:
+    """What many runs came to."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.cells: Counter[tuple[str, str]] = Counter()
+        self.figures: Counter[str] = Counter()
+        self.violations: list[Outcome] = []
+
+    def add(self, outcome: Outcome) -> None:
+        """One more run."""
+        self.runs += 1
+        self.cells += outcome.cells
+        self.figures += outcome.figures
+        if outcome.violation:
+            self.violations.append(outcome)
+
+    def wrong(self) -> list[str]:
+        """Why the whole does not show what it is to show; empty when it does."""
+        out = [f"{len(self.violations)} runs gave something else than they must"] if self.violations else []
+        out += [f"{kind!r} while {phase} never struck" for kind, phase in CELLS if not self.cells[kind, phase]]
+        needed = ("logged on feedback edges", "logged on other edges", "waiting at the sender", "parked", "notifications", "increments")
+        return out + [f"no snapshot had {what}" for what in (*needed, "superseded", "refused") if not self.figures[what]]
+
+
+def run_all(seeds: Iterable[int], processes: int) -> Iterator[Outcome]:
+    """Run seeds, in several processes, as they come."""
+    if processes == 1:
+        yield from map(run, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        yield from pool.imap_unordered(run, seeds, chunksize=16)
+
+
+def show(tally: Tally, console: Console, took_s: float) -> None:
+    """Print faults by phase, figures, violations."""
+    table = Table(title=f"Faults that struck in {tally.runs} runs, by kind and phase")
+    table.add_column("fault")
+    for phase in PHASES:
+        table.add_column(phase, justify="right")
+    for kind, phases in MATRIX.items():
+        table.add_row(kind, *(str(tally.cells[kind, phase]) if phase in phases else "" for phase in PHASES))
+    table.add_section()
+    table.add_row("all", *(str(sum(n for (_, of), n in tally.cells.items() if of == phase)) for phase in PHASES))
+    console.print(table)
+    for what, count in sorted(tally.figures.items()):
+        console.print(f"{count:>10} {what}")
+    console.print(f"{tally.runs} runs, {sum(tally.cells.values())} faults, {len(tally.violations)} violations, {took_s:.0f} s")
+    for outcome in tally.violations[:SHOWN]:
+        console.print(f"python -m tests.simulation --seed {outcome.seed}    # {outcome.program}: {outcome.violation}")
+    for why in tally.wrong():
+        console.print(f"WRONG: {why}")
+
+
+def main() -> int:
+    """Parse arguments, run, show; 1 when something was wrong."""
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many runs")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="run this one alone, and say more")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    given = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    if given.seed is not None:
+        outcome = run(given.seed)
+        for fault in faults_of(given.seed, FAULTS):
+            console.print(str(fault))
+        console.print(outcome)
+        return 1 if outcome.violation else 0
+    began_s = time.monotonic()
+    tally = Tally()
+    for outcome in run_all(range(given.first, given.first + given.seeds), given.processes):
+        tally.add(outcome)
+        if outcome.violation and len(tally.violations) <= SHOWN:
+            console.print(f"seed {outcome.seed} ({outcome.program}): {outcome.violation}")
+    show(tally, console, time.monotonic() - began_s)
+    return 1 if tally.wrong() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

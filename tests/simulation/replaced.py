@@ -1,0 +1,53 @@
+"""Jobs that somebody has started anew and that do not know it: they go on, and may publish nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rayad.actors.job_store import Superseded
+from rayad.progress import DataflowError, SnapshotError
+from tests.simulation.job import SimulatedJob
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def step_replaced(world: World, zombie: SimulatedJob) -> None:
+    """One step of a job that somebody has started anew; it may not publish."""
+    snapshots = zombie.snapshots
+    assert snapshots is not None
+    before = set(world.store.numbers())
+    try:
+        if world.rng.random() < 0.01:
+            zombie.crash()
+        if snapshots.snapshots.pending is None and snapshots.committing is None and world.rng.random() < 0.2:
+            snapshots.begin(unaligned=world.rng.random() < 0.5)
+        if not zombie.step() and zombie.tracker.is_complete():
+            zombie._complete()
+            raise AssertionError("a job that was replaced has completed")
+    except Superseded:
+        world.figures["superseded"] += 1
+        world.zombies.remove(zombie)
+    except (SnapshotError, DataflowError) as error:
+        if "void" not in str(error) and "whole snapshot" not in str(error):
+            raise
+        world.figures["superseded"] += 1
+        world.zombies.remove(zombie)
+    fresh = set(world.store.numbers()) - before
+    if fresh:
+        raise AssertionError(f"a job that was replaced has published snapshots {sorted(fresh)}")
+
+def end_replaced(world: World) -> None:
+    """The job is complete: whoever is left must find out."""
+    for zombie in list(world.zombies):
+        for _ in range(200):
+            if zombie in world.zombies:
+                step_replaced(world, zombie)
+        if zombie in world.zombies:
+            try:
+                zombie.crash()
+            except Superseded:
+                world.figures["superseded"] += 1
+                world.zombies.remove(zombie)
+            else:
+                raise AssertionError("a job that was replaced could recover")

@@ -1,0 +1,87 @@
+"""Seeded runs with faults in every phase: what readers see and what jobs give is what the model says, and every fault did happen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rayad as rd
+from rayad.actors.local import LocalJob
+from tests.checkout import ROOT
+from tests.simulation.__main__ import Tally, run_all
+from tests.simulation.faults import CELLS, MATRIX, PHASES, Fault, faults_of
+from tests.simulation.harness import FAULTS, run
+from tests.simulation.topologies import TOPOLOGIES
+
+SEEDS = 220
+
+
+def test_simulated_runs_give_what_the_model_says_and_every_fault_strikes() -> None:
+    tally = Tally()
+    for outcome in run_all(range(SEEDS), min(2, os.cpu_count() or 1)):
+        tally.add(outcome)
+    assert not tally.violations, "\n".join(f"python -m tests.simulation --seed {o.seed}: {o.violation}" for o in tally.violations[:10])
+    assert not tally.wrong()
+    assert sum(tally.cells.values()) > 0.9 * FAULTS * SEEDS
+
+
+@pytest.mark.parametrize("program", TOPOLOGIES, ids=lambda program: program.name)
+def test_every_topology_without_and_with_many_faults(program: rd.Dataflow) -> None:
+    for seed, count in ((1, 0), (2, 12)):
+        outcome = run(seed, program=program, count=count)  # type: ignore[arg-type]
+        assert not outcome.violation, outcome
+        assert sum(outcome.cells.values()) >= 0.75 * count, outcome
+
+
+def test_a_seed_gives_the_same_trace_in_every_process() -> None:
+    """Whatever order Python's hashes put sets into."""
+    script = "from tests.simulation.harness import run\nfor seed in range(40, 50): print(run(seed).digest)"
+    traces = []
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+        done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, cwd=ROOT, check=True)
+        traces.append(done.stdout.split())
+    assert traces[0] == traces[1]
+    assert len(set(traces[0])) == 10
+    assert [run(seed).digest for seed in range(40, 50)] == traces[0]
+
+
+def test_the_matrix_is_gone_through() -> None:
+    """Neighbouring seeds have every cell, and a run's faults at its end come last."""
+    seeds = range(-(-len(CELLS) // FAULTS))
+    drawn = {(fault.kind, fault.phase) for seed in seeds for fault in faults_of(seed, FAULTS)}
+    assert drawn == set(CELLS)
+    assert {phase for phases in MATRIX.values() for phase in phases} == set(PHASES)
+    phases = [fault.phase for fault in faults_of(0, 200)]
+    assert "finishing" in phases
+    assert "finishing" not in phases[: phases.index("finishing")]
+    assert set(phases[phases.index("finishing") :]) == {"finishing"}
+
+
+def test_many_attempts_given_up_in_a_row() -> None:
+    faults = [Fault("given up", phase, 0) for phase in MATRIX["given up"] * 4]
+    for seed in range(12):
+        outcome = run(seed, faults=faults)
+        assert not outcome.violation, outcome
+
+
+def test_failures_are_bounded(tmp_path: Path) -> None:
+    """The one that the job does not survive is raised, with what the user raised as its cause."""
+
+    def fails(n: int) -> int:
+        raise ValueError("always")
+
+    flow = rd.Dataflow("bounded")
+    flow.from_items([1]).map(fails).collect("out")
+    config = rd.RunConfig(storage_path=str(tmp_path), failures=rd.FailureConfig(max_failures=3))
+    job = flow.submit(config, runtime="local")
+    assert isinstance(job, LocalJob)
+    with pytest.raises(rd.DataflowError, match="always") as raised:
+        job.wait()
+    assert isinstance(raised.value.__cause__, ValueError)
+    assert job.snapshots is not None
+    assert job.snapshots.failures == job.snapshots.recoveries == 3

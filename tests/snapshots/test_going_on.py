@@ -1,0 +1,181 @@
+"""Going on from a snapshot: what sinks are told, what a fallback leaves behind, what a driver is told of its input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rayad as rd
+from rayad.actors.job_store import Superseded
+from rayad.actors.local import LocalJob
+from rayad.dataflow.items import CollectSink
+from rayad.progress import SnapshotError
+from rayad.snapshots.store import MANIFEST, SnapshotStore
+
+
+class Recorded(CollectSink):
+    """Commits, and remembers what it was told."""
+
+    commits = True
+
+    def __init__(self, name: str, told: list[tuple[Any, ...]]) -> None:
+        super().__init__()
+        self.name = name
+        self.told = told
+        self.fails = 0
+
+    def check(self) -> None:
+        self.told.append(("check",))
+
+    def identity(self) -> str:
+        return self.name
+
+    def adopt(self, identity: str) -> None:
+        self.told.append(("adopt", identity))
+
+    def commit(self, snapshot: int, staged: Sequence[Any]) -> Any:
+        self.told.append(("commit", snapshot))
+        if self.fails:
+            self.fails -= 1
+            raise OSError("not now")
+        return []
+
+    def roll_back(self, last: int, first_new: int) -> None:
+        self.told.append(("roll back", last, first_new))
+
+
+def start(folder: Path, sink: Recorded, **config: Any) -> LocalJob:
+    flow = rd.Dataflow("job")
+    flow.from_epochs([[n] for n in range(30)], batch_rows=1).key_by(lambda n: n % 3).count().sink(sink, "out")
+    failures = rd.FailureConfig(max_failures=2)
+    snapshots = rd.SnapshotConfig(keep=3)
+    job = flow.submit(rd.RunConfig(storage_path=str(folder), failures=failures, snapshots=snapshots, **config), runtime="local")
+    assert isinstance(job, LocalJob)
+    return job
+
+
+def store_of(job: LocalJob) -> SnapshotStore:
+    assert job.snapshots is not None
+    return job.snapshots.store.store
+
+
+def test_sinks_are_told_in_order(tmp_path: Path) -> None:
+    told: list[tuple[Any, ...]] = []
+    job = start(tmp_path, Recorded("first", told), resume="latest")
+    assert told == [("check",)]
+    job.savepoint()
+    job.crash()
+    assert told[1:] == [("commit", 2), ("roll back", 2, 3), ("commit", 2)]
+    del told[:]
+    again = start(tmp_path, Recorded("second", told), resume="latest")
+    assert told == [("adopt", "first"), ("roll back", 2, 4), ("commit", 2)]  # 3 is the claim; it stands for 2
+    del told[:]
+    start(tmp_path, Recorded("third", told), resume="latest")
+    assert told == [("adopt", "first"), ("roll back", 2, 5), ("commit", 2)]
+    with pytest.raises(Superseded):
+        again.savepoint()
+
+
+def test_a_sink_that_fails_while_the_job_recovers_is_one_more_failure(tmp_path: Path) -> None:
+    told: list[tuple[Any, ...]] = []
+    sink = Recorded("out", told)
+    job = start(tmp_path, sink)
+    job.savepoint()
+    sink.fails = 2
+    job.crash()
+    assert told.count(("commit", 2)) == 4
+    sink.fails = 1
+    with pytest.raises(rd.DataflowError, match="failed in commit: OSError: not now"):
+        job.crash()
+
+
+def test_a_fallback_makes_newer_snapshots_void_for_good(tmp_path: Path) -> None:
+    told: list[tuple[Any, ...]] = []
+    job = start(tmp_path, Recorded("out", told))
+    job.savepoint()
+    path = Path(job.savepoint(), MANIFEST)
+    content = path.read_text()
+    path.write_text("{")
+    job.crash()
+    assert told[-2:] == [("roll back", 2, 5), ("commit", 2)]
+    path.write_text(content)  # somebody mends it
+    job.crash()
+    assert told[-2:] == [("roll back", 2, 5), ("commit", 2)]
+    assert store_of(job).latest()[0] == store_of(job).load(4)
+    start(tmp_path, Recorded("other", told), resume="latest")
+    with pytest.raises(Superseded):
+        job.crash()
+
+
+def test_a_manifest_that_is_there_although_its_writing_failed_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = start(tmp_path, Recorded("out", []))
+
+    def broken(path: str) -> None:
+        raise OSError("the answer was lost")
+
+    monkeypatch.setattr(store_of(job), "_sync_folder", broken)
+    assert job.savepoint().endswith("2")
+    monkeypatch.undo()
+    assert job.savepoint().endswith("3")
+    job.wait()
+
+
+def test_a_full_store_costs_an_attempt_and_not_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = start(tmp_path, Recorded("out", []))
+
+    def full(manifest: Any) -> None:
+        raise SnapshotError("no space")
+
+    monkeypatch.setattr(store_of(job), "publish", full)
+    with pytest.raises(SnapshotError, match="given up: no space"):
+        job.savepoint()
+    monkeypatch.undo()
+    assert job.savepoint().endswith("2")
+
+
+def test_an_attempt_given_up_before_a_source_has_begun_blocks_nobody(tmp_path: Path) -> None:
+    """Its barrier comes on one channel and never on the other."""
+    for seed in range(30):
+        flow = rd.Dataflow("job")
+        left, right = flow.from_epochs([[1], [2]], batch_rows=1), flow.from_epochs([[3], [4]], batch_rows=1)
+        left.key_by(lambda n: n).join(right.key_by(lambda n: n - 2)).collect("out")
+        job = flow.submit(rd.RunConfig(storage_path=str(tmp_path / str(seed))), runtime="local", seed=seed, parallelism=2)
+        assert isinstance(job, LocalJob)
+        assert job.snapshots is not None
+        job.snapshots.begin()
+        for _ in range(seed):
+            job.step()
+        job.snapshots.give_up("enough")
+        assert len(job.wait()["out"]) == 2
+
+
+def test_a_driver_is_told_what_of_its_input_the_snapshot_holds(tmp_path: Path) -> None:
+    def started() -> LocalJob:
+        flow = rd.Dataflow("job")
+        flow.input("numbers").key_by(lambda n: n % 2).count().probe("seen").collect("out")
+        job = flow.submit(rd.RunConfig(storage_path=str(tmp_path), resume="latest"), runtime="local")
+        assert isinstance(job, LocalJob)
+        return job
+
+    job = started()
+    numbers = job.input("numbers")
+    assert (numbers.sent, numbers.epoch, numbers.closed) == (0, 0, False)
+    numbers.send([1, 2])
+    numbers.send([3])
+    numbers.advance_to(5)
+    assert job.probe("seen").wait(4)
+    job.savepoint()
+    numbers.send([4])
+    assert numbers.sent == 3
+    job = started()
+    numbers = job.input("numbers")
+    assert (numbers.sent, numbers.epoch, numbers.closed) == (2, 5, False)
+    numbers.send([4])
+    numbers.close()
+    zero, five = rd.Timestamp(0), rd.Timestamp(5)
+    assert sorted(job.wait()["out"]) == [(zero, (0, 1)), (zero, (1, 2)), (five, (0, 2))]
+    numbers = started().input("numbers")
+    assert (numbers.sent, numbers.closed) == (3, True)
