@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from rayad.progress import SnapshotError
+from rayad.actors.job_store import NothingWhole
 
 
 class InputLog:
@@ -46,8 +46,9 @@ class InputLog:
     def rewind(self, taken: int) -> None:
         """Give out again from frame ``taken`` on. Raises SnapshotError when that is not kept any more, or was never sent."""
         if not self.first <= taken <= self.first + len(self._frames):
-            raise SnapshotError(
-                f"a live input shall go on at frame {taken}, but frames {self.first} to {self.first + len(self._frames)} are what there is"
+            raise NothingWhole(
+                f"a live input shall go on at frame {taken}, but frames {self.first} to {self.first + len(self._frames)} are there: "
+                "start the job again with resume='latest' and send from there"
             )
         self.taken = taken
 

@@ -17,24 +17,14 @@ from rayad.actors.graph_shape import edge_names
 from rayad.actors.input_log import InputLog
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result
 from rayad.actors.job_store import JobStore, NothingWhole, Superseded
-from rayad.actors.local_parts import (
-    LocalInput,
-    LocalProbe,
-    Ready,
-    StillOpen,
-    explain,
-    progress_of,
-    publish_sinks,
-    results_of,
-    statistics_of,
-)
+from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, explain, progress_of, publish_sinks, result_of
 from rayad.actors.local_snapshots import LocalSnapshots
 from rayad.actors.replica import ReplicaCore
 from rayad.actors.replica_state import thaw
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.graph import NodeKind
-from rayad.progress import ConfigError, DataflowError, InternalError, JobTracker, SnapshotError, Timestamp, View
+from rayad.progress import ConfigError, DataflowError, InternalError, JobTracker, Timestamp, View
 
 Where = tuple[int, int]  # stage id, replica
 
@@ -116,10 +106,7 @@ class LocalJob(Job):
                 self._ready.add(("source", where))
             if core.stage.kind is NodeKind.INPUT:
                 log = self._input_log.setdefault(where, InputLog(core.input_frames))
-                try:
-                    log.rewind(core.input_frames)
-                except SnapshotError as error:
-                    raise NothingWhole(f"{error}: start the job again with resume='latest' and send from there") from error
+                log.rewind(core.input_frames)
                 if log.waits:
                     self._ready.add(("input", where))
         self._publish()
@@ -394,11 +381,11 @@ class LocalJob(Job):
 
     def _complete(self) -> None:
         receipts = self.snapshots.finish() if self.snapshots is not None else publish_sinks(self)
-        values = results_of(self.plan, receipts)
+        result = result_of(self, receipts, clock.perf_counter() - self._began_s)
         for core in self.cores.values():
             core.close()
         self._state = JobState.COMPLETE
-        self._result = Result(values, statistics_of(self, clock.perf_counter() - self._began_s))
+        self._result = result
 
     def _fail(self, error: BaseException) -> None:
         self._state = JobState.FAILED

@@ -6,7 +6,7 @@ import time as clock
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.failures import raise_located
-from rayad.actors.job import JobInput, JobProgress, JobStatistics, Probe, StageProgress, describe_blockers
+from rayad.actors.job import JobInput, JobProgress, JobStatistics, Probe, Result, StageProgress, describe_blockers
 from rayad.dataflow.plan import Plan
 from rayad.progress import DataflowError, Timestamp
 
@@ -148,8 +148,8 @@ def results_of(plan: Plan, receipts: dict[int, Any]) -> dict[str, Any]:
     return values
 
 
-def statistics_of(job: LocalJob, run_s: float) -> JobStatistics:
-    """What a complete job did."""
+def result_of(job: LocalJob, receipts: dict[int, Any], run_s: float) -> Result:
+    """What a complete job gives, and what it did."""
     stages = {
         s.name: {
             "replicas": s.parallelism,
@@ -159,4 +159,4 @@ def statistics_of(job: LocalJob, run_s: float) -> JobStatistics:
         for s in job.plan.stages
     }
     scopes = {str(scope): count for scope, count in job.tracker.scope_updates().items()}
-    return JobStatistics(0.0, run_s, 0, stages, scopes)
+    return Result(results_of(job.plan, receipts), JobStatistics(0.0, run_s, 0, stages, scopes))
