@@ -1,0 +1,55 @@
+"""write_parquet in jobs that crash, lose their driver, and go on from their latest or an older snapshot: exactly the records, always."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+import rayad as rd
+
+EXPECTED = {epoch * 100 + i + 1 for epoch in range(6) for i in range(20)}
+
+
+def program(out: Path, mode: str) -> rd.Dataflow:
+    flow = rd.Dataflow("job")
+    numbers = flow.from_epochs([[{"a": epoch * 100 + i} for i in range(20)] for epoch in range(6)], batch_rows=3, parts=2)
+    numbers.map(lambda row: {"a": row["a"] + 1}).rebalance().write_parquet(str(out), mode=mode, name="out")
+    return flow
+
+
+def committed(out: Path) -> list[int]:
+    return [row["a"] for row in rd.read_committed(out).to_table().to_pylist()] if (out / "_SUCCESS").is_file() else []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_committed_is_never_twice_and_whole_in_the_end(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    out = tmp_path / "out"
+    mode = chance.choice(["error", "append", "overwrite"])
+    resume = chance.choice([None, "latest"])
+    savepoints: list[str] = []
+    for attempt in range(6):
+        config = rd.RunConfig(storage_path=str(tmp_path / "store"), resume=resume, snapshots=rd.SnapshotConfig(keep=50))
+        job = program(out, mode).submit(config, runtime="local", parallelism=2, seed=chance.randrange(10**6))
+        ending = "completes" if attempt == 5 else chance.choice(["completes", "driver dies", "driver dies", "crashes"])
+        for _ in range(chance.randrange(400)):
+            if not job.step():
+                break
+            seen = committed(out)
+            assert len(seen) == len(set(seen))
+            assert set(seen) <= EXPECTED
+            if chance.random() < 0.04:
+                savepoints.append(job.savepoint())
+            if ending == "crashes" and chance.random() < 0.02:
+                job.crash()
+        if ending == "completes":
+            result = job.wait()["out"]
+            assert sorted(committed(out)) == sorted(EXPECTED)
+            assert sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()) == sorted([*result.files, "_SUCCESS"])
+            return
+        resume = chance.choice(["latest", "latest", *savepoints[-2:]])
+        if resume != "latest":
+            del savepoints[savepoints.index(resume) + 1 :]  # their output is taken back
+    raise AssertionError("the last attempt completes")
