@@ -23,7 +23,7 @@ endif
 unexport PYTHONPATH PYTHONHOME
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help venv demo test soak simulate lint bench lock clean
+.PHONY: help venv demo test soak chaos simulate lint bench lock clean
 
 help: ## Show the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -42,6 +42,9 @@ soak: $(STAMP) ## The tests that take long: large programs on Ray
 
 simulate: $(STAMP) ## Simulated runs with faults, two processes, some minutes; ARGS="--seeds 1000", ARGS="--seed 17" for one again
 	$(BIN)/python -m tests.simulation $(ARGS)
+
+chaos: $(STAMP) ## Kill and stop the processes of jobs on real Ray, and compare with the model; ARGS="--kills 500 --seed 1"
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 lint: $(STAMP) ## Ruff, mypy --strict, and who may import whom
 	$(BIN)/python -m ruff check .

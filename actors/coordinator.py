@@ -162,33 +162,36 @@ class Coordinator:
                 del self._vertices[key]
         self.incarnation += 1
         self._pings.clear()
+        self._create_missing()  # newcomers start while the parts are verified
         self._keeper.recover()
 
+    def _create_missing(self) -> None:
+        """Create all actors that are not there, side by side."""
+        identity = (self.job, self.secret)
+        if self._progress is None:
+            self._progress = remote_progress().options(num_cpus=0).remote(ray.put(plan_for(self.plan, None)), *identity)
+        for stage in self.plan.stages:
+            missing = [replica for replica in range(stage.parallelism) if (stage.id, replica) not in self._vertices]
+            spec = ray.put(plan_for(self.plan, stage.id)) if missing else None
+            for replica in missing:
+                options = remote_vertex().options(num_cpus=self.config.cpus_per_replica)
+                self._vertices[stage.id, replica] = options.remote(spec, stage.id, replica, self.config, *identity)
+
     def _start(self) -> dict[Any, tuple[str, Any]]:
-        """Create all actors that are not there side by side, exchange addresses, and begin; gives for each long call's first result its
-        name and second result."""
+        """Create the actors, exchange addresses, and begin; gives for each long call's first result its name and second result."""
         host = self.config.host or ("127.0.0.1" if len(ray.nodes()) == 1 else ray.util.get_node_ip_address())
         unix = "auto" if self.config.unix_sockets else "off"
         keeper = self._keeper
-        identity = (self.job, self.secret)
         parts = keeper.store.parts(keeper.manifest) if keeper is not None else {}
         store = keeper.store.store if keeper is not None else None
         self.addresses = {}
         if keeper is not None:
             self.addresses[COORDINATOR] = keeper.listen(host, self.incarnation, unix)
-        if self._progress is None:
-            self._progress = remote_progress().options(num_cpus=0).remote(ray.put(plan_for(self.plan, None)), *identity)
+        self._create_missing()
         listening = {PROGRESS: self._progress.listen.remote(host, unix, self.incarnation)}
-        for stage in self.plan.stages:
-            spec = None
-            for replica in range(stage.parallelism):
-                actor = self._vertices.get((stage.id, replica))
-                if actor is None:
-                    spec = spec if spec is not None else ray.put(plan_for(self.plan, stage.id))
-                    options = remote_vertex().options(num_cpus=self.config.cpus_per_replica)
-                    actor = self._vertices[stage.id, replica] = options.remote(spec, stage.id, replica, self.config, *identity)
-                part = parts.get((stage.name, replica))
-                listening[replica_name(stage.id, replica)] = actor.listen.remote(host, self.incarnation, store, part)
+        for (stage_id, replica), actor in self._vertices.items():
+            part = parts.get((self.plan.stage(stage_id).name, replica))
+            listening[replica_name(stage_id, replica)] = actor.listen.remote(host, self.incarnation, store, part)
         self._await_listening(listening)
         runs: dict[Any, tuple[str, Any]] = {}
         summary, staged = self._progress.run.options(num_returns=2).remote()
@@ -261,7 +264,8 @@ class Coordinator:
                 answer = self._get(ref, self._who(name))
                 if isinstance(answer, Failure):
                     failures.append(answer)
-                    deadline_s = min(deadline_s, clock.monotonic() + GRACE_S)
+                    is_cause = self._keeper is not None and not answer.is_lost_peer  # recovery need not wait for others to say the same
+                    deadline_s = min(deadline_s, clock.monotonic() + (0.0 if is_cause else GRACE_S))
                 elif isinstance(answer, ReplicaReport):
                     reports.append(answer)
                     for sink, part in ray.get(second).items():

@@ -85,6 +85,8 @@ class RayJob(Job):
         self._coordinators_lost = 0
         self._inputs: dict[str, RayInput] = {}
         self._feed = InputPlane(self)
+        if self._survives():
+            threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
 
     def _start_coordinator(self) -> None:
         self.id = f"{self.name}-{secrets.token_hex(4)}"
@@ -117,11 +119,23 @@ class RayJob(Job):
             except RayActorError as error:
                 if self._start_again(error):
                     continue
-                outcome = self._lost(error)
-            self._outcome = outcome
+                outcome = Outcome(JobState.CANCELLED, {}, JobStatistics()) if self._cancelling else self._lost(error)
+            self._outcome = self._outcome or outcome
         self._feed.close()
         self._kill_coordinator()
         return self._outcome
+
+    def _survives(self) -> bool:
+        return self._config.keeps_snapshots and self._config.failures.max_failures > 0
+
+    def _watch(self) -> None:
+        """The job goes on when its coordinator dies, also while the driver does not wait for it."""
+        while self._outcome is None:
+            try:
+                if ray.wait([self._outcome_ref], timeout=0.5)[0]:
+                    self._settle(None)
+            except Exception:
+                return  # Ray has been shut down, or the job has failed: whoever waits is told
 
     def _lost(self, error: RayActorError) -> Outcome:
         told = f"the coordinator actor died: {str(error).strip().splitlines()[0]}"
@@ -132,11 +146,10 @@ class RayJob(Job):
         with self._restarting:
             if not ray.wait([self._outcome_ref], timeout=0)[0]:
                 return True  # another thread has done so
-            if self._cancelling or self._coordinators_lost >= self._config.failures.max_failures:
+            if self._cancelling or not self._survives():
                 return False
             self._coordinators_lost += 1
-            left = self._config.failures.max_failures - self._coordinators_lost
-            failures = dataclasses.replace(self._config.failures, max_failures=max(left, 0))
+            failures = dataclasses.replace(self._config.failures, max_failures=self._config.failures.max_failures - 1)
             self._config = dataclasses.replace(self._config, failures=failures, resume="latest")
             _log.warning("job %r: the coordinator died; another one goes on from the last snapshot: %s", self.name, error)
             self._start_coordinator()
@@ -267,7 +280,7 @@ class RayProbe(Probe):
         return self._job._ask("frontier", self._node, default=())  # type: ignore[no-any-return]
 
     def wait(self, epoch: int, timeout_s: float | None = None) -> bool:
-        done = self._job._ask("wait_epoch", self._node, epoch, timeout_s, default=None)
+        done = self._job._ask_again("wait_epoch", self._node, epoch, timeout_s)
         if done:
             return True
         outcome = self._job._outcome

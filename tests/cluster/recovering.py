@@ -50,7 +50,7 @@ class PacedPart(rd.SourcePart):
         return rd.SourceBatch(self.at - 1, self.source.epochs[self.at - 1][self.part :: self.source.parts])
 
     def epoch_floor(self) -> int:
-        return self.at
+        return min(self.at, len(self.source.epochs) - 1)  # what is said at the end is said in the last epoch
 
     def offset(self) -> int:
         return self.at

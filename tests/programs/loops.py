@@ -131,7 +131,7 @@ def _less(level: int, depth: int, record: tuple[int, ...]) -> tuple[int, ...]:
     return (*record[:level], record[level] - 1, *((1,) * (depth - level - 1)))
 
 
-def nested_expected(*, depth: int, keyed: bool) -> Expected:
+def nested_expected(*, depth: int, keyed: bool, epochs: list[list[tuple[int, ...]]] | None = None) -> Expected:
     def level(stream: m.Timed, at: int) -> m.Timed:
         def body(inner: m.Timed) -> tuple[m.Timed, m.Timed]:
             worked = level(inner, at + 1) if at + 1 < depth else inner
@@ -141,7 +141,7 @@ def nested_expected(*, depth: int, keyed: bool) -> Expected:
 
         return m.iterated(stream, body)
 
-    return {"out": level(m.epochs([[(2,) * depth], [(1,) * depth, (0,) * depth]]), 0)}
+    return {"out": level(m.epochs(epochs or [[(2,) * depth], [(1,) * depth, (0,) * depth]]), 0)}
 
 
 def totals_in_order(flow: rd.Dataflow) -> None:

@@ -1,0 +1,1 @@
+"""Real processes are killed and stopped while jobs run on real Ray: ``make chaos``, see ``__main__.py``."""

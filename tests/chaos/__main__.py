@@ -1,0 +1,214 @@
+"""``make chaos``: jobs on real Ray whose processes are killed, stopped and confused; whatever happens, the results are the model's.
+
+Each run is one of twelve dataflows (``topologies.py``) under a seed, which also draws the faults. A fault strikes at a phase that
+is waited for: steady, aligning (a barrier has been taken somewhere and not everywhere), writing (parts), committing (the manifest is there,
+sinks publish), recovering (from the fault before). A fault counts when it has been seen to happen. The table at the end has how often.
+
+    python -m tests.chaos --kills 500 --seed 1        the same seeds draw the same faults; when they strike is up to the machine
+    python -m tests.chaos --only loop-join --seed 17  one run again
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import random
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+import psutil
+import ray
+
+from tests.chaos.disturbed import FAULTS
+from tests.chaos.topologies import TOPOLOGIES
+from tests.chaos.victims import PHASES, Victim, Violation
+
+KILLS = (*["replica"] * 5, *["progress"] * 3, *["coordinator"] * 2, "driver")
+STOP_S = 5.0
+Table = collections.Counter[tuple[str, str]]
+
+
+class Run:
+    """One job and the faults that it gets."""
+
+    def __init__(self, options: argparse.Namespace, topology: str, seed: int, table: Table) -> None:
+        self.options, self.seed, self.table = options, seed, table
+        self.rng = random.Random(f"run/{seed}")
+        self.folder = Path(tempfile.mkdtemp(prefix="rayad-chaos-"))
+        self.kills = 0
+        self.is_impatient = self.rng.random() < options.impatient
+        self.victim = Victim(topology, seed, options.epochs, self.folder, 3.0 if self.is_impatient else 60.0)
+
+    def go(self) -> None:
+        """All faults, then the end."""
+        victim = self.victim
+        victim.wait_for("steady", 90)
+        for _ in range(self.options.faults):
+            if victim.is_over():
+                break
+            self.one()
+            victim.look_at_files()
+        victim.finish(self.options.patience_s)
+
+    def one(self) -> None:
+        """One fault."""
+        rng, victim = self.rng, self.victim
+        draw = rng.random()
+        phase = rng.choice(PHASES)
+        if phase == "recovering":
+            time.sleep(rng.uniform(0.05, 1.5))
+        else:
+            if not victim.is_back() and not self.comes_back():
+                return
+            time.sleep(rng.uniform(0.0, 0.4))
+            victim.wait_for(phase, 4.0)
+        if draw < 0.84:
+            self.kill(rng.choice(KILLS))
+        elif draw < 0.92:
+            self.raise_in(rng.choice(FAULTS))
+        else:
+            self.stop(rng.choice(["replica", "progress", "coordinator", "driver"]))
+
+    def comes_back(self) -> bool:
+        """Wait until records come through again; False when the job ended instead."""
+        deadline_s = time.monotonic() + self.options.patience_s
+        while not self.victim.is_back():
+            if self.victim.is_over():
+                return False
+            if time.monotonic() > deadline_s:
+                raise Violation(f"no records {self.options.patience_s} s after a fault:\n{self.victim.explain()}")
+            time.sleep(0.01)
+        return True
+
+    def count(self, fault: str, phase: str) -> None:
+        self.table[fault, phase] += 1
+
+    def kill(self, kind: str) -> None:
+        """SIGKILL of a process."""
+        found = self.victim.processes(kind)
+        if not found:
+            return  # it is being replaced
+        phase = self.victim.phase()
+        try:
+            self.victim.kill(self.rng.choice(found), kind)
+        except psutil.NoSuchProcess:
+            return
+        self.count(f"SIGKILL {kind}", phase)
+        self.kills += 1
+
+    def stop(self, kind: str) -> None:
+        """SIGSTOP for a while: shorter than the heartbeat's patience it is waited for; longer, it is replaced, and must do no harm then."""
+        victim = self.victim
+        found = victim.processes(kind)
+        if not found:
+            return
+        process, phase = self.rng.choice(found), victim.phase()
+        seconds = self.options.long_stop_s if self.is_impatient else STOP_S
+        try:
+            process.suspend()
+            deadline_s = time.monotonic() + seconds
+            while time.monotonic() < deadline_s and process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                time.sleep(0.05)
+            was_replaced = not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+            if not was_replaced:
+                process.resume()
+        except psutil.NoSuchProcess:
+            was_replaced = True
+        if was_replaced:
+            victim.doomed.add(process.pid)
+        self.count(f"SIGSTOP {kind} {seconds:g} s, {'replaced' if was_replaced else 'went on'}", phase)
+
+    def raise_in(self, where: str) -> None:
+        """An exception of user code, once. In ``restore`` it needs a recovery."""
+        victim = self.victim
+        (self.folder / f"raise-{where}").touch()
+        phase = victim.phase()
+        if where == "restore":
+            self.kill("replica")
+        deadline_s = time.monotonic() + 15
+        while (self.folder / f"raise-{where}").exists():
+            if victim.is_over() or time.monotonic() > deadline_s:
+                (self.folder / f"raise-{where}").unlink(missing_ok=True)
+                return
+            time.sleep(0.005)
+        self.count(f"exception in {where}", phase)
+        if where != "checkpoint":
+            victim.struck(f"{where}/{phase}")
+
+
+def print_table(table: Table, recoveries: list[tuple[str, float]]) -> None:
+    """Faults by phase, and how long it took until records came through again."""
+    print(f"{'fault':<44}" + "".join(f"{phase:>12}" for phase in PHASES))
+    for fault in sorted({fault for fault, _ in table}):
+        print(f"{fault:<44}" + "".join(f"{table[fault, phase]:>12}" for phase in PHASES))
+    for kind in ("start", "replica", "progress", "coordinator", "driver"):
+        times = sorted(seconds for what, seconds in recoveries if what.split("/")[0] == kind)
+        if times:
+            print(f"to the first record after {kind}: median {statistics.median(times):.2f} s, most {times[-1]:.2f} s, {len(times)} times")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--kills", type=int, default=500, help="end after so many SIGKILLs")
+    parser.add_argument("--minutes", type=float, default=60.0, help="begin no run after so many minutes")
+    parser.add_argument("--seed", type=int, default=1, help="of the first run; the next has the next one")
+    parser.add_argument("--only", choices=sorted(TOPOLOGIES), help="run this dataflow alone, once")
+    parser.add_argument("--faults", type=int, default=30, help="for each run")
+    parser.add_argument("--epochs", type=int, default=600, help="of input")
+    parser.add_argument("--impatient", type=float, default=0.25, help="share of runs whose heartbeat_timeout_s is 3")
+    parser.add_argument("--long-stop-s", type=float, default=8.0, help="how long processes are stopped in those")
+    parser.add_argument("--patience-s", type=float, default=100.0, help="a job that does not come back in that time is stuck")
+    parser.add_argument("--keep-going", action="store_true", help="go on after a violation")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    table: Table = collections.Counter()
+    recoveries: list[tuple[str, float]] = []
+    kills = runs = violations = 0
+    began_s = time.monotonic()
+    names = [options.only] if options.only else list(TOPOLOGIES)
+    while kills < options.kills and time.monotonic() - began_s < 60 * options.minutes and not (options.only and runs):
+        seed = options.seed + runs
+        topology = names[seed % len(names)]
+        run = Run(options, topology, seed, table)
+        told = "as the model says"
+        try:
+            run.go()
+        except Violation as violation:
+            violations += 1
+            told = f"VIOLATION: {violation}"
+        except Exception:
+            violations += 1
+            told = f"the harness failed: {traceback.format_exc()}"
+        try:
+            run.victim.end()
+        except Violation as violation:
+            violations += 1
+            told += f"; VIOLATION: {violation}"
+        runs += 1
+        kills += run.kills
+        recoveries += run.victim.recoveries
+        print(
+            f"seed {seed} {topology}: {run.kills} kills, {told}; {kills} kills in {runs} runs, {time.monotonic() - began_s:.0f} s, "
+            f"{violations} violations",
+            flush=True,
+        )
+        if told == "as the model says":
+            shutil.rmtree(run.folder)
+        else:
+            print(f"  kept: {run.folder}; again: python -m tests.chaos --only {topology} --seed {seed}", flush=True)
+            if not options.keep_going:
+                break
+    print_table(table, recoveries)
+    ray.shutdown()
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

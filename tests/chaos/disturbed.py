@@ -1,0 +1,144 @@
+"""What is put around a topology so that there is something to disturb: slow barriers, slow parts, slow commits, faults on demand, marks.
+
+Marks are lines in a file, ``<what> <seconds since the epoch> <process>``: what the vertices and the coordinator of the job have come to.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import rayad as rd
+from rayad.integrations import ParquetSink
+from tests.chaos.topologies import TOPOLOGIES
+from tests.cluster.recovering import Paced
+from tests.programs import model
+
+TARDY_S = 0.25
+"""How long a batch of the tardy source takes: so long its barrier may be late, and the vertices behind it align."""
+WRITING_S = 0.15
+"""How long the state of the watching vertex takes to be pickled, in the forked copy of its process."""
+COMMIT_S = 0.1
+BALLAST_BYTES = 300_000
+FAULTS = ("on_recv", "checkpoint", "restore")
+"""Where the watching vertex raises, once, when a file ``raise-<where>`` is in the folder of the run."""
+
+
+class Mark(NamedTuple):
+    """One line."""
+
+    what: str
+    when_s: float
+    pid: int
+
+
+def mark(folder: str, what: str) -> None:
+    """Add a line; one write, so that lines of several processes do not mix."""
+    try:
+        with open(f"{folder}/marks", "ab", buffering=0) as file:
+            file.write(f"{what} {time.time():.4f} {os.getpid()}\n".encode())
+    except OSError:
+        pass  # the file size is limited: that is what is tried
+
+
+def read_marks(folder: Path) -> list[Mark]:
+    """All whole lines so far."""
+    path = folder / "marks"
+    lines = path.read_text().split("\n")[:-1] if path.exists() else []
+    return [Mark(words[0], float(words[1]), int(words[2])) for words in map(str.split, lines) if len(words) == 3]
+
+
+def raise_if_told(folder: str, where: str) -> None:
+    """Take the file away, then raise."""
+    try:
+        os.unlink(f"{folder}/raise-{where}")
+    except OSError:
+        return
+    mark(folder, f"raised-{where}")
+    raise RuntimeError(f"told to raise in {where}")
+
+
+class SlowPickle:
+    """Takes its time to be pickled."""
+
+    def __init__(self, data: bytes, pause_s: float) -> None:
+        self.data = data
+        self.pause_s = pause_s
+
+    def __reduce__(self) -> Any:
+        time.sleep(self.pause_s)
+        return SlowPickle, (self.data, self.pause_s)
+
+
+class Watch(rd.Vertex):
+    """Passes on; tells when it was set up and when the first records came after that."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.is_fresh = True
+        self.ballast = SlowPickle(os.urandom(BALLAST_BYTES), WRITING_S)
+
+    def setup(self) -> None:
+        mark(self.folder, "setup")
+
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        raise_if_told(self.folder, "on_recv")
+        self.send_by(0, batch, time)
+        if self.is_fresh:
+            self.is_fresh = False
+            mark(self.folder, "recv")
+
+    def checkpoint(self) -> Any:
+        raise_if_told(self.folder, "checkpoint")
+        return {"ballast": self.ballast}
+
+    def restore(self, state: Any) -> None:
+        raise_if_told(self.folder, "restore")
+        self.ballast = state["ballast"]
+
+
+class SlowParquet(ParquetSink):
+    """Tells when commits begin and end, and takes its time for them."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__(f"{folder}/out", epoch_column="epoch", mode="overwrite")
+        self.folder = folder
+
+    def commit(self, snapshot: int, staged: Any) -> Any:
+        mark(self.folder, "commit-begins")
+        time.sleep(COMMIT_S)
+        receipt = super().commit(snapshot, staged)
+        time.sleep(COMMIT_S)
+        mark(self.folder, "commit-ended")
+        return receipt
+
+
+def tardy_epochs(count: int) -> list[list[Any]]:
+    """The input of the tardy source: it ends somewhat before the others."""
+    return [[("tardy", epoch)] for epoch in range(count // 10)]
+
+
+def disturbed_flow(name: str, seed: int, count: int, folder: str) -> rd.Dataflow:
+    """A topology with everything around it."""
+    flow, stream = TOPOLOGIES[name].flow(seed, count)
+    tardy = flow.source(Paced(tardy_epochs(count), pause_s=TARDY_S), name="tardy")
+    watched = stream.union(tardy).single().vertex(lambda: Watch(folder), name="watch", parallelism=1)
+    watched.collect("out")
+    watched.map(lambda record: {"record": repr(record)}).sink(SlowParquet(folder), name="files")
+    return flow
+
+
+def disturbed_model(name: str, seed: int, count: int) -> model.Timed:
+    """What it gives."""
+    return TOPOLOGIES[name].model(seed, count) + model.epochs(tardy_epochs(count))
+
+
+def run_config(seed: int, folder: str, heartbeat_timeout_s: float) -> rd.RunConfig:
+    """Each seed has its mode of alignment."""
+    rng = random.Random(f"config/{seed}")
+    snapshots = rd.SnapshotConfig(interval_s=0.4, alignment_timeout_s=rng.choice([None, None, 0, 0.1]), keep=3)
+    failures = rd.FailureConfig(max_failures=1000, heartbeat_timeout_s=heartbeat_timeout_s)
+    return rd.RunConfig(storage_path=folder, resume="latest", snapshots=snapshots, failures=failures)

@@ -1,0 +1,190 @@
+"""One disturbed job from outside: its driver, its actors' processes, the phase that it is in, and how it ended."""
+
+from __future__ import annotations
+
+import collections
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+import rayad as rd
+from tests.chaos.disturbed import Mark, disturbed_model, read_marks
+from tests.cluster.conftest import job_processes
+from tests.cluster.recovering import actors, address, is_dead
+
+KINDS = {"replica": "VertexActor", "progress": "ProgressActor", "coordinator": "Coordinator"}
+PHASES = ("steady", "aligning", "writing", "committing", "recovering")
+STUCK_S = 100.0
+
+
+class Violation(AssertionError):
+    """The job did what it must not."""
+
+
+class Victim:
+    """A running job.
+
+    Args:
+        topology, seed, epochs: what it runs.
+        folder: of this run alone.
+    """
+
+    def __init__(self, topology: str, seed: int, epochs: int, folder: Path, heartbeat_timeout_s: float = 60.0) -> None:
+        self.topology, self.seed, self.epochs, self.folder = topology, seed, epochs, folder
+        self.heartbeat_timeout_s = heartbeat_timeout_s
+        self.doomed: set[int] = set()
+        self.recoveries: list[tuple[str, float]] = []
+        self.expected = disturbed_model(topology, seed, epochs)
+        self.rows = collections.Counter((time.epoch, repr(record)) for time, record in self.expected)
+        self._struck_s = 0.0
+        self._struck = ""
+        self._is_back = False
+        self.log = (folder / "log").open("ab")
+        self.start()
+
+    # -- the driver ----------------------------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Start the driver, once more."""
+        words = [address(), self.topology, self.seed, self.epochs, self.folder, self.heartbeat_timeout_s]
+        command = [sys.executable, "-m", "tests.chaos.driver", *map(str, words)]
+        self.struck("start")
+        self.driver = subprocess.Popen(command, stdout=self.log, stderr=self.log, env={**os.environ, "RAY_ADDRESS": ""})
+
+    def is_over(self) -> bool:
+        """Whether the driver has ended; the job has then ended as well."""
+        return self.driver.poll() is not None
+
+    # -- what it does --------------------------------------------------------------------------------------------------------------
+    def struck(self, what: str) -> None:
+        """From now on the job is recovering, until records come through again."""
+        self._struck_s, self._struck, self._is_back = time.time(), what, False
+
+    def marks(self) -> list[Mark]:
+        """What it has come to."""
+        return read_marks(self.folder)
+
+    def is_back(self) -> bool:
+        """Whether records come through after the last blow, in a new incarnation."""
+        if not self._is_back:
+            setups = [one for one in self.marks() if one.what == "setup" and one.when_s > self._struck_s]
+            back = [one for one in self.marks() if one.what == "recv" and setups and one.when_s >= setups[0].when_s]
+            if back:
+                self._is_back = True
+                self.recoveries.append((self._struck, back[0].when_s - self._struck_s))
+        return self._is_back
+
+    def phase(self) -> str:
+        """What it is doing now, as its marks and its store tell."""
+        if not self.is_back():
+            return "recovering"
+        commits = [one for one in self.marks() if one.what.startswith("commit-") and one.when_s > self._struck_s]
+        if commits and commits[-1].what == "commit-begins":
+            return "committing"
+        store = self.folder / "chaos" / "snapshots"
+        try:
+            pending = [path for path in store.iterdir() if path.is_dir() and not (path / "manifest.json").exists()]
+            newest = max(pending, key=lambda path: path.name, default=None)
+            names = [path.name for path in newest.iterdir()] if newest is not None else []
+        except OSError:
+            return "steady"
+        if not names:
+            return "steady"
+        return "writing" if any(name.startswith("watch-0-") for name in names) else "aligning"
+
+    def wait_for(self, phase: str, timeout_s: float) -> bool:
+        """Wait until it is in a phase; False when it has ended, or the time is over."""
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s and not self.is_over():
+            if self.phase() == phase:
+                return True
+            time.sleep(0.004)
+        return False
+
+    def processes(self, kind: str) -> list[psutil.Process]:
+        """Living processes of a kind that belong to the job as it is now."""
+        if kind == "driver":
+            return [] if self.is_over() else [psutil.Process(self.driver.pid)]
+        return [process for process in actors(KINDS[kind]) if process.pid not in self.doomed]
+
+    # -- blows ---------------------------------------------------------------------------------------------------------------------
+    def kill(self, process: psutil.Process, kind: str) -> None:
+        """SIGKILL, and see it dead. What dies with it is no victim any more."""
+        phase = self.phase()
+        if kind in ("coordinator", "driver"):
+            doomed = {one.pid for each in KINDS if each != "coordinator" or kind == "driver" for one in self.processes(each)}
+        else:
+            doomed = {process.pid}
+        process.send_signal(signal.SIGKILL)
+        deadline_s = time.monotonic() + 10
+        while not is_dead(process.pid):
+            if time.monotonic() > deadline_s:
+                raise Violation(f"process {process.pid} survived SIGKILL")
+            if kind == "driver":
+                self.driver.poll()
+            time.sleep(0.002)
+        self.doomed |= doomed | {process.pid}
+        self.struck(f"{kind}/{phase}")
+        if kind == "driver":
+            self.driver.wait(10)
+            self.start()
+            self._struck = f"{kind}/{phase}"
+
+    def explain(self) -> str:
+        """Ask the driver why nothing moves; gives the end of its log."""
+        if not self.is_over():
+            self.driver.send_signal(signal.SIGUSR1)
+            self.driver.send_signal(signal.SIGUSR2)
+            time.sleep(8)
+        return (self.folder / "log").read_text(errors="replace")[-6000:]
+
+    # -- the end -------------------------------------------------------------------------------------------------------------------
+    def finish(self, timeout_s: float) -> None:
+        """Wait for the end, and verify."""
+        try:
+            self.driver.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise Violation(f"not complete {timeout_s} s after the last fault:\n{self.explain()}") from None
+        self.verify()
+
+    def look_at_files(self) -> None:
+        """What is committed is part of what there will be, and nothing is there twice."""
+        try:
+            table = rd.read_committed(self.folder / "out").to_table().to_pylist()
+        except (rd.ConfigError, FileNotFoundError):
+            return  # nothing yet, or a roll-back in between
+        extra = collections.Counter((row["epoch"], row["record"]) for row in table) - self.rows
+        if extra:
+            raise Violation(f"committed and wrong: {list(extra.items())[:10]}")
+
+    def verify(self) -> None:
+        """Compare everything with the model."""
+        if self.driver.returncode:
+            raise Violation(f"the driver ended with {self.driver.returncode}:\n{self.explain()}")
+        collected, _ = pickle.loads((self.folder / "result").read_bytes())
+        mine, theirs = collections.Counter(collected), collections.Counter((str(time), repr(record)) for time, record in self.expected)
+        if mine != theirs:
+            raise Violation(f"collected: missing {list((theirs - mine).items())[:8]}, too many {list((mine - theirs).items())[:8]}")
+        table = rd.read_committed(self.folder / "out").to_table().to_pylist()
+        rows = collections.Counter((row["epoch"], row["record"]) for row in table)
+        if rows != self.rows:
+            raise Violation(f"files: missing {list((self.rows - rows).items())[:8]}, too many {list((rows - self.rows).items())[:8]}")
+
+    def end(self) -> None:
+        """Leave nothing behind."""
+        self.driver.kill()
+        self.driver.wait(10)
+        self.log.close()
+        deadline_s = time.monotonic() + 30
+        while job_processes():
+            if time.monotonic() > deadline_s:
+                left = job_processes()
+                for process in left:
+                    process.kill()
+                raise Violation(f"left behind: {left}")
+            time.sleep(0.05)
