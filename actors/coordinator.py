@@ -65,7 +65,7 @@ class Coordinator:
         self._vertices: dict[tuple[int, int], Any] = {}
         self._pings: dict[str, tuple[Any, float]] = {}
         self._pinged_s = 0.0
-        self._found: tuple[dict[str, Address], int, dict[str, int]] | None = None
+        self._found: tuple[dict[str, Address], int, dict[str, Any]] | None = None
         self._began_s = clock.time()
         self._start_s = 0.0
         self._cancelled = threading.Event()
@@ -202,8 +202,7 @@ class Coordinator:
         if self.incarnation == 1:
             self._start_s = clock.time() - self._began_s
         self.state = JobState.RUNNING
-        begun_at = dict(keeper.manifest.notes.get("inputs", {})) if keeper is not None else {}
-        self._found = (dict(self.addresses), self.incarnation, begun_at)
+        self._found = (dict(self.addresses), self.incarnation, keeper.manifest.notes if keeper is not None else {})
         if keeper is not None:
             keeper.go()
         self._running.set()
@@ -362,8 +361,8 @@ class Coordinator:
         """End the job without results."""
         self._cancelled.set()
 
-    def where(self, name: str, timeout_s: float) -> tuple[Address, int, dict[str, int]] | None:
-        """The address of a replica, the incarnation, and how many frames of each live input that one went on from, once the job runs.
+    def where(self, name: str, timeout_s: float) -> tuple[Address, int, dict[str, Any]] | None:
+        """The address of a replica, the incarnation, and the notes of the snapshot that this one went on from, once the job runs.
 
         The three belong together: an incarnation may be over by the time its addresses are used, and then nobody listens there.
         """

@@ -163,7 +163,8 @@ class SnapshotKeeper:
         kept = sorted(self._inputs)[-self.config.keep :]
         self._inputs = {number: self._inputs[number] for number in kept}
         if len(kept) == self.config.keep:
-            self.saved_inputs = dict(self._inputs[kept[0]])
+            names = {name for inputs in self._inputs.values() for name in inputs}
+            self.saved_inputs = {name: min(inputs.get(name, 0) for inputs in self._inputs.values()) for name in names}
 
     @property
     def _incarnation(self) -> int:

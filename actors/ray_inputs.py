@@ -42,12 +42,17 @@ class InputPlane:
         self._trimmed_s = 0.0
         self._watcher: threading.Thread | None = None
 
-    def open(self, peer: str, name: str) -> None:
-        """An input is going to be used."""
+    def open(self, peer: str, name: str) -> tuple[int, int | None]:
+        """An input is going to be used: how many batches have been sent to it, and its epoch, when the job goes on from a snapshot."""
         with self._lock:
             self._names[peer] = name
-            if self._keeps and peer not in self._logs:
-                self._logs[peer] = InputLog(self._where(peer)[2].get(name, 0))
+            if not self._keeps:
+                return 0, 0
+            notes = self._where(peer)[2]
+            if peer not in self._logs:
+                self._logs[peer] = InputLog(_frames(notes, name))
+            sent, epoch = notes.get("input_states", {}).get(name, (0, 0))
+            return sent, epoch
 
     def send(self, peer: str, kind: Kind, payload: list[Any], *, credit: bool) -> None:
         """Send one frame to an input's replica; with ``credit`` wait until there is room for it."""
@@ -144,7 +149,7 @@ class InputPlane:
         if self._plane is not None and peer in self._windows:
             return self._plane
         config = self._job._config
-        address, incarnation, begun_at = self._where(peer)
+        address, incarnation, notes = self._where(peer)
         if self._plane is None:
             self._plane = Plane(name=DRIVER, job=self._job.id, incarnation=incarnation, secret=self._job._secret)
         elif self._plane.incarnation != incarnation:
@@ -152,13 +157,13 @@ class InputPlane:
         self._plane.connect(peer, address, timeout_s=config.start_timeout_s)
         self._windows[peer] = SendWindow(config.window_batches, int(config.window_bytes))
         if self._keeps:
-            self._logs[peer].rewind(begun_at.get(self._names[peer], 0))
+            self._logs[peer].rewind(_frames(notes, self._names[peer]))
         return self._plane
 
-    def _where(self, peer: str) -> tuple[Address, int, dict[str, int]]:
-        """Where an input's replica is, once the job runs."""
+    def _where(self, peer: str) -> tuple[Address, int, dict[str, Any]]:
+        """Where an input's replica is, in which incarnation, and the notes of the snapshot that it went on from, once the job runs."""
         timeout_s = self._job._config.start_timeout_s
-        found: tuple[Address, int, dict[str, int]] | None = self._job._ask_again("where", peer, timeout_s)
+        found: tuple[Address, int, dict[str, Any]] | None = self._job._ask_again("where", peer, timeout_s)
         if found is None:
             self._job.wait(timeout_s=30)
             raise RayadError(f"job {self._job.name!r} did not start its inputs within {timeout_s} s")
@@ -173,6 +178,11 @@ class InputPlane:
                 self._plane = None
 
 
+def _frames(notes: dict[str, Any], name: str) -> int:
+    """How many frames of an input a snapshot holds."""
+    return int(notes.get("inputs", {}).get(name, 0))
+
+
 class _Lost(Exception):
     """The connection to an input's replica has ended, the job has not."""
 
@@ -184,7 +194,8 @@ class RayInput(JobInput):
         super().__init__(name)
         self._job = job
         self._peer = peer
-        job._feed.open(peer, name)
+        self.sent, epoch = job._feed.open(peer, name)
+        self.epoch, self.closed = epoch or 0, epoch is None
 
     def _send(self, batch: Any) -> None:
         self._job._feed.send(self._peer, Kind.INPUT_BATCH, encode_batch(Timestamp(self.epoch), batch), credit=True)

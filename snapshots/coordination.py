@@ -46,6 +46,7 @@ class PartReport:
         aligned_s: from the first barrier to the capture.
         incremental: whether the state is an increment.
         input_frames: of a live input: how many frames of the driver's it has consumed; None: it is none.
+        input_state: of a live input: how many of the frames were batches, and its epoch; None: closed.
     """
 
     number: int
@@ -57,6 +58,7 @@ class PartReport:
     aligned_s: float = 0.0
     incremental: bool = False
     input_frames: int | None = None
+    input_state: tuple[int, int | None] = (0, 0)
 
 
 @dataclass(slots=True)
@@ -226,6 +228,7 @@ class MutableSnapshots:
         reports = [attempt.reports[name] for name in sorted(attempt.reports)]
         fresh = [staged for report in reports for staged in report.staged]
         inputs = {report.part.vertex: report.input_frames for report in reports if report.input_frames is not None}
+        states = {report.part.vertex: list(report.input_state) for report in reports if report.input_frames is not None}
         return Manifest(
             attempt.barrier.slot,
             job,
@@ -236,7 +239,7 @@ class MutableSnapshots:
             kind=attempt.kind,
             incarnation=incarnation,
             run=run,
-            notes={**(notes or {}), "inputs": inputs},
+            notes={**(notes or {}), "inputs": inputs, "input_states": states},
         )
 
     def on_published(self, now_s: float) -> SnapshotStatistics:

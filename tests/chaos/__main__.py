@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import json
 import random
 import shutil
 import signal
@@ -25,12 +26,14 @@ from pathlib import Path
 import psutil
 import ray
 
+from rayad.progress import SnapshotError
 from tests.chaos.disturbed import FAULTS
 from tests.chaos.topologies import TOPOLOGIES
 from tests.chaos.victims import PHASES, Victim, Violation
 
-KILLS = (*["replica"] * 5, *["progress"] * 3, *["coordinator"] * 2, "driver")
+KILLS = (*["replica"] * 8, *["progress"] * 5, *["coordinator"] * 2, "driver")
 STOP_S = 5.0
+FULL_S = 1.5
 Table = collections.Counter[tuple[str, str]]
 
 
@@ -60,18 +63,23 @@ class Run:
         """One fault."""
         rng, victim = self.rng, self.victim
         draw = rng.random()
-        phase = rng.choice(PHASES)
+        phase = rng.choice([*PHASES, "recovering"])
         if phase == "recovering":
             time.sleep(rng.uniform(0.05, 1.5))
         else:
             if not victim.is_back() and not self.comes_back():
                 return
-            time.sleep(rng.uniform(0.0, 0.4))
-            victim.wait_for(phase, 4.0)
-        if draw < 0.84:
-            self.kill(rng.choice(KILLS))
-        elif draw < 0.92:
+            time.sleep(rng.uniform(0.0, 0.2))
+            victim.wait_for(phase, 3.0)
+        if draw < 0.9:
+            for _ in range(rng.choice([1, 1, 2])):
+                self.kill(rng.choice(KILLS))
+        elif draw < 0.93:
             self.raise_in(rng.choice(FAULTS))
+        elif draw < 0.95:
+            self.fill_store()
+        elif draw < 0.97:
+            self.flip()
         else:
             self.stop(rng.choice(["replica", "progress", "coordinator", "driver"]))
 
@@ -142,6 +150,50 @@ class Run:
             victim.struck(f"{where}/{phase}")
 
 
+    def fill_store(self) -> None:
+        """A replica cannot write more than a few bytes into a file, as when the disk is full."""
+        victim = self.victim
+        found = victim.processes("replica")
+        if not found:
+            return
+        process, phase, before = self.rng.choice(found), victim.phase(), victim.given_up()
+        try:
+            limits = process.rlimit(psutil.RLIMIT_FSIZE)
+            process.rlimit(psutil.RLIMIT_FSIZE, (16, limits[1]))
+            time.sleep(FULL_S)
+            process.rlimit(psutil.RLIMIT_FSIZE, limits)
+        except psutil.NoSuchProcess:
+            return
+        if victim.given_up() > before:
+            self.count("store full for a replica", phase)
+
+    def flip(self) -> None:
+        """A byte of the newest snapshot is another one; then a replica is killed: an older snapshot has to be gone on from."""
+        victim = self.victim
+        numbers = victim.store().numbers()
+        if not victim.is_back() or len(numbers) < 2:
+            return
+        newest = self.folder / "chaos" / "snapshots" / f"{numbers[-1]:012d}"
+        parts = sorted(newest.glob("*.rest.part"))
+        if not parts:
+            return  # the beginning of a run has no parts of its own
+        part = self.rng.choice(parts)
+        data = bytearray(part.read_bytes())
+        data[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
+        part.write_bytes(data)
+        phase = victim.phase()
+        self.kill("replica")
+        if self.comes_back() and any(self.is_claim(number) for number in victim.store().numbers() if number > numbers[-1]):
+            self.count("byte of a part flipped", phase)
+
+    def is_claim(self, number: int) -> bool:
+        """Whether a manifest makes newer ones void."""
+        try:
+            return self.victim.store().load(number).kind == "resume"
+        except SnapshotError:
+            return False
+
+
 def print_table(table: Table, recoveries: list[tuple[str, float]]) -> None:
     """Faults by phase, and how long it took until records came through again."""
     print(f"{'fault':<44}" + "".join(f"{phase:>12}" for phase in PHASES))
@@ -159,11 +211,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no run after so many minutes")
     parser.add_argument("--seed", type=int, default=1, help="of the first run; the next has the next one")
     parser.add_argument("--only", choices=sorted(TOPOLOGIES), help="run this dataflow alone, once")
-    parser.add_argument("--faults", type=int, default=30, help="for each run")
+    parser.add_argument("--faults", type=int, default=40, help="for each run")
     parser.add_argument("--epochs", type=int, default=600, help="of input")
     parser.add_argument("--impatient", type=float, default=0.25, help="share of runs whose heartbeat_timeout_s is 3")
     parser.add_argument("--long-stop-s", type=float, default=8.0, help="how long processes are stopped in those")
     parser.add_argument("--patience-s", type=float, default=100.0, help="a job that does not come back in that time is stuck")
+    parser.add_argument("--out", help="add the figures to this file, a line of JSON")
     parser.add_argument("--keep-going", action="store_true", help="go on after a violation")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -206,6 +259,9 @@ def main() -> int:
             if not options.keep_going:
                 break
     print_table(table, recoveries)
+    if options.out:
+        with open(options.out, "a") as file:
+            print(json.dumps({"faults": [[*key, count] for key, count in table.items()], "recoveries": recoveries}), file=file)
     ray.shutdown()
     return 1 if violations else 0
 

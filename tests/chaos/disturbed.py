@@ -136,9 +136,10 @@ def disturbed_model(name: str, seed: int, count: int) -> model.Timed:
     return TOPOLOGIES[name].model(seed, count) + model.epochs(tardy_epochs(count))
 
 
-def run_config(seed: int, folder: str, heartbeat_timeout_s: float) -> rd.RunConfig:
+def run_config(seed: int, folder: str, heartbeat_timeout_s: float, cpus_per_replica: float) -> rd.RunConfig:
     """Each seed has its mode of alignment."""
     rng = random.Random(f"config/{seed}")
     snapshots = rd.SnapshotConfig(interval_s=0.4, alignment_timeout_s=rng.choice([None, None, 0, 0.1]), keep=3)
     failures = rd.FailureConfig(max_failures=1000, heartbeat_timeout_s=heartbeat_timeout_s)
-    return rd.RunConfig(storage_path=folder, resume="latest", snapshots=snapshots, failures=failures)
+    options = {"storage_path": folder, "resume": "latest", "cpus_per_replica": cpus_per_replica}
+    return rd.RunConfig(snapshots=snapshots, failures=failures, **options)

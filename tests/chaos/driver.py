@@ -1,6 +1,6 @@
 """The script of a driver, which may be killed as well: runs the job, from its latest snapshot if there is one, and leaves its results.
 
-``python -m tests.chaos.driver <address of Ray> <topology> <seed> <epochs> <folder> <heartbeat timeout in s>``
+``python -m tests.chaos.driver <address of Ray> <topology> <seed> <epochs> <folder> <heartbeat timeout in s> <CPUs per replica>``
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tests.programs import loops, model, program, totals, vertices
 BY_VALUE = (disturbed, topologies, recovering, model, loops, program, totals, vertices)
 
 
-def main(address: str, topology: str, seed: str, count: str, folder: str, heartbeat_timeout_s: str) -> None:
+def main(address: str, topology: str, seed: str, count: str, folder: str, heartbeat_timeout_s: str, cpus: str) -> None:
     faulthandler.register(signal.SIGUSR2)
     for module in BY_VALUE:
         cloudpickle.register_pickle_by_value(module)
     ray.init(address=address, logging_level="ERROR", log_to_driver=True)
     flow = disturbed.disturbed_flow(topology, int(seed), int(count), folder)
-    config = disturbed.run_config(int(seed), folder, float(heartbeat_timeout_s))
+    config = disturbed.run_config(int(seed), folder, float(heartbeat_timeout_s), float(cpus))
     job = flow.submit(config, parallelism=topologies.TOPOLOGIES[topology].parallelism or 1)
 
     def explain(*_: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -177,7 +178,8 @@ def loop_model(stream: m.Timed) -> m.Timed:
         stepped = m.mapped(m.filtered(inner, lambda r: r[1] > 1), lambda r: (r[0], collatz(r[1]), r[2] + 1))
         return stepped, m.filtered(stepped, lambda r: r[1] == 1)
 
-    return m.iterated(m.mapped(stream, lambda n: (n, n + 2, 0)), body)
+    known = {n: m.iterated([(rd.Timestamp(0), (n, n + 2, 0))], body) for n in {n for _, n in stream}}
+    return [(time, out) for time, n in stream for _, out in known[n]]
 
 
 def nested_data(rng: random.Random, count: int) -> list[Lists]:
@@ -195,7 +197,7 @@ def nested_model(stream: m.Timed) -> m.Timed:
 
 
 def edge_data(rng: random.Random, count: int) -> list[Lists]:
-    return [[[(rng.randrange(120), rng.randrange(120))] for _ in range(count)]]
+    return [[[(rng.randrange(120), rng.randrange(120))] if epoch % 5 == 0 else [] for epoch in range(count)]]
 
 
 def components(edges: rd.Stream) -> rd.Stream:
@@ -228,11 +230,16 @@ def totals(stream: rd.Stream) -> rd.Stream:
 
 
 def totals_model(stream: m.Timed) -> m.Timed:
-    def body(inner: m.Timed) -> tuple[m.Timed, m.Timed]:
-        counted = m.collected(inner, lambda n: n % 5, lambda n: n, len)
-        return m.mapped(m.filtered(counted, lambda r: r[1] % 4 != 0), lambda r: r[0] + 1), counted
-
-    return m.iterated(stream, body, max_rounds=6)
+    """Times in lexicographic order: what the rounds of an epoch have counted is what the next epoch begins with."""
+    counts: collections.Counter[int] = collections.Counter()
+    out: m.Timed = []
+    for time, records in m.by_time(stream):
+        for _ in range(6):
+            fresh = collections.Counter(n % 5 for n in records)
+            counts.update(fresh)
+            out.extend((time, (at, counts[at])) for at in fresh)
+            records = [at + 1 for at in fresh if counts[at] % 4 != 0]
+    return out
 
 
 TOPOLOGIES = {

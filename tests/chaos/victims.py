@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 import rayad as rd
+from rayad.snapshots.store import SnapshotStore
 from tests.chaos.disturbed import Mark, disturbed_model, read_marks
 from tests.cluster.conftest import job_processes
 from tests.cluster.recovering import actors, address, is_dead
@@ -35,23 +36,25 @@ class Victim:
         folder: of this run alone.
     """
 
-    def __init__(self, topology: str, seed: int, epochs: int, folder: Path, heartbeat_timeout_s: float = 60.0) -> None:
+    def __init__(
+        self, topology: str, seed: int, epochs: int, folder: Path, heartbeat_timeout_s: float = 60.0, cpus_per_replica: float = 0.01
+    ) -> None:
         self.topology, self.seed, self.epochs, self.folder = topology, seed, epochs, folder
-        self.heartbeat_timeout_s = heartbeat_timeout_s
+        self.options = (heartbeat_timeout_s, cpus_per_replica)
         self.doomed: set[int] = set()
         self.recoveries: list[tuple[str, float]] = []
-        self.expected = disturbed_model(topology, seed, epochs)
-        self.rows = collections.Counter((time.epoch, repr(record)) for time, record in self.expected)
         self._struck_s = 0.0
         self._struck = ""
         self._is_back = False
         self.log = (folder / "log").open("ab")
         self.start()
+        self.expected = disturbed_model(topology, seed, epochs)  # while it starts
+        self.rows = collections.Counter((time.epoch, repr(record)) for time, record in self.expected)
 
     # -- the driver ----------------------------------------------------------------------------------------------------------------
     def start(self) -> None:
         """Start the driver, once more."""
-        words = [address(), self.topology, self.seed, self.epochs, self.folder, self.heartbeat_timeout_s]
+        words = [address(), self.topology, self.seed, self.epochs, self.folder, *self.options]
         command = [sys.executable, "-m", "tests.chaos.driver", *map(str, words)]
         self.struck("start")
         self.driver = subprocess.Popen(command, stdout=self.log, stderr=self.log, env={**os.environ, "RAY_ADDRESS": ""})
@@ -134,6 +137,14 @@ class Victim:
             self.driver.wait(10)
             self.start()
             self._struck = f"{kind}/{phase}"
+
+    def store(self) -> SnapshotStore:
+        """Of its snapshots."""
+        return SnapshotStore(str(self.folder / "chaos" / "snapshots"))
+
+    def given_up(self) -> int:
+        """How many attempts at a snapshot were given up, as its log tells."""
+        return (self.folder / "log").read_text(errors="replace").count("was given up")
 
     def explain(self) -> str:
         """Ask the driver why nothing moves; gives the end of its log."""

@@ -213,6 +213,35 @@ def test_live_input_is_replayed_exactly_also_after_it_was_closed(nothing_left: C
     assert result.statistics.failures == 3
 
 
+def test_a_live_input_is_gone_on_with_where_the_savepoint_was(nothing_left: Check, tmp_path: Path) -> None:
+    def flow() -> rd.Dataflow:
+        flow = rd.Dataflow("feed")
+        flow.input("numbers").key_by(lambda r: r % 5).count(name="counts").probe("seen").collect("counts")
+        return flow
+
+    def feed(numbers: Any, epochs: range) -> None:
+        for epoch in epochs:
+            numbers.advance_to(epoch)
+            numbers.send(EPOCHS[epoch])
+
+    job = flow().submit(surviving(tmp_path, interval_s=None), parallelism=1)
+    numbers = job.input("numbers")
+    feed(numbers, range(30))
+    assert job.probe("seen").wait(20, timeout_s=30)
+    path = job.savepoint()
+    feed(numbers, range(30, 40))  # in no snapshot
+    job.cancel()
+    again = flow().submit(surviving(tmp_path, resume=path), parallelism=1)
+    numbers = again.input("numbers")
+    assert 20 < numbers.sent <= 30
+    assert numbers.epoch == numbers.sent - 1
+    feed(numbers, range(numbers.sent, 200))
+    kill("VertexActor")
+    feed(numbers, range(200, len(EPOCHS)))
+    numbers.close()
+    require_counts(again.wait(timeout_s=60))
+
+
 def components(name: str, epochs: list[list[tuple[int, int]]]) -> rd.Dataflow:
     """As ``loops.components``, fed slowly."""
     flow = rd.Dataflow(name)
