@@ -1,7 +1,83 @@
-"""placeholder"""
+"""Scaling decisions from statistics: pure arithmetic, tried on made-up rates and simulated dataflows (docs/design/autoscaling.md).
+
+Read in this order: `statistics` (what replicas count), `samples` (windows between two readings), `graph` (what policies see of the plan),
+`decisions` (what they answer), `rates` (the rates a graph needs, loops included), `ds2`, `mpr`, `targets` (policies), `limits` (wrappers),
+`policies` (by name, and a user's own), `journal` (saw, expected, got), `autoscaler` (the core that the runtime drives).
+"""
 
 if __name__ != "rayad.autoscale":  # pragma: no cover - a second copy would have its own classes
     raise ImportError(
         f"this package is rayad.autoscale, but it was imported as {__name__!r}; "
         "install the project (pip install -e .) and import rayad.autoscale"
     )
+
+from rayad.autoscale.autoscaler import MutableAutoscaler
+from rayad.autoscale.decisions import (
+    Decision,
+    Expected,
+    Hold,
+    Outcome,
+    Policy,
+    Record,
+    Rescale,
+    ScaleDown,
+    ScaleUp,
+    ScalingState,
+    Seen,
+)
+from rayad.autoscale.ds2 import DS2
+from rayad.autoscale.graph import EdgeView, ScalingGraph, Spread, VertexView, graph_of_plan
+from rayad.autoscale.journal import Comparison, MutableDecisionJournal
+from rayad.autoscale.limits import Bounds, CoolDown, Hysteresis, MaxStep, WarmUp
+from rayad.autoscale.mpr import MprThresholds
+from rayad.autoscale.policies import FunctionPolicy, policy_for, recommended
+from rayad.autoscale.rates import RequiredRates, solve_rates
+from rayad.autoscale.samples import JobSample, ReplicaSample, VertexSample, sample_between
+from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, Activity, MutableReplicaCounters, ReplicaReading
+from rayad.autoscale.targets import LatencyTarget, lag_target
+
+__all__ = [
+    "BACKPRESSURED",
+    "BUSY",
+    "DS2",
+    "IDLE",
+    "Activity",
+    "Bounds",
+    "Comparison",
+    "CoolDown",
+    "Decision",
+    "EdgeView",
+    "Expected",
+    "FunctionPolicy",
+    "Hold",
+    "Hysteresis",
+    "JobSample",
+    "LatencyTarget",
+    "MaxStep",
+    "MprThresholds",
+    "MutableAutoscaler",
+    "MutableDecisionJournal",
+    "MutableReplicaCounters",
+    "Outcome",
+    "Policy",
+    "Record",
+    "ReplicaReading",
+    "ReplicaSample",
+    "RequiredRates",
+    "Rescale",
+    "ScaleDown",
+    "ScaleUp",
+    "ScalingGraph",
+    "ScalingState",
+    "Seen",
+    "Spread",
+    "VertexSample",
+    "VertexView",
+    "WarmUp",
+    "graph_of_plan",
+    "lag_target",
+    "policy_for",
+    "recommended",
+    "sample_between",
+    "solve_rates",
+]

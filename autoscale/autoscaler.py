@@ -1,0 +1,123 @@
+"""The autoscaler's core: monitor, analyse, plan; executing is the shell's (seed 002, 7.1, calls the four MAPE).
+
+The shell collects the readings of all replicas every few seconds and calls :meth:`MutableAutoscaler.on_readings`. Where the decision has
+changes it asks the coordinator for that layout and reports what came of it: :meth:`on_rescaled` or :meth:`on_refused`. Until then every
+further round holds.
+
+A policy that fails must not end a job that runs well without it: its error becomes a hold, with the error as its reason, in the journal.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from rayad.autoscale.decisions import Decision, Hold, Layout, Policy, Record, ScalingState
+from rayad.autoscale.graph import ScalingGraph
+from rayad.autoscale.journal import MutableDecisionJournal
+from rayad.autoscale.policies import check_target
+from rayad.autoscale.samples import JobSample, sample_between
+from rayad.autoscale.statistics import ReplicaReading
+from rayad.progress import ConfigError
+
+ROUNDS_MOST = 1000
+
+
+class MutableAutoscaler:
+    """One job's autoscaler. All times are seconds of one clock, the one that the readings bear.
+
+    Args:
+        graph, policy: what is scaled, and how.
+        layout: replicas by vertex, now.
+        now_s: when this layout began.
+        window_s: samples reach back so far (at least to the round before, never beyond the last change once a round has passed since):
+            longer is steadier and slower.
+        retry_s: so long after a refusal nothing is asked for again.
+        journal: of an autoscaler before this one; a new one by default.
+    """
+
+    def __init__(
+        self,
+        graph: ScalingGraph,
+        policy: Policy,
+        layout: Layout,
+        now_s: float,
+        *,
+        window_s: float = 0.0,
+        retry_s: float = 30.0,
+        journal: MutableDecisionJournal | None = None,
+    ) -> None:
+        self.graph = graph
+        self.policy = policy
+        self.journal = journal if journal is not None else MutableDecisionJournal()
+        self.samples: JobSample | None = None
+        self._window_s = window_s
+        self._retry_s = retry_s
+        self._rounds: deque[tuple[float, tuple[ReplicaReading, ...]]] = deque(maxlen=ROUNDS_MOST)
+        self._refused_s: float | None = None
+        self._layout = dict(layout)
+        self._changed_s = now_s
+        self.state()  # the layout must fit the graph
+
+    @property
+    def layout(self) -> Mapping[str, int]:
+        """Replicas by vertex, now."""
+        return dict(self._layout)
+
+    def state(self) -> ScalingState:
+        """What the policy is given besides the sample."""
+        return ScalingState(self.graph, dict(self._layout), self._changed_s, self.journal.records)
+
+    def on_readings(self, readings: Iterable[ReplicaReading], now_s: float) -> Decision:
+        """A round: the latest reading of every replica. Journals the decision and gives it; the shell executes its changes."""
+        found = tuple(readings)
+        samples = sample_between(self._before(now_s), found) if self._rounds else None
+        self._rounds.append((now_s, found))
+        if samples is not None:
+            self.samples = samples
+            self.journal.on_samples(samples)
+        decision = self._decide(samples, now_s)
+        self.journal.add(samples, self._layout, decision, now_s)
+        return decision
+
+    def on_rescaled(self, layout: Layout, now_s: float, answer: str = "") -> None:
+        """A layout is in effect: the one asked for, or another one that a user asked the job for."""
+        if self.journal.waiting is not None:
+            if {**self._layout, **self.journal.waiting.decision.changes} == dict(layout):
+                self.journal.on_applied(now_s, answer)
+            else:
+                self.journal.on_refused(answer or "another layout was asked for meanwhile")
+        self._layout = dict(layout)
+        self._changed_s = now_s
+        self._refused_s = None
+        self.state()
+
+    def on_refused(self, answer: str, now_s: float) -> Record | None:
+        """The change that was asked for will not come (no room for new replicas, a failure): the old layout stays. Gives its record."""
+        number = self.journal.waiting.number if self.journal.waiting is not None else None
+        self.journal.on_refused(answer)
+        self._refused_s = now_s
+        return next((r for r in self.journal.records if r.number == number), None)
+
+    def _before(self, now_s: float) -> tuple[ReplicaReading, ...]:
+        """The readings at which the window begins; forgets rounds that no window will begin at any more."""
+        while len(self._rounds) > 1 and (self._rounds[1][0] <= now_s - self._window_s or self._rounds[0][0] < self._changed_s):
+            self._rounds.popleft()
+        return self._rounds[0][1]
+
+    def _decide(self, samples: JobSample | None, now_s: float) -> Decision:
+        if samples is None:
+            return Hold(reason="the first readings: there is nothing to compare them with")
+        if self.journal.waiting is not None:
+            return Hold(reason=f"the change of decision {self.journal.waiting.number} is under way")
+        if self._refused_s is not None and now_s - self._refused_s < self._retry_s:
+            return Hold(reason=f"a change was refused {now_s - self._refused_s:.6g} s ago; asking again after {self._retry_s:.6g} s")
+        state = self.state()
+        try:
+            decision = self.policy(samples, state, now_s)
+            if not isinstance(decision, Decision):
+                raise ConfigError(f"the policy gave {decision!r}, which is no decision; FunctionPolicy takes plain answers")
+            check_target(decision.changes, state, "the policy")
+        except Exception as error:  # a user's code: whatever it raises
+            return Hold(reason=f"the policy failed: {type(error).__name__}: {error}")
+        return decision

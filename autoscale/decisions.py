@@ -1,0 +1,191 @@
+"""What a policy answers: hold, scale up, scale down, or both at once; each with its reason in words and the figures behind it.
+
+A policy is any callable ``(samples, state, now_s) -> Decision``. It keeps nothing between two calls: what it may have to remember is in
+``state.history``, the journal of decisions. So an autoscaler that dies goes on from the journal as if nothing had happened, and a test of
+a policy is a table of arguments and answers.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rayad.autoscale.graph import ScalingGraph
+from rayad.autoscale.samples import JobSample
+from rayad.progress import ConfigError
+
+Layout = Mapping[str, int]
+"""Replicas by vertex name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a policy expects of one vertex after its decision.
+
+    Args:
+        rate: items that the vertex will have to consume, a second.
+        capacity: items that it will be able to consume, a second.
+    """
+
+    rate: float
+    capacity: float
+
+    @property
+    def utilization(self) -> float:
+        """The share of time in which its replicas will be busy; above 1 it cannot keep up."""
+        return self.rate / self.capacity if self.capacity > 0 else float("inf")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Common to all decisions.
+
+    Args:
+        reason: in words, with the figures that decided.
+        figures: what it rests on, by name (``"count.required_per_s"``).
+        wanted: what the policy itself would have for each vertex, before cool-down, hysteresis and the like; empty: it has no opinion.
+        expected: what it expects, by vertex.
+        correction: the factor between what the model needs and what was found to be needed (see `ds2`); 1 where there is none.
+    """
+
+    reason: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+    wanted: Layout = field(default_factory=dict)
+    expected: Mapping[str, Expected] = field(default_factory=dict)
+    correction: float = 1.0
+
+    @property
+    def changes(self) -> Layout:
+        """New replicas of the vertices that change."""
+        return {}
+
+    def as_json(self) -> dict[str, Any]:
+        """For the journal and `job.progress()`."""
+        return {
+            "decision": type(self).__name__,
+            "reason": self.reason,
+            "changes": dict(self.changes),
+            "wanted": dict(self.wanted),
+            "figures": dict(self.figures),
+            "expected": {name: {"rate": e.rate, "capacity": e.capacity} for name, e in self.expected.items()},
+            "correction": self.correction,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold(Decision):
+    """Everything stays as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Change(Decision):
+    replicas: Layout
+
+    @property
+    def changes(self) -> Layout:
+        """New replicas of the vertices that change."""
+        return self.replicas
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleUp(_Change):
+    """All vertices that change get more replicas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleDown(_Change):
+    """All vertices that change get fewer replicas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rescale(_Change):
+    """Some vertices get more replicas and some fewer, in one change."""
+
+
+def decision_for(layout: Layout, target: Layout, decision: Decision) -> Decision:
+    """The decision that leads from ``layout`` to ``target`` (vertices that it does not name stay), with all else as in ``decision``.
+
+    >>> decision_for({"a": 1, "b": 3}, {"a": 2, "b": 3}, Hold(reason="twice the load")).changes
+    {'a': 2}
+    """
+    changes = {name: count for name, count in target.items() if count != layout[name]}
+    up = any(count > layout[name] for name, count in changes.items())
+    down = any(count < layout[name] for name, count in changes.items())
+    common: dict[str, Any] = {name: getattr(decision, name) for name in ("reason", "figures", "wanted", "expected", "correction")}
+    if not changes:
+        return Hold(**common)
+    kind = Rescale if up and down else ScaleUp if up else ScaleDown
+    return kind(**common, replicas=changes)
+
+
+def with_target(decision: Decision, layout: Layout, target: Layout, note: str) -> Decision:
+    """The decision changed to another target, with a note at the end of its reason; as it is, where nothing changes."""
+    if {**layout, **target} == {**layout, **decision.changes}:
+        return decision
+    return decision_for(layout, target, replace(decision, reason=f"{decision.reason}; {note}"))
+
+
+class Outcome(enum.Enum):
+    """What became of a decision."""
+
+    HELD = "held"
+    ASKED = "asked"
+    """The runtime was asked to change the layout, and has not answered yet."""
+    APPLIED = "applied"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a decision saw of one vertex, or what came of it: rates in items a second, shares of time, items."""
+
+    parallelism: int
+    observed_rate: float
+    true_rate: float | None
+    busy_share: float
+    backpressured_share: float
+    queue_items: int
+    latency_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One entry of the journal: what the decision saw, what it expected, and what came of it."""
+
+    number: int
+    decided_s: float
+    layout: Layout
+    saw: Mapping[str, Seen]
+    decision: Decision
+    outcome: Outcome
+    changed_s: float | None = None
+    answer: str = ""
+    got: Mapping[str, Seen] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingState:
+    """What a policy may know besides the samples.
+
+    Args:
+        graph: vertices, edges, bounds.
+        layout: replicas by vertex, now.
+        changed_s: since when it is so; the job's start at first.
+        history: the latest entries of the journal, oldest first; the one that is being decided is not among them.
+    """
+
+    graph: ScalingGraph
+    layout: Layout
+    changed_s: float
+    history: tuple[Record, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = set(self.graph.by_name)
+        if set(self.layout) != names:
+            raise ConfigError(f"the layout names {sorted(self.layout)}, the graph has {sorted(names)}: each vertex needs its replicas")
+
+
+Policy = Callable[[JobSample, ScalingState, float], Decision]
+"""``policy(samples, state, now_s)``; pure: the same arguments give the same decision."""

@@ -1,0 +1,247 @@
+"""DS2: the replicas of all vertices in one decision, from true rates (Kalavri et al., *Three steps is all you need*, OSDI 2018).
+
+For each vertex: the items a second that it must consume so that the sources are never held back (`rates`), over what one replica can
+consume a second while it is busy, rounded up. With the example of the authors' implementation: a source of 100/s; op1 consumes 50/s and
+gives 8 for each; op2 consumes 100/s. op1 needs 100 / 50 = 2; with 2 it gives 800/s, so op2 needs 8. All of it is known at once, although
+with one op1 op2 never saw more than 400/s.
+
+Beyond the paper: loops (its sweep needs an acyclic graph), broadcast edges, unevenly divided key-groups, a margin against flapping, and
+the time to work off what has queued up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from rayad.autoscale.decisions import Decision, Expected, Hold, ScalingState, decision_for
+from rayad.autoscale.graph import ScalingGraph, Spread, VertexView
+from rayad.autoscale.rates import RequiredRates, solve_rates
+from rayad.autoscale.samples import JobSample, VertexSample
+from rayad.progress import ConfigError
+
+ROUNDING = 1e-9
+UNEVEN_MOST = 1.05
+"""Key-groups may make the fullest replica this much fuller than the mean before more replicas are taken instead."""
+CORRECTION_MOST = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DS2:
+    """The policy. Without arguments it is the paper's arithmetic; for running jobs give it room (``utilization``, ``down_margin``).
+
+    Args:
+        source_rates: items a second that sources must be able to read, by name; others are measured (:func:`source_rate`).
+        utilization: the share of time in which replicas shall be busy at most. The paper's scaling factor f is ``1 / utilization - 1``.
+        down_margin: replicas are taken away only where the rest would stay this share below ``utilization``: noise does not flap.
+        catch_up_s: what has queued up, inside and outside, shall be worked off within this time; None: as the paper, which ignores it.
+        lag_s: so many seconds' worth of queue are no reason to catch up.
+        target_rate_ratio: where no vertex needs more by the model, yet a source reads this much less than it must, the model errs: all
+            is multiplied by what is missing (the paper's target-rate-ratio). Infinite: never.
+        amplifying: what to do with a loop that makes more of its items than it gets, and all behind it: ``"hold"``, or ``"arrivals"``:
+            enough for what arrives there now.
+    """
+
+    source_rates: Mapping[str, float] = field(default_factory=dict)
+    utilization: float = 1.0
+    down_margin: float = 0.0
+    catch_up_s: float | None = None
+    lag_s: float = 0.0
+    target_rate_ratio: float = math.inf
+    amplifying: Literal["hold", "arrivals"] = "hold"
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.utilization <= 1.0:
+            raise ConfigError(f"DS2.utilization is {self.utilization!r}: it must be above 0 and at most 1")
+        if not 0.0 <= self.down_margin < 1.0:
+            raise ConfigError(f"DS2.down_margin is {self.down_margin!r}: it must be at least 0 and below 1")
+        if self.catch_up_s is not None and not self.catch_up_s > 0.0:
+            raise ConfigError(f"DS2.catch_up_s is {self.catch_up_s!r}: it must be above 0, or None")
+        if not self.lag_s >= 0.0:
+            raise ConfigError(f"DS2.lag_s is {self.lag_s!r}: it must be at least 0")
+        if not self.target_rate_ratio >= 1.0:
+            raise ConfigError(f"DS2.target_rate_ratio is {self.target_rate_ratio!r}: it must be at least 1")
+        if self.amplifying not in ("hold", "arrivals"):
+            raise ConfigError(f"DS2.amplifying is {self.amplifying!r}: it must be 'hold' or 'arrivals'")
+
+    def __call__(self, samples: JobSample, state: ScalingState, now_s: float) -> Decision:
+        """One decision for all vertices."""
+        missing = [name for name in state.graph.by_name if name not in samples.vertices]
+        if missing:
+            return Hold(reason=f"nothing was measured of {', '.join(missing)}")
+        model = _Model.of(self, samples, state)
+        correction = state.history[-1].decision.correction if state.history else 1.0
+        why = "as found before"
+        target = model.target(correction)
+        shortfall, held_back = model.shortfall()
+        if shortfall > self.target_rate_ratio and not any(target[name] > state.layout[name] for name in target):
+            correction = min(CORRECTION_MOST, correction * shortfall)
+            why = f"because {held_back!r} must read {shortfall:.3g} times what it reads, though the model finds enough everywhere"
+            target = model.target(correction)
+        figures = model.figures() | ({"correction": correction} if correction != 1.0 else {})
+        reason = model.reason(target) + (f"; times {correction:.3g}, {why}" if correction != 1.0 else "")
+        expected = {name: Expected(model.rates.total[name], rate * target[name]) for name, rate in model.capacity.items() if name in target}
+        decision = Hold(reason=reason, figures=figures, wanted=target, expected=expected, correction=correction)
+        return decision_for(state.layout, target, decision)
+
+
+def source_rate(sample: VertexSample) -> float:
+    """Items a second that a source has to read, as far as can be measured.
+
+    Where it knows what waits outside (a Kafka lag): what it reads plus what that grows by. Else what it reads a second of the time in which
+    nothing holds it back: its true output rate if it never waits for input, the rate of arrival if it does.
+    """
+    growth = sample.backlog_growth_per_s
+    if growth is not None:
+        return max(0.0, sample.observed_rate + growth)
+    free = sample.unhindered_rate
+    return sample.observed_rate if free is None else free
+
+
+def replicas_needed(vertex: VertexView, required: float, copied: float, true_rate: float, utilization: float) -> int:
+    """The fewest replicas that keep up, not bounded by ``most``.
+
+    Args:
+        required: items a second for all replicas together, a broadcast counted once; ``copied`` of them reach each replica.
+        true_rate: items that one replica consumes a busy second.
+        utilization: how busy a replica may be.
+
+    >>> replicas_needed(VertexView("op2"), 800.0, 0.0, 100.0, 1.0), replicas_needed(VertexView("op2"), 800.0, 0.0, 100.0, 0.75)
+    (8, 11)
+    >>> replicas_needed(VertexView("join"), 450.0, 50.0, 100.0, 1.0)             # 400/s are divided by what 50/s leave: 8 replicas
+    8
+    >>> replicas_needed(VertexView("count", key_groups=256), 9950.0, 0.0, 100.0, 1.0)  # of 100 replicas some would own 3 groups, some 2
+    128
+    """
+    room = true_rate * utilization - copied
+    if room <= 0.0:
+        return vertex.most
+    exact = max(0.0, required - copied) / room
+    replicas = max(1, math.ceil(exact - ROUNDING * max(1.0, exact)))
+    if vertex.key_groups is None or replicas >= vertex.key_groups:
+        return replicas
+    fullest = max(1, math.floor(vertex.key_groups / max(exact, ROUNDING) * UNEVEN_MOST)) if exact > 1.0 else vertex.key_groups
+    return max(replicas, math.ceil(vertex.key_groups / fullest))
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """The samples as rates and capacities of one graph."""
+
+    policy: DS2
+    state: ScalingState
+    samples: JobSample
+    sources: Mapping[str, float]
+    rates: RequiredRates
+    capacity: Mapping[str, float]
+    """By vertex, items that one replica consumes a busy second."""
+    unmeasured: frozenset[str]
+    """Vertices behind one that has consumed nothing in the window: what they need may be more than it seems."""
+
+    @classmethod
+    def of(cls, policy: DS2, samples: JobSample, state: ScalingState) -> _Model:
+        graph, vertices = state.graph, samples.vertices
+        unknown = set(policy.source_rates) - {v.name for v in graph.vertices if v.is_source}
+        if unknown:
+            raise ConfigError(f"DS2.source_rates names {sorted(unknown)}, which are no sources of this dataflow")
+        sources = {v.name: policy.source_rates.get(v.name, source_rate(vertices[v.name])) for v in graph.vertices if v.is_source}
+        logical = {name: _logical_items_in(samples, graph, name) for name in graph.by_name}
+        selectivity = {e.id: samples.sent(e.source, e.id) / logical[e.source] for e in graph.edges if logical[e.source] > 0}
+        rates = solve_rates(graph, selectivity, _outside(policy, samples, graph, sources))
+        capacity = {name: rate for name, v in vertices.items() if name in logical and (rate := v.true_rate_per_replica) is not None}
+        silent = [name for name, items in logical.items() if items == 0]
+        unmeasured = graph.behind(silent)
+        if policy.amplifying == "arrivals" and rates.undetermined:
+            arrivals = {name: _arrivals(samples, graph, name) for name in rates.undetermined}
+            rates = replace(rates, total={**rates.total, **arrivals}, copied={**rates.copied, **dict.fromkeys(arrivals, 0.0)})
+        return cls(policy, state, samples, sources, rates, capacity, unmeasured)
+
+    def target(self, correction: float) -> dict[str, int]:
+        """Replicas by vertex that may be scaled and whose need is known."""
+        out = {}
+        for name in self.state.graph.scalable:
+            if name not in self.rates.total:
+                continue
+            now = self.state.layout[name]
+            vertex = self.state.graph.by_name[name]
+            out[name] = vertex.clamp(self._of(vertex, now, correction) if name in self.capacity else now)
+        return out
+
+    def _of(self, vertex: VertexView, now: int, correction: float) -> int:
+        name, room = vertex.name, self.policy.utilization
+        rate, copied = correction * self.rates.total[name], correction * self.rates.copied[name]
+        needed = replicas_needed(vertex, rate, copied, self.capacity[name], room)
+        if needed >= now:
+            return needed
+        if name in self.unmeasured:
+            return now
+        # Going down: with the margin, and not below what it is doing now: a queue or a loop may still be full of what came earlier.
+        observed = self.samples.vertices[name].observed_rate
+        with_margin = replicas_needed(vertex, rate, copied, self.capacity[name], room * (1.0 - self.policy.down_margin))
+        under_way = replicas_needed(vertex, observed, 0.0, self.capacity[name], 1.0)
+        return min(now, max(with_margin, under_way))
+
+    def shortfall(self) -> tuple[float, str | None]:
+        """How many times more than it read a source must read, and which; the worst of them."""
+        worst, which = 1.0, None
+        for name, required in self.sources.items():
+            read = self.samples.vertices[name].observed_rate
+            if read > 0.0 and required / read > worst:
+                worst, which = required / read, name
+        return worst, which
+
+    def figures(self) -> dict[str, float]:
+        """What the decision rests on."""
+        out = {f"{name}.source_per_s": rate for name, rate in self.sources.items()}
+        for name, rate in self.rates.total.items():
+            if name not in self.sources:
+                out[f"{name}.required_per_s"] = rate
+        out |= {f"{name}.true_per_s_and_replica": rate for name, rate in self.capacity.items()}
+        return out | {f"{'+'.join(members)}.gain": gain for members, gain in self.rates.gains.items()}
+
+    def reason(self, target: Mapping[str, int]) -> str:
+        """In words: the vertices that change, loops that amplify, what was not measured."""
+        layout, graph = self.state.layout, self.state.graph
+        parts = [
+            f"{name} needs {self.rates.total[name]:.6g}/s, a replica can {self.capacity[name]:.6g}/s: {layout[name]} -> {count}"
+            for name, count in target.items()
+            if count != layout[name] and name in self.capacity
+        ]
+        for members in self.rates.amplifying:
+            held = sorted(self.rates.undetermined & graph.behind(members))
+            then = "sized for what arrives now" if self.policy.amplifying == "arrivals" else "left as they are"
+            parts.append(
+                f"the loop of {', '.join(members)} amplifies: {self.rates.gains[members]:.4g} items come back for one, "
+                f"no number of replicas is enough; {', '.join(held)} {then}"
+            )
+        silent = sorted(self.unmeasured & set(graph.scalable))
+        if silent:
+            parts.append(f"{', '.join(silent)} not taken away from: nothing went through them or what is before them")
+        return "; ".join(parts) or "every vertex has what it needs"
+
+
+def _logical_items_in(samples: JobSample, graph: ScalingGraph, name: str) -> float:
+    """Items consumed, of a broadcast one for all copies."""
+    vertex = samples.vertices[name]
+    copies = sum(samples.received(name, e.id) for e in graph.incoming[name] if e.spread is Spread.COPIED)
+    return vertex.items_in - copies + copies / max(1, vertex.parallelism)
+
+
+def _arrivals(samples: JobSample, graph: ScalingGraph, name: str) -> float:
+    """Items a second that were sent to it in the window."""
+    return sum(samples.sent(e.source, e.id) for e in graph.incoming[name]) / samples.duration_s if samples.duration_s > 0 else 0.0
+
+
+def _outside(policy: DS2, samples: JobSample, graph: ScalingGraph, sources: Mapping[str, float]) -> dict[str, float]:
+    """What arrives from outside, and what queues give while they are worked off: those count as arriving where they wait."""
+    out = dict(sources)
+    if policy.catch_up_s is None:
+        return out
+    for name in graph.by_name:
+        sample = samples.vertices[name]
+        waiting = sample.queue_items + (sample.backlog_items or 0)
+        allowed = policy.lag_s * sample.observed_rate
+        out[name] = out.get(name, 0.0) + max(0.0, waiting - allowed) / policy.catch_up_s
+    return out

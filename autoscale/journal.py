@@ -1,0 +1,192 @@
+"""The journal of decisions: what each saw, expected and got. The one place where they are kept, and the only memory that policies have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from rayad.autoscale.decisions import (
+    Decision,
+    Expected,
+    Hold,
+    Layout,
+    Outcome,
+    Record,
+    Rescale,
+    ScaleDown,
+    ScaleUp,
+    Seen,
+)
+from rayad.autoscale.samples import JobSample
+from rayad.progress import ConfigError, InternalError
+
+_KINDS: Mapping[str, type[Decision]] = {kind.__name__: kind for kind in (Hold, ScaleUp, ScaleDown, Rescale)}
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One vertex after one change: what was expected of it beside what came. Rates in items a second.
+
+    ``accuracy`` is the capacity found over the capacity expected: below 1, more replicas brought less than in proportion.
+    """
+
+    vertex: str
+    expected_rate: float
+    got_rate: float
+    expected_capacity: float
+    got_capacity: float | None
+
+    @property
+    def accuracy(self) -> float | None:
+        """Found over expected; None where nothing was measured."""
+        if self.got_capacity is None or self.expected_capacity <= 0.0:
+            return None
+        return self.got_capacity / self.expected_capacity
+
+
+def seen_of(samples: JobSample) -> dict[str, Seen]:
+    """The figures of a sample that the journal keeps."""
+    return {
+        name: Seen(
+            v.parallelism, v.observed_rate, v.true_rate, v.busy_share, v.backpressured_share, v.queue_items, v.latency_s(0.99)
+        )
+        for name, v in samples.vertices.items()
+    }  # fmt: skip
+
+
+class MutableDecisionJournal:
+    """The latest decisions, oldest first.
+
+    Args:
+        changes_keep: how many decisions that changed something, or tried to, are kept.
+        holds_keep: how many others, which come every round.
+
+    Law: at most one record, the last that is not a hold, is waiting for its outcome.
+    """
+
+    def __init__(self, *, changes_keep: int = 256, holds_keep: int = 64) -> None:
+        if changes_keep < 1 or holds_keep < 1:
+            raise ConfigError(f"a journal keeps {changes_keep} changes and {holds_keep} holds: both must be at least 1")
+        self._keep = (changes_keep, holds_keep)
+        self._records: list[Record] = []
+        self._next = 0
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """What is kept, oldest first."""
+        return tuple(self._records)
+
+    @property
+    def waiting(self) -> Record | None:
+        """The decision that was asked for and has no answer yet."""
+        return next((r for r in reversed(self._records) if r.outcome is Outcome.ASKED), None)
+
+    def add(self, samples: JobSample | None, layout: Layout, decision: Decision, now_s: float) -> Record:
+        """A decision that has been made; one with changes waits for its outcome."""
+        if decision.changes and self.waiting is not None:
+            raise InternalError(f"decision {self.waiting.number} has no outcome yet, and another one is added: {decision.reason}")
+        outcome = Outcome.ASKED if decision.changes else Outcome.HELD
+        saw = seen_of(samples) if samples is not None else {}
+        record = Record(self._next, now_s, dict(layout), saw, decision, outcome)
+        self._next += 1
+        self._records.append(record)
+        self._trim()
+        return record
+
+    def on_applied(self, now_s: float, answer: str = "") -> None:
+        """The waiting decision took effect."""
+        self._answer(Outcome.APPLIED, now_s, answer)
+
+    def on_refused(self, answer: str) -> None:
+        """The waiting decision was given up; the old layout stays."""
+        self._answer(Outcome.REFUSED, None, answer)
+
+    def on_samples(self, samples: JobSample) -> None:
+        """What came of the last change, as far as this sample is of its layout alone; the latest sample counts, so it may settle first."""
+        for i in reversed(range(len(self._records))):
+            record = self._records[i]
+            if record.outcome is Outcome.ASKED:
+                return
+            if record.outcome is Outcome.APPLIED and record.changed_s is not None:
+                if samples.since_s >= record.changed_s:
+                    self._records[i] = replace(record, got=seen_of(samples))
+                return
+
+    def compare(self, number: int) -> tuple[Comparison, ...]:
+        """Expected beside got, by vertex, of one applied decision; empty while nothing has been measured since."""
+        record = next((r for r in self._records if r.number == number), None)
+        if record is None:
+            raise ConfigError(f"decision {number} is not in the journal, which has {[r.number for r in self._records]}")
+        return tuple(
+            Comparison(name, e.rate, record.got[name].observed_rate, e.capacity, record.got[name].true_rate)
+            for name, e in record.decision.expected.items()
+            if name in record.got
+        )
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Plain dicts and numbers; :meth:`from_json` is its inverse."""
+        return [
+            {
+                "number": r.number,
+                "decided_s": r.decided_s,
+                "layout": dict(r.layout),
+                "saw": {name: asdict(seen) for name, seen in r.saw.items()},
+                **r.decision.as_json(),
+                "outcome": r.outcome.value,
+                "changed_s": r.changed_s,
+                "answer": r.answer,
+                "got": {name: asdict(seen) for name, seen in r.got.items()},
+            }
+            for r in self._records
+        ]
+
+    @classmethod
+    def from_json(cls, values: list[dict[str, Any]], *, changes_keep: int = 256, holds_keep: int = 64) -> MutableDecisionJournal:
+        """A journal that goes on where another one was written down; a decision without an outcome counts as refused."""
+        journal = cls(changes_keep=changes_keep, holds_keep=holds_keep)
+        for value in values:
+            journal._records.append(_record_from(value))
+            journal._next = int(value["number"]) + 1
+        if journal.waiting is not None:
+            journal.on_refused("the autoscaler ended before it was answered")
+        return journal
+
+    def check_invariants(self) -> None:
+        """Numbers rise, and at most one record waits, the last of all that are no holds. Raises InternalError."""
+        numbers = [r.number for r in self._records]
+        changes = [r for r in self._records if r.outcome is not Outcome.HELD]
+        if numbers != sorted(set(numbers)) or any(r.outcome is Outcome.ASKED for r in changes[:-1]):
+            raise InternalError(f"the journal is out of order: {[(r.number, r.outcome.value) for r in self._records]}")
+
+    def _answer(self, outcome: Outcome, changed_s: float | None, answer: str) -> None:
+        waiting = self.waiting
+        if waiting is None:
+            raise InternalError(f"an outcome ({outcome.value}) came, but no decision is waiting for one")
+        self._records[self._records.index(waiting)] = replace(waiting, outcome=outcome, changed_s=changed_s, answer=answer)
+
+    def _trim(self) -> None:
+        for is_hold, keep in ((False, self._keep[0]), (True, self._keep[1])):
+            places = [i for i, r in enumerate(self._records) if (r.outcome is Outcome.HELD) is is_hold]
+            for i in reversed(places[: max(0, len(places) - keep)]):
+                del self._records[i]
+
+
+def _record_from(value: Mapping[str, Any]) -> Record:
+    kind = _KINDS.get(value["decision"])
+    if kind is None:
+        raise ConfigError(f"the journal names a decision {value['decision']!r}: there are {sorted(_KINDS)}")
+    common: dict[str, Any] = {
+        "reason": value["reason"],
+        "figures": dict(value["figures"]),
+        "wanted": dict(value["wanted"]),
+        "expected": {name: Expected(e["rate"], e["capacity"]) for name, e in value["expected"].items()},
+        "correction": value["correction"],
+    }
+    if kind is not Hold:
+        common["replicas"] = dict(value["changes"])
+    saw, got = ({name: Seen(**seen) for name, seen in value[what].items()} for what in ("saw", "got"))
+    return Record(
+        value["number"], value["decided_s"], value["layout"], saw, kind(**common), Outcome(value["outcome"]), value["changed_s"],
+        value["answer"], got,
+    )  # fmt: skip
