@@ -30,8 +30,8 @@ class MutableAutoscaler:
         graph, policy: what is scaled, and how.
         layout: replicas by vertex, now.
         now_s: when this layout began.
-        window_s: samples reach back so far (at least to the round before, never beyond the last change once a round has passed since):
-            longer is steadier and slower.
+        window_s: samples reach back so far (at least to the round before): longer is steadier and slower.
+        warm_up_s: and not beyond this time after the last change, once a later round has passed; `WarmUp` makes a policy wait for that.
         retry_s: so long after a refusal nothing is asked for again.
         journal: of an autoscaler before this one; a new one by default.
     """
@@ -44,6 +44,7 @@ class MutableAutoscaler:
         now_s: float,
         *,
         window_s: float = 0.0,
+        warm_up_s: float = 0.0,
         retry_s: float = 30.0,
         journal: MutableDecisionJournal | None = None,
     ) -> None:
@@ -52,6 +53,7 @@ class MutableAutoscaler:
         self.journal = journal if journal is not None else MutableDecisionJournal()
         self.samples: JobSample | None = None
         self._window_s = window_s
+        self._warm_up_s = warm_up_s
         self._retry_s = retry_s
         self._rounds: deque[tuple[float, tuple[ReplicaReading, ...]]] = deque(maxlen=ROUNDS_MOST)
         self._refused_s: float | None = None
@@ -101,7 +103,8 @@ class MutableAutoscaler:
 
     def _before(self, now_s: float) -> tuple[ReplicaReading, ...]:
         """The readings at which the window begins; forgets rounds that no window will begin at any more."""
-        while len(self._rounds) > 1 and (self._rounds[1][0] <= now_s - self._window_s or self._rounds[0][0] < self._changed_s):
+        warm_s, begin_s = self._changed_s + self._warm_up_s, now_s - self._window_s
+        while len(self._rounds) > 1 and (self._rounds[1][0] <= begin_s or self._rounds[0][0] < warm_s):
             self._rounds.popleft()
         return self._rounds[0][1]
 

@@ -47,14 +47,14 @@ class Decision:
         figures: what it rests on, by name (``"count.required_per_s"``).
         wanted: what the policy itself would have for each vertex, before cool-down, hysteresis and the like; empty: it has no opinion.
         expected: what it expects, by vertex.
-        correction: the factor between what the model needs and what was found to be needed (see `ds2`); 1 where there is none.
+        correction: how many times more than the model says was found to be needed (see `ds2`); None: nothing is said about it.
     """
 
     reason: str
     figures: Mapping[str, float] = field(default_factory=dict)
     wanted: Layout = field(default_factory=dict)
     expected: Mapping[str, Expected] = field(default_factory=dict)
-    correction: float = 1.0
+    correction: float | None = None
 
     @property
     def changes(self) -> Layout:

@@ -17,15 +17,17 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rayad.autoscale.decisions import Decision, Expected, Hold, ScalingState, decision_for
-from rayad.autoscale.graph import ScalingGraph, Spread, VertexView
+from rayad.autoscale.graph import EdgeView, ScalingGraph, Spread, VertexView
 from rayad.autoscale.rates import RequiredRates, solve_rates
 from rayad.autoscale.samples import JobSample, VertexSample
 from rayad.progress import ConfigError
 
-ROUNDING = 1e-9
+ROUNDING = 1e-3
+"""Replicas that would be too full by less than this share are enough: counters and clocks are not that exact."""
 UNEVEN_MOST = 1.05
 """Key-groups may make the fullest replica this much fuller than the mean before more replicas are taken instead."""
 CORRECTION_MOST = 4.0
+TRACE_PER_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,7 @@ class DS2:
         if missing:
             return Hold(reason=f"nothing was measured of {', '.join(missing)}")
         model = _Model.of(self, samples, state)
-        correction = state.history[-1].decision.correction if state.history else 1.0
+        correction = next((found for r in reversed(state.history) if (found := r.decision.correction) is not None), 1.0)
         why = "as found before"
         target = model.target(correction)
         shortfall, held_back = model.shortfall()
@@ -119,10 +121,10 @@ def replicas_needed(vertex: VertexView, required: float, copied: float, true_rat
     if room <= 0.0:
         return vertex.most
     exact = max(0.0, required - copied) / room
-    replicas = max(1, math.ceil(exact - ROUNDING * max(1.0, exact)))
+    replicas = max(1, math.ceil(exact * (1.0 - ROUNDING)))
     if vertex.key_groups is None or replicas >= vertex.key_groups:
         return replicas
-    fullest = max(1, math.floor(vertex.key_groups / max(exact, ROUNDING) * UNEVEN_MOST)) if exact > 1.0 else vertex.key_groups
+    fullest = max(1, math.floor(vertex.key_groups / exact * UNEVEN_MOST)) if exact > 1.0 else vertex.key_groups
     return max(replicas, math.ceil(vertex.key_groups / fullest))
 
 
@@ -137,8 +139,9 @@ class _Model:
     rates: RequiredRates
     capacity: Mapping[str, float]
     """By vertex, items that one replica consumes a busy second."""
+    selectivity: Mapping[int, float]
     unmeasured: frozenset[str]
-    """Vertices behind one that has consumed nothing in the window: what they need may be more than it seems."""
+    """Vertices that have never consumed anything, and those behind them: what they need may be more than it seems."""
 
     @classmethod
     def of(cls, policy: DS2, samples: JobSample, state: ScalingState) -> _Model:
@@ -147,16 +150,26 @@ class _Model:
         if unknown:
             raise ConfigError(f"DS2.source_rates names {sorted(unknown)}, which are no sources of this dataflow")
         sources = {v.name: policy.source_rates.get(v.name, source_rate(vertices[v.name])) for v in graph.vertices if v.is_source}
+        before = _remembered(state)
         logical = {name: _logical_items_in(samples, graph, name) for name in graph.by_name}
-        selectivity = {e.id: samples.sent(e.source, e.id) / logical[e.source] for e in graph.edges if logical[e.source] > 0}
+        selectivity: dict[int, float] = {}
+        for edge in graph.edges:
+            if logical[edge.source] > 0:
+                selectivity[edge.id] = samples.sent(edge.source, edge.id) / logical[edge.source]
+            elif (found := before.get(_selectivity_figure(edge))) is not None:
+                selectivity[edge.id] = found
+        capacity: dict[str, float] = {}
+        for name in graph.by_name:
+            true_rate = vertices[name].true_rate_per_replica
+            true_rate = before.get(_capacity_figure(name)) if true_rate is None else true_rate
+            if true_rate is not None:
+                capacity[name] = true_rate
         rates = solve_rates(graph, selectivity, _outside(policy, samples, graph, sources))
-        capacity = {name: rate for name, v in vertices.items() if name in logical and (rate := v.true_rate_per_replica) is not None}
-        silent = [name for name, items in logical.items() if items == 0]
-        unmeasured = graph.behind(silent)
+        unmeasured = graph.behind({name for name in graph.by_name if name not in capacity and logical[name] == 0})
         if policy.amplifying == "arrivals" and rates.undetermined:
             arrivals = {name: _arrivals(samples, graph, name) for name in rates.undetermined}
             rates = replace(rates, total={**rates.total, **arrivals}, copied={**rates.copied, **dict.fromkeys(arrivals, 0.0)})
-        return cls(policy, state, samples, sources, rates, capacity, unmeasured)
+        return cls(policy, state, samples, sources, rates, capacity, selectivity, unmeasured)
 
     def target(self, correction: float) -> dict[str, int]:
         """Replicas by vertex that may be scaled and whose need is known."""
@@ -198,7 +211,9 @@ class _Model:
         for name, rate in self.rates.total.items():
             if name not in self.sources:
                 out[f"{name}.required_per_s"] = rate
-        out |= {f"{name}.true_per_s_and_replica": rate for name, rate in self.capacity.items()}
+        out |= {_capacity_figure(name): rate for name, rate in self.capacity.items()}
+        edges = {edge.id: edge for edge in self.state.graph.edges}
+        out |= {_selectivity_figure(edges[number]): value for number, value in self.selectivity.items()}
         return out | {f"{'+'.join(members)}.gain": gain for members, gain in self.rates.gains.items()}
 
     def reason(self, target: Mapping[str, int]) -> str:
@@ -218,8 +233,22 @@ class _Model:
             )
         silent = sorted(self.unmeasured & set(graph.scalable))
         if silent:
-            parts.append(f"{', '.join(silent)} not taken away from: nothing went through them or what is before them")
+            parts.append(f"{', '.join(silent)} not taken away from: nothing has ever gone through them or what is before them")
         return "; ".join(parts) or "every vertex has what it needs"
+
+
+def _capacity_figure(name: str) -> str:
+    return f"{name}.true_per_s_and_replica"
+
+
+def _selectivity_figure(edge: EdgeView) -> str:
+    return f"{edge.source}->{edge.target}#{edge.id}.selectivity"
+
+
+def _remembered(state: ScalingState) -> Mapping[str, float]:
+    """The figures of the last decision that measured a vertex: what is not measured now is what it was then."""
+    measured = (r.decision.figures for r in reversed(state.history) if any(_capacity_figure(n) in r.decision.figures for n in state.layout))
+    return next(measured, {})
 
 
 def _logical_items_in(samples: JobSample, graph: ScalingGraph, name: str) -> float:
@@ -235,8 +264,13 @@ def _arrivals(samples: JobSample, graph: ScalingGraph, name: str) -> float:
 
 
 def _outside(policy: DS2, samples: JobSample, graph: ScalingGraph, sources: Mapping[str, float]) -> dict[str, float]:
-    """What arrives from outside, and what queues give while they are worked off: those count as arriving where they wait."""
+    """What arrives from outside, and what queues give while they are worked off: those count as arriving where they wait.
+
+    What goes round in a loop counts as entering it, if only as a trace: a loop that amplifies must be noticed also when nothing new comes.
+    """
     out = dict(sources)
+    for members in graph.loops:
+        out |= {name: out.get(name, 0.0) + TRACE_PER_S for name in members if samples.vertices[name].items_in > 0}
     if policy.catch_up_s is None:
         return out
     for name in graph.by_name:

@@ -8,7 +8,8 @@ its class, because this folder imports `progress` alone.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -88,12 +89,13 @@ class ScalingGraph:
         names = [vertex.name for vertex in self.vertices]
         ids = [str(edge.id) for edge in self.edges]
         for what, values in (("vertex name", names), ("edge id", ids)):
-            twice = {value for value in values if values.count(value) > 1}
+            twice = [value for value, times in Counter(values).items() if times > 1]
             if twice:
-                raise DataflowError(f"the {what} {min(twice)!r} is used twice: decisions could not tell them apart")
+                raise DataflowError(f"the {what} {twice[0]!r} is used twice: decisions could not tell them apart")
+        known = set(names)
         for edge in self.edges:
             for end in (edge.source, edge.target):
-                if end not in names:
+                if end not in known:
                     raise DataflowError(f"edge {edge.id} from {edge.source!r} to {edge.target!r}: there is no vertex {end!r}, only {names}")
 
     @classmethod
@@ -115,21 +117,28 @@ class ScalingGraph:
     @cached_property
     def outgoing(self) -> Mapping[str, tuple[EdgeView, ...]]:
         """Edges by the vertex that they leave."""
-        return {v.name: tuple(e for e in self.edges if e.source == v.name) for v in self.vertices}
+        return self._edges_by(lambda edge: edge.source)
 
     @cached_property
     def incoming(self) -> Mapping[str, tuple[EdgeView, ...]]:
         """Edges by the vertex that they enter."""
-        return {v.name: tuple(e for e in self.edges if e.target == v.name) for v in self.vertices}
+        return self._edges_by(lambda edge: edge.target)
+
+    def _edges_by(self, end: Callable[[EdgeView], str]) -> Mapping[str, tuple[EdgeView, ...]]:
+        found: dict[str, list[EdgeView]] = {vertex.name: [] for vertex in self.vertices}
+        for edge in self.edges:
+            found[end(edge)].append(edge)
+        return {name: tuple(edges) for name, edges in found.items()}
 
     @cached_property
     def components(self) -> tuple[tuple[str, ...], ...]:
         """Strongly connected components in topological order (Kosaraju); without loops each is one vertex."""
         ends: list[str] = []
         seen: set[str] = set()
-        for vertex in self.vertices:
-            _finish(vertex.name, {n: [e.target for e in edges] for n, edges in self.outgoing.items()}, seen, ends)
+        on = {n: [e.target for e in edges] for n, edges in self.outgoing.items()}
         back = {n: [e.source for e in edges] for n, edges in self.incoming.items()}
+        for vertex in self.vertices:
+            _finish(vertex.name, on, seen, ends)
         seen = set()
         found: list[tuple[str, ...]] = []
         place = {vertex.name: i for i, vertex in enumerate(self.vertices)}

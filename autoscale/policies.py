@@ -72,7 +72,8 @@ def recommended(
     Their order: hysteresis sees all wishes; cool-down and steps cut what it lets pass; bounds come last, since they always hold.
     """
     patient = Hysteresis(WarmUp(policy, warm_up_s), down_rounds=down_rounds)
-    return Bounds(MaxStep(CoolDown(patient, up_cool_down_s, down_cool_down_s)), total_most=total_most)
+    stepped = MaxStep(CoolDown(patient, up_cool_down_s, down_cool_down_s), up_factor=4.0, down_factor=8.0)
+    return Bounds(stepped, total_most=total_most)
 
 
 def policy_for(what: str | Policy) -> Policy:
