@@ -13,7 +13,6 @@ from typing import Any
 
 from rayad.progress import ProtocolError
 
-
 ENDED = "the event loop has ended before what was waited for came true"
 
 

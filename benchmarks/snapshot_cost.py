@@ -76,7 +76,8 @@ class Rows(rd.Source):
     read again after a failure they come at once."""
 
     def __init__(self, epochs: int, rows: int, keys: int, *, columnar: bool, pause_s: float = 0.0, first_all: bool = False) -> None:
-        self.epochs, self.rows, self.keys, self.columnar, self.pause_s, self.first_all = epochs, rows, keys, columnar, pause_s, first_all
+        self.epochs, self.rows, self.keys = epochs, rows, keys
+        self.columnar, self.pause_s, self.first_all = columnar, pause_s, first_all
         self.begin_s = time.time()
 
     def list_parts(self) -> list[int]:
@@ -100,9 +101,8 @@ class RowsPart(rd.SourcePart):
         source, epoch = self.source, self.epoch
         if epoch >= source.epochs:
             return None
-        if source.pause_s:
-            if time.time() < source.begin_s + epoch * source.pause_s:
-                return rd.SourceBatch(epoch, [])
+        if source.pause_s and time.time() < source.begin_s + epoch * source.pause_s:
+            return rd.SourceBatch(epoch, [])
         keys = np.arange(source.keys) if source.first_all and not epoch else (self.keys[epoch % self.VARIANTS] + epoch) % source.keys
         self.epoch += 1
         if source.columnar:
