@@ -8,17 +8,18 @@ send is checked here: nothing a user's vertex does can go back in time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
+from rayad.actors import replica_resume
 from rayad.actors.failures import describe, raise_located
-from rayad.actors.graph_shape import edge_names
 from rayad.actors.outputs import MutableOutputs, Outgoing
-from rayad.actors.replica_state import MutableRest, ResumedPart, freeze, thaw
+from rayad.actors.replica_state import MutableRest, ResumedPart
 from rayad.actors.sources import MutableSourceReader
+from rayad.actors.upstream import MutableGate
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext
@@ -42,9 +43,18 @@ class ReplicaCore(VertexContext):
         stage: the stage.
         replica: which of its replicas, from 0.
         room: for "rebalance" edges: (edge, replica) -> how much room that channel has; the largest wins.
+        gated: edges on which a batch waits until its time is complete (see :mod:`rayad.actors.upstream`).
     """
 
-    def __init__(self, plan: Plan, stage: Stage, replica: int, *, room: Callable[[int, int], int] | None = None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        stage: Stage,
+        replica: int,
+        *,
+        room: Callable[[int, int], int] | None = None,
+        gated: frozenset[int] = frozenset(),
+    ) -> None:
         self.plan = plan
         self.stage = stage
         self.name = stage.name
@@ -61,6 +71,7 @@ class ReplicaCore(VertexContext):
         self._now: Timestamp | None = None
         self._acting = ""
         self.notificator = MutableNotificator()
+        self.gate = MutableGate(gated) if gated else None
         self._waits_unseen = False  # for a notification without capability, which the progress core does not count
         self._reachability: FlatReachability | None = None
         self.vertex: Vertex | None = None
@@ -82,12 +93,12 @@ class ReplicaCore(VertexContext):
                 if self.source is not None:
                     self._change(stage.notify_location, Timestamp(self.source.epoch), 1)
             if resumed is not None:
-                self._resume_counts(resumed.rest)
+                replica_resume.resume_counts(self, resumed.rest)
             return
         if stage.kind is NodeKind.INPUT:
             self.input_epoch = 0
             if resumed is not None:
-                self._resume_input(resumed.rest)
+                replica_resume.resume_input(self, resumed.rest)
             return
         make = PassThrough if stage.kind is NodeKind.EXCHANGE else stage.op
         vertex = self._guard("__init__", make)
@@ -109,62 +120,27 @@ class ReplicaCore(VertexContext):
             if self.hold is not None:
                 self._change(stage.capability_location, self.hold, 1)
         if resumed is not None:
-            self._resume_vertex(vertex, resumed)
+            replica_resume.resume_vertex(self, vertex, resumed)
 
-    # -- snapshots -----------------------------------------------------------------
+    # -- snapshots: see replica_resume ---------------------------------------------
     def cut(self) -> MutableRest:
         """Everything but the vertex' state, between two activations; what combiners hold must have been flushed and sent."""
-        names = edge_names(self.plan)
-        parked = [(time, entry) for time, waiting in self.parked.items() for entry in waiting]
-        return MutableRest(
-            source=self.source.position() if self.source is not None else None,
-            input_epoch=self.input_epoch,
-            input_frames=self.input_frames,
-            input_sends=self.input_sends,
-            notifications=[(n.guarantee, n.capability) for n in self.notificator.pending()],
-            hold=self.hold,
-            latest=self._latest,
-            parked=[(names[edge], freeze(time, batch)) for time, (edge, batch, _) in parked],
-            counts=(self.batches_in, self.records_in, self.outputs.batches_out),
-        )
+        return replica_resume.cut(self)
 
-    def _resume_vertex(self, vertex: Vertex, resumed: ResumedPart) -> None:
-        rest = resumed.rest
-        for i, state in enumerate(resumed.states):
-            self._guard("restore", partial(vertex.restore if i == 0 else vertex.restore_changes, state))
-        for guarantee, capability in rest["notifications"]:
-            if capability is None:
-                self._waits_unseen = True
-            if self.notificator.request(guarantee, capability):
-                self._hold_back(guarantee, capability, 1)
-        self._latest = rest["latest"]
-        ids = {name: edge for edge, name in edge_names(self.plan).items()}
-        for name, data in rest["parked"]:
-            time, batch = thaw(data)
-            self.parked.setdefault(time, deque()).append((ids[name], batch, None))
-            self.count_waiting(ids[name], time)
-        self._resume_counts(rest)
-
-    def _resume_input(self, rest: Mapping[str, Any]) -> None:
-        self.input_frames, self.input_sends = rest["input_frames"], rest["input_sends"]
-        if rest["input_epoch"] is None:
-            self.input_close()
-        elif rest["input_epoch"]:
-            self.input_advance(rest["input_epoch"])
-        self._resume_counts(rest)
-
-    def _resume_counts(self, rest: Mapping[str, Any]) -> None:
-        self.batches_in, self.records_in, self.outputs.batches_out = rest["counts"]
+    def roll_back(self, edges: frozenset[int], part: ResumedPart | None) -> None:
+        """The senders on these edges begin anew from a snapshot, of which ``part`` is this replica's; what it has consumed stays."""
+        replica_resume.roll_back(self, edges, part)
 
     def count_waiting(self, edge_id: int, time: Timestamp) -> None:
         """A batch of a snapshot waits on an edge again: it counts as if it had just been sent."""
-        edge = self._edges[edge_id]
-        self._change(edge.count_location, time if edge.count_depth == len(time[1]) else time.truncate(edge.count_depth), 1)
+        self._change(*self._counted(edge_id, time), 1)
 
     @property
     def wants_views(self) -> bool:
         """Whether it must be told of its input frontier even while it waits for no notification."""
-        return self._waits_unseen or self.hold is not None or (self.vertex is not None and self.vertex.in_order)
+        if self.vertex is None:
+            return False
+        return self._waits_unseen or self.hold is not None or self.vertex.in_order or self.gate is not None
 
     def _open_source(self, position: Any) -> MutableSourceReader:
         mine = self.stage.parts[self.replica :: self.stage.parallelism]
@@ -197,6 +173,11 @@ class ReplicaCore(VertexContext):
         """One activation: a batch has arrived. ``token`` comes back in ``done_tokens`` when it has been consumed."""
         vertex = self.vertex
         assert vertex is not None
+        if self.gate is not None and edge_id in self.gate.edges:
+            self._gate_in(edge_id, time, batch)
+            if token is not None:
+                self.done_tokens.append(token)
+            return
         if vertex.in_order and not self._in_turn(time):
             # The credit goes back at once: a smaller time may wait behind this batch on the same channel, for that credit.
             self.parked.setdefault(time, deque()).append((edge_id, batch, None))
@@ -205,7 +186,19 @@ class ReplicaCore(VertexContext):
             return
         self._consume(edge_id, time, batch, token)
 
-    def _consume(self, edge_id: int, time: Timestamp, batch: Any, token: Any) -> None:
+    def _gate_in(self, edge_id: int, time: Timestamp, batch: Any) -> None:
+        """From now on it counts as something that this vertex will do at its time, so that the input frontier can pass it."""
+        assert self.gate is not None
+        self._change(*self._counted(edge_id, time), -1)
+        if not self.gate.repeats(edge_id, time):
+            self.gate.hold(edge_id, time, batch)
+            self._change(self.stage.notify_location, time, 1)
+
+    def _counted(self, edge_id: int, time: Timestamp) -> tuple[int, Timestamp]:
+        edge = self._edges[edge_id]
+        return edge.count_location, time if edge.count_depth == len(time[1]) else time.truncate(edge.count_depth)
+
+    def _consume(self, edge_id: int, time: Timestamp, batch: Any, token: Any, *, gated: bool = False) -> None:
         edge = self._edges[edge_id]
         self._now = time
         vertex = self.vertex
@@ -219,8 +212,10 @@ class ReplicaCore(VertexContext):
         except Exception as error:
             self._fail(f"on_recv (input {edge.port}, {describe(batch)})", time, error)
         self._now = None
-        counted = time if edge.count_depth == len(time[1]) else time.truncate(edge.count_depth)
-        self._change(edge.count_location, counted, -1)
+        if gated:
+            self._change(self.stage.notify_location, time, -1)
+        else:
+            self._change(*self._counted(edge_id, time), -1)
         if token is not None:
             self.done_tokens.append(token)
 
@@ -234,6 +229,9 @@ class ReplicaCore(VertexContext):
     def on_view(self, view: View) -> None:
         """The progress core has published a new view of this stage."""
         self.view = view
+        if self.gate is not None:
+            for edge_id, time, batch in self.gate.release(view.input_frontier):
+                self._consume(edge_id, time, batch, None, gated=True)
         for time in sorted(self.parked, key=Timestamp.sort_key):
             if not self._in_turn(time):
                 break
@@ -278,7 +276,7 @@ class ReplicaCore(VertexContext):
                 self._change(self.stage.capability_location, front, 1)
                 self.hold = front
             return
-        if len(self.notificator) or self.parked:
+        if len(self.notificator) or self.parked or (self.gate is not None and self.gate.waiting):
             return
         # Which frontiers were seen on the way depends on timing; the last time that brought something does not.
         last = self._latest if self._latest is not None and self.hold < self._latest else self.hold

@@ -39,6 +39,7 @@ class MutableRest:
         notifications: ``(guarantee, capability)`` that have been asked for.
         hold, latest: of an EndVertex.
         parked: ``(edge, batch)`` waiting for their turn.
+        gated: ``(edge, batch)`` waiting for their time to be complete (upstream recovery).
         log: ``(edge, source replica, batch)`` in flight towards this replica.
         outbox: ``(edge, target replica, batch)`` in flight from this replica (unaligned snapshots only).
         counts: batches and records consumed, batches sent.
@@ -52,6 +53,7 @@ class MutableRest:
     hold: Timestamp | None = None
     latest: Timestamp | None = None
     parked: list[tuple[str, bytes]] = field(default_factory=list)
+    gated: list[tuple[str, bytes]] = field(default_factory=list)
     log: list[tuple[str, int, bytes]] = field(default_factory=list)
     outbox: list[tuple[str, int, bytes]] = field(default_factory=list)
     counts: tuple[int, int, int] = (0, 0, 0)

@@ -59,15 +59,22 @@ class FailureConfig:
     Args:
         max_failures: after a failure the job goes on from its last snapshot (from its beginning, when there is none yet), so many times;
             then it fails, with the first cause. 0: the first failure ends it.
+        recovery: "graph" restarts all vertices from the snapshot; "upstream" restarts those that failed and what is upstream of them, while
+            the others live on with what they have. For that, batches wait before each vertex until their time is complete (in loops: before
+            the loop), which costs latency and memory for one epoch; and what a vertex sends at a time must follow from what it received at
+            and before that time, whatever the order. Where a failure reaches everything, the whole graph is restarted all the same.
         heartbeat_timeout_s: an actor that has not answered for so long counts as dead: it may be stopped, or its node be gone. It must be
             longer than the longest activation of a vertex.
     """
 
     max_failures: int = 0
+    recovery: Literal["graph", "upstream"] = "graph"
     heartbeat_timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
         _positive(self.heartbeat_timeout_s, "FailureConfig.heartbeat_timeout_s")
+        if self.recovery not in ("graph", "upstream"):
+            raise ConfigError(f"FailureConfig.recovery is {self.recovery!r}: it must be 'graph' or 'upstream'")
         if isinstance(self.max_failures, bool) or not isinstance(self.max_failures, int) or self.max_failures < 0:
             raise ConfigError(f"FailureConfig.max_failures is {self.max_failures!r}: it must be an int of at least 0")
 

@@ -1,0 +1,96 @@
+"""Recovery upstream of a failure in the local runtime: the failed stages and those upstream of them begin anew, the others live on."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors.input_log import InputLog
+from rayad.actors.replica import ReplicaCore
+from rayad.actors.upstream import Region
+from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.plan import Plan
+from rayad.progress import JobTracker, Timestamp
+
+if TYPE_CHECKING:
+    from rayad.actors.local import LocalJob
+
+Changes = list[tuple[int, Timestamp, int]]
+OF_CHANNELS = ("batch", "overtake")
+OF_THE_COORDINATOR = ("acknowledge", "publish", "commit")
+
+
+def zeroing(plan: Plan, tracker: JobTracker, region: Region) -> Changes:
+    """What takes everything of a region out of the progress core, as before its replicas register: sources stand at epoch 0."""
+    changes = [(location, time, -count) for location, time, count in tracker.counts() if location in region.zeroed]
+    initial = {node.id: node.initial for node in plan.progress.nodes}
+    for stage in plan.stages:
+        if stage.id in region.stages:
+            changes.extend((stage.notify_location, time, count) for time, count in initial[stage.id])
+    return changes
+
+
+def restart_upstream(job: LocalJob, region: Region) -> None:
+    """Do it. The progress core sees one change: what was there of the region out, what its replicas hold now in."""
+    snapshots = job.snapshots
+    assert snapshots is not None
+    manifest = snapshots.recover_upstream(region)
+    parts = snapshots.store.read(manifest)
+    living = [at for at in job.cores if at[0] not in region.stages]
+    for at in living:
+        while job.reports[at]:
+            job.tracker.apply(job.reports[at].popleft())
+    _clear(job, region)
+    changes = zeroing(job.plan, job.tracker, region)
+    for at in living:
+        core = job.cores[at]
+        if any(edge.target == at[0] for edge in job.plan.edges if edge.id in region.edges):
+            core.roll_back(region.edges, parts.get((core.name, at[1])))
+        participant = snapshots.participants.get(at)
+        if participant is not None:
+            participant.give_up()
+            job._unblock(at)
+    for stage in job.plan.stages:
+        for replica in range(stage.parallelism) if stage.id in region.stages else ():
+            at = (stage.id, replica)
+            job.cores[at].close()
+            job.cores[at] = core = ReplicaCore(job.plan, stage, replica, room=job._room_of(at), gated=job._gated)
+            resumed = parts.get((stage.name, replica))
+            core.start(resumed)
+            if resumed is not None:
+                job._refill(at, resumed.rest["log"])
+            if core.source is not None:
+                job._ready.add(("source", at))
+            if stage.kind is NodeKind.INPUT:
+                log = job._input_log.setdefault(at, InputLog(core.input_frames))
+                log.rewind(core.input_frames)
+                if log.waits:
+                    job._ready.add(("input", at))
+    for at in [at for at in job.cores if at[0] in region.stages]:
+        resumed = parts.get((job.cores[at].name, at[1]))
+        for name, target, data in resumed.rest["outbox"] if resumed is not None else ():
+            job._refill((job._edges[job._edge_ids[name]].target, target), [(name, at[1], data)])
+    for core in job.cores.values():
+        changes.extend(core.take_changes())
+    job.tracker.apply(changes)
+    job._publish()
+
+
+def _clear(job: LocalJob, region: Region) -> None:
+    """Nothing of the region, and nothing on its way from it, is left."""
+    for channel in list(job.channels):
+        if job._edges[channel[0]].source in region.stages:
+            del job.channels[channel]
+    for event in list(job._ready.items):
+        kind, at = event
+        is_gone = job._edges[at[0]].source in region.stages if kind in OF_CHANNELS else kind in OF_THE_COORDINATOR or at[0] in region.stages
+        if is_gone or kind in ("report", "write"):
+            job._ready.discard(event)
+    for waiting in (job._blocked, job._aligning):
+        for at in list(waiting):
+            kept: set[Any] = {event for event in waiting[at] if event[0] != "batch" or event[1] in job.channels}
+            waiting[at] = set() if at[0] in region.stages else kept
+    for at in job.cores:
+        if at[0] in region.stages:
+            job.reports[at], job.views[at] = deque(), deque()
+            job._queued[at] = 0

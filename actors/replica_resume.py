@@ -1,0 +1,98 @@
+"""How a replica core is cut for a snapshot, takes its part back, and loses what upstream will send again. Part of ``replica.py``.
+
+All that is taken back counts as if it had just been received or asked for: so the progress core is rebuilt from the parts
+(docs/design/snapshots.md, 3).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors.graph_shape import edge_names
+from rayad.actors.replica_state import MutableRest, ResumedPart, freeze, thaw
+from rayad.dataflow.vertex import Vertex
+
+if TYPE_CHECKING:
+    from rayad.actors.replica import ReplicaCore
+
+
+def cut(core: ReplicaCore) -> MutableRest:
+    """Everything but the vertex' state, between two activations; what combiners hold must have been flushed and sent."""
+    names = edge_names(core.plan)
+    parked = [(time, entry) for time, waiting in core.parked.items() for entry in waiting]
+    return MutableRest(
+        source=core.source.position() if core.source is not None else None,
+        input_epoch=core.input_epoch,
+        input_frames=core.input_frames,
+        input_sends=core.input_sends,
+        notifications=[(n.guarantee, n.capability) for n in core.notificator.pending()],
+        hold=core.hold,
+        latest=core._latest,
+        gated=[
+            (names[edge], freeze(time, batch))
+            for time, waiting in (core.gate.waiting.items() if core.gate is not None else ())
+            for edge, batch in waiting
+        ],
+        parked=[(names[edge], freeze(time, batch)) for time, (edge, batch, _) in parked],
+        counts=(core.batches_in, core.records_in, core.outputs.batches_out),
+    )
+
+
+def resume_vertex(core: ReplicaCore, vertex: Vertex, resumed: ResumedPart) -> None:
+    """State, notifications, batches that wait."""
+    rest = resumed.rest
+    for i, state in enumerate(resumed.states):
+        core._guard("restore", partial(vertex.restore if i == 0 else vertex.restore_changes, state))
+    for guarantee, capability in rest["notifications"]:
+        if capability is None:
+            core._waits_unseen = True
+        if core.notificator.request(guarantee, capability):
+            core._hold_back(guarantee, capability, 1)
+    core._latest = rest["latest"]
+    ids = {name: edge for edge, name in edge_names(core.plan).items()}
+    for name, data in rest["parked"]:
+        time, batch = thaw(data)
+        core.parked.setdefault(time, deque()).append((ids[name], batch, None))
+        core.count_waiting(ids[name], time)
+    for name, data in rest["gated"]:
+        time, batch = thaw(data)
+        core.count_waiting(ids[name], time)
+        core.receive(ids[name], time, batch)
+    resume_counts(core, rest)
+
+
+def resume_input(core: ReplicaCore, rest: Mapping[str, Any]) -> None:
+    """Where a live input stood."""
+    core.input_frames, core.input_sends = rest["input_frames"], rest["input_sends"]
+    if rest["input_epoch"] is None:
+        core.input_close()
+    elif rest["input_epoch"]:
+        core.input_advance(rest["input_epoch"])
+    resume_counts(core, rest)
+
+
+def resume_counts(core: ReplicaCore, rest: Mapping[str, Any]) -> None:
+    """What was counted for statistics."""
+    core.batches_in, core.records_in, core.outputs.batches_out = rest["counts"]
+
+
+def roll_back(core: ReplicaCore, edges: frozenset[int], part: ResumedPart | None) -> None:
+    """The senders on these edges begin anew from a snapshot; ``part`` is this replica's in it. What it has consumed stays.
+
+    What waited here of theirs is forgotten; what was on its way here at the cut, which they will not send again, is taken from the part.
+    """
+    assert core.gate is not None
+    for time in core.gate.rolled_back(edges, core.view.input_frontier if core.view is not None else None):
+        core._change(core.stage.notify_location, time, -1)
+    if part is None:
+        return
+    ids = {name: edge for edge, name in edge_names(core.plan).items()}
+    waiting = [*part.rest["gated"], *((name, data) for name, _, data in part.rest["log"])]
+    for edge, data in ((ids[name], data) for name, data in waiting):
+        time, batch = thaw(data)
+        if edge in edges and not core.gate.repeats(edge, time):
+            core.gate.hold(edge, time, batch)
+            core._change(core.stage.notify_location, time, 1)

@@ -1,0 +1,119 @@
+"""Recovery of a failed vertex and what is upstream of it, while the rest lives on. Source: seed 001, section 4 (partial graph recovery).
+
+The seed lets receivers that live on drop repeated records by sequence number, which takes senders that repeat themselves exactly: the
+same batches in the same order. Ours do not: batches are cut and merged by chance. What they do repeat is, for each time, the same records.
+So with ``FailureConfig(recovery="upstream")`` a batch waits at its receiver until its time is complete there. Then what has been consumed is
+always all of a time, and a receiver drops by time: what is of a time that was complete is a repetition, all else it has not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rayad.dataflow.plan import Plan
+from rayad.progress import Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What is restarted.
+
+    Args:
+        stages: the failed ones and all from which they are reached.
+        edges: from them to stages that live on.
+        zeroed: locations of the progress graph whose counts are of them alone.
+    """
+
+    stages: frozenset[int]
+    edges: frozenset[int]
+    zeroed: frozenset[int]
+
+
+def gated_edges(plan: Plan) -> frozenset[int]:
+    """The edges on which a batch waits for its time to be complete: all but those inside loops, where that would never be."""
+    reached = {stage.id: _reached(plan, {stage.id}, backwards=False) for stage in plan.stages}
+    return frozenset(edge.id for edge in plan.edges if edge.source not in reached[edge.target])
+
+
+def region_of(plan: Plan, failed: Collection[int]) -> Region | str:
+    """What has to be restarted when these stages have failed; a string: why the whole graph has to be."""
+    stages = frozenset(_reached(plan, set(failed), backwards=True))
+    if len(stages) == len(plan.stages):
+        return "everything is upstream of the failure"
+    edges = frozenset(edge.id for edge in plan.edges if edge.source in stages and edge.target not in stages)
+    zeroed = {location for stage in plan.stages if stage.id in stages for location in (stage.notify_location, stage.capability_location)}
+    zeroed.update(edge.count_location for edge in plan.edges if edge.source in stages)
+    living = {place for stage in plan.stages if stage.id not in stages for place in (stage.notify_location, stage.capability_location)}
+    living.update(edge.count_location for edge in plan.edges if edge.source not in stages)
+    if zeroed & living:
+        shared = sorted(plan.progress.describe_location(location) for location in zeroed & living)
+        return f"batches of stages that failed and of stages that live on are counted together at {shared[0]}"
+    return Region(stages, edges, frozenset(zeroed))
+
+
+def _reached(plan: Plan, start: set[int], *, backwards: bool) -> set[int]:
+    found = set(start)
+    queue = list(start)
+    while queue:
+        current = queue.pop()
+        for edge in plan.edges:
+            here, there = (edge.target, edge.source) if backwards else (edge.source, edge.target)
+            if here == current and there not in found:
+                found.add(there)
+                queue.append(there)
+    return found
+
+
+class MutableGate:
+    """Batches of one replica that wait for their time to be complete, and which times have been.
+
+    >>> gate = MutableGate(frozenset({7}))
+    >>> gate.hold(7, Timestamp(3), "batch"); list(gate.release((Timestamp(3),))), list(gate.release((Timestamp(4),)))
+    ([], [(7, Timestamp(3), 'batch')])
+    >>> gate.rolled_back({7}, (Timestamp(4),)), gate.repeats(7, Timestamp(3)), gate.repeats(7, Timestamp(4))
+    ([], True, False)
+    """
+
+    def __init__(self, edges: frozenset[int]) -> None:
+        self.edges = edges
+        self.waiting: dict[Timestamp, list[tuple[int, Any]]] = {}
+        self._passed: dict[int, list[tuple[Timestamp, ...]]] = {}
+
+    def hold(self, edge: int, time: Timestamp, batch: Any) -> None:
+        """A batch waits."""
+        self.waiting.setdefault(time, []).append((edge, batch))
+
+    def release(self, frontier: Collection[Timestamp]) -> Iterator[tuple[int, Timestamp, Any]]:
+        """The batches of times at or before which nothing can arrive any more, in the order of times."""
+        for time in sorted(self.waiting, key=Timestamp.sort_key):
+            if not any(front <= time for front in frontier):
+                for edge, batch in self.waiting.pop(time):
+                    yield edge, time, batch
+
+    def repeats(self, edge: int, time: Timestamp) -> bool:
+        """Whether this replica has consumed all of a time before its senders were rolled back."""
+        passed = self._passed.get(edge)
+        return passed is not None and any(not any(front <= time for front in frontier) for frontier in passed)
+
+    def rolled_back(self, edges: Collection[int], frontier: Collection[Timestamp] | None) -> list[Timestamp]:
+        """The senders on these edges begin anew, from an earlier time, while this replica has come to ``frontier`` (None: nowhere yet).
+
+        What waits of theirs is forgotten; gives its times, one for each batch.
+        """
+        gone = []
+        for time in list(self.waiting):
+            kept = [entry for entry in self.waiting[time] if entry[0] not in edges]
+            gone.extend([time] * (len(self.waiting[time]) - len(kept)))
+            if kept:
+                self.waiting[time] = kept
+            else:
+                del self.waiting[time]
+        if frontier is not None:
+            for edge in edges:
+                self._passed.setdefault(edge, []).append(tuple(frontier))
+        return gone
+
+
+__all__ = ["MutableGate", "Region", "gated_edges", "region_of"]
