@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import time as clock
 from collections import deque
+from collections.abc import Collection
 from typing import Any
 
 from rayad.actors.graph_shape import edge_names
@@ -19,8 +20,10 @@ from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics
 from rayad.actors.job_store import JobStore, NothingWhole, Superseded
 from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, explain, progress_of, publish_sinks, result_of
 from rayad.actors.local_snapshots import LocalSnapshots
+from rayad.actors.local_upstream import restart_upstream
 from rayad.actors.replica import ReplicaCore
 from rayad.actors.replica_state import thaw
+from rayad.actors.upstream import Region, gated_edges, region_of
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.graph import NodeKind
@@ -57,6 +60,7 @@ class LocalJob(Job):
         self._inputs: dict[str, LocalInput] = {}
         self._input_log: dict[Where, InputLog] = {}
         self._stopping = False
+        self._gated = gated_edges(self.plan) if run.failures.recovery == "upstream" else frozenset()
         self._ready = Ready()
         self.cores: dict[Where, ReplicaCore] = {}
         self.snapshots: LocalSnapshots | None = None
@@ -87,7 +91,7 @@ class LocalJob(Job):
             for replica in range(stage.parallelism):
                 where = (stage.id, replica)
                 self.reports[where], self.views[where] = deque(), deque()
-                core = ReplicaCore(self.plan, stage, replica, room=self._room_of(where))
+                core = ReplicaCore(self.plan, stage, replica, room=self._room_of(where), gated=self._gated)
                 self.cores[where] = core
                 resumed = parts.get((stage.name, replica))
                 core.start(resumed)
@@ -130,21 +134,26 @@ class LocalJob(Job):
             at = (edge.source, channel[1])
             self._queued[at] = self._queued.get(at, 0) + 1
 
-    def crash(self) -> None:
+    def crash(self, failed: Collection[int] | None = None) -> None:
         """For tests: all replicas, the progress core and the coordinator are lost, with all that is on its way; go on from the last
-        whole snapshot. (A failure of one replica comes to the same: the whole graph is restored.)"""
+        whole snapshot. With ``failed`` stages: only these are, and with them, if the job recovers upstream, what is upstream of them."""
         self._raise_if_over()
         if self.snapshots is None:
             raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
+        region = region_of(self.plan, failed) if failed is not None and self._gated else ""
         while True:
-            for core in self.cores.values():
-                core.close()
-            self.cores = {}
             try:
+                if isinstance(region, Region):
+                    restart_upstream(self, region)
+                    return
+                for core in self.cores.values():
+                    core.close()
+                self.cores = {}
                 self.snapshots.recover()
                 self._start()
                 return
             except Exception as error:
+                region = ""  # what was half done is thrown away
                 if not self._may_go_on(error):
                     self._fail(error)
                     raise

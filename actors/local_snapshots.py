@@ -14,6 +14,7 @@ from rayad.actors.job_store import JobStore, Superseded
 from rayad.actors.part_files import dumped, write_rest, write_staged, write_state
 from rayad.actors.replica_parts import Capture, MutableParticipant
 from rayad.actors.replica_state import freeze
+from rayad.actors.upstream import Region
 from rayad.dataflow.graph import NodeKind
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.barrier import Barrier
@@ -344,6 +345,20 @@ class LocalSnapshots:
         manifest = self.store.recover()
         self.snapshots = self._new_bookkeeping(manifest, attempts + 1)
         self.snapshots.estimator = estimator
+
+    def recover_upstream(self, region: Region) -> Manifest:
+        """The replicas of a region are gone: what they go on from. The others, and the bookkeeping, live on."""
+        self.snapshots.on_time(self.job.now_s())
+        self.give_up("a failure")
+        self.snapshots.base = 0  # nobody may build on what was before
+        self.committing = None
+        self.incarnation += 1
+        self.recoveries += 1
+        self.writing.clear()
+        self.reports.clear()
+        for at in [at for at in self.participants if at[0] in region.stages]:
+            del self.participants[at]
+        return self.store.recover()
 
     def savepoint(self) -> str:
         """Run until a snapshot that stays has been taken; gives its path."""

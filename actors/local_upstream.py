@@ -34,6 +34,7 @@ def restart_upstream(job: LocalJob, region: Region) -> None:
     """Do it. The progress core sees one change: what was there of the region out, what its replicas hold now in."""
     snapshots = job.snapshots
     assert snapshots is not None
+    given_up = snapshots.snapshots.pending
     manifest = snapshots.recover_upstream(region)
     parts = snapshots.store.read(manifest)
     living = [at for at in job.cores if at[0] not in region.stages]
@@ -46,9 +47,8 @@ def restart_upstream(job: LocalJob, region: Region) -> None:
         core = job.cores[at]
         if any(edge.target == at[0] for edge in job.plan.edges if edge.id in region.edges):
             core.roll_back(region.edges, parts.get((core.name, at[1])))
-        participant = snapshots.participants.get(at)
-        if participant is not None:
-            participant.give_up()
+        if given_up is not None:
+            snapshots.participant(at).give_up(given_up.number)
             job._unblock(at)
     for stage in job.plan.stages:
         for replica in range(stage.parallelism) if stage.id in region.stages else ():
