@@ -350,7 +350,6 @@ class LocalSnapshots:
         """The replicas of a region are gone: what they go on from. The others, and the bookkeeping, live on."""
         self.snapshots.on_time(self.job.now_s())
         self.give_up("a failure")
-        self.snapshots.base = 0  # nobody may build on what was before
         self.committing = None
         self.incarnation += 1
         self.recoveries += 1

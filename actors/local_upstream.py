@@ -45,7 +45,7 @@ def restart_upstream(job: LocalJob, region: Region) -> None:
     changes = zeroing(job.plan, job.tracker, region)
     for at in living:
         core = job.cores[at]
-        if any(edge.target == at[0] for edge in job.plan.edges if edge.id in region.edges):
+        if core.gate is not None:
             core.roll_back(region.edges, parts.get((core.name, at[1])))
         if given_up is not None:
             snapshots.participant(at).give_up(given_up.number)
@@ -70,10 +70,16 @@ def restart_upstream(job: LocalJob, region: Region) -> None:
         resumed = parts.get((job.cores[at].name, at[1]))
         for name, target, data in resumed.rest["outbox"] if resumed is not None else ():
             job._refill((job._edges[job._edge_ids[name]].target, target), [(name, at[1], data)])
-    for core in job.cores.values():
+    for at, core in job.cores.items():
         changes.extend(core.take_changes())
+        if core.wants_views and at not in job._subscribed:
+            job._subscribed.add(at)
+            job.tracker.subscribe(at[0])
     job.tracker.apply(changes)
-    job._publish()
+    job.tracker.views()  # what has changed; everybody is given all
+    for at in job._subscribed:
+        job.views[at] = deque([job.tracker.view(at[0])])
+        job._ready.add(("view", at))
 
 
 def _clear(job: LocalJob, region: Region) -> None:
@@ -84,7 +90,7 @@ def _clear(job: LocalJob, region: Region) -> None:
     for event in list(job._ready.items):
         kind, at = event
         is_gone = job._edges[at[0]].source in region.stages if kind in OF_CHANNELS else kind in OF_THE_COORDINATOR or at[0] in region.stages
-        if is_gone or kind in ("report", "write"):
+        if is_gone or kind in ("report", "write", "view"):  # views of before are not true any more
             job._ready.discard(event)
     for waiting in (job._blocked, job._aligning):
         for at in list(waiting):

@@ -71,7 +71,7 @@ class ReplicaCore(VertexContext):
         self._now: Timestamp | None = None
         self._acting = ""
         self.notificator = MutableNotificator()
-        self.gate = MutableGate(gated) if gated else None
+        self.gate = MutableGate(gated) if gated and stage.inputs else None
         self._waits_unseen = False  # for a notification without capability, which the progress core does not count
         self._reachability: FlatReachability | None = None
         self.vertex: Vertex | None = None
@@ -190,7 +190,7 @@ class ReplicaCore(VertexContext):
         """From now on it counts as something that this vertex will do at its time, so that the input frontier can pass it."""
         assert self.gate is not None
         self._change(*self._counted(edge_id, time), -1)
-        if not self.gate.repeats(edge_id, time):
+        if not self.gate.repeats(time):
             self.gate.hold(edge_id, time, batch)
             self._change(self.stage.notify_location, time, 1)
 
@@ -224,13 +224,17 @@ class ReplicaCore(VertexContext):
         if self.view is None:
             return False
         mark = time.sort_key()
+        if self.gate is not None and any(waiting.sort_key() < mark for waiting in self.gate.waiting):
+            return False
         return all(f.sort_key() >= mark for f in self.view.input_frontier)
 
     def on_view(self, view: View) -> None:
         """The progress core has published a new view of this stage."""
         self.view = view
         if self.gate is not None:
-            for edge_id, time, batch in self.gate.release(view.input_frontier):
+            assert self.vertex is not None
+            in_turn = self._in_turn if self.vertex.in_order else None
+            for edge_id, time, batch in self.gate.release(view.input_frontier, in_turn):
                 self._consume(edge_id, time, batch, None, gated=True)
         for time in sorted(self.parked, key=Timestamp.sort_key):
             if not self._in_turn(time):

@@ -36,6 +36,7 @@ def cut(core: ReplicaCore) -> MutableRest:
             for time, waiting in (core.gate.waiting.items() if core.gate is not None else ())
             for edge, batch in waiting
         ],
+        passed=list(core.gate.passed) if core.gate is not None else [],
         parked=[(names[edge], freeze(time, batch)) for time, (edge, batch, _) in parked],
         counts=(core.batches_in, core.records_in, core.outputs.batches_out),
     )
@@ -57,6 +58,8 @@ def resume_vertex(core: ReplicaCore, vertex: Vertex, resumed: ResumedPart) -> No
         time, batch = thaw(data)
         core.parked.setdefault(time, deque()).append((ids[name], batch, None))
         core.count_waiting(ids[name], time)
+    if core.gate is not None:
+        core.gate.passed = list(rest["passed"])
     for name, data in rest["gated"]:
         time, batch = thaw(data)
         core.count_waiting(ids[name], time)
@@ -93,6 +96,6 @@ def roll_back(core: ReplicaCore, edges: frozenset[int], part: ResumedPart | None
     waiting = [*part.rest["gated"], *((name, data) for name, _, data in part.rest["log"])]
     for edge, data in ((ids[name], data) for name, data in waiting):
         time, batch = thaw(data)
-        if edge in edges and not core.gate.repeats(edge, time):
+        if edge in edges and not core.gate.repeats(time):
             core.gate.hold(edge, time, batch)
             core._change(core.stage.notify_location, time, 1)

@@ -40,6 +40,7 @@ class MutableRest:
         hold, latest: of an EndVertex.
         parked: ``(edge, batch)`` waiting for their turn.
         gated: ``(edge, batch)`` waiting for their time to be complete (upstream recovery).
+        passed: frontiers before which batches are repetitions (upstream recovery).
         log: ``(edge, source replica, batch)`` in flight towards this replica.
         outbox: ``(edge, target replica, batch)`` in flight from this replica (unaligned snapshots only).
         counts: batches and records consumed, batches sent.
@@ -54,6 +55,7 @@ class MutableRest:
     latest: Timestamp | None = None
     parked: list[tuple[str, bytes]] = field(default_factory=list)
     gated: list[tuple[str, bytes]] = field(default_factory=list)
+    passed: list[tuple[Timestamp, ...]] = field(default_factory=list)
     log: list[tuple[str, int, bytes]] = field(default_factory=list)
     outbox: list[tuple[str, int, bytes]] = field(default_factory=list)
     counts: tuple[int, int, int] = (0, 0, 0)

@@ -8,7 +8,7 @@ always all of a time, and a receiver drops by time: what is of a time that was c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,30 +72,32 @@ class MutableGate:
     >>> gate = MutableGate(frozenset({7}))
     >>> gate.hold(7, Timestamp(3), "batch"); list(gate.release((Timestamp(3),))), list(gate.release((Timestamp(4),)))
     ([], [(7, Timestamp(3), 'batch')])
-    >>> gate.rolled_back({7}, (Timestamp(4),)), gate.repeats(7, Timestamp(3)), gate.repeats(7, Timestamp(4))
+    >>> gate.rolled_back({7}, (Timestamp(4),)), gate.repeats(Timestamp(3)), gate.repeats(Timestamp(4))
     ([], True, False)
     """
 
     def __init__(self, edges: frozenset[int]) -> None:
         self.edges = edges
         self.waiting: dict[Timestamp, list[tuple[int, Any]]] = {}
-        self._passed: dict[int, list[tuple[Timestamp, ...]]] = {}
+        self.passed: list[tuple[Timestamp, ...]] = []
+        """The frontiers that it had come to when something upstream, however far, was rolled back: then frontiers go back."""
 
     def hold(self, edge: int, time: Timestamp, batch: Any) -> None:
         """A batch waits."""
         self.waiting.setdefault(time, []).append((edge, batch))
 
-    def release(self, frontier: Collection[Timestamp]) -> Iterator[tuple[int, Timestamp, Any]]:
-        """The batches of times at or before which nothing can arrive any more, in the order of times."""
+    def release(
+        self, frontier: Collection[Timestamp], in_turn: Callable[[Timestamp], bool] | None = None
+    ) -> Iterator[tuple[int, Timestamp, Any]]:
+        """The batches of times at or before which nothing can arrive any more, in the order of times; of times that are ``in_turn``."""
         for time in sorted(self.waiting, key=Timestamp.sort_key):
-            if not any(front <= time for front in frontier):
+            if not any(front <= time for front in frontier) and (in_turn is None or in_turn(time)):
                 for edge, batch in self.waiting.pop(time):
                     yield edge, time, batch
 
-    def repeats(self, edge: int, time: Timestamp) -> bool:
-        """Whether this replica has consumed all of a time before its senders were rolled back."""
-        passed = self._passed.get(edge)
-        return passed is not None and any(not any(front <= time for front in frontier) for frontier in passed)
+    def repeats(self, time: Timestamp) -> bool:
+        """Whether this replica has consumed all of a time before senders were rolled back."""
+        return any(not any(front <= time for front in frontier) for frontier in self.passed)
 
     def rolled_back(self, edges: Collection[int], frontier: Collection[Timestamp] | None) -> list[Timestamp]:
         """The senders on these edges begin anew, from an earlier time, while this replica has come to ``frontier`` (None: nowhere yet).
@@ -110,9 +112,8 @@ class MutableGate:
                 self.waiting[time] = kept
             else:
                 del self.waiting[time]
-        if frontier is not None:
-            for edge in edges:
-                self._passed.setdefault(edge, []).append(tuple(frontier))
+        if frontier is not None and tuple(frontier) not in self.passed:
+            self.passed.append(tuple(frontier))
         return gone
 
 
