@@ -17,13 +17,15 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from rayad.actors.coordinator_snapshots import SnapshotKeeper
-from rayad.actors.host import ReplicaReport
+from rayad.actors.crew import Crew
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.job_store import JobStore, Superseded
-from rayad.actors.outcome import Outcome, plan_for, stage_statistics
+from rayad.actors.outcome import Outcome, stage_statistics
 from rayad.actors.plane import Address
-from rayad.actors.protocol import COORDINATOR, PROGRESS, replica_name
-from rayad.actors.ray_actors import Failure, failure_of, remote_progress, remote_vertex
+from rayad.actors.protocol import COORDINATOR, PROGRESS, replica_name, stage_of
+from rayad.actors.ray_actors import Failure, failure_of
+from rayad.actors.replica_report import ReplicaReport
+from rayad.actors.upstream import region_of
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
@@ -41,9 +43,10 @@ END_TIMEOUT_S = 5.0
 
 
 class _Failed(Exception):
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, names: set[str] | None = None) -> None:
         super().__init__(failure.message)
         self.failure = failure
+        self.names = names or set()
 
 
 class Coordinator:
@@ -61,11 +64,11 @@ class Coordinator:
         self.addresses: dict[str, Address] = {}
         self._name = name or plan.name
         self._keeper: SnapshotKeeper | None = None
-        self._progress: Any = None
-        self._vertices: dict[tuple[int, int], Any] = {}
-        self._pings: dict[str, tuple[Any, float]] = {}
-        self._pinged_s = 0.0
-        self._found: tuple[dict[str, Address], int, dict[str, Any]] | None = None
+        self._crew = Crew(plan, config, job, secret)
+        self._host = ""
+        self._incarnations: dict[str, int] = {}
+        self._runs: dict[Any, tuple[str, Any]] = {}
+        self._found: dict[str, tuple[Address, int, dict[str, Any]]] = {}
         self._began_s = clock.time()
         self._start_s = 0.0
         self._cancelled = threading.Event()
@@ -95,7 +98,7 @@ class Coordinator:
             if self._keeper is not None:
                 self._keeper.end(f"job {self._name!r} is {self.state.value}")
                 self._keeper.close()
-            self._end_actors()
+            self._crew.end()
             if self.state is not JobState.COMPLETE and not self.config.keeps_snapshots:  # else a snapshot may name what is staged
                 self._abort_sinks()
 
@@ -104,20 +107,34 @@ class Coordinator:
         if self._keeper is not None and self._keeper.manifest.kind == "final":
             self._keeper.final = self._keeper.manifest  # the run that is resumed was complete
             return [], {}, {}
+        is_going = False
         while True:
             failed_s = clock.monotonic()
             try:
-                runs = self._start()
+                if not is_going:
+                    self._start()
                 if self.failures and self._keeper is not None:
                     self._keeper.recovered(clock.monotonic() - failed_s)
-                return self._supervise(runs)
+                return self._supervise()
             except _Failed as failed:
                 self._may_go_on(failed.failure)
+                is_going = self._try_upstream(failed.names)
             except Superseded:
                 raise
             except Exception as error:
                 self._may_go_on(failure_of("coordinator", error))
-            self._recover()
+                is_going = False
+            if not is_going:
+                self._recover()
+
+    def _try_upstream(self, failed: set[str]) -> bool:
+        try:
+            return self._recover_upstream(failed)
+        except (_Failed, Superseded):
+            raise
+        except Exception as error:  # a second failure meanwhile: all begins anew
+            _log.warning("job %r: recovery upstream of the failure failed, the whole graph is restarted: %s", self._name, error)
+            return False
 
     def _may_go_on(self, failure: Failure) -> None:
         """Raise the failure, or the first one that led to it, unless the job is to survive it."""
@@ -139,76 +156,94 @@ class Coordinator:
     def _recover(self) -> None:
         """End the incarnation: survivors leave what they do, the others are killed; the keeper says where to go on."""
         assert self._keeper is not None
-        actors: dict[Any, Any] = {**self._vertices, PROGRESS: self._progress}
-        gone: set[Any] = set()
-        waiting: dict[Any, Any] = {}
-        for key, actor in actors.items():
-            if actor is None:
-                continue
-            actor.abandon.remote(self.incarnation)
-            waiting[actor.idle.remote()] = key
-        ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=ABANDON_TIMEOUT_S) if waiting else ([], [])
-        for ref in ready:
-            try:
-                ray.get(ref)
-            except (RayActorError, RayTaskError):
-                gone.add(waiting[ref])
-        gone.update(waiting[ref] for ref in late)
-        for key in gone:
-            ray.kill(actors[key], no_restart=True)  # also fences one that is only stopped
-            if key == PROGRESS:
-                self._progress = None
-            else:
-                del self._vertices[key]
+        self._crew.relieve(list(self._crew.actors), self.incarnation)
         self.incarnation += 1
-        self._pings.clear()
-        self._create_missing()  # newcomers start while the parts are verified
+        self._crew.hire()  # newcomers start while the parts are verified
         self._keeper.recover()
 
-    def _create_missing(self) -> None:
-        """Create all actors that are not there, side by side."""
-        identity = (self.job, self.secret)
-        if self._progress is None:
-            self._progress = remote_progress().options(num_cpus=0).remote(ray.put(plan_for(self.plan, None)), *identity)
-        for stage in self.plan.stages:
-            missing = [replica for replica in range(stage.parallelism) if (stage.id, replica) not in self._vertices]
-            spec = ray.put(plan_for(self.plan, stage.id)) if missing else None
-            for replica in missing:
-                options = remote_vertex().options(num_cpus=self.config.cpus_per_replica)
-                self._vertices[stage.id, replica] = options.remote(spec, stage.id, replica, self.config, *identity)
-
-    def _start(self) -> dict[Any, tuple[str, Any]]:
-        """Create the actors, exchange addresses, and begin; gives for each long call's first result its name and second result."""
-        host = self.config.host or ("127.0.0.1" if len(ray.nodes()) == 1 else ray.util.get_node_ip_address())
+    def _start(self) -> None:
+        """Create all actors that are not there side by side, exchange addresses, and begin."""
+        self._host = self.config.host or ("127.0.0.1" if len(ray.nodes()) == 1 else ray.util.get_node_ip_address())
         unix = "auto" if self.config.unix_sockets else "off"
+        keeper, crew = self._keeper, self._crew
+        crew.hire()
+        self.addresses, self._runs = {}, {}
+        self._incarnations = dict.fromkeys([PROGRESS, COORDINATOR, *crew.names()], self.incarnation)
+        if keeper is not None:
+            self.addresses[COORDINATOR] = keeper.listen(self._host, self.incarnation, unix)
+        survives = self.config.failures.recovery == "upstream"
+        progress = crew.actors[PROGRESS].listen.remote(self._host, unix, self.incarnation, survives)
+        self._await_listening({PROGRESS: progress, **self._listening(crew.names())})
+        self._run([PROGRESS, *crew.names()])
+        if self.incarnation == 1:
+            self._start_s = clock.time() - self._began_s
+        self._go([PROGRESS, *crew.names()])
+
+    def _listening(self, names: list[str]) -> dict[str, Any]:
+        """Let replicas build what they are, from the beginning or from the keeper's manifest; the addresses to come."""
         keeper = self._keeper
         parts = keeper.store.parts(keeper.manifest) if keeper is not None else {}
         store = keeper.store.store if keeper is not None else None
-        self.addresses = {}
-        if keeper is not None:
-            self.addresses[COORDINATOR] = keeper.listen(host, self.incarnation, unix)
-        self._create_missing()
-        listening = {PROGRESS: self._progress.listen.remote(host, unix, self.incarnation)}
-        for (stage_id, replica), actor in self._vertices.items():
-            part = parts.get((self.plan.stage(stage_id).name, replica))
-            listening[replica_name(stage_id, replica)] = actor.listen.remote(host, self.incarnation, store, part)
-        self._await_listening(listening)
-        runs: dict[Any, tuple[str, Any]] = {}
-        summary, staged = self._progress.run.options(num_returns=2).remote()
-        runs[summary] = (PROGRESS, staged)
-        for (stage_id, replica), actor in self._vertices.items():
-            summary, staged = actor.run.options(num_returns=2).remote(self.addresses)
-            runs[summary] = (replica_name(stage_id, replica), staged)
-        if self.incarnation == 1:
-            self._start_s = clock.time() - self._began_s
+        out = {}
+        for name in names:
+            part = parts.get(self._replica(name))
+            out[name] = self._crew.actors[name].listen.remote(self._host, self.incarnation, store, part, self._incarnations)
+        return out
+
+    def _run(self, names: list[str]) -> None:
+        """Begin the long calls; keeps for each one's first result its name and second result."""
+        for name in names:
+            arguments = () if name == PROGRESS else (self.addresses,)
+            summary, staged = self._crew.actors[name].run.options(num_returns=2).remote(*arguments)
+            self._runs[summary] = (name, staged)
+
+    def _go(self, names: list[str]) -> None:
+        """These run from now on, and with them the job."""
         self.state = JobState.RUNNING
-        self._found = (dict(self.addresses), self.incarnation, keeper.manifest.notes if keeper is not None else {})
-        if keeper is not None:
-            keeper.go()
+        notes = self._keeper.manifest.notes if self._keeper is not None else {}
+        self._found.update({name: (self.addresses[name], self._incarnations[name], notes) for name in names})
+        if self._keeper is not None:
+            self._keeper.go()
         self._running.set()
         if self._stopping:
             self.stop()
-        return runs
+
+    def _recover_upstream(self, failed: set[str]) -> bool:
+        """Restart what has failed and what is upstream of it; the others live on. False when the whole graph has to be restarted."""
+        keeper = self._keeper
+        if self.config.failures.recovery != "upstream" or keeper is None or PROGRESS in failed or not failed or keeper.is_ending:
+            return False
+        region = region_of(self.plan, {stage_of(name) for name in failed})
+        if isinstance(region, str):
+            _log.info("job %r: the whole graph is restarted: %s", self._name, region)
+            return False
+        names = [name for name in self._crew.names() if stage_of(name) in region.stages]
+        living = [name for name in self._crew.names() if stage_of(name) not in region.stages]
+        attempt = keeper.recover_upstream(names, self.incarnation + 1)
+        if attempt is None:
+            return False
+        self._crew.relieve(names, self.incarnation)
+        self.incarnation += 1
+        self._incarnations.update(dict.fromkeys(names, self.incarnation))
+        self._runs = {ref: entry for ref, entry in self._runs.items() if entry[0] not in names}
+        self._crew.hire()
+        ray.get(self._crew.actors[PROGRESS].call.remote("switch", names, region, self.incarnation))
+        self._await_listening(self._listening(names))
+        addresses = {name: self.addresses[name] for name in names}
+        parts = keeper.store.parts(keeper.manifest)
+        rolling = [
+            self._crew.actors[name].roll_back.remote(
+                region.edges, addresses, self.incarnation, parts.get(self._replica(name)), attempt
+            )
+            for name in living
+        ]
+        self._run(names)
+        ray.get(rolling)
+        self._go(names)
+        return True
+
+    def _replica(self, name: str) -> tuple[str, int]:
+        return self.plan.stage(stage_of(name)).name, int(name.rsplit(".", 1)[-1])
 
     def _await_listening(self, listening: dict[str, Any]) -> None:
         deadline_s = clock.monotonic() + self.config.start_timeout_s
@@ -247,9 +282,10 @@ class Coordinator:
             lost = str(error).strip().split("\n")
             return Failure(who, f"the actor of {who} died: {lost[0]}", str(error), None, False)
 
-    def _supervise(self, runs: dict[Any, tuple[str, Any]]) -> tuple[list[ReplicaReport], dict[str, int], dict[int, list[Any]]]:
+    def _supervise(self) -> tuple[list[ReplicaReport], dict[str, int], dict[int, list[Any]]]:
         """Wait for all long calls; on the first failure give the others a moment, then raise the likeliest cause."""
-        waiting = dict(runs)
+        waiting = self._runs
+        failed: set[str] = set()
         staged: dict[int, list[Any]] = {sink.id: [] for sink in self.plan.sinks}
         reports: list[ReplicaReport] = []
         counts: dict[str, int] = {}
@@ -263,8 +299,10 @@ class Coordinator:
                 answer = self._get(ref, self._who(name))
                 if isinstance(answer, Failure):
                     failures.append(answer)
-                    is_cause = self._keeper is not None and not answer.is_lost_peer  # recovery need not wait for others to say the same
-                    deadline_s = min(deadline_s, clock.monotonic() + (0.0 if is_cause else GRACE_S))
+                    failed.add(name)
+                    # Recovery of the whole graph need not wait for others to say the same.
+                    at_once = self._keeper is not None and not answer.is_lost_peer and self.config.failures.recovery == "graph"
+                    deadline_s = min(deadline_s, clock.monotonic() + (0.0 if at_once else GRACE_S))
                 elif isinstance(answer, ReplicaReport):
                     reports.append(answer)
                     for sink, part in ray.get(second).items():
@@ -272,12 +310,15 @@ class Coordinator:
                 else:
                     counts = answer
             if not failures:
-                silent = self._silent(waiting)
+                silent = self._crew.silent({name for name, _ in waiting.values()})
                 if silent is not None:
-                    failures.append(silent)
+                    patience_s = self.config.failures.heartbeat_timeout_s
+                    told = f"{self._who(silent)} has not answered for {patience_s:g} s"
+                    failures.append(Failure(self._who(silent), told, "", None, False))
+                    failed.add(silent)
                     break
         if failures:
-            raise _Failed(min(failures, key=lambda f: (f.is_lost_peer, f.error is None and "died" not in f.message)))
+            raise _Failed(min(failures, key=lambda f: (f.is_lost_peer, f.error is None and "died" not in f.message)), failed)
         return reports, counts, staged
 
     def _wait(self, waiting: dict[Any, tuple[str, Any]]) -> list[Any]:
@@ -286,24 +327,6 @@ class Coordinator:
         if keeper is None or keeper.poll(0.1):
             return list(ray.wait(list(waiting), num_returns=1, timeout=0.2)[0])
         return list(ray.wait(list(waiting), num_returns=len(waiting), timeout=0)[0])
-
-    def _silent(self, waiting: dict[Any, tuple[str, Any]]) -> Failure | None:
-        """An actor that has not answered for too long: stopped, or on a node that is gone (Ray may take a minute to notice)."""
-        now_s = clock.monotonic()
-        patience_s = self.config.failures.heartbeat_timeout_s
-        if now_s - self._pinged_s < min(5.0, patience_s / 4):
-            return None
-        self._pinged_s = now_s
-        running = {name for name, _ in waiting.values()}
-        actors = {PROGRESS: self._progress, **{replica_name(*key): actor for key, actor in self._vertices.items()}}
-        for name in running:
-            ref, since_s = self._pings.get(name, (None, now_s))
-            if ref is not None and not ray.wait([ref], timeout=0)[0]:
-                if now_s - since_s > patience_s:
-                    return Failure(self._who(name), f"{self._who(name)} has not answered for {patience_s:g} s", "", None, False)
-                continue
-            self._pings[name] = (actors[name].ping.remote(), now_s)
-        return None
 
     def _who(self, name: str) -> str:
         if name == PROGRESS:
@@ -336,25 +359,11 @@ class Coordinator:
             except Exception:
                 logging.getLogger(__name__).warning("sink %r could not clean up", sink.key, exc_info=True)
 
-    def _end_actors(self) -> None:
-        """Kill all actors and see them dead: one that were still alive when this coordinator ends would get a second order to exit from
-        Ray, and
-        threaded actors abort noisily when the two orders meet (ray 51582)."""
-        actors = [actor for actor in [*self._vertices.values(), self._progress] if actor is not None]
-        for actor in actors:
-            ray.kill(actor, no_restart=True)
-        deadline_s = clock.monotonic() + END_TIMEOUT_S
-        for actor in actors:
-            try:
-                ray.get(actor.ping.remote(), timeout=max(0.1, deadline_s - clock.monotonic()))
-            except (RayActorError, RayTaskError, GetTimeoutError):
-                continue
-
     def _statistics(self, reports: list[ReplicaReport], counts: dict[str, int]) -> JobStatistics:
         run_s = clock.time() - self._began_s - self._start_s
         taken = tuple(self._keeper.taken) if self._keeper is not None else ()
         stages = stage_statistics(reports, self._began_s)
-        return JobStatistics(self._start_s, run_s, len(self._vertices) + 2, stages, counts, taken, self.failures)
+        return JobStatistics(self._start_s, run_s, self.plan.replicas + 2, stages, counts, taken, self.failures)
 
     # -- control calls, from other threads ------------------------------------------------------
     def cancel(self) -> None:
@@ -362,13 +371,12 @@ class Coordinator:
         self._cancelled.set()
 
     def where(self, name: str, timeout_s: float) -> tuple[Address, int, dict[str, Any]] | None:
-        """The address of a replica, the incarnation, and the notes of the snapshot that this one went on from, once the job runs.
+        """The address of a replica, its incarnation, and the notes of the snapshot that this one went on from, once the job runs.
 
         The three belong together: an incarnation may be over by the time its addresses are used, and then nobody listens there.
         """
         self._running.wait(timeout_s)
-        found = self._found
-        return None if found is None else (found[0][name], *found[1:])
+        return self._found.get(name)
 
     def saved_inputs(self) -> dict[str, int]:
         """How many frames of each live input are in all the snapshots that a recovery may go on from."""
@@ -388,8 +396,9 @@ class Coordinator:
         if self.state is not JobState.RUNNING:
             return self.state, [], {}, 0
         try:
-            reports = ray.get([actor.look.remote() for actor in self._vertices.values()], timeout=10)
-            views, active = ray.get([self._progress.call.remote("look"), self._progress.call.remote("active")], timeout=10)
+            crew, progress = self._crew.actors, self._crew.actors[PROGRESS]
+            reports = ray.get([crew[name].look.remote() for name in self._crew.names()], timeout=10)
+            views, active = ray.get([progress.call.remote("look"), progress.call.remote("active")], timeout=10)
             return self.state, reports, views, active
         except (RayActorError, RayTaskError, GetTimeoutError):
             return self.state, [], {}, 0
@@ -412,8 +421,9 @@ class Coordinator:
             if self.state is not JobState.RUNNING:
                 return self._is_complete()
             try:
-                return bool(ray.get(self._progress.call.remote("wait_epoch", node, epoch, None if timeout_s is None else max(0.0, left_s))))
-            except (RayActorError, RayTaskError, AttributeError):  # this incarnation is over; perhaps there is another
+                left = None if timeout_s is None else max(0.0, left_s)
+                return bool(ray.get(self._crew.actors[PROGRESS].call.remote("wait_epoch", node, epoch, left)))
+            except (RayActorError, RayTaskError, KeyError):  # this incarnation is over; perhaps there is another
                 if self._keeper is None or left_s <= 0:
                     return self._is_complete()
                 clock.sleep(0.02)
@@ -422,11 +432,11 @@ class Coordinator:
         return self.state is JobState.COMPLETE
 
     def _call(self, method: str, *args: Any) -> Any:
-        if self.state is not JobState.RUNNING or self._progress is None:
+        if self.state is not JobState.RUNNING or PROGRESS not in self._crew.actors:
             return None
         try:
-            return ray.get(self._progress.call.remote(method, *args), timeout=10)
-        except (RayActorError, RayTaskError, GetTimeoutError):
+            return ray.get(self._crew.actors[PROGRESS].call.remote(method, *args), timeout=10)
+        except (RayActorError, RayTaskError, GetTimeoutError, KeyError):
             return None
 
     def stop(self) -> None:
@@ -435,6 +445,7 @@ class Coordinator:
         self._running.wait(self.config.start_timeout_s)
         starts = [s for s in self.plan.stages if s.kind in (NodeKind.SOURCE, NodeKind.INPUT)]
         try:
-            ray.get([self._vertices[s.id, r].stop.remote() for s in starts for r in range(s.parallelism)], timeout=30)
-        except RayActorError:
+            names = [replica_name(s.id, r) for s in starts for r in range(s.parallelism)]
+            ray.get([self._crew.actors[name].stop.remote() for name in names], timeout=30)
+        except (RayActorError, KeyError):
             return  # it is over, or will be in a moment: run() tells how

@@ -92,6 +92,29 @@ class SnapshotKeeper:
         self.snapshots.estimator = estimator
         return self.manifest
 
+    def recover_upstream(self, names: list[str], incarnation: int) -> int | None:
+        """These replicas begin anew from :attr:`manifest`; the others live on. Gives the void attempt; None: all must begin anew."""
+        assert self._plane is not None
+        self.snapshots.on_time(clock.monotonic())
+        pending = self.snapshots.pending
+        void = self.snapshots.attempts
+        if pending is not None:
+            self._give_up(pending.number, "a replica failed")
+        numbers = self.store.store.numbers()
+        self.manifest = self.store.recover()
+        if self.manifest.number != numbers[-1]:
+            return None  # the newest is damaged: those that live have gone on from it
+        for name in names:
+            self._plane.expect(name, incarnation)
+        self._is_live = self._is_connected = False
+        return void
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the last snapshot has begun."""
+        pending = self.snapshots.pending
+        return self.final is not None or (pending is not None and pending.final)
+
     def recovered(self, restart_s: float) -> None:
         """The job is back at work."""
         self.snapshots.estimator.on_failure(restart_s)

@@ -13,9 +13,10 @@ import os
 import time as clock
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from rayad.actors import host_upstream
 from rayad.actors.batches import decode_batch, encode_batch
 from rayad.actors.credits import ReceiveWindow
 from rayad.actors.feedback import MutableFeedbackQueue
@@ -25,6 +26,8 @@ from rayad.actors.outbound import MutableOutbound
 from rayad.actors.plane import Address, Frame, Plane
 from rayad.actors.protocol import COORDINATOR, DRIVER, PROGRESS, SPIN_S, Kind, pack_credit, pack_report, replica_name, unpack_view
 from rayad.actors.replica import Outgoing, ReplicaCore
+from rayad.actors.replica_report import Abandoned, ReplicaReport
+from rayad.actors.upstream import gated_edges
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
@@ -37,29 +40,6 @@ SLICE_S = 0.002
 IDLE_SOURCE_S = 0.001
 """How soon a source that had nothing is asked again; doubles up to IDLE_SOURCE_MAX_S."""
 IDLE_SOURCE_MAX_S = 0.02
-
-
-class Abandoned(ConnectionError):
-    """This incarnation of a replica is over."""
-
-
-@dataclass(slots=True)
-class ReplicaReport:
-    """What a replica did, in the end and on the way."""
-
-    name: str
-    replica: int
-    pid: int = 0
-    """Of the process that it runs in."""
-    batches_in: int = 0
-    records_in: int = 0
-    batches_out: int = 0
-    spilled_batches: int = 0
-    spill_memory_bytes_peak: int = 0
-    held_up_s: float = 0.0
-    first_record_s: float | None = None
-    """Seconds since the epoch when the first record was handled."""
-    waiting: list[str] = field(default_factory=list)
 
 
 class ReplicaHost:
@@ -77,6 +57,7 @@ class ReplicaHost:
         incarnation: int,
         store: SnapshotStore | None = None,
         part: ReplicaPart | None = None,
+        incarnations: Mapping[str, int] | None = None,
     ) -> None:
         self.plan = plan
         self.stage = plan.stage(stage)
@@ -100,7 +81,10 @@ class ReplicaHost:
         self._lost: list[str] = []
         self.report = ReplicaReport(self.stage.name, replica, os.getpid())
         self._out = MutableOutbound(self.plane, plan, stage, config)
-        self.core = ReplicaCore(plan, self.stage, replica, room=self._out.room)
+        gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
+        self.core = ReplicaCore(plan, self.stage, replica, room=self._out.room, gated=gated)
+        self._is_rewinding = False
+        host_upstream.expect(self, incarnations or {})
         self._replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}
         self._abandoned = False
         self.snapshots = HostSnapshots(self, store, part) if store is not None else None
@@ -247,7 +231,11 @@ class ReplicaHost:
                     self._feedback.push_encoded(frame.channel, self._replica_of[frame.peer], frame.payload)
                 else:
                     self._regular.append((frame.channel, frame.peer, frame.payload))
+            elif kind == Kind.SWITCHED:
+                self._is_rewinding = False
             elif kind == Kind.VIEW:
+                if self._is_rewinding:
+                    continue  # of a past that did not happen
                 self.core.on_view(unpack_view(frame.payload))
                 while self.core.notify():
                     pass
@@ -416,6 +404,10 @@ class ReplicaHost:
     def _look_for_abandonment(self) -> None:
         if self._abandoned:
             raise Abandoned(f"{self.name} was given up: the job goes on in another incarnation")
+
+    def roll_back(self, *arguments: Any) -> None:
+        """Control call, from another thread: see host_upstream."""
+        self.mailbox.ask(partial(host_upstream.roll_back, self, *arguments), timeout_s=self.config.start_timeout_s)
 
     def stop(self) -> None:
         """Control call, from another thread: read no more input, finish what was read."""

@@ -7,27 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.actors.input_log import InputLog
 from rayad.actors.replica import ReplicaCore
-from rayad.actors.upstream import Region
+from rayad.actors.upstream import Changes, Region, zeroing
 from rayad.dataflow.graph import NodeKind
-from rayad.dataflow.plan import Plan
-from rayad.progress import JobTracker, Timestamp
 
 if TYPE_CHECKING:
     from rayad.actors.local import LocalJob
 
-Changes = list[tuple[int, Timestamp, int]]
 OF_CHANNELS = ("batch", "overtake")
 OF_THE_COORDINATOR = ("acknowledge", "publish", "commit")
-
-
-def zeroing(plan: Plan, tracker: JobTracker, region: Region) -> Changes:
-    """What takes everything of a region out of the progress core, as before its replicas register: sources stand at epoch 0."""
-    changes = [(location, time, -count) for location, time, count in tracker.counts() if location in region.zeroed]
-    initial = {node.id: node.initial for node in plan.progress.nodes}
-    for stage in plan.stages:
-        if stage.id in region.stages:
-            changes.extend((stage.notify_location, time, count) for time, count in initial[stage.id])
-    return changes
 
 
 def restart_upstream(job: LocalJob, region: Region) -> None:
@@ -42,7 +29,7 @@ def restart_upstream(job: LocalJob, region: Region) -> None:
         while job.reports[at]:
             job.tracker.apply(job.reports[at].popleft())
     _clear(job, region)
-    changes = zeroing(job.plan, job.tracker, region)
+    changes: Changes = zeroing(job.plan, job.tracker, region)
     for at in living:
         core = job.cores[at]
         if core.gate is not None:

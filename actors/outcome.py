@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from rayad.actors.host import ReplicaReport
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.ray_actors import Failure
+from rayad.actors.replica_report import ReplicaReport
 from rayad.dataflow.plan import Plan
 from rayad.progress import RayadError
 

@@ -6,19 +6,33 @@ All reports that one wake-up brings are applied before any view goes out, so tha
 from __future__ import annotations
 
 import marshal
+from dataclasses import dataclass, field
 from typing import Any
 
 from rayad.actors.mailbox import Mailbox
-from rayad.actors.plane import Address, Plane
+from rayad.actors.plane import Address, Frame, Plane
 from rayad.actors.protocol import PROGRESS, SPIN_S, Kind, pack_view, replica_name, stage_of, unpack_report
+from rayad.actors.upstream import Region, zeroing
 from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker, ProtocolError, Timestamp
+
+
+@dataclass(slots=True)
+class _Switch:
+    region: Region
+    missing: set[str]
+    rewinding: set[str]
+    changes: list[tuple[int, Timestamp, int]] = field(default_factory=list)
+    newcomers: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.newcomers = sorted(self.missing)
 
 
 class ProgressHost:
     """Runs the progress core of one job to its end."""
 
-    def __init__(self, plan: Plan, *, job: str, secret: bytes, incarnation: int) -> None:
+    def __init__(self, plan: Plan, *, job: str, secret: bytes, incarnation: int, survives: bool = False) -> None:
         self.plan = plan
         self.tracker = JobTracker(plan.progress)
         self.mailbox = Mailbox()
@@ -29,6 +43,8 @@ class ProgressHost:
         self.reports = 0
         self.rounds = 0
         self._abandoned = False
+        self._survives = survives
+        self._switch: _Switch | None = None
 
     def listen(self, host: str, unix: str = "auto") -> Address:
         """Open the plane; gives the address for the replicas."""
@@ -83,6 +99,8 @@ class ProgressHost:
                     tracker.apply(unpack_report(frame.payload))
                 elif frame.kind == Kind.SUBSCRIBE:
                     tracker.subscribe(stage_of(frame.peer))
+                elif self._switch is not None and frame.kind in (Kind.READY, Kind.REWOUND):
+                    self._on_switch(self._switch, frame)
                 else:
                     raise ProtocolError(f"the progress actor got a frame of kind {frame.kind} from {frame.peer!r}: only reports come here")
             self.reports += len(frames)
@@ -93,12 +111,49 @@ class ProgressHost:
 
     def _look_for_lost(self) -> None:
         lost = self.plane.take_lost()
-        if lost:
+        if lost and not self._survives:  # else the coordinator hears of it, too, and says what is to be done
             raise ConnectionError(f"the progress actor lost its connection to {lost[0]}: {self.plane.why_lost(lost[0])}")
 
     def _look_for_abandonment(self) -> None:
         if self._abandoned:
             raise ConnectionError("the progress actor was given up: the job goes on in another incarnation")
+
+    # -- recovery upstream of a failure --------------------------------------------------------
+    def switch(self, names: list[str], region: Region, incarnation: int) -> None:
+        """Control call: the replicas of a region have been replaced; the newcomers will register, the others tell what they gave up.
+
+        When all have, what was there of the region goes out and all of that comes in, in one step: no frontier is published in between.
+        """
+
+        def begin() -> None:
+            for name in names:
+                self.plane.expect(name, incarnation)
+            self._switch = _Switch(region, set(names), self.expected - set(names))
+
+        self.mailbox.ask(begin)
+
+    def _on_switch(self, switch: _Switch, frame: Frame) -> None:
+        if frame.kind == Kind.READY:
+            wants_views, report = marshal.loads(frame.payload)
+            if wants_views:
+                self.tracker.subscribe(stage_of(frame.peer))
+            switch.missing.discard(frame.peer)
+        else:
+            report = frame.payload
+            switch.rewinding.discard(frame.peer)
+        switch.changes.extend(unpack_report(report))
+        if switch.missing or switch.rewinding:
+            return
+        self.tracker.apply([*zeroing(self.plan, self.tracker, switch.region), *switch.changes])
+        self._switch = None
+        self.tracker.views()  # what has changed; everybody is given all
+        views = {node: pack_view(self.tracker.view(node)) for node in self.names}
+        for node, names in self.names.items():
+            for name in names:
+                self.plane.send(name, Kind.SWITCHED, 0, b"")
+                self.plane.send(name, Kind.VIEW, node, views[node])
+        for name in switch.newcomers:
+            self.plane.send(name, Kind.GO, 0, b"")
 
     # -- control calls, from other threads ---------------------------------------------------
     def abandon(self) -> None:

@@ -41,6 +41,8 @@ class Kind(enum.IntEnum):
     PART_FAILED = 15
     GIVE_UP = 16
     FINISHED = 17
+    REWOUND = 18
+    SWITCHED = 19
 
 
 SPIN_S = 100e-6

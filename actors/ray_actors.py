@@ -13,10 +13,11 @@ from typing import Any
 
 import ray
 
-from rayad.actors.host import ReplicaHost, ReplicaReport
+from rayad.actors.host import ReplicaHost
 from rayad.actors.memory import keep_freed_memory
 from rayad.actors.plane import Address
 from rayad.actors.progress_host import ProgressHost
+from rayad.actors.replica_report import ReplicaReport
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import RayadError
@@ -65,7 +66,12 @@ class VertexActor:
         self._has_run = True
 
     def listen(
-        self, host: str, incarnation: int, store: SnapshotStore | None = None, part: ReplicaPart | None = None
+        self,
+        host: str,
+        incarnation: int,
+        store: SnapshotStore | None = None,
+        part: ReplicaPart | None = None,
+        incarnations: dict[str, int] | None = None,
     ) -> Address | Failure:
         """Build the replica, from the beginning or from its part of a snapshot, and open its plane; again for each incarnation."""
         try:
@@ -74,7 +80,7 @@ class VertexActor:
             if not self._has_run:
                 assert self._host is not None
                 self._host.discard()  # another actor did not start
-            options: dict[str, Any] = {"incarnation": incarnation, "store": store, "part": part}
+            options: dict[str, Any] = {"incarnation": incarnation, "store": store, "part": part, "incarnations": incarnations}
             self._host = ReplicaHost(plan, stage, replica, config, **self._identity, **options)
             self._has_run = False
             return self._host.listen(host)
@@ -106,6 +112,11 @@ class VertexActor:
         if self._host is not None and self._host.plane.incarnation <= incarnation:
             self._host.abandon()
 
+    def roll_back(self, *arguments: Any) -> None:
+        """What is upstream of this replica begins anew."""
+        assert self._host is not None
+        self._host.roll_back(*arguments)
+
     def stop(self) -> None:
         """Read no more input."""
         assert self._host is not None
@@ -125,10 +136,10 @@ class ProgressActor:
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._host: ProgressHost | None = None
 
-    def listen(self, host: str, unix: str, incarnation: int) -> Address | Failure:
-        """Open the plane, with no progress made; again for each incarnation."""
+    def listen(self, host: str, unix: str, incarnation: int, survives: bool) -> Address | Failure:
+        """Open the plane, with no progress made; again for each incarnation. ``survives``: the loss of replicas."""
         try:
-            self._host = ProgressHost(self._plan, incarnation=incarnation, **self._identity)
+            self._host = ProgressHost(self._plan, incarnation=incarnation, survives=survives, **self._identity)
             return self._host.listen(host, unix)
         except Exception as error:
             return failure_of("progress", error)
@@ -160,7 +171,7 @@ class ProgressActor:
 def remote_vertex() -> Any:
     """The Ray class of vertex actors: never restarted by Ray, because queued calls could reach a newcomer."""
     options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0}
-    return ray.remote(**options)(with_control(VertexActor, "ping", "abandon", "stop", "look"))
+    return ray.remote(**options)(with_control(VertexActor, "ping", "abandon", "roll_back", "stop", "look"))
 
 
 def remote_progress() -> Any:

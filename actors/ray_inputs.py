@@ -25,7 +25,7 @@ WATCH_EVERY_S = 0.2
 
 
 class InputPlane:
-    """The driver's plane, shared by all live inputs of a job; guarded by a lock, since a plane is for one thread at a time.
+    """The driver's planes, one for each live input of a job; guarded by a lock, since a plane is for one thread at a time.
 
     In a job with snapshots, what was sent since the last one is kept, and sent again when the job goes on from there.
     """
@@ -33,7 +33,7 @@ class InputPlane:
     def __init__(self, job: RayJob) -> None:
         self._job = job
         self._lock = threading.RLock()
-        self._plane: Plane | None = None
+        self._planes: dict[str, Plane] = {}
         self._windows: dict[str, SendWindow] = {}
         self._logs: dict[str, InputLog] = {}
         self._names: dict[str, str] = {}
@@ -78,18 +78,17 @@ class InputPlane:
                         kind, payload, credit = log.peek()
                         self._transmit(plane, peer, kind, payload, credit)
                         log.next()
-                    self._take_credits(plane, 0.0)
+                    self._take_credits(plane, peer, 0.0)
                 self._trim()
                 return
             except (_Lost, ConnectFailed):
-                self._reset()
+                self._reset(peer)
 
-    def _reset(self) -> None:
-        """The replicas are gone: forget the connections, and send again from the last snapshot on."""
-        if self._plane is not None:
-            self._plane.close(linger_s=0.0)
-            self._plane = None
-        self._windows.clear()
+    def _reset(self, peer: str) -> None:
+        """The replica is gone: forget the connection; the next one begins where its incarnation went on from."""
+        plane = self._planes.pop(peer, None)
+        if plane is not None:
+            plane.close(linger_s=0.0)
         clock.sleep(0.05)
         if self._ended():
             self._end()
@@ -115,18 +114,18 @@ class InputPlane:
     def _transmit(self, plane: Plane, peer: str, kind: Kind, payload: list[Any], credit: bool) -> None:
         window = self._windows[peer]
         while credit and not window.may_send():
-            self._take_credits(plane, 0.1)
+            self._take_credits(plane, peer, 0.1)
         if credit:
             window.on_send(payload_bytes(payload))
         plane.send(peer, kind, 0, payload)
-        self._take_credits(plane, 0.0)
+        self._take_credits(plane, peer, 0.0)
         while plane.queued_bytes(peer):
-            self._take_credits(plane, 0.05)
+            self._take_credits(plane, peer, 0.05)
 
-    def _take_credits(self, plane: Plane, timeout_s: float) -> None:
+    def _take_credits(self, plane: Plane, peer: str, timeout_s: float) -> None:
         for frame in plane.poll(timeout_s):
             if frame.kind == Kind.CREDIT:
-                self._windows[frame.peer].on_credit(*unpack_credit(frame.payload))
+                self._windows[peer].on_credit(*unpack_credit(frame.payload))
         if plane.take_lost() or (timeout_s and self._ended()):
             if self._keeps and not self._ended():
                 raise _Lost
@@ -146,19 +145,22 @@ class InputPlane:
 
     def _connect(self, peer: str) -> Plane:
         self._check_open()
-        if self._plane is not None and peer in self._windows:
-            return self._plane
+        plane = self._planes.get(peer)
+        if plane is not None:
+            return plane
         config = self._job._config
         address, incarnation, notes = self._where(peer)
-        if self._plane is None:
-            self._plane = Plane(name=DRIVER, job=self._job.id, incarnation=incarnation, secret=self._job._secret)
-        elif self._plane.incarnation != incarnation:
-            raise _Lost
-        self._plane.connect(peer, address, timeout_s=config.start_timeout_s)
+        plane = Plane(name=DRIVER, job=self._job.id, incarnation=incarnation, secret=self._job._secret)
+        try:
+            plane.connect(peer, address, timeout_s=config.start_timeout_s)
+        except BaseException:
+            plane.close(linger_s=0.0)
+            raise
+        self._planes[peer] = plane
         self._windows[peer] = SendWindow(config.window_batches, int(config.window_bytes))
         if self._keeps:
             self._logs[peer].rewind(_frames(notes, self._names[peer]))
-        return self._plane
+        return plane
 
     def _where(self, peer: str) -> tuple[Address, int, dict[str, Any]]:
         """Where an input's replica is, in which incarnation, and the notes of the snapshot that it went on from, once the job runs."""
@@ -173,9 +175,9 @@ class InputPlane:
         """The job is over."""
         with self._lock:
             self._closed = True
-            if self._plane is not None:
-                self._plane.close(linger_s=0.0)
-                self._plane = None
+            for plane in self._planes.values():
+                plane.close(linger_s=0.0)
+            self._planes.clear()
 
 
 def _frames(notes: dict[str, Any], name: str) -> int:

@@ -14,13 +14,13 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from rayad.actors.coordinator import Coordinator
-from rayad.actors.host import ReplicaReport
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers
 from rayad.actors.outcome import Outcome, rebuild_error
 from rayad.actors.protocol import replica_name
 from rayad.actors.ray_actors import Failure, with_control
 from rayad.actors.ray_cluster import ensure_ray
 from rayad.actors.ray_inputs import InputPlane, RayInput
+from rayad.actors.replica_report import ReplicaReport
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import Plan

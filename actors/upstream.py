@@ -1,8 +1,8 @@
 """Recovery of a failed vertex and what is upstream of it, while the rest lives on. Source: seed 001, section 4 (partial graph recovery).
 
-The seed lets receivers that live on drop repeated records by sequence number, which takes senders that repeat themselves exactly: the
-same batches in the same order. Ours do not: batches are cut and merged by chance. What they do repeat is, for each time, the same records.
-So with ``FailureConfig(recovery="upstream")`` a batch waits at its receiver until its time is complete there. Then what has been consumed is
+The seed lets receivers that live on drop repeated records by sequence number, which takes senders that repeat themselves exactly: the same
+batches in the same order. Ours do not: batches are cut and merged by chance. What they do repeat is the records of each time. So with
+``FailureConfig(recovery="upstream")`` a batch waits at its receiver until its time is complete there. Then what has been consumed is
 always all of a time, and a receiver drops by time: what is of a time that was complete is a repetition, all else it has not seen.
 """
 
@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayad.dataflow.plan import Plan
-from rayad.progress import Timestamp
+from rayad.progress import JobTracker, Timestamp
+
+Changes = list[tuple[int, Timestamp, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,16 @@ def region_of(plan: Plan, failed: Collection[int]) -> Region | str:
         shared = sorted(plan.progress.describe_location(location) for location in zeroed & living)
         return f"batches of stages that failed and of stages that live on are counted together at {shared[0]}"
     return Region(stages, edges, frozenset(zeroed))
+
+
+def zeroing(plan: Plan, tracker: JobTracker, region: Region) -> Changes:
+    """What takes everything of a region out of the progress core, as before its replicas register: sources stand at epoch 0."""
+    changes = [(location, time, -count) for location, time, count in tracker.counts() if location in region.zeroed]
+    initial = {node.id: node.initial for node in plan.progress.nodes}
+    for stage in plan.stages:
+        if stage.id in region.stages:
+            changes.extend((stage.notify_location, time, count) for time, count in initial[stage.id])
+    return changes
 
 
 def _reached(plan: Plan, start: set[int], *, backwards: bool) -> set[int]:
@@ -117,4 +129,4 @@ class MutableGate:
         return gone
 
 
-__all__ = ["MutableGate", "Region", "gated_edges", "region_of"]
+__all__ = ["Changes", "MutableGate", "Region", "gated_edges", "region_of", "zeroing"]
