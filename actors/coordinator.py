@@ -186,7 +186,7 @@ class Coordinator:
         store = keeper.store.store if keeper is not None else None
         out = {}
         for name in names:
-            part = parts.get(self._replica(name))
+            part = parts.get(self._crew.replica(name))
             out[name] = self._crew.actors[name].listen.remote(self._host, self.incarnation, store, part, self._incarnations)
         return out
 
@@ -233,7 +233,7 @@ class Coordinator:
         parts = keeper.store.parts(keeper.manifest)
         rolling = [
             self._crew.actors[name].roll_back.remote(
-                region.edges, addresses, self.incarnation, parts.get(self._replica(name)), attempt
+                region.edges, addresses, self.incarnation, parts.get(self._crew.replica(name)), attempt
             )
             for name in living
         ]
@@ -241,9 +241,6 @@ class Coordinator:
         ray.get(rolling)
         self._go(names)
         return True
-
-    def _replica(self, name: str) -> tuple[str, int]:
-        return self.plan.stage(stage_of(name)).name, int(name.rsplit(".", 1)[-1])
 
     def _await_listening(self, listening: dict[str, Any]) -> None:
         deadline_s = clock.monotonic() + self.config.start_timeout_s

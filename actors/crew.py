@@ -10,7 +10,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from rayad.actors.outcome import plan_for
-from rayad.actors.protocol import PROGRESS, replica_name
+from rayad.actors.protocol import PROGRESS, replica_name, stage_of
 from rayad.actors.ray_actors import remote_progress, remote_vertex
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
@@ -49,6 +49,10 @@ class Crew:
     def names(self) -> list[str]:
         """The replicas, stage by stage."""
         return [replica_name(stage.id, replica) for stage in self.plan.stages for replica in range(stage.parallelism)]
+
+    def replica(self, name: str) -> tuple[str, int]:
+        """The vertex of a plane name, and which of its replicas."""
+        return self.plan.stage(stage_of(name)).name, int(name.rsplit(".", 1)[-1])
 
     def relieve(self, names: Collection[str], incarnation: int) -> None:
         """Make these leave what they do in this incarnation. Who is dead, or does not answer, is killed and forgotten."""

@@ -31,7 +31,6 @@ from rayad.progress import ConfigError, DataflowError, InternalError, JobTracker
 
 Where = tuple[int, int]  # stage id, replica
 
-
 LOOKS_EVERY_STEPS = 16
 """How often the clock is looked at for snapshots."""
 HOLD_SHARE = 0.75
@@ -135,8 +134,8 @@ class LocalJob(Job):
             self._queued[at] = self._queued.get(at, 0) + 1
 
     def crash(self, failed: Collection[int] | None = None) -> None:
-        """For tests: all replicas, the progress core and the coordinator are lost, with all that is on its way; go on from the last
-        whole snapshot. With ``failed`` stages: only these are, and with them, if the job recovers upstream, what is upstream of them."""
+        """For tests: everything is lost, with all that is on its way; go on from the last whole snapshot. With ``failed`` stages: only
+        these are, and with them, if the job recovers upstream, what is upstream of them."""
         self._raise_if_over()
         if self.snapshots is None:
             raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
