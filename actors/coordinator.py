@@ -393,11 +393,11 @@ class Coordinator:
         if self.state is not JobState.RUNNING:
             return self.state, [], {}, 0
         try:
-            crew, progress = self._crew.actors, self._crew.actors[PROGRESS]
+            crew, progress = dict(self._crew.actors), self._crew.actors[PROGRESS]
             reports = ray.get([crew[name].look.remote() for name in self._crew.names()], timeout=10)
             views, active = ray.get([progress.call.remote("look"), progress.call.remote("active")], timeout=10)
             return self.state, reports, views, active
-        except (RayActorError, RayTaskError, GetTimeoutError):
+        except (RayActorError, RayTaskError, GetTimeoutError, KeyError):
             return self.state, [], {}, 0
 
     def blockers(self) -> list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]:
