@@ -136,6 +136,18 @@ def test_what_is_broadcast_is_not_divided() -> None:
         assert decision.wanted == {"join": 8}
 
 
+def test_what_replicas_give_for_a_broadcast_does_not_depend_on_their_number() -> None:
+    graph = ScalingGraph(
+        (VertexView("rules", is_source=True, fixed="a source"), VertexView("match", fixed="for this test"), VertexView("after")),
+        (EdgeView(0, "rules", "match", Spread.COPIED), EdgeView(1, "match", "after")),
+    )
+    for replicas in (1, 2, 5):
+        layout = {"rules": 1, "match": replicas, "after": 1}
+        rates = {"rules": 50.0, "match": 50.0, "after": 20.0}
+        sample = sample_of(graph, layout, rates, {"rules": 1e6, "match": 100.0, "after": 20.0}, {0: 1.0, 1: 2.0})
+        assert DS2()(sample, state_of(graph, layout), 10.0).wanted == {"after": 5}
+
+
 def test_queues_are_worked_off_within_the_time() -> None:
     layout = {"source": 1, "op1": 2, "op2": 8}
     true, selectivity = {"source": 1e6, "op1": 50.0, "op2": 100.0}, {0: 1.0, 1: 8.0}
@@ -160,6 +172,24 @@ def test_nothing_is_taken_from_what_was_not_measured() -> None:
     decision = DS2()(sample, state_of(PIPELINE, layout), 10.0)
     assert isinstance(decision, Hold)
     assert decision.reason == "op1, op2 not taken away from: nothing has ever gone through them or what is before them"
+
+
+def test_nothing_is_taken_from_what_is_behind_something_that_was_not_measured() -> None:
+    """op2 works off a queue; how much op1 will give it, once something goes through op1, nobody knows."""
+    layout = {"source": 1, "op1": 6, "op2": 24}
+    sample = sample_of(PIPELINE, layout, {"source": 100.0, "op1": 0.0, "op2": 100.0}, {"source": 1e6, "op2": 100.0}, {0: 1.0, 1: 8.0})
+    assert isinstance(DS2()(sample, state_of(PIPELINE, layout), 10.0), Hold)
+
+
+def test_what_is_not_measured_now_is_what_it_was() -> None:
+    """The source is held back so hard that nothing went through it in the window; the journal knows what it gives for each item."""
+    policy = DS2(source_rates={"source": 100.0})
+    true, selectivity = {"source": 1e6, "op1": 50.0, "op2": 100.0}, {0: 1.0, 1: 8.0}
+    before = policy(steady_sample(PIPELINE, ONE_EACH, {"source": 100.0}, true, selectivity), state_of(PIPELINE, ONE_EACH), 10.0)
+    record = Record(0, 10.0, ONE_EACH, {}, before, Outcome.REFUSED)
+    stuck = sample_of(PIPELINE, ONE_EACH, {"source": 0.0, "op1": 0.0, "op2": 100.0}, true, selectivity, backpressured={"source": 1.0})
+    assert policy(stuck, ScalingState(PIPELINE, ONE_EACH, 0.0, (record,)), 20.0).changes == {"op1": 2, "op2": 8}
+    assert policy(stuck, state_of(PIPELINE, ONE_EACH), 20.0).changes == {}
 
 
 def test_a_missing_vertex_holds() -> None:
