@@ -1,0 +1,105 @@
+"""Recovery upstream of a failure: single stages fail again and again, the others live on, and the results are those of the model."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rayad as rd
+from rayad.actors.local import LocalJob
+from rayad.actors.upstream import Region, gated_edges, region_of
+from tests.programs.catalog import PROGRAMS
+from tests.programs.program import Program
+
+FAILURES = 5
+
+
+def run_with_failures(program: Program, seed: int, folder: Path) -> tuple[int, int]:
+    """Run it, with snapshots and failures at random; gives how many failures left something alive, and how many restarted everything."""
+    draw = random.Random(seed)
+    config = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(recovery="upstream"))
+    parallelism = program.parallelism if program.parallelism is not None else 1 + seed % 3
+    job = program.flow().submit(config, runtime="local", seed=seed, parallelism=parallelism, **program.options)
+    assert isinstance(job, LocalJob)
+    partial = whole = 0
+    take_step = job.step
+
+    def step() -> bool:
+        nonlocal partial, whole
+        snapshots = job.snapshots
+        assert snapshots is not None
+        if job.steps and snapshots.snapshots.pending is None and snapshots.committing is None and draw.random() < 0.02:
+            snapshots.begin(unaligned=draw.random() < 0.3)
+        if partial + whole < FAILURES and job.steps > 3 and draw.random() < (0.004 if snapshots.phase == "steady" else 0.03):
+            failed = draw.choice(job.plan.stages).id
+            if isinstance(region_of(job.plan, [failed]), Region):
+                partial += 1
+            else:
+                whole += 1
+            job.crash([failed])
+        return take_step()
+
+    job.step = step  # type: ignore[method-assign]
+    program.feed(job)
+    program.verify(job.wait(timeout_s=60))
+    return partial, whole
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_results_are_those_of_the_model(program: Program, tmp_path: Path) -> None:
+    for seed in range(2):
+        run_with_failures(program, seed, tmp_path / str(seed))
+
+
+def test_failures_leave_others_alive(tmp_path: Path) -> None:
+    chosen = [program for program in PROGRAMS if program.name in ("join-rows", "loop-totals", "vertex-end", "totals-mixed")]
+    outcomes = [run_with_failures(program, seed, tmp_path / f"{program.name}{seed}") for program in chosen for seed in range(6)]
+    assert sum(partial for partial, _ in outcomes) >= 10
+    assert sum(whole for _, whole in outcomes) >= 1
+
+
+def diamond() -> rd.Dataflow:
+    """Two ways from a source; one of them holds a loop."""
+    flow = rd.Dataflow("diamond")
+    numbers = flow.from_items([1, 2, 3], name="numbers")
+
+    def body(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
+        counted = inner.key_by(lambda n: n).count(name="inner").map(lambda pair: pair[0] - 1)
+        return counted.filter(lambda n: n > 0), counted
+
+    numbers.iterate(body).key_by(lambda n: n).count(name="after").collect("after")
+    numbers.key_by(lambda n: n).count(name="beside").collect("beside")
+    return flow
+
+
+def test_what_is_upstream_is_restarted_and_loops_as_a_whole() -> None:
+    plan = diamond().plan(1)
+    ids = {stage.name: stage.id for stage in plan.stages}
+    region = region_of(plan, [ids["inner"]])
+    assert isinstance(region, Region)
+    assert region.stages == {ids["numbers"], ids["inner"]}
+    assert {plan.stage(edge.target).name for edge in plan.edges if edge.id in region.edges} == {"after", "beside"}
+    alone = region_of(plan, [ids["numbers"]])
+    assert isinstance(alone, Region)
+    assert alone.stages == {ids["numbers"]}
+    everything: Any = region_of(plan, list(ids.values()))
+    assert everything == "everything is upstream of the failure"
+
+
+def test_batches_wait_everywhere_but_inside_loops() -> None:
+    plan = diamond().plan(1)
+    gated = gated_edges(plan)
+    assert {(edge.is_feedback, edge.id in gated) for edge in plan.edges} == {(True, False), (False, True)}
+
+
+def test_counts_that_cannot_be_told_apart_restart_everything() -> None:
+    flow = rd.Dataflow("union")
+    left, right = flow.from_items([1], name="left"), flow.from_items([2], name="right")
+    left.union(right).key_by(lambda n: n).count(name="counts").collect("counts")
+    plan = flow.plan(1)
+    why = region_of(plan, [next(stage.id for stage in plan.stages if stage.name == "left")])
+    assert isinstance(why, str)
+    assert "counted together" in why
