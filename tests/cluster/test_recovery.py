@@ -381,3 +381,32 @@ def test_a_stopped_replica_is_replaced_and_does_no_harm_when_it_wakes_up(nothing
     result = job.wait(timeout_s=60)
     require_counts(result)
     assert result.statistics.failures == 1
+
+
+def relay(name: str) -> rd.Dataflow:
+    """Three exchanges in a row, so that a failure in the middle leaves the last one alive."""
+    flow = rd.Dataflow(name)
+    ticks = flow.source(Paced(EPOCHS, pause_s=0.01), name="ticks")
+    sums = ticks.key_by(lambda r: r % 5).count(name="middle")
+    sums.key_by(lambda pair: pair[0]).max(lambda pair: pair[1], name="last").collect("maxima")
+    return flow
+
+
+@pytest.mark.parametrize("unaligned", [False, True])
+def test_what_is_not_upstream_of_a_failure_lives_on(nothing_left: Check, tmp_path: Path, unaligned: bool) -> None:
+    snapshots = rd.SnapshotConfig(interval_s=0.3, alignment_timeout_s=0.0 if unaligned else None)
+    failures = rd.FailureConfig(max_failures=5, recovery="upstream")
+    job = relay("relay").submit(rd.RunConfig(storage_path=str(tmp_path), snapshots=snapshots, failures=failures), parallelism=1)
+    wait_for_snapshots(tmp_path, "relay", 2)
+    before = job.pids()
+    for victim in ("middle", "ticks"):
+        psutil.Process(job.pids()[victim][0]).kill()
+        until(lambda: len(job.pids().get("middle", [])) == 1 and job.progress().state is JobState.RUNNING, "the job goes on")
+        wait_for_snapshots(tmp_path, "relay", 1)
+    after = job.pids()
+    assert after["last"] == before["last"]
+    assert after["middle"] != before["middle"]
+    assert after["ticks"] != before["ticks"]
+    result = job.wait(timeout_s=60)
+    assert result.statistics.failures == 2
+    model.require_same(result["maxima"], counted(), "maxima")
