@@ -30,6 +30,7 @@ from rayad.dataflow.config import RunConfig
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
+from rayad.snapshots.coordination import SnapshotStatistics
 
 GRACE_S = 0.5
 """After the first failure: how long others may still report, because the first to be noticed is seldom the cause."""
@@ -87,12 +88,10 @@ class Coordinator:
             receipts = self._publish(staged)
             self.state = JobState.COMPLETE
             return Outcome(self.state, receipts, self._statistics(reports, counts))
-        except _Failed as failed:
-            self.state = JobState.CANCELLED if self._cancelled.is_set() else JobState.FAILED
-            return Outcome(self.state, {}, JobStatistics(), failed.failure)
         except Exception as error:
             self.state = JobState.CANCELLED if self._cancelled.is_set() else JobState.FAILED
-            return Outcome(self.state, {}, JobStatistics(), failure_of("coordinator", error))
+            failure = error.failure if isinstance(error, _Failed) else failure_of("coordinator", error)
+            return Outcome(self.state, {}, JobStatistics(), failure)
         finally:
             self._running.set()
             if self._keeper is not None:
@@ -399,6 +398,11 @@ class Coordinator:
             return self.state, reports, views, active
         except (RayActorError, RayTaskError, GetTimeoutError, KeyError):
             return self.state, [], {}, 0
+
+    def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int]:
+        """The newest snapshot, the interval, and how many failures there were."""
+        taken = self._keeper.snapshots if self._keeper is not None else None
+        return (taken.last, taken.interval_s, self.failures) if taken is not None else (None, None, self.failures)
 
     def blockers(self) -> list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]:
         """See ProgressHost.blockers."""

@@ -77,6 +77,12 @@ class JobProgress:
     state: JobState
     stages: tuple[StageProgress, ...]
     active: int
+    snapshot: SnapshotStatistics | None = None
+    """The newest snapshot of this run."""
+    snapshot_interval_s: float | None = None
+    """Seconds between snapshots as they stand now; None: on demand only."""
+    failures: int = 0
+    """How many failures have been survived."""
 
 
 class Probe(ABC):

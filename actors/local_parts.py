@@ -104,7 +104,11 @@ def progress_of(job: LocalJob) -> JobProgress:
                 sum(c.records_in for c in cores),
             )
         )
-    return JobProgress(job.state, tuple(stages), len(job.tracker.active()))
+    active = len(job.tracker.active())
+    if job.snapshots is None:
+        return JobProgress(job.state, tuple(stages), active)
+    taken = job.snapshots.snapshots
+    return JobProgress(job.state, tuple(stages), active, taken.last, taken.interval_s, job.snapshots.failures)
 
 
 def explain(job: LocalJob) -> str:

@@ -27,7 +27,9 @@ from rayad.dataflow.plan import Plan
 from rayad.progress import ConfigError, DataflowError, RayadError, SnapshotError, Timestamp
 
 _log = logging.getLogger(__name__)
-_CONTROL_METHODS = ("cancel", "where", "saved_inputs", "look", "blockers", "frontier", "wait_epoch", "stop", "savepoint")
+_CONTROL_METHODS = (
+    "cancel", "where", "saved_inputs", "look", "look_at_snapshots", "blockers", "frontier", "wait_epoch", "stop", "savepoint"
+)  # fmt: skip
 
 
 def check_picklable(plan: Plan) -> None:
@@ -230,7 +232,7 @@ class RayJob(Job):
             view = views.get(stage.id, ((), ()))
             mine = [r for r in reports if r.name == stage.name]
             stages.append(StageProgress(stage.name, view[0], view[1], sum(r.batches_in for r in mine), sum(r.records_in for r in mine)))
-        return JobProgress(state, tuple(stages), active)
+        return JobProgress(state, tuple(stages), active, *self._ask("look_at_snapshots", default=(None, None, 0)))
 
     def pids(self) -> dict[str, list[int]]:
         """The process of each replica, by vertex, for other tools to look at; empty while the job starts and when it has ended."""

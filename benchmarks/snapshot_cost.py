@@ -72,8 +72,8 @@ QUICK = Sizes(
 
 
 class Rows(rd.Source):
-    """Epochs of random keys: one batch each, the same whenever they are read. With ``pause_s`` each has a time before which it is not there;
-    read again after a failure they come at once."""
+    """Epochs of random keys: one batch each, the same whenever they are read. With ``pause_s`` each has a time before which it is not
+    there; read again after a failure they come at once."""
 
     def __init__(self, epochs: int, rows: int, keys: int, *, columnar: bool, pause_s: float = 0.0, first_all: bool = False) -> None:
         self.epochs, self.rows, self.keys = epochs, rows, keys

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rayad as rd
 from rayad import interval_command, terminal_plot
 from rayad.cli import main
 from rayad.snapshots.interval import daly_interval_s, optimal_interval_s, utilization
@@ -194,3 +195,22 @@ def test_a_plot_has_its_size_and_reaches_its_top(ys: list[float], width: int, he
     assert lines[-1].strip() == "first"
     columns = ["".join(cells) for cells in zip(*(line[7:] for line in lines[:height]), strict=True)]
     assert all(column.strip("\u2800") for column in columns)  # joined: no column without a dot
+
+
+def test_snapshots_lists_and_verifies_a_store(tmp_path: Path) -> None:
+    flow = rd.Dataflow("kept")
+    flow.from_items(range(100)).key_by(lambda n: n % 3).count(name="counts").collect("counts")
+    flow.run(rd.RunConfig(storage_path=str(tmp_path)), runtime="local")
+    folder = tmp_path / "kept" / "snapshots"
+    listed = CliRunner().invoke(main, ["snapshots", str(folder), "--verify", "--json"])
+    assert listed.exit_code == 0, listed.output
+    assert [entry["kind"] for entry in json.loads(listed.output)] == ["start", "final"]
+    assert "final" in CliRunner().invoke(main, ["snapshots", str(folder)]).output
+    part = next(folder.glob("*/*.part"))
+    part.write_bytes(part.read_bytes()[:-1] + b"?")
+    damaged = CliRunner().invoke(main, ["snapshots", str(folder), "--verify"])
+    assert damaged.exit_code == 1
+    assert part.name in damaged.output + damaged.stderr
+    nothing = CliRunner().invoke(main, ["snapshots", str(tmp_path / "nowhere")])
+    assert nothing.exit_code == 1
+    assert "there is no snapshot in" in nothing.output + nothing.stderr

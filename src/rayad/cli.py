@@ -1,4 +1,5 @@
-"""The command line: ``rayad plan program.py:flow`` shows what a program would run, without running it; ``rayad interval`` computes.
+"""The command line: ``rayad plan program.py:flow`` shows what a program would run, without running it; ``rayad interval`` computes,
+``rayad snapshots`` looks into a store.
 
 Jobs are started by running the program itself (``python program.py``) or with ``ray job submit``: a second way to start
 them would be a second set of rules for paths and environments, so there is none.
@@ -15,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import click
 
 from rayad.interval_command import interval
+from rayad.snapshots_command import snapshots
 
 # Not "__main__": `if __name__ == "__main__": flow.run()` at the end of a program must not start it.
 _RUN_NAME = "__rayad_plan__"
@@ -37,6 +39,7 @@ def main() -> None:
 
 
 main.add_command(interval)
+main.add_command(snapshots)
 
 
 @main.command()
