@@ -35,12 +35,7 @@ from rayad.snapshots.coordination import SnapshotStatistics
 GRACE_S = 0.5
 """After the first failure: how long others may still report, because the first to be noticed is seldom the cause."""
 
-ABANDON_TIMEOUT_S = 5.0
-"""How long survivors of a failure may take to leave what they do; then they are killed and replaced."""
 _log = logging.getLogger(__name__)
-
-END_TIMEOUT_S = 5.0
-"""How long to wait for killed actors to be gone."""
 
 
 class _Failed(Exception):
