@@ -36,6 +36,14 @@ def test_live_input_and_probe_on_ray(address: str, tmp_path: Path) -> None:
     assert run_example("live_probe.py", "--ray", cwd=tmp_path, RAY_ADDRESS=address).splitlines() == LIVE
 
 
+def test_exactly_once_counts_right_whoever_is_killed(address: str, tmp_path: Path) -> None:
+    printed = run_example("exactly_once.py", "--kills", "2", "--epochs", "200", cwd=tmp_path, RAY_ADDRESS=address)
+    shown = dict(re.findall(r"│ (\S.*\S) +│ +([\d,]+) │", printed))
+    assert shown["failures survived"] == "2"
+    assert shown["figures committed"] == "1,400"
+    assert (shown["lost"], shown["twice, or wrong"]) == ("0", "0")
+
+
 @pytest.mark.spark
 def test_the_whole_notebook_with_ray_and_spark(address: str) -> None:
     *_, on_ray, from_spark = run_notebook("ray", "spark", RAY_ADDRESS=address)
