@@ -48,6 +48,7 @@ class HostSnapshots:
         self._final: Barrier | None = None
         self._aligning_since_s: float | None = None
         self._records = 0
+        self._captures_since_s = 0.0
         plan, stage = host.plan, host.stage
         self._edge_ids = {name: edge for edge, name in edge_names(plan).items()}
         self._edge_names = edge_names(plan)
@@ -64,12 +65,16 @@ class HostSnapshots:
             host.plan,
             host.stage,
             host.core,
-            send_out=host._flush_out,
+            send_out=self._send_out,
             send_barrier=self._send_barrier,
             captured=self._captured,
             completed=self.writer.complete,
             given_up=self.writer.give_up,
         )
+
+    def _send_out(self) -> None:
+        self.host._flush_out()
+        self._captures_since_s = clock.perf_counter()  # what was sent out had to be sent anyway
 
     def refill(self) -> None:
         """What was in flight at the cut is so again: it counts, and waits before everything else."""
@@ -262,7 +267,7 @@ class HostSnapshots:
         if barrier.number not in self._took:
             since_s, self._aligning_since_s = self._aligning_since_s, None
             aligned_s = clock.monotonic() - since_s if since_s is not None else 0.0
-            self._took[barrier.number] = (clock.perf_counter() - began_s, aligned_s)
+            self._took[barrier.number] = (clock.perf_counter() - max(began_s, self._captures_since_s), aligned_s)
 
     def _report(self, written: Written) -> None:
         capture, host = written.capture, self.host

@@ -1,0 +1,166 @@
+"""The interval that a job chooses itself, beside fixed ones, on real Ray with real kills: how much of the time becomes committed work.
+
+A job that is never short of input sums by key; replicas are killed at random times, the same for every choice of interval. What counts is
+what has been committed when the time is over, beside what the job does in that time without snapshots and failures: the utilization of
+seed 004. The model's figure is computed from what the run itself showed: cost of a snapshot, failures, time to be back.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow.compute as pc
+
+import rayad as rd
+from benchmarks.machine import settle
+from benchmarks.measurement import Measurement, Ratio
+from benchmarks.snapshot_cost import Rows, keyed, storage
+from rayad.snapshots.interval import optimal_interval_s, utilization
+
+TITLE = "The interval a job chooses itself, with kills"
+NEEDS_RAY = True
+ENDLESS = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured.
+
+    Args:
+        keys, epoch_rows: of the keyed sum.
+        seconds: how long each job runs.
+        failure_every_s: mean time between kills.
+        fixed_s: intervals that are tried beside the automatic one.
+    """
+
+    repetitions: int = 1
+    keys: int = 100_000
+    epoch_rows: int = 50_000
+    seconds: float = 90.0
+    failure_every_s: float = 15.0
+    fixed_s: tuple[float, ...] = (30.0, 5.0)
+
+
+FULL = Sizes()
+QUICK = Sizes(keys=1_000, epoch_rows=2_000, seconds=6.0, failure_every_s=4.0, fixed_s=(2.0,))
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One job: epochs that its last snapshot holds, and what it showed."""
+
+    epochs: int
+    failures: int
+    cost_s: float
+    restart_s: float
+    interval_s: float
+
+
+def kill_times(sizes: Sizes) -> list[float]:
+    """Seconds after the start: exponential gaps, as in the model."""
+    draw, out, at = random.Random(11), [], 0.0
+    while (at := at + max(1.0, draw.expovariate(1.0 / sizes.failure_every_s))) < sizes.seconds - 1.0:
+        out.append(at)
+    return out
+
+
+def run_once(sizes: Sizes, interval_s: Any, kills: list[float]) -> Run:
+    """Run for a while, kill replicas, and look how far it came."""
+    settle()
+    with storage() as folder:
+        snapshots, failures = rd.SnapshotConfig(interval_s=interval_s), rd.FailureConfig(max_failures=len(kills) + 5)
+        config = rd.RunConfig(storage_path=folder, snapshots=snapshots, failures=failures)
+        job = sums(sizes, f"{folder}/out").submit(config, parallelism=2)
+        probe = job.probe("out")
+        probe.wait(0, 120)
+        began_s, away_s, intervals = time.monotonic(), [], []
+        try:
+            for at in kills:
+                time.sleep(max(0.0, began_s + at - time.monotonic()))
+                away_s.append(kill(job))
+                progress = job.progress()
+                intervals.append(progress.snapshot_interval_s)
+            time.sleep(max(0.0, began_s + sizes.seconds - time.monotonic()))
+            progress = job.progress()
+            committed = committed_epochs(f"{folder}/out")
+            return Run(committed, progress.failures, cost_of(progress), mean(away_s), intervals[-1] if intervals else 0.0)
+        finally:
+            job.cancel()
+
+
+def kill(job: Any) -> float:
+    """Kill a replica of the sums; gives the seconds until the job runs again."""
+    killed_s = time.monotonic()
+    failures = job.progress().failures
+    processes = job.pids().get("sums", [])
+    if processes:
+        os.kill(processes[0], signal.SIGKILL)
+        while job.progress().failures == failures or not job.pids():
+            time.sleep(0.02)
+    return time.monotonic() - killed_s
+
+
+def sums(sizes: Sizes, out: str) -> rd.Dataflow:
+    """Running sums by key; of each epoch it is committed how many there were."""
+    flow = rd.Dataflow("sums")
+    rows = flow.source(Rows(ENDLESS, sizes.epoch_rows, sizes.keys, columnar=True), name="rows")
+    counted = rows.key_by("key").sum("value", name="sums").map_batches(lambda batch: [{"results": batch.num_rows}], name="counted")
+    counted.probe(name="out")
+    counted.write_parquet(out, epoch_column="epoch")
+    return flow
+
+
+def committed_epochs(out: str) -> int:
+    """How many epochs a reader of the output sees."""
+    if not os.path.isdir(out) or not rd.committed_files(out):
+        return 0
+    return int(pc.max(rd.read_committed(out).to_table(columns=["epoch"]).column("epoch")).as_py()) + 1
+
+
+def run_free(sizes: Sizes, kills: list[float]) -> float:
+    """Epochs a second without snapshots and failures."""
+    epochs = max(10, round(sizes.seconds * 5))
+    settle()
+    statistics_of = keyed(Rows(epochs, sizes.epoch_rows, sizes.keys, columnar=True)).run(parallelism=2).statistics
+    return float(epochs / statistics_of.run_s)
+
+
+def run(sizes: Sizes) -> Measurement:
+    """One job after another, killed at the same times."""
+    out = Measurement("interval_live", TITLE, asdict(sizes))
+    kills = kill_times(sizes)
+    free = out.new_series("without snapshots and failures", "epochs/s", "?")
+    choices: dict[str, Any] = {"auto": "auto", **{f"{seconds:g} s": seconds for seconds in sizes.fixed_s}}
+    series = {name: out.new_series(f"interval {name}: committed", "epochs/s", "?") for name in choices}
+    head = ("interval", "failures", "measured utilization", "by the model", "cost, s", "away after a failure, s", "interval used, s", "T*, s")
+    table = out.new_table("Measured and modelled", *head)
+    for _ in range(sizes.repetitions):
+        free.add(run_free(sizes, kills))
+        for name, interval_s in choices.items():
+            done = run_once(sizes, interval_s, kills)
+            series[name].add(done.epochs / sizes.seconds)
+            rate = max(done.failures, 1) / sizes.seconds
+            measured = done.epochs / sizes.seconds / free.repetitions[-1][0]
+            cost_s = max(done.cost_s, 1e-4)
+            modelled = utilization(max(done.interval_s, cost_s), cost_s, rate, done.restart_s)
+            best_s = optimal_interval_s(cost_s, rate)
+            figures = (measured, modelled, cost_s, done.restart_s, done.interval_s, best_s)
+            table.rows.append([name, str(done.failures), *(f"{figure:.3g}" for figure in figures)])
+    out.ratios = [Ratio(series["auto"].name, series[f"{seconds:g} s"].name) for seconds in sizes.fixed_s]
+    return out
+
+
+def cost_of(progress: Any) -> float:
+    """Seconds that a snapshot took from the work; the newest stands for all."""
+    return float(progress.snapshot.cost_s) if progress.snapshot is not None else 0.0
+
+
+def mean(values: list[float]) -> float:
+    """Their mean; 0 for none."""
+    return statistics.fmean(values) if values else 0.0
