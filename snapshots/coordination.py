@@ -21,6 +21,10 @@ ReplicaName = tuple[str, int]
 """A vertex' name and which of its replicas."""
 
 
+FIRST_SOON = IntervalBounds(first_s=1.0)
+"""With an automatic interval the first snapshot comes soon: while there is little state it costs little, and then its cost is known."""
+
+
 class Ack(enum.Enum):
     """What an acknowledgement was."""
 
@@ -128,7 +132,7 @@ class MutableSnapshots:
         self.given_up_in_a_row = 0
         self.why_given_up = ""
         self.last: SnapshotStatistics | None = None
-        self.estimator = MutableIntervalEstimator(bounds)
+        self.estimator = MutableIntervalEstimator(bounds or FIRST_SOON)
         self._interval_s = interval_s
         self._finally = frozenset(finally_published)
         self._staged = [one for one in staged if one.sink in self._finally]
