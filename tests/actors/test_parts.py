@@ -1,0 +1,152 @@
+"""Parts of snapshots as files: what is pickled comes back, in place or from a forked copy; what goes wrong is said."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import rayad as rd
+from rayad.actors.part_files import MutableStateChain, dumped, loaded, read_part
+from rayad.actors.part_writer import PartWriter, Written
+from rayad.actors.replica_parts import Capture
+from rayad.actors.replica_state import MutableRest
+from rayad.progress import SnapshotError
+from rayad.snapshots.barrier import Barrier
+from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> SnapshotStore:
+    return SnapshotStore(str(tmp_path))
+
+
+@pytest.fixture
+def writer(store: SnapshotStore) -> Iterator[PartWriter]:
+    flow = rd.Dataflow("parts")
+    flow.from_items([1]).key_by(lambda n: n).count(name="counts").collect("out")
+    stage = next(stage for stage in flow.plan(1).stages if stage.name == "counts")
+    made = PartWriter(store, stage, 0, 1, threading.Event().set)
+    yield made
+    made.close()
+
+
+def write(writer: PartWriter, state: Callable[[], Any], *, large: bool, number: int = 1, inline: bool = False) -> Written:
+    capture = Capture(Barrier(number, number), MutableRest(), state, False, [("out", ["staged"])])
+    writer.take_state(capture, records=10**6 if large else 1, inline=inline)
+    writer.complete(capture)
+    deadline_s = time.monotonic() + 20
+    while not writer.done:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+    return writer.done.popleft()
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_part_comes_back(store: SnapshotStore, writer: PartWriter, large: bool) -> None:
+    state = {"rows": {f"key {i}": i for i in range(20_000)}, "array": np.arange(50_000), "batch": pa.record_batch({"x": range(9)})}
+    written = write(writer, lambda: state, large=large)
+    assert not written.why_failed
+    assert written.state is not None
+    again = read_part(store, ReplicaPart("counts", 0, (written.state,), written.rest)).states[0]
+    assert again["rows"] == state["rows"]
+    assert np.array_equal(again["array"], state["array"])
+    assert again["batch"].equals(state["batch"])
+    again["array"][0] = 7  # it belongs to the vertex
+    assert [staged.sink for staged in written.staged] == ["out"]
+
+
+def test_large_state_is_as_it_was_at_the_capture(store: SnapshotStore, writer: PartWriter) -> None:
+    state = {i: [i] for i in range(200_000)}
+    capture = Capture(Barrier(1, 1), MutableRest(), lambda: state, False, [])
+    writer.take_state(capture, records=10**6, inline=False)
+    for value in state.values():
+        value.append(-1)
+    state.clear()
+    writer.complete(capture)
+    while not writer.done:
+        time.sleep(0.005)
+    file = writer.done.popleft().state
+    assert file is not None
+    assert loaded(store.read_part(file)) == {i: [i] for i in range(200_000)}
+
+
+def test_the_copy_pickles_in_another_process_unless_it_must_not(store: SnapshotStore, writer: PartWriter) -> None:
+    pids = []
+    for number, (large, inline) in enumerate([(True, False), (True, True), (False, False)], start=1):
+        file = write(writer, os.getpid, large=large, inline=inline, number=number).state
+        assert file is not None
+        pids.append(loaded(store.read_part(file)))
+    assert pids[0] != os.getpid()
+    assert pids[1:] == [os.getpid()] * 2
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_checkpoint_that_raises_is_told(writer: PartWriter, large: bool) -> None:
+    def state() -> Any:
+        raise ValueError("no state today")
+
+    assert write(writer, state, large=large).why_failed == "its state could not be taken: ValueError: no state today"
+    assert not write(writer, lambda: 5, large=large, number=2).why_failed
+
+
+def test_no_copy_is_left_behind(writer: PartWriter) -> None:
+    capture = Capture(Barrier(1, 1), MutableRest(), lambda: time.sleep(60), False, [])
+    writer.take_state(capture, records=10**6, inline=False)
+    child = writer._child
+    assert child
+    writer.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def test_what_is_no_part_is_refused(store: SnapshotStore) -> None:
+    file = store.write_part(1, "counts", 0, [b"something else"])
+    with pytest.raises(SnapshotError, match="cannot be unpickled here: ValueError: it begins with"):
+        read_part(store, ReplicaPart("counts", 0, (), file))
+
+
+def test_columns_are_kept_outside_of_the_pickle() -> None:
+    pieces = dumped({"array": np.zeros(10**6), "name": "x"})
+    assert max(len(bytes(piece)) for piece in pieces[:2]) < 1_000
+    assert loaded(b"".join(bytes(piece) for piece in pieces))["array"].shape == (10**6,)
+
+
+class Counting(rd.Vertex):
+    """Knows what has changed."""
+
+    def take_changes(self) -> Callable[[], Any]:
+        return lambda: "changes"
+
+
+def test_increments_build_on_the_last_published_capture_and_on_nothing_else() -> None:
+    chain, vertex = MutableStateChain(), Counting()
+    big, small = PartFile("full", 100, "0"), PartFile("part", 10, "0")
+    assert not chain.choose(vertex, Barrier(1, 1))[1]
+    chain.wrote(Barrier(1, 1), big, incremental=False)
+    assert chain.choose(vertex, Barrier(2, 2, base=1))[1]
+    assert chain.wrote(Barrier(2, 2, base=1), small, incremental=True) == (big, small)
+    assert not chain.choose(vertex, Barrier(3, 3, base=1))[1], "attempt 2 was given up: its changes would be missing"
+    chain.wrote(Barrier(3, 3, base=1), big, incremental=False)
+    assert chain.choose(vertex, Barrier(4, 4, base=3))[1]
+    assert not chain.choose(vertex, Barrier(5, 4, base=3))[1], "attempt 4 took the changes with it"
+
+
+def test_increments_end_when_they_outweigh_the_whole() -> None:
+    chain, vertex = MutableStateChain(), Counting()
+    chain.choose(vertex, Barrier(1, 1))
+    chain.wrote(Barrier(1, 1), PartFile("full", 100, "0"), incremental=False)
+    kinds = []
+    for number in range(2, 8):
+        barrier = Barrier(number, number, base=number - 1)
+        increments = chain.choose(vertex, barrier)[1]
+        kinds.append(increments)
+        chain.wrote(barrier, PartFile(f"{number}", 45 if increments else 100, "0"), incremental=increments)
+    assert kinds == [True, True, True, False, True, True]
