@@ -55,6 +55,7 @@ class JobStore:
         """By sink: what every copy of it has to adopt before its writers are opened, when the job goes on from an earlier run."""
         self.remarks: list[str] = []
         self.savepoints: list[int] = []
+        self._newest = 0  # that this run has published
 
     def begin(self) -> Manifest:
         """Choose what to go on from, claim the store, and let sinks publish again what that snapshot had staged."""
@@ -73,6 +74,7 @@ class JobStore:
         self.identities = self.begun.notes.get("identities", {})
         self.savepoints = [number for number in self.store.numbers() if self._is_savepoint(number)]
         self.manifest = self.begun
+        self._newest = self.begun.number
         if "stands_for" in self.begun.notes:
             for sink in self.plan.sinks:
                 identity = self.identities.get(sink.key)
@@ -86,20 +88,17 @@ class JobStore:
         assert self.begun is not None
         assert self.manifest is not None
         refused: list[str] = []
-        for number in reversed(self.store.numbers()):
+        for number, found, why in self.store.newest_first():
             if number < self.begun.number:
                 break
-            try:
-                manifest = self.store.load(number)
-                if manifest.run != self.run:
-                    raise Superseded(f"another run of job {self.job!r} has claimed {self.store.folder!r} (snapshot {number})")
-                for file in sorted(manifest.files()):
-                    self.store.check_part(file)
-            except Superseded:
-                raise
-            except SnapshotError as error:
-                refused.append(str(error))
+            if found is None and number > self._newest:
+                raise Superseded(f"{why}; another run of job {self.job!r} has published it")
+            if found is not None and found.run != self.run:
+                raise Superseded(f"another run of job {self.job!r} has claimed {self.store.folder!r} (snapshot {number})")
+            if why or found is None:
+                refused.append(why)
                 continue
+            manifest = found
             if refused:
                 self.remarks.extend(refused)
                 manifest = self._take_again(manifest)
@@ -132,6 +131,7 @@ class JobStore:
                     f"snapshot {manifest.number} of job {self.job!r} was published by another run: this one has been superseded"
                 ) from None
         self.manifest = manifest
+        self._newest = manifest.number
         return manifest
 
     def let_sinks_publish(self, manifest: Manifest) -> None:
@@ -183,6 +183,7 @@ class JobStore:
         """An older snapshot than the newest is gone on from: the newer ones are void, also if they can be read again some day."""
         claim = claim_of(manifest, self.store.numbers()[-1] + 1, graph=self.graph, run=self.run)
         self.store.publish(claim)
+        self._newest = claim.number
         return claim
 
     def _is_ours(self, manifest: Manifest) -> bool:

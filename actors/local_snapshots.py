@@ -281,7 +281,7 @@ class LocalSnapshots:
     def _write(self, at: Where) -> None:
         waiting = self.writing[at]
         capture, state = waiting.popleft()
-        if not waiting:
+        if not waiting or not waiting[0][0].is_complete:  # the log of the next one still grows
             self.job._ready.discard(("write", at))
         self.reports.append(self._written(at, capture, state))
         self.job._ready.add(("acknowledge", None))

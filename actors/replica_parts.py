@@ -133,7 +133,8 @@ class MutableParticipant:
     def _act(self, verdict: Verdict, barrier: Barrier, channel: Channel | None = None, ahead: Iterable[bytes] = ()) -> None:
         if verdict.dropped is not None:
             self._drop(verdict.dropped)
-        self.barrier = barrier
+        if barrier.number == self.alignment.number:  # not one of an attempt that was given up
+            self.barrier = barrier
         if verdict.capture:
             self._send_out()
             for edge, replica in self.channels_out:

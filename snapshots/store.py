@@ -16,7 +16,7 @@ import hmac
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -274,19 +274,37 @@ class SnapshotStore:
             raise SnapshotError(f"{name} in {self.folder!r} is the manifest of snapshot {manifest.number}: files were moved", path=name)
         return manifest
 
+    def newest_first(self) -> Iterator[tuple[int, Manifest | None, str]]:
+        """Each snapshot's number, its manifest where that can be read, and why the snapshot cannot be used; "" when all of it is whole.
+
+        A run that goes on from an older snapshot makes those in between void: what they hold was taken back where it was shown.
+        """
+        void_above, claim = None, 0
+        for number in reversed(self.numbers()):
+            if void_above is not None and number > void_above:
+                yield number, None, f"snapshot {claim} goes on from snapshot {void_above}: snapshot {number} is void"
+                continue
+            manifest = None
+            try:
+                manifest = self.load(number)
+                resumed_from = manifest.notes.get("resumed_from")
+                if resumed_from is not None:
+                    void_above, claim = int(resumed_from), number
+                for file in sorted(manifest.files()):
+                    self.check_part(file)
+            except SnapshotError as error:
+                yield number, manifest, str(error)
+                continue
+            yield number, manifest, ""
+
     def latest(self) -> tuple[Manifest | None, list[str]]:
         """The newest snapshot of which manifest and all parts are as they were written (None: there is none), and why newer ones are not
         used."""
         refused: list[str] = []
-        for number in reversed(self.numbers()):
-            try:
-                manifest = self.load(number)
-                for file in sorted(manifest.files()):
-                    self.check_part(file)
-            except SnapshotError as error:
-                refused.append(f"snapshot {number} is not used: {error}")
-                continue
-            return manifest, refused
+        for number, manifest, why in self.newest_first():
+            if not why:
+                return manifest, refused
+            refused.append(f"snapshot {number} is not used: {why}")
         return None, refused
 
     def retain(self, keep: int, *, also: Sequence[int] = ()) -> list[int]:

@@ -125,12 +125,15 @@ class FaultyStore(SnapshotStore):
 
 
 def whole_snapshots(store: FaultyStore) -> list[int]:
-    """Which snapshots have no damaged file, found without the store's own checks."""
-    out = []
+    """Which snapshots have no damaged file and are not void, found without the store's own checks."""
+    out: list[int] = []
     for number in store.numbers():
         names = {f"{number:012d}/{MANIFEST}"}
         if not names & store.disk.damaged.keys():
-            names |= {file.path for file in store.load(number).files()}
+            manifest = store.load(number)
+            resumed_from = manifest.notes.get("resumed_from", number)
+            out = [each for each in out if each <= resumed_from]
+            names |= {file.path for file in manifest.files()}
             if not names & store.disk.damaged.keys() and all(os.path.exists(f"{store.folder}/{name}") for name in names):
                 out.append(number)
     return out

@@ -33,6 +33,8 @@ from tests.simulation.world import TIMEOUT_S, World
 
 FAULTS = 5
 CATALOG_SHARE = 0.25
+LOOPS = [program for program in TOPOLOGIES if "loop" in program.name]
+"""They are drawn twice as often."""
 NO_NEW_DRIVER = {"live"}
 """Programs whose feed asserts what holds for a driver from the beginning only."""
 FAST = "/dev/shm"
@@ -61,8 +63,8 @@ def all_programs() -> dict[str, Program]:
 def program_of(seed: int) -> tuple[Program, int]:
     """Which program a seed runs, and with how many replicas."""
     rng = random.Random(~seed)
-    program = rng.choice(PROGRAMS) if rng.random() < CATALOG_SHARE else rng.choice(TOPOLOGIES)
-    return program, rng.randint(1, 3)
+    program = rng.choice(PROGRAMS) if rng.random() < CATALOG_SHARE else rng.choice(TOPOLOGIES + LOOPS)
+    return program, rng.choice([1, 2, 2, 3, 3])
 
 
 @cache
@@ -106,7 +108,7 @@ class _Run:
         if program.name in NO_NEW_DRIVER:
             faults = [Fault("crash all", f.phase, f.delay) if needs_new_driver(f) else f for f in faults]
             faults = [f for f in faults if f.phase != "finishing"]
-        mode = rng.choice(["aligned", "unaligned", "mixed", "timeout"])
+        mode = rng.choice(["aligned", "aligned", "unaligned", "mixed", "timeout"])
         self.world = World(seed, faults, mode, "loop" in program.name, FaultyDisk(folder))
         self.world.start_job = self.start
         self.is_committing = rng.random() < 0.6 or any(f.kind == "error in commit" for f in faults)
@@ -159,6 +161,8 @@ class _Run:
                 if job is None:
                     job = self.start()
                     self._check_damage(job)
+                    if world.successor is not None:  # somebody was faster, while this one started
+                        raise Replaced
                 self.program.feed(_Resumed(job) if self.drivers > 1 else job)
                 self._verify(job, job.wait())
                 return

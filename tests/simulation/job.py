@@ -109,3 +109,31 @@ class SimulatedJob(LocalJob):
         if isinstance(error, (DriverDied, Replaced)):
             return
         super()._fail(error)
+
+
+def phases_now(job: LocalJob) -> set[str]:
+    """Where the replicas and the coordinator are with the pending snapshot."""
+    snapshots = job.snapshots
+    assert snapshots is not None
+    if snapshots.committing is not None:
+        return {"committing"}
+    pending = snapshots.snapshots.pending
+    if pending is None:
+        return {"steady"}
+    if snapshots.snapshots.is_complete:
+        return {"publishing"}
+    out = set()
+    for participant in snapshots.participants.values():
+        if participant.alignment.number == pending.number:
+            if participant.alignment.is_aligning:
+                out.add("aligning")
+            elif participant.capture is not None:
+                out.add("logging")
+    if snapshots.reports or any(("write", at) in job._ready.place for at in snapshots.writing):
+        out.add("writing")
+    return out or {"aligning"}
+
+
+def receiver(job: LocalJob, channel: tuple[int, int, int]) -> tuple[int, int]:
+    """The replica that a channel leads to."""
+    return job._edges[channel[0]].target, channel[2]

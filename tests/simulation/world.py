@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from rayad.actors.local import LocalJob
 from rayad.snapshots.coordination import PartReport
 from rayad.snapshots.store import MANIFEST
 from tests.simulation.damage import can_damage, choose_damage, damage
 from tests.simulation.disk import FaultyDisk, FaultyStore, whole_snapshots
 from tests.simulation.faults import DAMAGES, Fault
-from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob
+from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob, phases_now, receiver
 from tests.simulation.replaced import step_replaced
 from tests.simulation.shelf import Shelf
 
@@ -59,6 +58,10 @@ class World:
         self.armed: Fault | None = None
         self.damaged_numbers: set[int] = set()
         self.damage_to_find: tuple[str, int] | None = None
+        self._is_quiet = self.rng.random() < 0.3  # no snapshots but those that faults need
+        self._impatience = self.rng.choice([0.0, 0.0, 0.03])  # of the coordinator, with attempts
+        self._is_uneven = self.rng.random() < 0.5
+        self._lags: dict[Any, bool] = {}  # channels that are slow, in an uneven run
         self._delay = 0
         self._waited = 0
         self._is_set = False  # the armed fault is in place and has not struck yet
@@ -106,6 +109,7 @@ class World:
             self.armed = self.left.pop(0)
             self._delay, self._waited, self._is_set = self.armed.delay, 0, False
         self._maybe_begin(job)
+        self._maybe_give_up(job)
         if self._give_ups and job.snapshots is not None and job.snapshots.snapshots.pending is not None:
             self._give_ups -= 1
             job.snapshots.give_up("simulated, once more")
@@ -136,6 +140,8 @@ class World:
         assert snapshots is not None
         if snapshots.snapshots.pending is not None or snapshots.committing is not None:
             return
+        if self._is_quiet and self.armed is None:
+            return
         wants = self.armed is not None and self.armed.phase not in ("steady", "finishing")
         if self.rng.random() < (0.3 if wants else 0.03):
             unaligned = self.mode == "unaligned" or (self.mode == "mixed" and self.rng.random() < 0.5)
@@ -145,6 +151,13 @@ class World:
             self._is_savepoint_due = False
             snapshots.begin(kind, unaligned=unaligned)
             self.figures["begun"] += 1
+
+    def _maybe_give_up(self, job: SimulatedJob) -> None:
+        assert job.snapshots is not None
+        if job.snapshots.snapshots.pending is not None and self.rng.random() < self._impatience:
+            self.figures["given up besides"] += 1
+            self._impatience = 0.9 * self._impatience  # barriers of attempts given up pile up on slow channels
+            job.snapshots.give_up("simulated, besides")
 
     def on_idle(self, job: SimulatedJob) -> bool:
         """Nothing can move; while faults are left the job is not yet let go to its end."""
@@ -164,13 +177,13 @@ class World:
         return True
 
     def holds(self, job: SimulatedJob, event: Any) -> bool:
-        """Whether an event does not happen now: who should do it is dead, the disk is slow, or the source is made to wait for faults."""
+        """Whether an event does not happen now: who should do it is dead, disk or channel is slow, or the source waits for faults."""
         kind, at = event
         if self._dead is not None:
             what, where = self._dead
             if kind in HELD_BY_DEATH.get(what, ()):
                 return True
-            if what == "crash replica" and where == (_receiver(job, at) if kind in ("batch", "overtake") else at):
+            if what == "crash replica" and where == (receiver(job, at) if kind in ("batch", "overtake") else at):
                 return True
         if self._slow > 0 and self.armed is not None and kind == SLOW.get(self.armed.phase):
             self._slow -= 1
@@ -181,6 +194,11 @@ class World:
                 self._is_slow = False
                 self._done()
             return True
+        if kind == "batch" and self._is_uneven:
+            if at not in self._lags:
+                self._lags[at] = self.rng.random() < 0.3
+            if self._lags[at] and self.rng.random() < 0.85:
+                return True
         if kind in ("source", "input") and (self.armed is not None or self.left) and self.armed_needs_time:
             return self.rng.random() < 0.7
         return False
@@ -216,12 +234,12 @@ class World:
             return None
         kind, at = event
         if self.armed.kind == "error in on_recv" and kind == "batch" and job.channels[at][0][0] is not None:
-            vertex = job.cores[_receiver(job, at)].vertex
+            vertex = job.cores[receiver(job, at)].vertex
             return None if vertex is None else (vertex, "on_recv", "error in on_recv")
         if self.armed.kind == "error in checkpoint" and kind in ("batch", "begin", "overtake", "impatient"):
             if kind == "batch" and job.channels[at][0][0] is not None:
                 return None
-            vertex = job.cores[_receiver(job, at) if kind in ("batch", "overtake") else at].vertex
+            vertex = job.cores[receiver(job, at) if kind in ("batch", "overtake") else at].vertex
             return None if vertex is None else (vertex, "checkpoint", "error in checkpoint")
         return None
 
@@ -419,30 +437,3 @@ class World:
     def is_published(self, number: int) -> bool:
         """Whether readers may see a snapshot."""
         return os.path.exists(f"{self.disk.folder}/{number:012d}/{MANIFEST}")
-
-
-def phases_now(job: LocalJob) -> set[str]:
-    """Where the replicas and the coordinator are with the pending snapshot."""
-    snapshots = job.snapshots
-    assert snapshots is not None
-    if snapshots.committing is not None:
-        return {"committing"}
-    pending = snapshots.snapshots.pending
-    if pending is None:
-        return {"steady"}
-    if snapshots.snapshots.is_complete:
-        return {"publishing"}
-    out = set()
-    for participant in snapshots.participants.values():
-        if participant.alignment.number == pending.number:
-            if participant.alignment.is_aligning:
-                out.add("aligning")
-            elif participant.capture is not None:
-                out.add("logging")
-    if snapshots.reports or any(("write", at) in job._ready.place for at in snapshots.writing):
-        out.add("writing")
-    return out or {"aligning"}
-
-
-def _receiver(job: LocalJob, channel: tuple[int, int, int]) -> tuple[int, int]:
-    return job._edges[channel[0]].target, channel[2]

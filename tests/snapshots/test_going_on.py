@@ -110,6 +110,16 @@ def test_a_fallback_makes_newer_snapshots_void_for_good(tmp_path: Path) -> None:
         job.crash()
 
 
+def test_a_manifest_that_nobody_can_read_may_be_another_run_s(tmp_path: Path) -> None:
+    """Else the older run would take its own snapshot again, and so supersede the one that superseded it."""
+    job = start(tmp_path, Recorded("out", []))
+    path = Path(job.savepoint()).parent / f"{3:012d}" / MANIFEST
+    start(tmp_path, Recorded("other", []), resume="latest")
+    path.write_text("{")
+    with pytest.raises(Superseded, match="another run"):
+        job.crash()
+
+
 def test_a_manifest_that_is_there_although_its_writing_failed_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = start(tmp_path, Recorded("out", []))
 

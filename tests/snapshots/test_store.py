@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -172,6 +173,21 @@ def test_a_number_below_the_newest_cannot_be_taken(tmp_path: Path, monkeypatch: 
         store.publish(manifest(2))
     monkeypatch.undo()
     assert store.numbers() == [3]
+
+
+def test_what_a_claim_has_passed_over_is_void(tmp_path: Path) -> None:
+    """Also when the claim cannot be used itself: what lies between was taken back where it was shown."""
+    store = SnapshotStore(str(tmp_path))
+    first = taken(store, 1, b"state")
+    taken(store, 2, b"passed over")
+    taken(store, 3, b"passed over")
+    (file,) = (store.write_part(4, "count", 0, [b"later"]),)
+    store.publish(dataclasses.replace(manifest(4, file), kind="resume", notes={"resumed_from": 1}))
+    (tmp_path / file.path).unlink()
+    found, refused = store.latest()
+    assert found == first
+    assert [why.split(":")[0] for why in refused] == [f"snapshot {n} is not used" for n in (4, 3, 2)]
+    assert "snapshot 2 is void" in refused[2]
 
 
 def test_names_of_vertices_stay_apart(tmp_path: Path) -> None:

@@ -1,0 +1,362 @@
+"""Realistic mistakes, planted in the production cores one at a time: the simulation is worth something only if it catches them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from rayad.actors.input_log import InputLog
+from rayad.actors.job_store import JobStore
+from rayad.actors.local_snapshots import LocalSnapshots
+from rayad.actors.part_files import MutableStateChain, dumped
+from rayad.actors.replica import ReplicaCore
+from rayad.actors.replica_parts import MutableParticipant
+from rayad.dataflow.items import _ItemsPart
+from rayad.snapshots.alignment import MutableAlignment
+from rayad.snapshots.coordination import MutableSnapshots
+from rayad.snapshots.store import Manifest, SnapshotStore
+from tests.simulation.harness import Outcome, run
+
+Plant = Callable[[ExitStack], None]
+DEFECTS: dict[str, Plant] = {}
+
+
+def defect(plant: Plant) -> Plant:
+    """Register a defect under its function's name."""
+    DEFECTS[plant.__name__.replace("_", " ")] = plant
+    return plant
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The production code has this defect."""
+    with ExitStack() as stack:
+        DEFECTS[name](stack)
+        yield
+
+
+def first_violation(name: str, seeds: range) -> Outcome | None:
+    """The first run that a defect spoils; None: it was not caught."""
+    with planted(name):
+        return next((outcome for seed in seeds if (outcome := run(seed)).violation), None)
+
+
+def _replace(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    stack.enter_context(patch.object(owner, name, make(getattr(owner, name))))
+
+
+def _changed_cut(stack: ExitStack, **changes: Any) -> None:
+    def make(real: Any) -> Any:
+        def cut(self: Any) -> Any:
+            rest = real(self)
+            for name, value in changes.items():
+                setattr(rest, name, value)
+            return rest
+
+        return cut
+
+    _replace(stack, ReplicaCore, "cut", make)
+
+
+# -- alignment and logs --------------------------------------------------------------------------------------------------------
+
+
+@defect
+def nothing_is_blocked(stack: ExitStack) -> None:
+    _replace(stack, MutableAlignment, "blocked", lambda real: lambda self, channel: False)
+
+
+@defect
+def feedback_is_not_blocked_before_the_capture(stack: ExitStack) -> None:
+    _replace(stack, MutableAlignment, "blocked", lambda real: lambda self, channel: channel in self.regular and real(self, channel))
+
+
+@defect
+def the_loop_log_is_dropped(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        return lambda self, channel, data: None if channel in self.alignment.feedback else real(self, channel, data)
+
+    _replace(stack, MutableParticipant, "log", make)
+
+
+@defect
+def batches_are_logged_twice(stack: ExitStack) -> None:
+    _replace(stack, MutableParticipant, "log", lambda real: lambda self, *args: (real(self, *args), real(self, *args)))
+
+
+@defect
+def the_unaligned_log_lacks_what_was_ahead_of_the_barrier(stack: ExitStack) -> None:
+    _replace(stack, MutableParticipant, "on_barrier", lambda real: lambda self, channel, barrier, ahead=(): real(self, channel, barrier))
+
+
+@defect
+def what_waits_at_the_sender_is_forgotten(stack: ExitStack) -> None:
+    _replace(stack, LocalSnapshots, "_put_barrier", lambda real: lambda self, *args: (real(self, *args), [])[1])
+
+
+@defect
+def the_barrier_goes_before_what_combiners_hold(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def take(self: Any, barrier: Any) -> None:
+            real(self, barrier)
+            if not barrier.final:
+                self.send_out_late()
+
+        return take
+
+    def make_init(real: Any) -> Any:
+        def init(self: Any, *args: Any, send_out: Any, **kwargs: Any) -> None:
+            real(self, *args, send_out=lambda: None, **kwargs)
+            self.send_out_late = send_out
+
+        return init
+
+    _replace(stack, MutableParticipant, "_take", make)
+    _replace(stack, MutableParticipant, "__init__", make_init)
+
+
+@defect
+def the_state_is_taken_when_it_is_written(stack: ExitStack) -> None:
+    def captured(self: Any, at: Any, capture: Any) -> None:
+        capture.rest.outbox, self._overtaken = self._overtaken, []
+        self.writing.setdefault(at, type(self.reports)()).append((capture, capture.state))
+
+    def make(real: Any) -> Any:
+        return lambda self, at, capture, state: real(self, at, capture, None if state is None else dumped(state()))
+
+    stack.enter_context(patch.object(LocalSnapshots, "_captured", captured))
+    _replace(stack, LocalSnapshots, "_written", make)
+
+
+@defect
+def nobody_is_told_that_an_attempt_was_given_up(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def perform(self: Any, kind: str, at: Any) -> None:
+            if kind == "forget":
+                self.job._ready.discard((kind, at))
+            else:
+                real(self, kind, at)
+
+        return perform
+
+    _replace(stack, LocalSnapshots, "perform", make)
+
+
+# -- what a part holds ---------------------------------------------------------------------------------------------------------
+
+
+@defect
+def notifications_are_forgotten(stack: ExitStack) -> None:
+    _changed_cut(stack, notifications=[])
+
+
+@defect
+def the_hold_of_an_end_vertex_is_forgotten(stack: ExitStack) -> None:
+    _changed_cut(stack, hold=None)
+
+
+@defect
+def parked_batches_are_forgotten(stack: ExitStack) -> None:
+    _changed_cut(stack, parked=[])
+
+
+@defect
+def restored_batches_are_not_counted(stack: ExitStack) -> None:
+    _replace(stack, ReplicaCore, "count_waiting", lambda real: lambda self, edge, time: None)
+
+
+@defect
+def the_source_goes_on_one_record_early(stack: ExitStack) -> None:
+    _replace(stack, _ItemsPart, "offset", lambda real: lambda self: (self.epoch, max(0, self.row - 1)))
+
+
+@defect
+def the_source_goes_on_one_record_late(stack: ExitStack) -> None:
+    _replace(stack, _ItemsPart, "offset", lambda real: lambda self: (self.epoch, self.row + 1))
+
+
+@defect
+def a_live_input_goes_on_in_epoch_0(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        return lambda self, rest: real(self, {**rest, "input_epoch": 0 if rest["input_epoch"] is not None else None})
+
+    _replace(stack, ReplicaCore, "_resume_input", make)
+
+
+@defect
+def frames_of_live_inputs_are_not_sent_again(stack: ExitStack) -> None:
+    _replace(stack, InputLog, "rewind", lambda real: lambda self, taken: setattr(self, "taken", self.first + len(self._frames)))
+
+
+@defect
+def increments_build_on_any_base(stack: ExitStack) -> None:
+    def choose(self: Any, vertex: Any, barrier: Any) -> Any:
+        changes = vertex.take_changes()
+        return (changes, True) if changes is not None and self.files else (vertex.checkpoint, False)
+
+    stack.enter_context(patch.object(MutableStateChain, "choose", choose))
+
+
+@defect
+def an_increment_does_not_name_what_it_builds_on(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        return lambda self, barrier, file, *, incremental: real(self, barrier, file, incremental=False)
+
+    _replace(stack, MutableStateChain, "wrote", make)
+
+
+# -- the coordinator -----------------------------------------------------------------------------------------------------------
+
+
+@defect
+def one_acknowledgement_is_enough(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def on_report(self: Any, report: Any) -> Any:
+            answer = real(self, report)
+            if self._pending is not None:
+                self._pending.missing.clear()
+            return answer
+
+        return on_report
+
+    _replace(stack, MutableSnapshots, "on_report", make)
+
+
+@defect
+def acknowledgements_of_attempts_given_up_count(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def on_report(self: Any, report: Any) -> Any:
+            return real(self, dataclasses.replace(report, number=self._pending.barrier.number) if self._pending is not None else report)
+
+        return on_report
+
+    _replace(stack, MutableSnapshots, "on_report", make)
+
+
+@defect
+def parts_are_acknowledged_before_they_are_written(stack: ExitStack) -> None:
+    later: list[Any] = []
+
+    def make(real: Any) -> Any:
+        def write(self: Any, number: int, vertex: str, replica: int, chunks: Any, *, attempt: str = "0") -> Any:
+            kept = [bytes(chunk) for chunk in chunks]
+            file = real(self, number, vertex, replica, kept, attempt=attempt)
+            while later:
+                later.pop()()
+            path = f"{self.folder}/{file.path}"
+            os.rename(path, f"{path}.later")
+            later.append(lambda: os.path.exists(f"{path}.later") and os.rename(f"{path}.later", path))
+            return file
+
+        return write
+
+    _replace(stack, SnapshotStore, "write_part", make)
+
+
+@defect
+def what_attempts_given_up_had_staged_is_lost(stack: ExitStack) -> None:
+    _replace(stack, MutableParticipant, "_take", lambda real: lambda self, barrier: (self._staged.clear(), real(self, barrier)))
+
+
+@defect
+def what_was_staged_for_the_end_is_lost_at_recovery(stack: ExitStack) -> None:
+    _replace(stack, MutableSnapshots, "__init__", lambda real: lambda self, *args, staged=(), **kwargs: real(self, *args, **kwargs))
+
+
+# -- the store -----------------------------------------------------------------------------------------------------------------
+
+
+@defect
+def checksums_are_not_verified(stack: ExitStack) -> None:
+    def read(self: Any, file: Any) -> bytes:
+        with self.filesystem.open_input_stream(f"{self.folder}/{file.path}") as stream:
+            return bytes(stream.read())
+
+    stack.enter_context(patch.object(SnapshotStore, "read_part", read))
+    _replace(stack, SnapshotStore, "check_part", lambda real: lambda self, file: None)
+
+
+@defect
+def a_number_can_be_taken_twice(stack: ExitStack) -> None:
+    _replace(stack, SnapshotStore, "_refuse_unless_newest", lambda real: lambda self, *args: None)
+
+    def link(source: str, target: str) -> None:
+        with open(source, "rb") as file, open(target, "wb") as out:
+            out.write(file.read())
+
+    stack.enter_context(patch("os.link", link))
+
+
+@defect
+def only_the_same_number_is_refused(stack: ExitStack) -> None:
+    """The fence falls when retention deletes the claim."""
+    _replace(stack, SnapshotStore, "_refuse_unless_newest", lambda real: lambda self, *args: None)
+
+
+@defect
+def recovery_takes_the_snapshots_of_any_run(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def recover(self: Any) -> Any:
+            load = self.store.load
+            with patch.object(self.store, "load", lambda number: dataclasses.replace(load(number), run=self.run)):
+                return real(self)
+
+        return recover
+
+    _replace(stack, JobStore, "recover", make)
+
+
+@defect
+def retention_deletes_what_increments_build_on(stack: ExitStack) -> None:
+    def files(self: Any) -> Any:
+        found = {file for part in self.parts for file in part.files[-1:]}
+        return found | {part.rest for part in self.parts if part.rest is not None} | {staged.file for staged in self.staged}
+
+    stack.enter_context(patch.object(Manifest, "files", files))
+
+
+# -- sinks ---------------------------------------------------------------------------------------------------------------------
+
+
+@defect
+def sinks_commit_before_the_manifest(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def publish(self: Any, snapshots: Any, incarnation: int, notes: Any) -> Any:
+            known: dict[str, Any] = {"job": self.job, "graph": self.graph, "key_groups": self.plan.key_groups, "run": self.run}
+            self.let_sinks_publish(snapshots.manifest(incarnation=incarnation, notes=notes, **known))
+            return real(self, snapshots, incarnation, notes)
+
+        return publish
+
+    _replace(stack, JobStore, "publish", make)
+
+
+@defect
+def sinks_do_not_commit_again_at_recovery(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def go_on(self: Any, manifest: Any) -> None:
+            with patch.object(self, "let_sinks_publish", lambda manifest: None):
+                real(self, manifest)
+
+        return go_on
+
+    _replace(stack, JobStore, "_go_on_from", make)
+
+
+@defect
+def sinks_are_not_rolled_back(stack: ExitStack) -> None:
+    _replace(stack, JobStore, "_go_on_from", lambda real: lambda self, manifest: self.let_sinks_publish(manifest))
+
+
+@defect
+def a_claim_commits_under_its_own_number(stack: ExitStack) -> None:
+    stack.enter_context(patch("rayad.actors.job_store.number_for_sinks", lambda manifest: manifest.number))
+
+
+@defect
+def a_fallback_leaves_no_claim(stack: ExitStack) -> None:
+    _replace(stack, JobStore, "_take_again", lambda real: lambda self, manifest: manifest)

@@ -1,0 +1,64 @@
+"""A replica's side of snapshots, driven by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import rayad as rd
+from rayad.actors.graph_shape import channels_in
+from rayad.actors.local import LocalJob
+from rayad.actors.replica_parts import Capture, MutableParticipant
+from rayad.snapshots.barrier import Barrier
+
+
+def participant(captures: list[Capture]) -> tuple[MutableParticipant, list[tuple[int, int]]]:
+    """Of a replica with two regular inputs, and their channels."""
+    flow = rd.Dataflow("two")
+    flow.from_items([1]).key_by(lambda n: n).join(flow.from_items([1]).key_by(lambda n: n), name="both").collect("out")
+    job = flow.submit(runtime="local")
+    stage = next(stage for stage in job.plan.stages if stage.name == "both")
+    made = MutableParticipant(
+        job.plan,
+        stage,
+        job.cores[stage.id, 0],
+        send_out=lambda: None,
+        send_barrier=lambda edge, replica, barrier: None,
+        captured=captures.append,
+        completed=lambda capture: None,
+        given_up=lambda number: None,
+    )
+    return made, channels_in(job.plan, stage, 0)[0]
+
+
+def test_a_late_barrier_does_not_rename_the_attempt_that_turns_unaligned() -> None:
+    """The capture was filed under the attempt that had been given up, and the pending one never completed."""
+    captures: list[Capture] = []
+    both, (left, right) = participant(captures)
+    both.on_barrier(left, Barrier(2, 2))
+    both.on_barrier(right, Barrier(1, 2))
+    both.turn_unaligned()
+    assert [capture.barrier for capture in captures] == [Barrier(2, 2, unaligned=True)]
+
+
+def test_attempts_behind_each_other_are_written_when_their_logs_are_complete(tmp_path: Path) -> None:
+    """The shell began to write an attempt whose log still grew when one before it, given up, had just been written."""
+    for seed in range(6):
+        flow = rd.Dataflow("loop")
+        numbers = flow.from_epochs([[9, 7, 11]] * 3, parts=2, batch_rows=1)
+
+        def body(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
+            stepped = inner.rebalance().filter(lambda n: n < 60).map(lambda n: n + 7)
+            return stepped, stepped
+
+        numbers.iterate(body).collect("out")
+        job = flow.submit(rd.RunConfig(storage_path=str(tmp_path / str(seed))), runtime="local", seed=seed, parallelism=2)
+        assert isinstance(job, LocalJob)
+        assert job.snapshots is not None
+        for _ in range(300):
+            job.step()
+            written = [reports for reports in job.snapshots.writing.items() if ("write", reports[0]) in job._ready.place]
+            assert all(waiting[0][0].is_complete for _, waiting in written)
+            if job.snapshots.snapshots.pending is None and job.snapshots.committing is None:
+                job.snapshots.begin()
+            elif job.steps % 40 == 0:
+                job.snapshots.give_up("to have the next one behind it")
