@@ -56,6 +56,7 @@ class JobStore:
         self.remarks: list[str] = []
         self.savepoints: list[int] = []
         self._newest = 0  # that this run has published
+        self._void: list[int] = []  # what must not be gone on from, although it is in the store
 
     def begin(self) -> Manifest:
         """Choose what to go on from, claim the store, and let sinks publish again what that snapshot had staged."""
@@ -75,6 +76,7 @@ class JobStore:
         self.savepoints = [number for number in self.store.numbers() if self._is_savepoint(number)]
         self.manifest = self.begun
         self._newest = self.begun.number
+        self._void = self.begun.notes.get("void", [])
         if "stands_for" in self.begun.notes:
             for sink in self.plan.sinks:
                 identity = self.identities.get(sink.key)
@@ -118,7 +120,7 @@ class JobStore:
     def publish(self, snapshots: MutableSnapshots, incarnation: int, notes: dict[str, Any]) -> Manifest:
         """Make the complete attempt a snapshot."""
         known: dict[str, Any] = {"job": self.job, "graph": self.graph, "key_groups": self.plan.key_groups, "run": self.run}
-        notes = {**notes, "identities": self.identities}
+        notes = {**notes, "identities": self.identities, "void": self._void}
         manifest = snapshots.manifest(incarnation=incarnation, notes=notes, **known)
         try:
             self.store.publish(manifest)
@@ -181,9 +183,10 @@ class JobStore:
 
     def _take_again(self, manifest: Manifest) -> Manifest:
         """An older snapshot than the newest is gone on from: the newer ones are void, also if they can be read again some day."""
-        claim = claim_of(manifest, self.store.numbers()[-1] + 1, graph=self.graph, run=self.run)
+        claim = claim_of(manifest, self.store.numbers(), graph=self.graph, run=self.run)
         self.store.publish(claim)
         self._newest = claim.number
+        self._void = claim.notes["void"]
         return claim
 
     def _is_ours(self, manifest: Manifest) -> bool:

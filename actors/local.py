@@ -18,7 +18,8 @@ from rayad.actors.graph_shape import edge_names
 from rayad.actors.input_log import InputLog
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result
 from rayad.actors.job_store import JobStore, NothingWhole, Superseded
-from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, explain, progress_of, publish_sinks, result_of
+from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, explain
+from rayad.actors.local_results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
 from rayad.actors.local_snapshots import LocalSnapshots
 from rayad.actors.local_upstream import restart_upstream
 from rayad.actors.replica import ReplicaCore
@@ -227,7 +228,8 @@ class LocalJob(Job):
             if self._held_up(at, event):
                 return False
             if self._stopping:
-                self._end_source(at)
+                self.cores[at].stop_source()
+                self._ready.discard(event)
             elif self.cores[at].source_step() is None:
                 self._ready.discard(event)
             self._after(at)
@@ -325,11 +327,6 @@ class LocalJob(Job):
                 self.views[node, replica].append(view)
                 self._ready.add(("view", (node, replica)))
 
-    def _end_source(self, at: Where) -> None:
-        core = self.cores[at]
-        core.stop_source()
-        self._ready.discard(("source", at))
-
     def _feed(self, event: Any) -> bool:
         at = event[1]
         if self._held_up(at, event):
@@ -359,6 +356,8 @@ class LocalJob(Job):
         deadline_s = None if timeout_s is None else clock.monotonic() + timeout_s
         try:
             while self.step():
+                if self.steps % LOOKS_EVERY_STEPS == 0 and only_a_snapshot_goes_on(self):
+                    break
                 if deadline_s is not None and self.steps % 64 == 0 and clock.monotonic() > deadline_s:
                     raise TimeoutError(f"job {self.name!r} is not complete after {timeout_s} s; it can go on with another wait()")
             if not self.tracker.is_complete():

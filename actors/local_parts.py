@@ -5,9 +5,7 @@ from __future__ import annotations
 import time as clock
 from typing import TYPE_CHECKING, Any
 
-from rayad.actors.failures import raise_located
-from rayad.actors.job import JobInput, JobProgress, JobStatistics, Probe, Result, StageProgress, describe_blockers
-from rayad.dataflow.plan import Plan
+from rayad.actors.job import JobInput, Probe, describe_blockers
 from rayad.progress import DataflowError, Timestamp
 
 if TYPE_CHECKING:
@@ -89,28 +87,6 @@ class LocalProbe(Probe):
         return True
 
 
-def progress_of(job: LocalJob) -> JobProgress:
-    """Frontiers and counts now."""
-    stages = []
-    for stage in job.plan.stages:
-        view = job.tracker.view(stage.id)
-        cores = [job.cores[stage.id, replica] for replica in range(stage.parallelism)]
-        stages.append(
-            StageProgress(
-                stage.name,
-                view.input_frontier,
-                view.notify_frontier,
-                sum(c.batches_in for c in cores),
-                sum(c.records_in for c in cores),
-            )
-        )
-    active = len(job.tracker.active())
-    if job.snapshots is None:
-        return JobProgress(job.state, tuple(stages), active)
-    taken = job.snapshots.snapshots
-    return JobProgress(job.state, tuple(stages), active, taken.last, taken.interval_s, job.snapshots.failures)
-
-
 def explain(job: LocalJob) -> str:
     """Why nothing moves."""
     describe = job.plan.progress.describe_location
@@ -124,43 +100,3 @@ def explain(job: LocalJob) -> str:
     parts.extend(f"{count} batches wait on {job._edges[c[0]].name} {c[1]}->{c[2]}" for c, count in held.items())
     parts.extend(f"input {name!r} is open" for name, stage in job.plan.inputs.items() if job.cores[stage, 0].input_epoch is not None)
     return "\n".join(parts) or "nothing is waiting"
-
-
-def publish_sinks(job: LocalJob) -> dict[int, Any]:
-    """Without snapshots: everything is published once, at the end."""
-    staged: dict[int, list[Any]] = {sink.id: [] for sink in job.plan.sinks}
-    for core in job.cores.values():
-        for sink_id, part in core.stage_sinks().items():
-            staged[sink_id].append(part)
-    receipts = {}
-    for sink in job.plan.sinks:
-        try:
-            receipts[sink.id] = sink.sink.publish(staged[sink.id])
-        except Exception as error:
-            raise_located(f"sink {sink.key!r} ({sink.where}) failed in publish", error)
-    return receipts
-
-
-def results_of(plan: Plan, receipts: dict[int, Any]) -> dict[str, Any]:
-    """What the sinks make of their receipts, by the sinks' keys."""
-    values = {}
-    for sink in plan.sinks:
-        try:
-            values[sink.key] = sink.sink.result(receipts[sink.id])
-        except Exception as error:
-            raise_located(f"sink {sink.key!r} ({sink.where}) failed in publish", error)
-    return values
-
-
-def result_of(job: LocalJob, receipts: dict[int, Any], run_s: float) -> Result:
-    """What a complete job gives, and what it did."""
-    stages = {
-        s.name: {
-            "replicas": s.parallelism,
-            "batches_in": sum(job.cores[s.id, r].batches_in for r in range(s.parallelism)),
-            "records_in": sum(job.cores[s.id, r].records_in for r in range(s.parallelism)),
-        }
-        for s in job.plan.stages
-    }
-    scopes = {str(scope): count for scope, count in job.tracker.scope_updates().items()}
-    return Result(results_of(job.plan, receipts), JobStatistics(0.0, run_s, 0, stages, scopes))

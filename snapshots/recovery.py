@@ -148,7 +148,7 @@ def begin_run(
         if manifest is None:
             begun = Manifest(newest + 1, job, graph, key_groups, (), kind="start", run=run, notes=start())
         else:
-            begun = claim_of(manifest, newest + 1, graph=graph, run=run)
+            begun = claim_of(manifest, numbers, graph=graph, run=run)
         try:
             store.publish(begun)
         except SnapshotError:
@@ -162,15 +162,16 @@ def begin_run(
     )
 
 
-def claim_of(manifest: Manifest, number: int, *, graph: Graph, run: str) -> Manifest:
+def claim_of(manifest: Manifest, numbers: list[int], *, graph: Graph, run: str) -> Manifest:
     """What a run publishes when it goes on from a snapshot that is not the newest of its own: the same parts, under a new number.
 
-    From then on the older run can publish nothing, and what is between the two numbers is void.
+    From then on the older run can publish nothing, and what of ``numbers`` (those in the store) is newer than the snapshot is void.
     """
     kind = manifest.kind if manifest.kind in ("start", "final") else "resume"
     stands_for = manifest.notes.get("stands_for", manifest.number)  # a claim on a claim stands for what the first one went on from
-    notes = {**manifest.notes, "resumed_from": manifest.number, "stands_for": stands_for}
-    return dataclasses.replace(manifest, number=number, graph=graph, kind=kind, run=run, notes=notes)
+    void = {*manifest.notes.get("void", ()), *(number for number in numbers if number > manifest.number)}
+    told = {"resumed_from": manifest.number, "stands_for": stands_for, "void": sorted(void & set(numbers))}
+    return dataclasses.replace(manifest, number=numbers[-1] + 1, graph=graph, kind=kind, run=run, notes={**manifest.notes, **told})
 
 
 __all__ = ["begin_run", "choose", "claim_of", "input_changes", "misfits"]

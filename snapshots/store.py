@@ -277,19 +277,18 @@ class SnapshotStore:
     def newest_first(self) -> Iterator[tuple[int, Manifest | None, str]]:
         """Each snapshot's number, its manifest where that can be read, and why the snapshot cannot be used; "" when all of it is whole.
 
-        A run that goes on from an older snapshot makes those in between void: what they hold was taken back where it was shown.
+        A run that goes on from an older snapshot makes those in between void: what they hold was taken back where it was shown. Each later
+        manifest says so (``notes["void"]``).
         """
-        void_above, claim = None, 0
+        void: dict[int, int] = {}
         for number in reversed(self.numbers()):
-            if void_above is not None and number > void_above:
-                yield number, None, f"snapshot {claim} goes on from snapshot {void_above}: snapshot {number} is void"
+            if number in void:
+                yield number, None, f"snapshot {void[number]} says that snapshot {number} is void"
                 continue
             manifest = None
             try:
                 manifest = self.load(number)
-                resumed_from = manifest.notes.get("resumed_from")
-                if resumed_from is not None:
-                    void_above, claim = int(resumed_from), number
+                void.update(dict.fromkeys(manifest.notes.get("void", ()), number))
                 for file in sorted(manifest.files()):
                     self.check_part(file)
             except SnapshotError as error:

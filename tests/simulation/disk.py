@@ -131,8 +131,7 @@ def whole_snapshots(store: FaultyStore) -> list[int]:
         names = {f"{number:012d}/{MANIFEST}"}
         if not names & store.disk.damaged.keys():
             manifest = store.load(number)
-            resumed_from = manifest.notes.get("resumed_from", number)
-            out = [each for each in out if each <= resumed_from]
+            out = [each for each in out if each not in manifest.notes.get("void", ())]
             names |= {file.path for file in manifest.files()}
             if not names & store.disk.damaged.keys() and all(os.path.exists(f"{store.folder}/{name}") for name in names):
                 out.append(number)

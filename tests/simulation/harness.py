@@ -218,8 +218,8 @@ class _Run:
 
 def needs_new_driver(fault: Fault) -> bool:
     """Whether a fault is one, or may lead to one."""
-    is_claim = fault.phase == "recovering" and fault.kind in ("full disk", "torn write", "lost answer")
-    return fault.kind in ("driver death", "second coordinator", "truncated", "flipped", "missing") or is_claim
+    is_claim = fault.phase == "recovering" and fault.kind == "lost answer"
+    return is_claim or fault.kind in ("driver death", "second coordinator", "truncated", "flipped", "missing", "full disk", "torn write")
 
 
 def _replace(config: RunConfig, **changes: Any) -> RunConfig:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from rayad.actors import local
+from rayad.actors.job import Result
 from rayad.actors.local import LocalJob
+from rayad.actors.local_results import only_a_snapshot_goes_on
 from rayad.actors.replica import ReplicaCore
 
 if TYPE_CHECKING:
@@ -81,6 +83,13 @@ class SimulatedJob(LocalJob):
         if super().step():
             return True
         return world.on_idle(self)
+
+    def wait(self, timeout_s: float | None = None) -> Result:
+        def is_over(job: LocalJob) -> bool:
+            return self.world.armed is None and not self.world.left and only_a_snapshot_goes_on(job)
+
+        with patch.object(local, "only_a_snapshot_goes_on", is_over):
+            return super().wait(timeout_s)
 
     def _perform(self, event: Any) -> bool:
         world = self.world

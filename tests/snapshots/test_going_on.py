@@ -105,6 +105,7 @@ def test_a_fallback_makes_newer_snapshots_void_for_good(tmp_path: Path) -> None:
     job.crash()
     assert told[-2:] == [("roll back", 2, 5), ("commit", 2)]
     assert store_of(job).latest()[0] == store_of(job).load(4)
+    assert store_of(job).load(4).notes["void"] == [3]
     start(tmp_path, Recorded("other", told), resume="latest")
     with pytest.raises(Superseded):
         job.crash()
@@ -160,6 +161,16 @@ def test_an_attempt_given_up_before_a_source_has_begun_blocks_nobody(tmp_path: P
             job.step()
         job.snapshots.give_up("enough")
         assert len(job.wait()["out"]) == 2
+
+
+def test_a_job_ends_although_one_snapshot_follows_another(tmp_path: Path) -> None:
+    flow = rd.Dataflow("job")
+    flow.from_epochs([[1, 2]] * 3, parts=2, batch_rows=1).key_by(lambda n: n).count().collect("out")
+    config = rd.RunConfig(storage_path=str(tmp_path), snapshots=rd.SnapshotConfig(interval_s=1e-9))
+    for seed in range(5):
+        job = flow.submit(config, runtime="local", seed=seed, parallelism=3)
+        assert len(job.wait(timeout_s=60)["out"]) == 6
+        assert job.snapshots.snapshots.attempts > 1
 
 
 def test_a_driver_is_told_what_of_its_input_the_snapshot_holds(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_what_a_claim_has_passed_over_is_void(tmp_path: Path) -> None:
     taken(store, 2, b"passed over")
     taken(store, 3, b"passed over")
     (file,) = (store.write_part(4, "count", 0, [b"later"]),)
-    store.publish(dataclasses.replace(manifest(4, file), kind="resume", notes={"resumed_from": 1}))
+    store.publish(dataclasses.replace(manifest(4, file), kind="resume", notes={"void": [2, 3]}))
     (tmp_path / file.path).unlink()
     found, refused = store.latest()
     assert found == first
