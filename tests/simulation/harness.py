@@ -122,7 +122,7 @@ class _Run:
                 alignment_timeout_s={"unaligned": 0.0, "timeout": 0.05}.get(mode),
                 keep=rng.choice([1, 2, 2, 3]),
             ),
-            failures=FailureConfig(max_failures=1000),
+            failures=FailureConfig(max_failures=1000, recovery=rng.choice(["graph", "graph", "upstream"])),
         )
 
     # -- drivers -----------------------------------------------------------------------------------

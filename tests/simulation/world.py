@@ -101,9 +101,11 @@ class World:
         if self._dead is not None:
             self._dead_for -= 1
             if self._dead_for < 0:
-                self._dead = None
+                (what, where), self._dead = self._dead, None
                 self._done()
-                job.crash()
+                before = list(job.cores.values())
+                job.crash([where[0]] if what == "crash replica" else None)
+                self.figures["recovered upstream alone"] += any(core in before for core in job.cores.values())
                 self.after_crash()
         if self.armed is None and self.left:
             self.armed = self.left.pop(0)
