@@ -45,7 +45,8 @@ class Tally:
         out = [f"{len(self.violations)} runs gave something else than they must"] if self.violations else []
         out += [f"{kind!r} while {phase} never struck" for kind, phase in CELLS if not self.cells[kind, phase]]
         needed = ("logged on feedback edges", "logged on other edges", "waiting at the sender", "parked", "notifications", "increments")
-        return out + [f"no snapshot had {what}" for what in (*needed, "superseded", "refused", "recovered upstream alone") if not self.figures[what]]
+        happened = ("superseded", "refused", "recovered upstream alone")
+        return out + [f"there was nothing {what}" for what in (*needed, *happened) if not self.figures[what]]
 
 
 def run_all(seeds: Iterable[int], processes: int) -> Iterator[Outcome]:
