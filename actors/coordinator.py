@@ -443,5 +443,5 @@ class Coordinator:
         try:
             names = [replica_name(s.id, r) for s in starts for r in range(s.parallelism)]
             ray.get([self._crew.actors[name].stop.remote() for name in names], timeout=30)
-        except (RayActorError, KeyError):
-            return  # it is over, or will be in a moment: run() tells how
+        except (RayActorError, RayTaskError, KeyError):
+            return  # it is over, or goes on in another incarnation, which is told when it begins

@@ -79,6 +79,7 @@ class RayJob(Job):
     def __init__(self, name: str, plan: Plan, config: RunConfig) -> None:
         super().__init__(name, plan)
         self._config = config
+        self._stopping = False
         self._start_coordinator()
         self._outcome: Outcome | None = None
         self._result: Result | None = None
@@ -97,6 +98,8 @@ class RayJob(Job):
         coordinator = ray.remote(**options)(with_control(Coordinator, *_CONTROL_METHODS))
         self._coordinator = coordinator.remote(ray.put(self.plan), self._config, self.id, self._secret, self.name)
         self._outcome_ref = self._coordinator.run.remote()
+        if self._stopping:
+            self._coordinator.stop.remote()
 
     # -- the end -----------------------------------------------------------------------
     @property
@@ -132,8 +135,11 @@ class RayJob(Job):
 
     def _watch(self) -> None:
         """The job goes on when its coordinator dies, also while the driver does not wait for it."""
+        cluster = ray.get_runtime_context().gcs_address
         while self._outcome is None:
             try:
+                if not ray.is_initialized() or ray.get_runtime_context().gcs_address != cluster:
+                    return  # and do not start another Ray, as a call would
                 if ray.wait([self._outcome_ref], timeout=0.5)[0]:
                     self._settle(None)
             except Exception:
@@ -180,7 +186,8 @@ class RayJob(Job):
             ray.get(self._coordinator.cancel.remote(), timeout=10)
             self._settle(10)
         except (GetTimeoutError, RayActorError, TimeoutError):
-            self._kill_coordinator()  # its actors are owned by it, so Ray ends them with it
+            with self._restarting:  # not between two of them
+                self._kill_coordinator()  # its actors are owned by it, so Ray ends them with it
             self._outcome = Outcome(JobState.CANCELLED, {}, JobStatistics())
             self._feed.close()
 
@@ -189,6 +196,7 @@ class RayJob(Job):
             self.cancel()
             return Result({}, JobStatistics())
         if self._outcome is None:
+            self._stopping = True
             self._ask("stop")
             for handle in self._inputs.values():
                 handle.closed = True
@@ -215,6 +223,8 @@ class RayJob(Job):
 
     def _is_over(self) -> bool:
         """Whether the coordinator has ended, and no other one goes on."""
+        if not ray.is_initialized():
+            return True
         if not ray.wait([self._outcome_ref], timeout=0)[0]:
             return False
         try:

@@ -34,6 +34,7 @@ from tests.chaos.victims import PHASES, Victim, Violation
 KILLS = (*["replica"] * 8, *["progress"] * 5, *["coordinator"] * 2, "driver")
 STOP_S = 5.0
 FULL_S = 1.5
+VIOLATIONS_MAX = 5
 Table = collections.Counter[tuple[str, str]]
 
 
@@ -256,7 +257,7 @@ def main() -> int:
             shutil.rmtree(run.folder)
         else:
             print(f"  kept: {run.folder}; again: python -m tests.chaos --only {topology} --seed {seed}", flush=True)
-            if not options.keep_going:
+            if not options.keep_going or violations > VIOLATIONS_MAX:
                 break
     print_table(table, recoveries)
     if options.out:

@@ -57,6 +57,7 @@ def test_a_killed_actor_is_survived(nothing_left: Check, tmp_path: Path, kind: s
     job = counting("survivor").submit(surviving(tmp_path), parallelism=1)
     wait_for_snapshots(tmp_path, "survivor", 2)
     pid = kill(kind, -1)
+    wait_for_snapshots(tmp_path, "survivor", 1)  # it goes on while nobody waits for it
     result = job.wait(timeout_s=60)
     require_counts(result)
     assert is_dead(pid)
