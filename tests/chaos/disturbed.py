@@ -9,7 +9,8 @@ import os
 import random
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from time import monotonic
+from typing import Any, Literal, NamedTuple
 
 import rayad as rd
 from rayad.integrations import ParquetSink
@@ -22,6 +23,7 @@ TARDY_S = 0.25
 WRITING_S = 0.15
 """How long the state of the watching vertex takes to be pickled, in the forked copy of its process."""
 COMMIT_S = 0.1
+RECV_EVERY_S = 0.05
 BALLAST_BYTES = 300_000
 FAULTS = ("on_recv", "checkpoint", "restore")
 """Where the watching vertex raises, once, when a file ``raise-<where>`` is in the folder of the run."""
@@ -44,11 +46,16 @@ def mark(folder: str, what: str) -> None:
         pass  # the file size is limited: that is what is tried
 
 
-def read_marks(folder: Path) -> list[Mark]:
-    """All whole lines so far."""
+def read_marks(folder: Path, start: int) -> tuple[list[Mark], int]:
+    """The whole lines from a position on, and the position behind them."""
     path = folder / "marks"
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []
-    return [Mark(words[0], float(words[1]), int(words[2])) for words in map(str.split, lines) if len(words) == 3]
+    if not path.exists():
+        return [], start
+    with path.open("rb") as file:
+        file.seek(start)
+        data = file.read()
+    whole = data[: data.rfind(b"\n") + 1]
+    return [Mark(words[0], float(words[1]), int(words[2])) for words in map(str.split, whole.decode().splitlines())], start + len(whole)
 
 
 def raise_if_told(folder: str, where: str) -> None:
@@ -74,21 +81,19 @@ class SlowPickle:
 
 
 class Watch(rd.Vertex):
-    """Passes on; tells when it was set up and when the first records came after that."""
+    """Passes on, and tells when records come."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.is_fresh = True
+        self.told_s = 0.0
         self.ballast = SlowPickle(os.urandom(BALLAST_BYTES), WRITING_S)
-
-    def setup(self) -> None:
-        mark(self.folder, "setup")
 
     def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
         raise_if_told(self.folder, "on_recv")
         self.send_by(0, batch, time)
-        if self.is_fresh:
-            self.is_fresh = False
+        now_s = monotonic()
+        if now_s - self.told_s > RECV_EVERY_S:
+            self.told_s = now_s
             mark(self.folder, "recv")
 
     def checkpoint(self) -> Any:
@@ -123,8 +128,12 @@ def tardy_epochs(count: int) -> list[list[Any]]:
 
 def disturbed_flow(name: str, seed: int, count: int, folder: str) -> rd.Dataflow:
     """A topology with everything around it."""
-    flow, stream = TOPOLOGIES[name].flow(seed, count)
-    tardy = flow.source(Paced(tardy_epochs(count), pause_s=TARDY_S), name="tardy")
+
+    def built() -> None:
+        mark(folder, "source")
+
+    flow, stream = TOPOLOGIES[name].flow(seed, count, built)
+    tardy = flow.source(Paced(tardy_epochs(count), pause_s=TARDY_S, built=built), name="tardy")
     watched = stream.union(tardy).single().vertex(lambda: Watch(folder), name="watch", parallelism=1)
     watched.collect("out")
     watched.map(lambda record: {"record": repr(record)}).sink(SlowParquet(folder), name="files")
@@ -136,10 +145,15 @@ def disturbed_model(name: str, seed: int, count: int) -> model.Timed:
     return TOPOLOGIES[name].model(seed, count) + model.epochs(tardy_epochs(count))
 
 
+def recovery_of(seed: int) -> Literal["graph", "upstream"]:
+    """Whether the whole graph is restarted."""
+    return "upstream" if seed % 2 else "graph"
+
+
 def run_config(seed: int, folder: str, heartbeat_timeout_s: float, cpus_per_replica: float) -> rd.RunConfig:
-    """Each seed has its mode of alignment."""
+    """Each seed has its mode of alignment and of recovery."""
     rng = random.Random(f"config/{seed}")
     snapshots = rd.SnapshotConfig(interval_s=0.4, alignment_timeout_s=rng.choice([None, None, 0, 0.1]), keep=3)
-    failures = rd.FailureConfig(max_failures=1000, heartbeat_timeout_s=heartbeat_timeout_s)
+    failures = rd.FailureConfig(max_failures=1000, heartbeat_timeout_s=heartbeat_timeout_s, recovery=recovery_of(seed))
     options = {"storage_path": folder, "resume": "latest", "cpus_per_replica": cpus_per_replica}
     return rd.RunConfig(snapshots=snapshots, failures=failures, **options)

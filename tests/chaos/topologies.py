@@ -39,11 +39,11 @@ class Topology:
         """The input."""
         return self.data(random.Random(f"{self.name}/{seed}"), count)
 
-    def flow(self, seed: int, count: int) -> tuple[rd.Dataflow, rd.Stream]:
-        """The dataflow without its end."""
+    def flow(self, seed: int, count: int, built: Callable[[], None] | None = None) -> tuple[rd.Dataflow, rd.Stream]:
+        """The dataflow without its end. ``built`` is called when a source begins or goes on."""
         flow = rd.Dataflow("chaos")
         lists = self.epochs(seed, count)
-        streams = [flow.source(Paced(epochs, pause_s=PAUSE_S), name=f"source{i}") for i, epochs in enumerate(lists)]
+        streams = [flow.source(Paced(epochs, pause_s=PAUSE_S, built=built), name=f"source{i}") for i, epochs in enumerate(lists)]
         return flow, self.build(*streams)
 
     def model(self, seed: int, count: int) -> m.Timed:

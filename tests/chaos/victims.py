@@ -43,6 +43,8 @@ class Victim:
         self.options = (heartbeat_timeout_s, cpus_per_replica)
         self.doomed: set[int] = set()
         self.recoveries: list[tuple[str, float]] = []
+        self._marks: list[Mark] = []
+        self._read = 0
         self._struck_s = 0.0
         self._struck = ""
         self._is_back = False
@@ -70,13 +72,16 @@ class Victim:
 
     def marks(self) -> list[Mark]:
         """What it has come to."""
-        return read_marks(self.folder)
+        fresh, self._read = read_marks(self.folder, self._read)
+        self._marks += fresh
+        return self._marks
 
     def is_back(self) -> bool:
-        """Whether records come through after the last blow, in a new incarnation."""
+        """Whether records come through after the last blow, and sources have gone on since."""
         if not self._is_back:
-            setups = [one for one in self.marks() if one.what == "setup" and one.when_s > self._struck_s]
-            back = [one for one in self.marks() if one.what == "recv" and setups and one.when_s >= setups[0].when_s]
+            marks = self.marks()
+            begun = [one.when_s for one in marks if one.what == "source" and one.when_s > self._struck_s]
+            back = [one for one in marks if one.what == "recv" and begun and one.when_s >= begun[0]]
             if back:
                 self._is_back = True
                 self.recoveries.append((self._struck, back[0].when_s - self._struck_s))

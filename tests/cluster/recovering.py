@@ -17,18 +17,23 @@ from tests.programs import model
 
 
 class Paced(rd.Source):
-    """Item i of the outer list is epoch i, shared out over the parts; each batch takes ``pause_s``."""
+    """Item i of the outer list is epoch i, shared out over the parts; each batch takes ``pause_s``; ``built`` is called with each part."""
 
-    def __init__(self, epochs: Sequence[Sequence[Any]], *, parts: int = 1, pause_s: float = 0.01) -> None:
+    def __init__(
+        self, epochs: Sequence[Sequence[Any]], *, parts: int = 1, pause_s: float = 0.01, built: Callable[[], None] | None = None
+    ) -> None:
         self.epochs = [list(records) for records in epochs]
         self.parts = parts
         self.pause_s = pause_s
         self.interleave = True
+        self.built = built
 
     def list_parts(self) -> list[int]:
         return list(range(self.parts))
 
     def build_part(self, part: int, resume: Any | None) -> rd.SourcePart:
+        if self.built is not None:
+            self.built()
         return PacedPart(self, part, resume or 0)
 
     def timed(self) -> model.Timed:
