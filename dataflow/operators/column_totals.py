@@ -110,7 +110,7 @@ class MutableColumnTotals:
         """Keys by slot and their totals; the index is made anew by :meth:`restore`."""
         types = [self.schema.field(i).type for i in range(self.key_columns)]
         keys = self._index.key_columns(types) if self._index is not None else self._first_keys
-        return {"schema": self.schema, "keys": _stored_keys(keys), "totals": [a[: len(self)] for a in self.arrays]}
+        return {"schema": self.schema, "keys": _stored_keys(keys), "totals": [_narrowed(a[: len(self)]) for a in self.arrays]}
 
     @staticmethod
     def restore(state: dict[str, Any], merges: tuple[str, ...]) -> MutableColumnTotals:
@@ -121,33 +121,32 @@ class MutableColumnTotals:
             columns._made_index().restore(keys)
         elif keys is not None:
             columns._first_keys = _columns_of(keys)
-        columns.arrays = [array.copy() for array in state["totals"]]
+        columns.arrays = [total.astype(own.dtype) for total, own in zip(state["totals"], columns.arrays, strict=True)]
         return columns
 
     def take_changes(self) -> Callable[[], dict[str, Any]] | None:
-        """The keys that are new since the last call, and the totals that are; None where these are more than half of all."""
+        """The keys that are new since the last call, and the totals that have changed, or all of them where these are more than half."""
         changes, self._changes = self._changes, _Changes(len(self))
-        if changes is None or 2 * changes.count(len(self)) > len(self):
-            return None
-        return lambda: self._changed(changes)
+        return None if changes is None else lambda: self._changed(changes)
 
     def _changed(self, changes: _Changes) -> dict[str, Any]:
-        old = changes.touched()
+        is_most = 2 * changes.count(len(self)) > len(self)
+        old: Any = slice(0, changes.known) if is_most else changes.touched()
         new = slice(changes.known, len(self))
         return {
             "keys": _stored(changes.new_keys),
-            "slots": narrow(old),
-            "totals": [(array[old], array[new]) for array in self.arrays],
+            "slots": None if is_most else narrow(old),
+            "totals": [(_narrowed(array[old]), _narrowed(array[new])) for array in self.arrays],
         }
 
     def restore_changes(self, changes: dict[str, Any]) -> None:
         """Take back what the function of :meth:`take_changes` gave."""
         known = len(self)
         if changes["keys"] is not None:
-            self._made_index().slots_of(_columns_of(changes["keys"]))
+            self._made_index().slots_of(taken_back(changes["keys"])[0].columns)
         for i, (how, (old, new)) in enumerate(zip(self.merges, changes["totals"], strict=True)):
             array = self._grown(i, len(self), how)
-            array[changes["slots"]] = old
+            array[slice(0, known) if changes["slots"] is None else changes["slots"]] = old
             array[known : len(self)] = new
 
 
@@ -155,7 +154,14 @@ def _stored_keys(keys: list[Any] | None) -> Any:
     """Key columns as bytes; keys that Arrow does not have as they are."""
     if keys is None or not all(isinstance(column, pa.Array) for column in keys):
         return keys
-    return _stored([keys])
+    wide = [column.type == pa.int64() and not column.null_count for column in keys]
+    return _stored([[pa.array(narrow(column.to_numpy())) if is_wide else column for column, is_wide in zip(keys, wide, strict=True)]]), wide
+
+
+def _narrowed(array: Any) -> Any:
+    """Integers in as few bytes as hold them, others as they are; a copy in either case, so that it stays as it was."""
+    small = narrow(array) if array.dtype == np.int64 else array
+    return small.copy() if small is array else small
 
 
 def _stored(keys: list[list[pa.Array]]) -> Any:
@@ -164,8 +170,9 @@ def _stored(keys: list[list[pa.Array]]) -> Any:
 
 
 def _columns_of(keys: Any) -> list[pa.Array]:
-    columns: list[pa.Array] = taken_back(keys)[0].columns
-    return columns
+    parts, wide = keys
+    columns: list[pa.Array] = taken_back(parts)[0].columns
+    return [column.cast(pa.int64()) if is_wide else column for column, is_wide in zip(columns, wide, strict=True)]
 
 
 class _Changes:
