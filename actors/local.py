@@ -143,8 +143,7 @@ class LocalJob(Job):
         region = region_of(self.plan, failed) if failed is not None and self._gated else ""
         while True:
             try:
-                if isinstance(region, Region):
-                    restart_upstream(self, region)
+                if isinstance(region, Region) and restart_upstream(self, region):
                     return
                 for core in self.cores.values():
                     core.close()

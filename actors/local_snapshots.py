@@ -346,8 +346,11 @@ class LocalSnapshots:
         self.snapshots = self._new_bookkeeping(manifest, attempts + 1)
         self.snapshots.estimator = estimator
 
-    def recover_upstream(self, region: Region) -> Manifest:
-        """The replicas of a region are gone: what they go on from. The others, and the bookkeeping, live on."""
+    def recover_upstream(self, region: Region) -> Manifest | None:
+        """The replicas of a region are gone: what they go on from. The others, and the bookkeeping, live on.
+
+        None when the newest snapshot is damaged: those that live have gone on from it, so all must begin anew.
+        """
         self.snapshots.on_time(self.job.now_s())
         self.give_up("a failure")
         self.committing = None
@@ -357,7 +360,9 @@ class LocalSnapshots:
         self.reports.clear()
         for at in [at for at in self.participants if at[0] in region.stages]:
             del self.participants[at]
-        return self.store.recover()
+        newest = self.store.store.numbers()[-1]
+        manifest = self.store.recover()
+        return manifest if manifest.number == newest else None
 
     def savepoint(self) -> str:
         """Run until a snapshot that stays has been taken; gives its path."""

@@ -17,15 +17,21 @@ OF_CHANNELS = ("batch", "overtake")
 OF_THE_COORDINATOR = ("acknowledge", "publish", "commit")
 
 
-def restart_upstream(job: LocalJob, region: Region) -> None:
-    """Do it. The progress core sees one change: what was there of the region out, what its replicas hold now in."""
+def restart_upstream(job: LocalJob, region: Region) -> bool:
+    """Do it. The progress core sees one change: what was there of the region out, what its replicas hold now in.
+
+    False when the whole graph has to be restarted.
+    """
     snapshots = job.snapshots
     assert snapshots is not None
     given_up = snapshots.snapshots.pending
     manifest = snapshots.recover_upstream(region)
+    if manifest is None:
+        return False
     parts = snapshots.store.read(manifest)
     living = [at for at in job.cores if at[0] not in region.stages]
     for at in living:
+        job._move_out(at)  # else what it has consumed of the region would be taken off after the region's counts are gone
         while job.reports[at]:
             job.tracker.apply(job.reports[at].popleft())
     _clear(job, region)
@@ -67,6 +73,7 @@ def restart_upstream(job: LocalJob, region: Region) -> None:
     for at in job._subscribed:
         job.views[at] = deque([job.tracker.view(at[0])])
         job._ready.add(("view", at))
+    return True
 
 
 def _clear(job: LocalJob, region: Region) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rayad.dataflow.graph import PartitionKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker, Timestamp
 
@@ -45,6 +46,10 @@ def region_of(plan: Plan, failed: Collection[int]) -> Region | str:
     if len(stages) == len(plan.stages):
         return "everything is upstream of the failure"
     edges = frozenset(edge.id for edge in plan.edges if edge.source in stages and edge.target not in stages)
+    for edge in plan.edges:
+        if edge.id in edges and edge.partition is PartitionKind.REBALANCE and plan.stage(edge.target).parallelism > 1:
+            # A repeated record may go to another replica, which has come further than the first one had.
+            return f"batches on {edge.name} go to whichever replica has room"
     zeroed = {location for stage in plan.stages if stage.id in stages for location in (stage.notify_location, stage.capability_location)}
     zeroed.update(edge.count_location for edge in plan.edges if edge.source in stages)
     living = {place for stage in plan.stages if stage.id not in stages for place in (stage.notify_location, stage.capability_location)}

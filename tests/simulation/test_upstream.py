@@ -95,6 +95,15 @@ def test_batches_wait_everywhere_but_inside_loops() -> None:
     assert {(edge.is_feedback, edge.id in gated) for edge in plan.edges} == {(True, False), (False, True)}
 
 
+def test_batches_that_may_go_to_another_replica_restart_everything() -> None:
+    numbers = rd.Dataflow("rebalanced")
+    numbers.from_items([1], name="numbers").rebalance().vertex(rd.Vertex, name="any").collect("out")
+    plan = numbers.plan(2)
+    why = region_of(plan, [next(stage.id for stage in plan.stages if stage.name == "numbers")])
+    assert isinstance(why, str)
+    assert "whichever replica has room" in why
+
+
 def test_counts_that_cannot_be_told_apart_restart_everything() -> None:
     flow = rd.Dataflow("union")
     left, right = flow.from_items([1], name="left"), flow.from_items([2], name="right")
