@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+from rayad.actors import replica_resume
 from rayad.actors.input_log import InputLog
 from rayad.actors.job_store import JobStore
 from rayad.actors.local_snapshots import LocalSnapshots
@@ -182,9 +183,9 @@ def the_source_goes_on_one_record_late(stack: ExitStack) -> None:
 @defect
 def a_live_input_goes_on_in_epoch_0(stack: ExitStack) -> None:
     def make(real: Any) -> Any:
-        return lambda self, rest: real(self, {**rest, "input_epoch": 0 if rest["input_epoch"] is not None else None})
+        return lambda core, rest: real(core, {**rest, "input_epoch": 0 if rest["input_epoch"] is not None else None})
 
-    _replace(stack, ReplicaCore, "_resume_input", make)
+    _replace(stack, replica_resume, "resume_input", make)
 
 
 @defect

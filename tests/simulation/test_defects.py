@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.defects import DEFECTS, first_violation
+from tests.simulation.defects import DEFECTS, first_violation, planted
 from tests.simulation.harness import run
 
 QUICK = (
@@ -23,6 +23,9 @@ CAUGHT_SHARE = 0.95
 def test_there_are_enough_defects() -> None:
     assert len(DEFECTS) >= 20
     assert set(QUICK) <= DEFECTS.keys()
+    for name in DEFECTS:
+        with planted(name):  # there still is what it changes
+            pass
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -58,7 +58,8 @@ class World:
         self.armed: Fault | None = None
         self.damaged_numbers: set[int] = set()
         self.damage_to_find: tuple[str, int] | None = None
-        self._is_quiet = self.rng.random() < 0.3  # no snapshots but those that faults need
+        self._is_quiet = self.rng.random() < 0.4  # no snapshots but those that faults need, and a last one that is given up
+        self._has_ended = False
         self._impatience = self.rng.choice([0.0, 0.0, 0.03])  # of the coordinator, with attempts
         self._is_uneven = self.rng.random() < 0.5
         self._lags: dict[Any, bool] = {}  # channels that are slow, in an uneven run
@@ -142,7 +143,7 @@ class World:
         assert snapshots is not None
         if snapshots.snapshots.pending is not None or snapshots.committing is not None:
             return
-        if self._is_quiet and self.armed is None:
+        if self._is_quiet and self.armed is None and (self.left or self._has_ended):
             return
         wants = self.armed is not None and self.armed.phase not in ("steady", "finishing")
         if self.rng.random() < (0.3 if wants else 0.03):
@@ -156,7 +157,12 @@ class World:
 
     def _maybe_give_up(self, job: SimulatedJob) -> None:
         assert job.snapshots is not None
-        if job.snapshots.snapshots.pending is not None and self.rng.random() < self._impatience:
+        if job.snapshots.snapshots.pending is None:
+            return
+        if self._is_quiet and self.armed is None and not self.left and not self._has_ended and self.rng.random() < 0.2:
+            self._has_ended = True
+            job.snapshots.give_up("simulated, and no other follows")
+        elif self.rng.random() < self._impatience:
             self.figures["given up besides"] += 1
             self._impatience = 0.9 * self._impatience  # barriers of attempts given up pile up on slow channels
             job.snapshots.give_up("simulated, besides")
