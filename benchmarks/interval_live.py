@@ -39,16 +39,16 @@ class Sizes:
         fixed_s: intervals that are tried beside the automatic one.
     """
 
-    repetitions: int = 1
+    repetitions: int = 3
     keys: int = 100_000
     epoch_rows: int = 50_000
-    seconds: float = 90.0
-    failure_every_s: float = 15.0
-    fixed_s: tuple[float, ...] = (30.0, 5.0)
+    seconds: float = 60.0
+    failure_every_s: float = 12.0
+    fixed_s: tuple[float, ...] = (30.0,)
 
 
 FULL = Sizes()
-QUICK = Sizes(keys=1_000, epoch_rows=2_000, seconds=6.0, failure_every_s=4.0, fixed_s=(2.0,))
+QUICK = Sizes(repetitions=1, keys=1_000, epoch_rows=2_000, seconds=6.0, failure_every_s=4.0, fixed_s=(2.0,))
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,11 +46,11 @@ class Sizes:
 
     repetitions: int = 3
     keys: int = 1_000_000
-    column_rows: int = 200_000_000
+    column_rows: int = 120_000_000
     row_rows: int = 20_000_000
     epoch_rows: int = 100_000
     tokens: int = 20_000
-    rounds: int = 1_000
+    rounds: int = 200
     interval_s: float = 1.0
     few_keys: int = 10_000
     kills: int = 5
