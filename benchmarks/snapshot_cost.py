@@ -196,7 +196,7 @@ def run(sizes: Sizes) -> Measurement:
             with_them.add(units / with_statistics.run_s)
             taken = [one for one in with_statistics.snapshots if one.kind == "snapshot"]
             out.check(f"{name}: the results are the same", _total(kept), _total(plain))
-            pauses.add(*(1000 * one.pause_s for one in taken))
+            pauses.add(max((1000 * one.pause_s for one in taken), default=0.0))
         out.ratios.append(Ratio(with_them.name, without.name))
     _increments(out, sizes)
     _recovery(out, sizes)
@@ -227,7 +227,7 @@ def _increments(out: Measurement, sizes: Sizes) -> None:
         if few and whole:
             part.add(*(one.written_bytes for one in few))
             pause.add(*(1000 * one.pause_s for one in few))
-            full.add(*(one.written_bytes for one in whole))
+            full.add(max(one.written_bytes for one in whole))  # the first may have come before most keys
         if part.repetitions and full.repetitions:
             out.ratios.append(Ratio(part.name, full.name))
 
