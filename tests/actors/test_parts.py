@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,9 @@ from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore
 
 
+WRITTEN = threading.Event()
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> SnapshotStore:
     return SnapshotStore(str(tmp_path))
@@ -33,7 +35,7 @@ def writer(store: SnapshotStore) -> Iterator[PartWriter]:
     flow = rd.Dataflow("parts")
     flow.from_items([1]).key_by(lambda n: n).count(name="counts").collect("out")
     stage = next(stage for stage in flow.plan(1).stages if stage.name == "counts")
-    made = PartWriter(store, stage, 0, 1, threading.Event().set)
+    made = PartWriter(store, stage, 0, 1, WRITTEN.set)
     yield made
     made.close()
 
@@ -42,10 +44,13 @@ def write(writer: PartWriter, state: Callable[[], Any], *, large: bool, number: 
     capture = Capture(Barrier(number, number), MutableRest(), state, False, [("out", ["staged"])])
     writer.take_state(capture, records=10**6 if large else 1, inline=inline)
     writer.complete(capture)
-    deadline_s = time.monotonic() + 20
-    while not writer.done:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
+    return outcome(writer)
+
+
+def outcome(writer: PartWriter) -> Written:
+    """What has been written, as soon as the writer tells."""
+    assert WRITTEN.wait(20)
+    WRITTEN.clear()
     return writer.done.popleft()
 
 
@@ -71,9 +76,7 @@ def test_large_state_is_as_it_was_at_the_capture(store: SnapshotStore, writer: P
         value.append(-1)
     state.clear()
     writer.complete(capture)
-    while not writer.done:
-        time.sleep(0.005)
-    file = writer.done.popleft().state
+    file = outcome(writer).state
     assert file is not None
     assert loaded(store.read_part(file)) == {i: [i] for i in range(200_000)}
 
@@ -98,7 +101,7 @@ def test_a_checkpoint_that_raises_is_told(writer: PartWriter, large: bool) -> No
 
 
 def test_no_copy_is_left_behind(writer: PartWriter) -> None:
-    capture = Capture(Barrier(1, 1), MutableRest(), lambda: time.sleep(60), False, [])
+    capture = Capture(Barrier(1, 1), MutableRest(), lambda: threading.Event().wait(60), False, [])
     writer.take_state(capture, records=10**6, inline=False)
     child = writer._child
     assert child
