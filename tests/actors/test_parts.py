@@ -21,7 +21,6 @@ from rayad.progress import SnapshotError
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore
 
-
 WRITTEN = threading.Event()
 
 
