@@ -12,10 +12,9 @@ import random
 import signal
 import statistics
 import time
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
-
-import pyarrow.compute as pc
 
 import rayad as rd
 from benchmarks.machine import settle
@@ -26,6 +25,7 @@ from rayad.snapshots.interval import optimal_interval_s, utilization
 TITLE = "The interval a job chooses itself, with kills"
 NEEDS_RAY = True
 ENDLESS = 10_000_000
+REPLICAS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Sizes:
 
 
 FULL = Sizes()
-QUICK = Sizes(repetitions=1, keys=1_000, epoch_rows=2_000, seconds=6.0, failure_every_s=4.0, fixed_s=(2.0,))
+QUICK = Sizes(repetitions=1, keys=1_000, epoch_rows=2_000, seconds=8.0, failure_every_s=4.0, fixed_s=(2.0,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def run_once(sizes: Sizes, interval_s: Any, kills: list[float]) -> Run:
     with storage() as folder:
         snapshots, failures = rd.SnapshotConfig(interval_s=interval_s), rd.FailureConfig(max_failures=len(kills) + 5)
         config = rd.RunConfig(storage_path=folder, snapshots=snapshots, failures=failures)
-        job = sums(sizes, f"{folder}/out").submit(config, parallelism=2)
+        job = sums(sizes, f"{folder}/out").submit(config, parallelism=REPLICAS)
         probe = job.probe("out")
         probe.wait(0, 120)
         began_s, away_s, intervals = time.monotonic(), [], []
@@ -117,20 +117,23 @@ def sums(sizes: Sizes, out: str) -> rd.Dataflow:
 
 
 def committed_epochs(out: str) -> int:
-    """How many epochs a reader of the output sees."""
+    """How many epochs a reader of the output sees whole, from the first on; -1 when there is one twice, or a hole before another."""
     try:
         if not rd.committed_files(out).files:
             return 0
     except rd.RayadError:  # nothing yet
         return 0
-    return int(pc.max(rd.read_committed(out).to_table(columns=["epoch"]).column("epoch")).as_py()) + 1
+    found = Counter(rd.read_committed(out).to_table(columns=["epoch"]).column("epoch").to_pylist())
+    whole = [epoch for epoch, times in found.items() if times == REPLICAS]  # each replica says something of each epoch
+    is_right = max(found.values()) <= REPLICAS and sorted(whole) == list(range(len(whole)))
+    return len(whole) if is_right else -1
 
 
 def run_free(sizes: Sizes, kills: list[float]) -> float:
     """Epochs a second without snapshots and failures."""
     epochs = max(10, round(sizes.seconds * 5))
     settle()
-    statistics_of = keyed(Rows(epochs, sizes.epoch_rows, sizes.keys, columnar=True)).run(parallelism=2).statistics
+    statistics_of = keyed(Rows(epochs, sizes.epoch_rows, sizes.keys, columnar=True)).run(parallelism=REPLICAS).statistics
     return float(epochs / statistics_of.run_s)
 
 
@@ -147,6 +150,7 @@ def run(sizes: Sizes) -> Measurement:
         free.add(run_free(sizes, kills))
         for name, interval_s in choices.items():
             done = run_once(sizes, interval_s, kills)
+            out.check("every committed epoch is there once, from the first on", done.epochs >= 0, True)
             series[name].add(done.epochs / sizes.seconds)
             rate = max(done.failures, 1) / sizes.seconds
             measured = done.epochs / sizes.seconds / free.repetitions[-1][0]

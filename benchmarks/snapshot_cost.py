@@ -218,17 +218,16 @@ def _increments(out: Measurement, sizes: Sizes) -> None:
         with storage() as folder:
             config = rd.RunConfig(storage_path=folder, snapshots=rd.SnapshotConfig(interval_s=sizes.interval_s))
             taken = keyed(source).run(config, parallelism=2).statistics.snapshots
-        full = out.new_series(f"{name}, whole state of {sizes.keys:,} keys", "bytes", "?")
-        part = out.new_series(f"{name}, increment, about {5 * sizes.few_keys:,} keys changed", "bytes", "?")
-        pause = out.new_series(f"{name}, longest pause for an increment", "ms", "?")
         wanted = [one for one in taken if one.kind == "snapshot" and one.total_bytes]
         few = [one for one in wanted if one.incremental_replicas == 2]
         whole = [one for one in wanted if not one.incremental_replicas]
         if few and whole:
+            full = out.new_series(f"{name}, whole state of {sizes.keys:,} keys", "bytes", "?")
+            part = out.new_series(f"{name}, increment, about {5 * sizes.few_keys:,} keys changed", "bytes", "?")
+            pause = out.new_series(f"{name}, longest pause for an increment", "ms", "?")
             part.add(*(one.written_bytes for one in few))
             pause.add(*(1000 * one.pause_s for one in few))
             full.add(max(one.written_bytes for one in whole))  # the first may have come before most keys
-        if part.repetitions and full.repetitions:
             out.ratios.append(Ratio(part.name, full.name))
 
 

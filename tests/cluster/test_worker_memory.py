@@ -15,7 +15,8 @@ pytestmark = pytest.mark.cluster
 def test_arrow_uses_the_c_library_in_workers_only(ray_cluster: None) -> None:
     before = pa.default_memory_pool().backend_name
 
-    @ray.remote(num_cpus=0)
+    # A process of its own: one that has run other tasks may have loaded Arrow before.
+    @ray.remote(num_cpus=0, runtime_env={"env_vars": {"RAYAD_TEST_OF_MEMORY": "1"}})
     def backend() -> str:
         import rayad  # noqa: F401
         import pyarrow as arrow  # isort: skip
