@@ -133,13 +133,7 @@ class ReplicaHost:
                 self.core.abort_sinks()  # else a snapshot may name what they have staged
             raise
         finally:
-            if self.snapshots is not None:
-                self.snapshots.close()
-            self.core.close()
-            self.mailbox.close()
-            self._feedback.close()
-            self._out.close()
-            self.plane.close(linger_s=2.0 if self._done else 0.0)
+            self.discard(linger_s=2.0 if self._done else 0.0)
 
     def _await_peers(self, deadline_s: float) -> None:
         while missing := [peer for peer in self.peers() if not self.plane.connected(peer)]:
@@ -391,15 +385,15 @@ class ReplicaHost:
         self._abandoned = True
         self.plane.wakeup()
 
-    def discard(self) -> None:
-        """It will not run: release what it has."""
+    def discard(self, linger_s: float = 0.0) -> None:
+        """It will not run, or not any more: release what it has."""
         if self.snapshots is not None:
             self.snapshots.close()
         self.core.close()
         self.mailbox.close()
         self._feedback.close()
         self._out.close()
-        self.plane.close(linger_s=0.0)
+        self.plane.close(linger_s=linger_s)
 
     def _look_for_abandonment(self) -> None:
         if self._abandoned:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow import hooks
@@ -169,11 +170,16 @@ class Dataflow:
         runtime: str = "ray",
         parallelism: Any = None,
         seed: int = 0,
+        resume: str | int | None = None,
         **options: Any,
     ) -> Any:
-        """Start the dataflow and give a job handle at once."""
+        """Start the dataflow and give a job handle at once. ``resume``: short for ``RunConfig(resume=...)``."""
         if run is not None and not isinstance(run, RunConfig):
             raise DataflowError(f"submit() was given {run!r:.60} as first argument: it takes a RunConfig, then a ScalingConfig")
+        if resume is not None:
+            if run is not None and run.resume not in (None, resume):
+                raise DataflowError(f"resume={resume!r} and RunConfig(resume={run.resume!r}) were given: give one of them")
+            run = replace(run or RunConfig(), resume=resume)
         if scaling is not None and parallelism is not None:
             raise DataflowError("both a ScalingConfig and parallelism= were given: give one of them")
         if scaling is None:
@@ -200,20 +206,21 @@ class Dataflow:
         runtime: str = "ray",
         parallelism: Any = None,
         seed: int = 0,
+        resume: str | int | None = None,
         timeout_s: float | None = None,
         **options: Any,
     ) -> Any:
         """Run to the end and give the results: a mapping from sink name to what that sink gives.
 
         ``runtime="ray"`` joins the cluster it is in, else starts one; ``runtime="local"`` runs everything in this process,
-        deterministically from ``seed``.
+        deterministically from ``seed``. ``resume="latest"`` goes on from the newest snapshot of the job of this name, a path from that one.
         """
         live = [node.name for node in self.graph.nodes if node.kind is NodeKind.INPUT]
         if live:
             raise DataflowError(
                 f"{self.name!r} has live inputs {live}: use submit(), feed job.input({live[0]!r}) and close() it, then job.wait()"
             )
-        job = self.submit(run, scaling, runtime=runtime, parallelism=parallelism, seed=seed, **options)
+        job = self.submit(run, scaling, runtime=runtime, parallelism=parallelism, seed=seed, resume=resume, **options)
         try:
             return job.wait(timeout_s=timeout_s)
         except BaseException:

@@ -1,4 +1,4 @@
-"""Snapshots: barriers and their alignment, the store, the interval model. Nothing drives them yet (docs/design/snapshots.md)."""
+"""Snapshots: barriers and their alignment, what is pending, the store, the interval model (docs/design/snapshots.md)."""
 
 if __name__ != "rayad.snapshots":  # pragma: no cover - a second copy would have its own classes
     raise ImportError(

@@ -50,3 +50,14 @@ def test_a_path_of_another_job_is_refused(tmp_path: Path) -> None:
     words(folder=tmp_path, resume=None)
     with pytest.raises(SnapshotError, match="that is no snapshot of job 'fit'"):
         words(folder=tmp_path, resume=str(tmp_path / "other" / "snapshots" / "000000000001"))
+
+
+def test_resume_can_be_given_to_run(tmp_path: Path) -> None:
+    words(folder=tmp_path, resume=None)
+    flow = rd.Dataflow("fit")
+    flow.from_items(["a", "b", "a"], name="lines").key_by(lambda w: w).count(name="counts").collect("out")
+    run = rd.RunConfig(storage_path=str(tmp_path))
+    again = flow.run(run, runtime="local", resume="latest")
+    assert sorted(record for _, record in again["out"]) == [("a", 2), ("b", 1)]
+    with pytest.raises(rd.DataflowError, match="give one of them"):
+        flow.run(rd.RunConfig(storage_path=str(tmp_path), resume=1), runtime="local", resume="latest")
