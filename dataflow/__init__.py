@@ -10,7 +10,7 @@ from rayad.dataflow import columns, windows
 from rayad.dataflow.columnar import Batch, to_record_batch, to_rows
 from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
 from rayad.dataflow.flow import Dataflow
-from rayad.dataflow.hashing import stable_hash
+from rayad.dataflow.hashing import key_group, stable_hash
 from rayad.dataflow.keyed_stream import KeyedStream
 from rayad.dataflow.loops import Feedback, Loop
 from rayad.dataflow.operators.aggregates import Aggregator
@@ -50,6 +50,7 @@ __all__ = [
     "Window",
     "WindowedStream",
     "columns",
+    "key_group",
     "stable_hash",
     "to_record_batch",
     "to_rows",

@@ -225,6 +225,15 @@ def hash_columns(columns: list[Any]) -> _UInts:
     return state
 
 
+def key_group(key: Any, key_groups: int) -> int:
+    """The key-group of a key. Raises DataflowError for keys that :func:`stable_hash` refuses.
+
+    >>> key_group("a", 256) == key_group("a", 256)
+    True
+    """
+    return stable_hash(key) % key_groups
+
+
 def replica_of_group(group: int, parallelism: int, key_groups: int) -> int:
     """The replica that owns a key-group: contiguous ranges, sizes differing by at most one.
 

@@ -6,7 +6,7 @@ One instance per replica, single-threaded. Source: Naiad (SOSP 2013), section 2.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rayad.progress import DataflowError, Timestamp
@@ -111,6 +111,32 @@ class Vertex:
     def restore_changes(self, changes: Any) -> None:
         """Apply what the function of :meth:`take_changes` gave to the state before it."""
         raise NotImplementedError(f"{type(self).__name__} has take_changes() but no restore_changes(self, changes)")
+
+    def give(self, groups: frozenset[int]) -> Any:
+        """For rescaling: remove the state of these key-groups, with what waits for notifications, and give it, picklable.
+
+        Called in the replica between two activations, with groups whose owner is changing; the group of a key is
+        ``rd.key_group(key, self.key_groups)``. None: there is nothing. Afterwards a notification that was asked for may come for a time at
+        which nothing is left here: do nothing then. The next snapshot must be a whole one (:meth:`take_changes` gives None).
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no give(self, groups): its replicas cannot be added or removed while it runs")
+
+    def take(self, state: Any) -> None:
+        """For rescaling: merge what :meth:`give` gave at another replica of this vertex into the state, between two activations.
+
+        Ask with :meth:`notify_at` for each time at which something of it waits to be notified; sending is not allowed. The next snapshot
+        must be a whole one.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has give(self, groups) but no take(self, state)")
+
+    def index_for_giving(self) -> Iterator[None] | None:
+        """For rescaling: a generator that gets :meth:`give` ready, run between activations, one slice of at most some milliseconds at each
+        ``next``; batches arrive between slices. None: nothing need be got ready. After the last ``give`` of a change :meth:`gave` is called.
+        """
+        return None
+
+    def gave(self) -> None:
+        """For rescaling: the change that :meth:`index_for_giving` was called for is over, done or not."""
 
     def close(self) -> None:
         """Called once at the end, also after an error."""
