@@ -130,8 +130,10 @@ class Vertex:
         raise NotImplementedError(f"{type(self).__name__} has give(self, groups) but no take(self, state)")
 
     def index_for_giving(self) -> Iterator[None] | None:
-        """For rescaling: a generator that gets :meth:`give` ready, run between activations, one slice of at most some milliseconds at each
-        ``next``; batches arrive between slices. None: nothing need be got ready. After the last ``give`` of a change :meth:`gave` is called.
+        """For rescaling: a generator that gets :meth:`give` ready, run between activations.
+
+        Each ``next`` is one slice of at most some milliseconds; batches arrive between slices. None: nothing need be got ready. After the
+        last ``give`` of a change :meth:`gave` is called.
         """
         return None
 
