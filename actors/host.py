@@ -21,6 +21,7 @@ from rayad.actors.batches import decode_batch, encode_batch
 from rayad.actors.credits import ReceiveWindow
 from rayad.actors.feedback import MutableFeedbackQueue
 from rayad.actors.host_snapshots import HostSnapshots
+from rayad.actors.host_statistics import HostStatistics
 from rayad.actors.mailbox import Mailbox
 from rayad.actors.outbound import MutableOutbound
 from rayad.actors.plane import Address, Frame, Plane
@@ -83,6 +84,7 @@ class ReplicaHost:
         self._out = MutableOutbound(self.plane, plan, stage, config)
         gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
         self.core = ReplicaCore(plan, self.stage, replica, room=self._out.room, gated=gated)
+        self.statistics = HostStatistics(self)
         self._is_rewinding = False
         host_upstream.expect(self, incarnations or {})
         self._replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}
@@ -147,11 +149,15 @@ class ReplicaHost:
 
     # -- the loop ------------------------------------------------------------------------
     def _loop(self) -> None:
-        poll, dispatch = self.plane.poll, self._dispatch
+        poll, dispatch, statistics = self.plane.poll, self._dispatch, self.statistics
+        statistics.begin()
         while True:
-            frames = poll(self._timeout_s())
+            timeout_s = self._timeout_s()
+            frames = poll(0.0) if timeout_s == 0.0 else statistics.wait(timeout_s)
             if frames:
                 dispatch(frames)
+                if statistics.watched is None:
+                    statistics.watch(frames)
             self.mailbox.serve()
             if self._going:
                 if self._has_work():
@@ -223,6 +229,7 @@ class ReplicaHost:
             if kind == Kind.DATA:
                 if self._edges[frame.channel].is_feedback:
                     self._feedback.push_encoded(frame.channel, self._replica_of[frame.peer], frame.payload)
+                    self.statistics.counters.received_bytes[frame.channel] += len(frame.payload)
                 else:
                     self._regular.append((frame.channel, frame.peer, frame.payload))
             elif kind == Kind.SWITCHED:
@@ -230,7 +237,7 @@ class ReplicaHost:
             elif kind == Kind.VIEW:
                 if self._is_rewinding:
                     continue  # of a past that did not happen
-                self.core.on_view(unpack_view(frame.payload))
+                self.core.on_view(self.statistics.on_view(unpack_view(frame.payload)))
                 while self.core.notify():
                     pass
             elif kind == Kind.CREDIT:
@@ -278,6 +285,8 @@ class ReplicaHost:
                     continue
                 time, batch = decode_batch(payload)
                 core.receive(edge, time, batch, (edge, peer, len(payload)))
+                if payload is self.statistics.watched:
+                    self.statistics.on_watched()
             elif self._input:
                 self._take_input(self._input.popleft())
             elif core.source is not None:
@@ -320,6 +329,7 @@ class ReplicaHost:
             _, batch = decode_batch(frame.payload)
             self.core.input_send(batch)
             self._grant(0, DRIVER, len(frame.payload))
+            self.statistics.counters.read_bytes += len(frame.payload)
         elif frame.kind == Kind.INPUT_ADVANCE:
             self.core.input_advance(int.from_bytes(frame.payload, "little"))
         else:
@@ -333,7 +343,9 @@ class ReplicaHost:
             for outgoing in core.outputs.take():
                 self._send_one(outgoing)
         if core.done_tokens:
+            received_bytes = core.outputs.counters.received_bytes
             for edge, peer, size in core.done_tokens:
+                received_bytes[edge] += size
                 self._grant(edge, peer, size)
             core.done_tokens.clear()
 
@@ -341,7 +353,9 @@ class ReplicaHost:
         edge = outgoing.edge
         peer = self._out.peer(edge, outgoing.replica)
         if peer != self.name:
-            self._out.send(edge, peer, encode_batch(outgoing.time, outgoing.batch))
+            size = self._out.send(edge, peer, encode_batch(outgoing.time, outgoing.batch))
+            if not outgoing.replica or edge not in self.core.outputs.copied:
+                self.core.outputs.counters.sent_bytes[edge] += size
         elif self._edges[edge].is_feedback:
             self._feedback.push_own(edge, self.replica, outgoing.time, outgoing.batch)
         else:

@@ -280,6 +280,8 @@ class HostSnapshots:
         assert self.participant is not None
         assert written.rest is not None
         files = self.participant.chain.wrote(capture.barrier, written.state, incremental=capture.is_increment)
+        if written.state is not None:
+            host.statistics.on_part(written.state.size, is_increment=capture.is_increment)
         size = written.rest.size + (written.state.size if written.state is not None else 0) + sum(one.file.size for one in written.staged)
         report = PartReport(
             number,

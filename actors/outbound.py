@@ -73,23 +73,25 @@ class MutableOutbound:
         window = self._windows.get(key)
         return 0 if window is None else window.batches - window.in_flight_batches - len(self._waiting.get(key, ()))
 
-    def send(self, edge: int, peer: str, parts: list[Any]) -> None:
-        """Send an encoded batch now, or as soon as its channel has room."""
+    def send(self, edge: int, peer: str, parts: list[Any]) -> int:
+        """Send an encoded batch now, or as soon as its channel has room. Gives its bytes."""
+        size = payload_bytes(parts)
         key = (edge, peer)
         window = self._windows.get(key)
         if window is None:
             self._send_feedback(edge, peer, parts)
-            return
+            return size
         waiting = self._waiting.get(key)
         if waiting is None and window.may_send():
-            window.on_send(payload_bytes(parts))
+            window.on_send(size)
             self._plane.send(peer, Kind.DATA, edge, parts)
-            return
+            return size
         if waiting is None:
             if not self._waiting:
                 self._held_up_since_s = clock.perf_counter()
             waiting = self._waiting[key] = deque()
         waiting.append(parts)
+        return size
 
     def on_credit(self, edge: int, peer: str, payload: Any) -> None:
         """The receiver has granted credit: send what waits for it."""

@@ -7,11 +7,13 @@ by ``change`` in the same activation that caused it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from rayad.actors.failures import is_located, raise_located
+from rayad.autoscale.statistics import MutableReplicaCounters
 from rayad.dataflow.columnar import keyed_columns, to_rows
 from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import PartitionKind
@@ -67,6 +69,9 @@ class MutableOutputs:
         self._growing: dict[tuple[int, int, Timestamp], Outgoing] = {}
         self._gatherers: list[tuple[Gatherer, list[Emit], ApplyStep]] = []
         self.batches_out = 0
+        inputs, outputs = ([e.id for e in plan.edges if end(e) == stage.id] for end in (attrgetter("target"), attrgetter("source")))
+        self.counters = MutableReplicaCounters(stage.name, replica, inputs=inputs, outputs=outputs, now_s=0.0)
+        self.copied = frozenset(edge.id for edge in plan.edges if edge.partition is PartitionKind.BROADCAST)
         self.writers: dict[int, SinkWriter] = {}
         self._change = change
         self._room = room
@@ -240,13 +245,14 @@ class MutableOutputs:
                 self.writers[sink_id] = sink.sink.open(number, count)
             except Exception as error:
                 raise_located(self._sink_place(sink_id, "open"), error)
-        writer = self.writers[sink_id]
+        writer, counters = self.writers[sink_id], self.counters
 
         def run(time: Timestamp, batch: Any) -> None:
             try:
                 writer.write(time, batch)
             except Exception as error:
                 raise_located(f"{self._sink_place(sink_id, 'write')} at {time}", error)
+            counters.written_items += batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)
 
         return run
 
@@ -315,6 +321,11 @@ class MutableOutputs:
     def take(self) -> list[Outgoing]:
         """What waits to be sent, in order; it waits no longer."""
         taken, self.outbox = self.outbox, []
+        sent, copied = self.counters.sent_items, self.copied
+        for outgoing in taken:
+            if not outgoing.replica or outgoing.edge not in copied:  # a broadcast counts once
+                batch = outgoing.batch
+                sent[outgoing.edge] += batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)
         self._growing.clear()
         self.is_large = False
         return taken

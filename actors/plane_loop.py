@@ -63,6 +63,8 @@ class PlaneLoop:
         self._pending: set[Link] = set()  # not established: outgoing ones, and accepted ones without proof
         self._unproven = 0
         self._refused = 0
+        self.woke_s = 0.0
+        """When the last wait ended, in the clock of `time.perf_counter`; what follows is reading."""
         self._broken: list[Link] = []
         self._corked: set[Link] | None = None
         self._inbox: list[Frame] = []
@@ -87,7 +89,10 @@ class PlaneLoop:
         if self._pending:
             timeout_s = self._expire_pending(timeout_s)
         links = self._links
-        for fd, event in self._wait(timeout_s):
+        events = self._wait(timeout_s)
+        if timeout_s != 0.0:
+            self.woke_s = time.perf_counter()
+        for fd, event in events:
             link = links.get(fd)
             if link is None:
                 self._on_no_link(fd)

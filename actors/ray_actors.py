@@ -18,6 +18,7 @@ from rayad.actors.memory import keep_freed_memory
 from rayad.actors.plane import Address
 from rayad.actors.progress_host import ProgressHost
 from rayad.actors.replica_report import ReplicaReport
+from rayad.autoscale.statistics import ReplicaReading
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import RayadError
@@ -128,6 +129,11 @@ class VertexActor:
         return self._host.look()
 
 
+    def reading(self) -> ReplicaReading | None:
+        """What it has counted so far; None before it was first built."""
+        return self._host.statistics.reading() if self._host is not None else None
+
+
 class ProgressActor:
     """The progress core of one job."""
 
@@ -171,7 +177,7 @@ class ProgressActor:
 def remote_vertex() -> Any:
     """The Ray class of vertex actors: never restarted by Ray, because queued calls could reach a newcomer."""
     options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0}
-    return ray.remote(**options)(with_control(VertexActor, "ping", "abandon", "roll_back", "stop", "look"))
+    return ray.remote(**options)(with_control(VertexActor, "ping", "abandon", "roll_back", "stop", "look", "reading"))
 
 
 def remote_progress() -> Any:

@@ -69,7 +69,6 @@ class ReplicaCore(VertexContext):
         self.outputs = MutableOutputs(plan, stage, replica, self._change, room)
         self._edges = {edge.id: edge for edge in plan.edges}
         self._now: Timestamp | None = None
-        self._acting = ""
         self.notificator = MutableNotificator()
         self.gate = MutableGate(gated) if gated and stage.inputs else None
         self._waits_unseen = False  # for a notification without capability, which the progress core does not count
@@ -205,8 +204,9 @@ class ReplicaCore(VertexContext):
         assert vertex is not None
         if self.hold is not None and (self._latest is None or self._latest < time):
             self._latest = time
-        self.batches_in += 1
-        self.records_in += batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)
+        items = batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)
+        self.batches_in, self.records_in = self.batches_in + 1, self.records_in + items
+        self.outputs.counters.received_items[edge_id] += items
         try:
             vertex.on_recv(edge.port, batch, time)
         except Exception as error:

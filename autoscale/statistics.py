@@ -179,16 +179,24 @@ class MutableReplicaCounters:
         frontier_lag_s: float | None = None,
         state_bytes: int = 0,
     ) -> ReplicaReading:
-        """What has been counted until now, with what only the runtime can look up at this moment."""
-        self.turn_to(self.activity, now_s)
+        """What has been counted until now, with what only the runtime can look up at this moment.
+
+        It changes nothing and may be taken in another thread: ``now_s`` must be looked at before, so that a switch that comes in between
+        is later and counts as a whole.
+        """
+        activity, seconds = self.activity, list(self.seconds)
+        since_s = self.started_s + sum(seconds)
+        if now_s > since_s:
+            seconds[activity] += now_s - since_s
+            since_s = now_s
         return ReplicaReading(
             self.vertex,
             self.replica,
             self.started_s,
-            self.since_s,
-            self.seconds[BUSY],
-            self.seconds[IDLE],
-            self.seconds[BACKPRESSURED],
+            since_s,
+            seconds[BUSY],
+            seconds[IDLE],
+            seconds[BACKPRESSURED],
             {edge: (items, self.received_bytes[edge]) for edge, items in self.received_items.items()},
             {edge: (items, self.sent_bytes[edge]) for edge, items in self.sent_items.items()},
             (self.read_items, self.read_bytes),

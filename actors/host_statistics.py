@@ -1,0 +1,182 @@
+"""What a replica host measures of itself, cheap enough to stay on: a few additions for each batch, two looks at the clock for each wait.
+
+Items are counted in the core (`MutableReplicaCounters` of its outputs), bytes where batches come in and leave; everything else is looked up
+when a reading is taken. Readings are taken in the thread of a control call, without asking the loop: a replica that is in one long
+activation is the one that must be seen.
+
+Latency is that of single batches, from the arrival of the frame to the end of the activation. While one is waiting or worked on no other is
+looked at, so under load there is one for each time that a batch takes to get through.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time as clock
+from collections import OrderedDict, defaultdict, deque
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors.protocol import Kind
+from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, ReplicaReading
+from rayad.dataflow.graph import NodeKind
+from rayad.snapshots.barrier import Barrier
+
+if TYPE_CHECKING:
+    from rayad.actors.host import ReplicaHost
+    from rayad.actors.plane import Frame
+    from rayad.progress import View
+
+SAMPLED_ITEMS = 4
+"""So many items of a container stand for all of them when the size of a state is estimated."""
+ESTIMATED_DEPTH = 5
+
+
+class HostStatistics:
+    """The counters of one host, and its readings."""
+
+    def __init__(self, host: ReplicaHost) -> None:
+        self.host = host
+        self.counters = host.core.outputs.counters
+        self.watched: Any = None
+        """The payload whose way through the replica is measured."""
+        self._arrived_s = 0.0
+        self._draw = 0
+        self._seen: tuple[Any, int] = (None, 0)
+        self._offset_s = clock.time() - clock.perf_counter()
+        self._frontier: Any = ()
+        self._frontier_s = 0.0
+        self._part_bytes: int | None = None
+        self._records_before = 0
+        self._last: ReplicaReading | None = None
+        self._reading = threading.Lock()
+
+    # -- in the loop ---------------------------------------------------------------------
+    def begin(self) -> None:
+        """The loop begins: from now on it counts."""
+        counters = self.counters
+        counters.since_s = counters.started_s = clock.perf_counter()
+        self._records_before = self.host.core.records_in  # of the snapshot that it goes on from
+
+    def wait(self, timeout_s: float | None) -> list[Frame]:
+        """Poll the plane, as there is nothing to do; until something happens the replica is idle, or back-pressured."""
+        counters, plane = self.counters, self.host.plane
+        counters.turn_to(BACKPRESSURED if self.host._out.is_held_up else IDLE, clock.perf_counter())
+        frames = plane.poll(timeout_s)
+        counters.turn_to(BUSY, plane.woke_s)  # reading the sockets is work
+        return frames
+
+    def watch(self, frames: list[Frame]) -> None:
+        """Frames have arrived and no batch is watched: watch one of theirs."""
+        self._draw += 1
+        frame = frames[self._draw % len(frames)]
+        if frame.kind == Kind.DATA and not self.host._edges[frame.channel].is_feedback:
+            self._arrived_s = clock.perf_counter()
+            self.watched = frame.payload
+
+    def on_watched(self) -> None:
+        """The batch that is watched has been consumed."""
+        self.watched = None
+        self.counters.latency.add(clock.perf_counter() - self._arrived_s)
+
+    def on_view(self, view: View) -> View:
+        """The replica is told of its frontier; gives the view back."""
+        if view.input_frontier != self._frontier:
+            self._frontier, self._frontier_s = view.input_frontier, clock.perf_counter()
+        return view
+
+    def on_part(self, size_bytes: int, *, is_increment: bool) -> None:
+        """The state has been written into a snapshot; what increments replace is not known."""
+        self._part_bytes = (self._part_bytes or 0) + size_bytes if is_increment else size_bytes
+
+    # -- from any thread -----------------------------------------------------------------
+    def reading(self) -> ReplicaReading:
+        """What has been counted so far, in the clock of `time.time`; no count is below that of the reading before."""
+        with self._reading:
+            core, counters, now_s = self.host.core, self.counters, clock.perf_counter()
+            self._forget_lost()
+            queue_batches, queue_bytes = self._queue()
+            batches, records = core.batches_in, core.records_in
+            if core.stage.kind in (NodeKind.SOURCE, NodeKind.INPUT):
+                counters.read_items = records - self._records_before
+            reading = counters.reading(
+                now_s,
+                queue_items=round(queue_batches * records / batches) if batches else queue_batches,
+                queue_bytes=queue_bytes,
+                frontier_lag_s=max(0.0, now_s - self._frontier_s) if self._frontier else None,
+                state_bytes=self._state_bytes(),
+            )
+            last, offset_s = self._last, self._offset_s
+            self._last = reading = replace(
+                reading,
+                started_s=reading.started_s + offset_s,
+                now_s=reading.now_s + offset_s,
+                busy_s=max(reading.busy_s, last.busy_s if last is not None else 0.0),  # the loop may have been between two steps of a turn
+                idle_s=max(reading.idle_s, last.idle_s if last is not None else 0.0),
+                backpressured_s=max(reading.backpressured_s, last.backpressured_s if last is not None else 0.0),
+            )
+            return reading
+
+    def _forget_lost(self) -> None:
+        """A batch that was passed on to another replica, or dropped, is in no queue while others are consumed."""
+        watched, batches = self.watched, self.host.core.batches_in
+        if watched is None or any(entry[2] is watched for entry in self._regular()):
+            self._seen = (None, 0)
+        elif self._seen[0] is not watched:
+            self._seen = (watched, batches)
+        elif batches > self._seen[1]:
+            self.watched = None
+
+    def _regular(self) -> list[Any]:
+        snapshots = self.host.snapshots
+        return [*tuple(self.host._regular), *(tuple(snapshots.held) if snapshots is not None else ())]
+
+    def _queue(self) -> tuple[int, int]:
+        """Batches and bytes that wait in this replica to be consumed."""
+        host, snapshots = self.host, self.host.snapshots
+        sizes = [len(payload) for _, _, payload in self._regular() if not isinstance(payload, Barrier)]
+        sizes.extend(len(frame.payload) for frame in tuple(host._input))
+        if snapshots is not None:
+            sizes.extend(len(payload) for _, payload in tuple(snapshots.restored))
+        return len(sizes) + len(host._feedback), sum(sizes) + host._feedback.memory_bytes
+
+    def _state_bytes(self) -> int:
+        if self._part_bytes is not None:
+            return self._part_bytes
+        vertex = self.host.core.vertex
+        return estimate_bytes(vertex) if vertex is not None else 0
+
+
+_CONTAINERS = (list, tuple, set, frozenset, deque, dict, defaultdict, OrderedDict)
+
+
+def estimate_bytes(thing: Any, depth: int = ESTIMATED_DEPTH) -> int:
+    """About the memory that an object holds, from a few items of each container; 0 where that cannot be told.
+
+    It may be asked while another thread changes the object. What belongs to the runtime (``_context`` of a vertex) does not count.
+
+    >>> numbers = {n: "x" * 100 for n in range(10_000)}
+    >>> 1_500_000 < estimate_bytes(numbers) < 3_000_000
+    True
+    """
+    size_bytes = getattr(thing, "nbytes", None)
+    if isinstance(size_bytes, int):
+        return size_bytes
+    try:
+        total = sys.getsizeof(thing)
+        if depth == 0 or callable(thing):
+            return total
+        if type(thing) in _CONTAINERS:
+            values = thing.items() if isinstance(thing, dict) else thing
+            sample = list(islice(values, SAMPLED_ITEMS))
+            inside = sum(estimate_bytes(item, depth - 1) for item in sample)
+            return total + (len(thing) * inside // len(sample) if sample else 0)
+        for holder in type(thing).__mro__:
+            for name in getattr(holder, "__slots__", ()):
+                total += estimate_bytes(getattr(thing, name, None), depth - 1) if isinstance(name, str) and name[:2] != "__" else 0
+        for name, value in list(getattr(thing, "__dict__", {}).items()):
+            total += estimate_bytes(value, depth - 1) if name != "_context" else 0
+        return total
+    except Exception:  # it was being changed, or is strange
+        return 0
