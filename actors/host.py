@@ -156,8 +156,8 @@ class ReplicaHost:
             frames = poll(0.0) if timeout_s == 0.0 else statistics.wait(timeout_s)
             if frames:
                 dispatch(frames)
-                if statistics.watched is None:
-                    statistics.watch(frames)
+                if self._regular and statistics.watched is None:
+                    statistics.watch(self._regular, len(frames))
             self.mailbox.serve()
             if self._going:
                 if self._has_work():
@@ -237,7 +237,7 @@ class ReplicaHost:
             elif kind == Kind.VIEW:
                 if self._is_rewinding:
                     continue  # of a past that did not happen
-                self.core.on_view(self.statistics.on_view(unpack_view(frame.payload)))
+                self.core.on_view(unpack_view(frame.payload))
                 while self.core.notify():
                     pass
             elif kind == Kind.CREDIT:

@@ -2,7 +2,7 @@
 
 Items are counted in the core (`MutableReplicaCounters` of its outputs), bytes where batches come in and leave; everything else is looked up
 when a reading is taken. Readings are taken in the thread of a control call, without asking the loop: a replica that is in one long
-activation is the one that must be seen.
+activation is the one that must be seen. The frontier's lag counts from the first reading that saw the frontier where it is.
 
 Latency is that of single batches, from the arrival of the frame to the end of the activation. While one is waiting or worked on no other is
 looked at, so under load there is one for each time that a batch takes to get through.
@@ -18,7 +18,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from rayad.actors.protocol import Kind
 from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, ReplicaReading
 from rayad.dataflow.graph import NodeKind
 from rayad.snapshots.barrier import Barrier
@@ -26,7 +25,6 @@ from rayad.snapshots.barrier import Barrier
 if TYPE_CHECKING:
     from rayad.actors.host import ReplicaHost
     from rayad.actors.plane import Frame
-    from rayad.progress import View
 
 SAMPLED_ITEMS = 4
 """So many items of a container stand for all of them when the size of a state is estimated."""
@@ -57,34 +55,35 @@ class HostStatistics:
         """The loop begins: from now on it counts."""
         counters = self.counters
         counters.since_s = counters.started_s = clock.perf_counter()
+        counters.activity = BUSY
         self._records_before = self.host.core.records_in  # of the snapshot that it goes on from
 
     def wait(self, timeout_s: float | None) -> list[Frame]:
         """Poll the plane, as there is nothing to do; until something happens the replica is idle, or back-pressured."""
         counters, plane = self.counters, self.host.plane
-        counters.turn_to(BACKPRESSURED if self.host._out.is_held_up else IDLE, clock.perf_counter())
+        activity, began_s = BACKPRESSURED if self.host._out.is_held_up else IDLE, clock.perf_counter()
+        counters.seconds[BUSY] += began_s - counters.since_s  # as turn_to does, without two calls each time
+        counters.since_s, counters.activity = began_s, activity
         frames = plane.poll(timeout_s)
-        counters.turn_to(BUSY, plane.woke_s)  # reading the sockets is work
+        woke_s = plane.woke_s  # reading the sockets is work
+        if woke_s > began_s:
+            counters.seconds[activity] += woke_s - began_s
+            counters.since_s = woke_s
+        counters.activity = BUSY
         return frames
 
-    def watch(self, frames: list[Frame]) -> None:
-        """Frames have arrived and no batch is watched: watch one of theirs."""
+    def watch(self, regular: deque[Any], frames: int) -> None:
+        """So many frames have arrived, batches among them, and none is watched: watch one of the newest."""
         self._draw += 1
-        frame = frames[self._draw % len(frames)]
-        if frame.kind == Kind.DATA and not self.host._edges[frame.channel].is_feedback:
+        payload = regular[-1 - self._draw % min(frames, len(regular))][2]
+        if not isinstance(payload, Barrier):
             self._arrived_s = clock.perf_counter()
-            self.watched = frame.payload
+            self.watched = payload
 
     def on_watched(self) -> None:
         """The batch that is watched has been consumed."""
         self.watched = None
         self.counters.latency.add(clock.perf_counter() - self._arrived_s)
-
-    def on_view(self, view: View) -> View:
-        """The replica is told of its frontier; gives the view back."""
-        if view.input_frontier != self._frontier:
-            self._frontier, self._frontier_s = view.input_frontier, clock.perf_counter()
-        return view
 
     def on_part(self, size_bytes: int, *, is_increment: bool) -> None:
         """The state has been written into a snapshot; what increments replace is not known."""
@@ -96,6 +95,9 @@ class HostStatistics:
         with self._reading:
             core, counters, now_s = self.host.core, self.counters, clock.perf_counter()
             self._forget_lost()
+            frontier = core.view.input_frontier if core.view is not None else ()
+            if frontier != self._frontier:
+                self._frontier, self._frontier_s = frontier, now_s
             queue_batches, queue_bytes = self._queue()
             batches, records = core.batches_in, core.records_in
             if core.stage.kind in (NodeKind.SOURCE, NodeKind.INPUT):
@@ -104,7 +106,7 @@ class HostStatistics:
                 now_s,
                 queue_items=round(queue_batches * records / batches) if batches else queue_batches,
                 queue_bytes=queue_bytes,
-                frontier_lag_s=max(0.0, now_s - self._frontier_s) if self._frontier else None,
+                frontier_lag_s=now_s - self._frontier_s if frontier else None,
                 state_bytes=self._state_bytes(),
             )
             last, offset_s = self._last, self._offset_s

@@ -325,7 +325,7 @@ class MutableOutputs:
         for outgoing in taken:
             if not outgoing.replica or outgoing.edge not in copied:  # a broadcast counts once
                 batch = outgoing.batch
-                sent[outgoing.edge] += batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)
+                sent[outgoing.edge] += len(batch) if type(batch) is list else batch.num_rows
         self._growing.clear()
         self.is_large = False
         return taken
