@@ -179,7 +179,7 @@ class ReplicaCore(VertexContext):
             return
         if vertex.in_order and not self._in_turn(time):
             # The credit goes back at once: a smaller time may wait behind this batch on the same channel, for that credit.
-            self.parked.setdefault(time, deque()).append((edge_id, batch, None))
+            self.parked.setdefault(time, deque()).append((edge_id, vertex.on_park(batch), None))
             if token is not None:
                 self.done_tokens.append(token)
             return

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from rayad.dataflow.config import ScalingConfig
 from rayad.dataflow.graph import Link, MutableGraph, Node, NodeKind, PartitionKind, check_parallelism
 from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
+from rayad.dataflow.operators.ordering import WithoutNumbers
+from rayad.dataflow.ordering import carries_numbers, takes_numbers
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, SinkSpec, SinkStep, Stage, Step, sinks_of
 from rayad.dataflow.vertex import EndVertex, Vertex
 from rayad.progress import (
@@ -158,7 +160,10 @@ class _Compiler:
         """What happens to batches at an output: one step, or several, for each consumer."""
         steps: list[Step] = []
         for consumer, index in self.consumers.get((node.id, port), ()):
-            steps.extend(self._consumer_steps(consumer, index, path, trail))
+            some = self._consumer_steps(consumer, index, path, trail)
+            if some and carries_numbers(node) and not takes_numbers(consumer):
+                some = (ApplyStep("drop numbers", consumer.where, WithoutNumbers(), some),)
+            steps.extend(some)
         return tuple(steps)
 
     def _consumer_steps(self, node: Node, index: int, path: _Path, trail: tuple[int, ...]) -> tuple[Step, ...]:

@@ -160,6 +160,17 @@ class Stream:
         """Bring everything to one replica of the next operator."""
         return Stream(self.flow, self.node, self.port, self.event_time, Partition(PartitionKind.SINGLE))
 
+    def ordered(self, *, memory_bytes: int = 64 * 1024 * 1024, spill_directory: str | None = None, name: str | None = None) -> Stream:
+        """Bring records back into the order that they had before ``rebalance()``: ``frames.rebalance().map(draw).ordered()``.
+
+        That is the order in which they reached the first ``rebalance()`` above, of one epoch after the other; with a source of one part,
+        that of the source. Between the two there may be any number of stateless operators and exchanges, with any number of replicas.
+        Records that wait for their turn beyond ``memory_bytes`` are kept in files in ``spill_directory`` (None: where temporary files go).
+        """
+        from rayad.dataflow.ordering import restore_order
+
+        return restore_order(self, memory_bytes, spill_directory, name)
+
     # -- stateful -------------------------------------------------------------------
     def vertex(self, vertex: Any, *, outputs: int = 1, name: str | None = None, parallelism: int | None = None) -> Any:
         """``flow.vertex`` with this stream as its only input."""

@@ -87,6 +87,13 @@ class Vertex:
         """Everything that could result in ``time`` here is done."""
         raise NotImplementedError(f"{type(self).__name__} asked for a notification but has no on_notify(self, time)")
 
+    def on_park(self, batch: Any) -> Any:
+        """For a vertex that takes times in order (:attr:`in_order`): a batch must wait; gives what to keep in its place, by default itself.
+
+        What is kept is given to :meth:`on_recv` in its turn, and pickled into snapshots that are taken before that.
+        """
+        return batch
+
     def checkpoint(self) -> Any:
         """The state, picklable; the default is everything in ``__dict__``.
 

@@ -77,3 +77,10 @@ def test_a_vertex_of_ones_own() -> None:
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_every_block_is_python(block: str) -> None:
     compile(block, "docs/tutorial.md", "exec")
+
+
+def test_slow_functions_and_their_order() -> None:
+    flow = run_blocks('rd.Dataflow("pages")')["flow"]
+    for seed in range(5):
+        result = flow.run(runtime="local", parallelism=3, seed=seed)
+        assert [title for _, title in result["titles"]] == ["One Page", "The Last Page"]

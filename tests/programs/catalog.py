@@ -4,9 +4,9 @@ For a runtime with other processes, which cannot import these modules: ``cloudpi
 ``MODULES``.
 """
 
-from tests.programs import connected, loops, model, program, relations, totals, vertices, windowed
+from tests.programs import connected, loops, model, ordering, program, relations, totals, vertices, windowed
 from tests.programs.program import Program
 
-MODULES = (model, program, totals, windowed, relations, vertices, loops, connected)
+MODULES = (model, program, totals, windowed, relations, vertices, loops, connected, ordering)
 PROGRAMS: list[Program] = [*totals.PROGRAMS, *windowed.PROGRAMS]
-PROGRAMS += [*relations.PROGRAMS, *vertices.PROGRAMS, *loops.PROGRAMS, *connected.PROGRAMS]
+PROGRAMS += [*relations.PROGRAMS, *vertices.PROGRAMS, *loops.PROGRAMS, *connected.PROGRAMS, *ordering.PROGRAMS]
