@@ -1,0 +1,307 @@
+"""The versions of an application: one loop, a pool of Ray actors, a dataflow. All call the same kernel and fill the same kind of output.
+
+- `sequential`: one process, one loop.
+- `pool`: as many Ray actors as there are replicas, fed by the driver; each has two calls under way, so that it need not wait for the
+  driver between them. The driver puts results into order where the application wants that.
+- `actorpool`: the same with ``ray.util.ActorPool``, which has one call under way for each actor.
+- `ray`, `local`: the dataflow ``source -> compute (replicas) -> results``, on Ray or in this process.
+
+Times are of the work: without the start of Ray and of actors, with everything until the output is there.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from kernels import Waiting
+
+import rayad as rd
+
+RUNTIMES = ("ray", "local", "sequential", "pool", "actorpool")
+UNDER_WAY = 2
+"""Calls or batches that each worker has at hand: one that it works on and one that waits for it."""
+
+
+class Output(Protocol):
+    """Where results go. Made anew where it is used; ``take`` and ``finish`` are apart so that it can be a sink."""
+
+    def add(self, result: Any) -> None:
+        """One result; in order of the items, if the application is ordered."""
+
+    def take(self) -> Any:
+        """What was added since the last time; picklable."""
+
+    def finish(self, parts: Sequence[Any]) -> Any:
+        """All that was taken, made into the application's result; may be called again with the same parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What the versions have in common.
+
+    Args:
+        name: of the application.
+        items: gives its items, the same ones in each call.
+        kernel: item to result.
+        load: what share of the time a result makes a waiting kernel wait, 0 to 1.
+        output: makes an empty output.
+        digest: the MD5 of the finished output.
+        ordered: whether the output needs results in the order of the items.
+        batch_items: how many items travel together in the dataflow.
+    """
+
+    name: str
+    items: Callable[[], Iterable[Any]]
+    kernel: Callable[[Any], Any]
+    load: Callable[[Any], float]
+    output: Callable[[], Output]
+    digest: Callable[[Any], str]
+    ordered: bool = False
+    batch_items: int = 1
+
+    def waiting(self, wait_s: float) -> Application:
+        """The same with a kernel that also waits."""
+        return replace(self, kernel=Waiting(self.kernel, self.load, wait_s)) if wait_s else self
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One run: what came out, its MD5, how many seconds the work took."""
+
+    result: Any
+    md5: str
+    seconds: float
+
+
+# -- the dataflow ----------------------------------------------------------------------------
+class Items(rd.Source):
+    """The items of an application in one part. A reader that goes on somewhere skips what came before."""
+
+    def __init__(self, items: Callable[[], Iterable[Any]], batch_items: int) -> None:
+        self.items, self.batch_items = items, batch_items
+
+    def list_parts(self) -> list[int]:
+        return [0]
+
+    def build_part(self, part: int, resume: int | None) -> rd.SourcePart:
+        return ItemsPart(self, resume or 0)
+
+
+class ItemsPart(rd.SourcePart):
+    """Reads from an item on."""
+
+    def __init__(self, source: Items, number: int) -> None:
+        self.batch_items, self.number = source.batch_items, number
+        self.items = itertools.islice(source.items(), number, None)
+
+    def next_batch(self) -> rd.SourceBatch | None:
+        batch = list(itertools.islice(self.items, self.batch_items))
+        self.number += len(batch)
+        return rd.SourceBatch(0, batch) if batch else None
+
+    def offset(self) -> int:
+        return self.number
+
+
+class Compute(rd.Vertex):
+    """The kernel on each item; as many replicas as one likes, for it keeps nothing."""
+
+    def __init__(self, kernel: Callable[[Any], Any]) -> None:
+        self.kernel = kernel
+
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        self.send_by(0, list(map(self.kernel, batch)), time)
+
+
+class Numbered(NamedTuple):
+    """The kernel on ``(number, item)``."""
+
+    kernel: Callable[[Any], Any]
+
+    def __call__(self, numbered: tuple[int, Any]) -> tuple[int, Any]:
+        number, item = numbered
+        return number, self.kernel(item)
+
+
+class InOrder(rd.Vertex):
+    """Gives ``(number, result)`` on as results in the order of the numbers, from 0 without a gap."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, Any] = {}
+        self.following = 0
+
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        self.held.update(batch)
+        out = []
+        while self.following in self.held:
+            out.append(self.held.pop(self.following))
+            self.following += 1
+        self.send_by(0, out, time)
+
+    def checkpoint(self) -> tuple[dict[int, Any], int]:
+        return self.held, self.following
+
+    def restore(self, state: tuple[dict[int, Any], int]) -> None:
+        self.held, self.following = state
+
+
+class OutputSink(rd.Sink):
+    """An output as a sink with one writer."""
+
+    def __init__(self, make: Callable[[], Output]) -> None:
+        self.make = make
+
+    def open(self, replica: int, parallelism: int) -> rd.SinkWriter:
+        return OutputWriter(self.make())
+
+    def publish(self, staged: Sequence[Any]) -> Any:
+        return self.make().finish(staged)
+
+
+class OutputWriter(rd.SinkWriter):
+    """Its writer."""
+
+    def __init__(self, output: Output) -> None:
+        self.output = output
+
+    def write(self, time: rd.Timestamp, batch: Any) -> None:
+        for result in batch:
+            self.output.add(result)
+
+    def stage(self) -> Any:
+        return self.output.take()
+
+
+def dataflow(app: Application) -> rd.Dataflow:
+    """``source -> compute -> results``: an item goes to whichever replica has room for it."""
+    flow = rd.Dataflow(app.name)
+    read = partial(enumerated, app.items) if app.ordered else app.items
+    items = flow.source(Items(read, app.batch_items), name="source")
+    kernel = Numbered(app.kernel) if app.ordered else app.kernel
+    results = flow.vertex(partial(Compute, kernel), inputs=[items.rebalance()], name="compute").single()
+    if app.ordered:
+        results = flow.vertex(InOrder, inputs=[results], name="in order")
+    results.sink(OutputSink(app.output), name="output")
+    return flow
+
+
+def enumerated(items: Callable[[], Iterable[Any]]) -> Iterable[Any]:
+    """The items with their numbers."""
+    return enumerate(items())
+
+
+def run_dataflow(app: Application, replicas: int, runtime: str, seed: int = 0) -> Outcome:
+    """The dataflow from its first item until its output is published."""
+    config = rd.RunConfig(window_batches=UNDER_WAY)
+    result = dataflow(app).run(config, parallelism={"compute": replicas}, runtime=runtime, seed=seed)
+    return Outcome(result["output"], app.digest(result["output"]), result.statistics.run_s)
+
+
+# -- without a dataflow ------------------------------------------------------------------------
+def run_sequential(app: Application) -> Outcome:
+    """One loop in this process."""
+    return _filled(app, map(app.kernel, app.items()))
+
+
+def _filled(app: Application, results: Iterable[Any]) -> Outcome:
+    output = app.output()
+    began_s = time.perf_counter()
+    for result in results:
+        output.add(result)
+    finished = output.finish([output.take()])
+    seconds = time.perf_counter() - began_s
+    return Outcome(finished, app.digest(finished), seconds)
+
+
+class Worker:
+    """An actor of a pool."""
+
+    def __init__(self, kernel: Callable[[Any], Any]) -> None:
+        self.kernel = kernel
+
+    def ready(self) -> None:
+        """Answer when it is up."""
+
+    def work(self, items: list[Any]) -> list[Any]:
+        """The results of some items, in their order."""
+        return list(map(self.kernel, items))
+
+
+def run_pool(app: Application, workers: int, *, chunk: int = 1, actor_pool: bool = False) -> Outcome:
+    """A pool of Ray actors; ``chunk`` items go with each call."""
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    actors = [ray.remote(num_cpus=0)(Worker).remote(app.kernel) for _ in range(workers)]
+    try:
+        ray.get([actor.ready.remote() for actor in actors])
+        chunks = _chunks(app.items(), chunk)
+        answers = _from_actor_pool(actors, chunks, app.ordered) if actor_pool else _from_pool(actors, chunks, app.ordered)
+        return _filled(app, itertools.chain.from_iterable(answers))
+    finally:
+        for actor in actors:
+            ray.kill(actor)
+
+
+def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    iterator = iter(items)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
+
+
+def _from_actor_pool(actors: list[Any], chunks: Iterable[list[Any]], ordered: bool) -> Iterator[list[Any]]:
+    """As one would write it: the pool keeps what has no free actor yet, so it is given no more than it can have under way."""
+    from ray.util import ActorPool
+
+    pool = ActorPool(actors)
+    take = pool.get_next if ordered else pool.get_next_unordered
+    for number, chunk in enumerate(chunks):
+        if number >= UNDER_WAY * len(actors):
+            yield take()
+        pool.submit(lambda actor, items: actor.work.remote(items), chunk)
+    while pool.has_next():
+        yield take()
+
+
+def _from_pool(actors: list[Any], chunks: Iterable[list[Any]], ordered: bool) -> Iterator[list[Any]]:
+    """Each actor has UNDER_WAY calls; the one that has answered gets the next chunk."""
+    import ray
+
+    numbered = enumerate(chunks)
+    calls: dict[Any, tuple[int, Any]] = {}
+    answers: dict[int, list[Any]] = {}
+    following = 0
+
+    def call(actor: Any) -> None:
+        for number, chunk in itertools.islice(numbered, 1):
+            calls[actor.work.remote(chunk)] = (number, actor)
+
+    for actor in actors * UNDER_WAY:
+        call(actor)
+    while calls:
+        (done,), _ = ray.wait(list(calls))
+        number, actor = calls.pop(done)
+        call(actor)
+        answer = ray.get(done)
+        if not ordered:
+            yield answer
+            continue
+        answers[number] = answer
+        while following in answers:
+            yield answers.pop(following)
+            following += 1
+
+
+def run(app: Application, runtime: str, replicas: int = 1, *, chunk: int = 1, seed: int = 0) -> Outcome:
+    """One version; ``chunk`` is for the pools."""
+    if runtime == "sequential":
+        return run_sequential(app)
+    if runtime in ("pool", "actorpool"):
+        return run_pool(app, replicas, chunk=chunk, actor_pool=runtime == "actorpool")
+    return run_dataflow(app, replicas, runtime, seed)
