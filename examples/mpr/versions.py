@@ -4,7 +4,7 @@
 - `pool`: as many Ray actors as there are replicas, fed by the driver; each has two calls under way, so that it need not wait for the
   driver between them. The driver puts results into order where the application wants that.
 - `actorpool`: the same with ``ray.util.ActorPool``, which has one call under way for each actor.
-- `ray`, `local`: the dataflow ``source -> compute (replicas) -> results``, on Ray or in this process.
+- `ray`, `local`: the dataflow ``source -> compute (replicas) -> output``, on Ray or in this process.
 
 Times are of the work: without the start of Ray and of actors, with everything until the output is there.
 """
@@ -15,8 +15,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from kernels import Waiting
 
@@ -25,6 +24,9 @@ import rayad as rd
 RUNTIMES = ("ray", "local", "sequential", "pool", "actorpool")
 UNDER_WAY = 2
 """Calls or batches that each worker has at hand: one that it works on and one that waits for it."""
+
+COMPUTING = "rebalance"
+"""The vertex whose replicas compute."""
 
 
 class Output(Protocol):
@@ -108,48 +110,6 @@ class ItemsPart(rd.SourcePart):
         return self.number
 
 
-class Compute(rd.Vertex):
-    """The kernel on each item; as many replicas as one likes, for it keeps nothing."""
-
-    def __init__(self, kernel: Callable[[Any], Any]) -> None:
-        self.kernel = kernel
-
-    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
-        self.send_by(0, list(map(self.kernel, batch)), time)
-
-
-class Numbered(NamedTuple):
-    """The kernel on ``(number, item)``."""
-
-    kernel: Callable[[Any], Any]
-
-    def __call__(self, numbered: tuple[int, Any]) -> tuple[int, Any]:
-        number, item = numbered
-        return number, self.kernel(item)
-
-
-class InOrder(rd.Vertex):
-    """Gives ``(number, result)`` on as results in the order of the numbers, from 0 without a gap."""
-
-    def __init__(self) -> None:
-        self.held: dict[int, Any] = {}
-        self.following = 0
-
-    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
-        self.held.update(batch)
-        out = []
-        while self.following in self.held:
-            out.append(self.held.pop(self.following))
-            self.following += 1
-        self.send_by(0, out, time)
-
-    def checkpoint(self) -> tuple[dict[int, Any], int]:
-        return self.held, self.following
-
-    def restore(self, state: tuple[dict[int, Any], int]) -> None:
-        self.held, self.following = state
-
-
 class OutputSink(rd.Sink):
     """An output as a sink with one writer."""
 
@@ -178,27 +138,19 @@ class OutputWriter(rd.SinkWriter):
 
 
 def dataflow(app: Application) -> rd.Dataflow:
-    """``source -> compute -> results``: an item goes to whichever replica has room for it."""
+    """An item goes to whichever replica of the computing vertex has room for it; all results come to one output."""
     flow = rd.Dataflow(app.name)
-    read = partial(enumerated, app.items) if app.ordered else app.items
-    items = flow.source(Items(read, app.batch_items), name="source")
-    kernel = Numbered(app.kernel) if app.ordered else app.kernel
-    results = flow.vertex(partial(Compute, kernel), inputs=[items.rebalance()], name="compute").single()
-    if app.ordered:
-        results = flow.vertex(InOrder, inputs=[results], name="in order")
-    results.sink(OutputSink(app.output), name="output")
+    items = flow.source(Items(app.items, app.batch_items), name="source")
+    results = items.rebalance().map(app.kernel, name="compute")
+    arranged = results.ordered(name="in order") if app.ordered else results.single()
+    arranged.sink(OutputSink(app.output), name="output")
     return flow
-
-
-def enumerated(items: Callable[[], Iterable[Any]]) -> Iterable[Any]:
-    """The items with their numbers."""
-    return enumerate(items())
 
 
 def run_dataflow(app: Application, replicas: int, runtime: str, seed: int = 0) -> Outcome:
     """The dataflow from its first item until its output is published."""
     config = rd.RunConfig(window_batches=UNDER_WAY)
-    result = dataflow(app).run(config, parallelism={"compute": replicas}, runtime=runtime, seed=seed)
+    result = dataflow(app).run(config, parallelism={COMPUTING: replicas}, runtime=runtime, seed=seed)
     return Outcome(result["output"], app.digest(result["output"]), result.statistics.run_s)
 
 
