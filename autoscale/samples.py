@@ -16,6 +16,7 @@ from typing import Any
 from rayad.autoscale.statistics import MutableLatencyHistogram, ReplicaReading, quantile_s
 from rayad.progress import ProtocolError
 
+ROUNDING_S = 1e-6
 BUSY_LEAST_S = 1e-9
 """Less busy time than this is none: a rate over it would be a rounding error."""
 
@@ -267,7 +268,8 @@ def sample_between(before: Iterable[ReplicaReading], after: Iterable[ReplicaRead
 
 
 def _replica_sample(old: ReplicaReading, new: ReplicaReading) -> ReplicaSample:
-    times = (new.busy_s - old.busy_s, new.idle_s - old.idle_s, new.backpressured_s - old.backpressured_s)
+    changes = (new.busy_s - old.busy_s, new.idle_s - old.idle_s, new.backpressured_s - old.backpressured_s)
+    times = tuple(0.0 if -ROUNDING_S < change < 0.0 else change for change in changes)
     sent, received = _by_edge(old.sent, new.sent), _by_edge(old.received, new.received)
     read, written = _less(old.read, new.read), _less(old.written, new.written)
     taken, given = _total((read, *received.values())), _total((written, *sent.values()))

@@ -184,8 +184,10 @@ class MutableReplicaCounters:
         It changes nothing and may be taken in another thread: ``now_s`` must be looked at before, so that a switch that comes in between
         is later and counts as a whole.
         """
-        activity, seconds = self.activity, list(self.seconds)
-        since_s = self.started_s + sum(seconds)
+        activity, since_s, seconds = self.activity, self.since_s, list(self.seconds)
+        counted_s = self.started_s + sum(seconds)
+        if counted_s > since_s + 1e-6:  # in the midst of a switch
+            since_s = counted_s
         if now_s > since_s:
             seconds[activity] += now_s - since_s
             since_s = now_s
