@@ -42,6 +42,8 @@ class Sizes:
 
     repetitions: int = 5
     workers: tuple[int, ...] = (1, 2)
+    actor_pools: bool = True
+    """Whether ActorPool is measured, too."""
     mandelbrot: tuple[int, int, int] = (4, 400, 500)
     """Frames, their size, iterations."""
     video: tuple[int, int] = (800, 640)
@@ -50,6 +52,7 @@ class Sizes:
     primes: int = 20_000
     primes_in_chunks: int = 2_000_000
     chunk: int = 1_000
+    waits: tuple[str, ...] = (MANDELBROT, LANES)
     waiting_workers: tuple[int, ...] = (1, 2, 4, 8)
     waiting_mandelbrot: tuple[int, int, int] = (1, 160, 200)
     waiting_mandelbrot_ms: float = 50.0
@@ -61,11 +64,13 @@ FULL = Sizes()
 QUICK = Sizes(
     repetitions=1,
     workers=(2,),
+    actor_pools=False,
     mandelbrot=(1, 40, 60),
     video=(10, 160),
     text_mb=2.0,
     primes=500,
     primes_in_chunks=5_000,
+    waits=(MANDELBROT,),
     waiting_workers=(3,),
     waiting_mandelbrot=(1, 20, 50),
     waiting_mandelbrot_ms=10.0,
@@ -149,7 +154,7 @@ def systems(name: str, sizes: Sizes) -> list[System]:
     out = [System(alone(name), partial(run_alone, name, sizes))]
     chunk = sizes.chunk if name == CHUNKS else 1
     versions = [(runtime, workers) for workers in sizes.workers for runtime in ("ray", "pool")]
-    if name != CHUNKS:
+    if sizes.actor_pools and name != CHUNKS:
         versions.append(("actorpool", max(sizes.workers)))
     run_one = partial(run_version, name, sizes, chunk=chunk)
     return out + [System(named(name, runtime, workers), partial(run_one, runtime, workers)) for runtime, workers in versions]
@@ -160,12 +165,13 @@ def ratios(name: str, sizes: Sizes) -> list[Ratio]:
     least, most = min(sizes.workers), max(sizes.workers)
     ours, pool, actorpool = (named(name, runtime, most) for runtime in ("ray", "pool", "actorpool"))
     if name == PRIMES:
-        return [Ratio(pool, ours, "far above 1"), Ratio(actorpool, ours, "far above 1"), Ratio(ours, alone(name))]
+        out = [Ratio(pool, ours, "far above 1"), Ratio(ours, alone(name))]
+        return [*out, Ratio(actorpool, ours, "far above 1")] if sizes.actor_pools else out
     aim = "at most 1.02" if name in (MANDELBROT, BZIP2) else ""
     out = [Ratio(ours, pool, aim), Ratio(ours, alone(name))]
     if least == 1 and most > 1:
         out.append(Ratio(named(name, "ray", 1), alone(name), aim))
-    return [*out, Ratio(ours, actorpool)] if name != CHUNKS else out
+    return [*out, Ratio(ours, actorpool)] if sizes.actor_pools and name != CHUNKS else out
 
 
 def waiting(name: str) -> str:
@@ -203,7 +209,7 @@ def run(sizes: Sizes) -> Measurement:
         compare(out, systems(name, sizes), repetitions=sizes.repetitions, what=f"{name}: all versions gave the same bytes (MD5)")
         out.ratios += ratios(name, sizes)
     out.charts.append(Chart("waiting", "Work that waits", "replicas or actors", "items/s"))
-    for name in (MANDELBROT, LANES):
+    for name in sizes.waits:
         measure_waiting(name, sizes, out)
     out.tables = [table for table in out.tables if any(cell != "-" for row in table.rows for cell in row[1:])]
     out.notes.append(

@@ -11,7 +11,7 @@ from benchmarks import inputs, mpr
 from benchmarks.machine import in_process
 from benchmarks.measurement import Measurement
 
-SIZES = replace(mpr.QUICK, workers=(1, 2), waiting_workers=(1, 3))
+SIZES = replace(mpr.QUICK, workers=(1, 2), actor_pools=True, waiting_workers=(1, 3))
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +41,7 @@ def test_the_loop_runs_in_a_process_of_its_own() -> None:
 @pytest.mark.parametrize("name", mpr.PROGRAMS)
 @pytest.mark.parametrize("workers", [(1, 2), (2,), (1,)])
 def test_ratios_are_of_what_is_measured(name: str, workers: tuple[int, ...]) -> None:
-    sizes = replace(SIZES, workers=workers)
+    sizes = replace(SIZES, workers=workers, actor_pools=len(workers) > 1)
     names = [system.name for system in mpr.systems(name, sizes)]
     assert len(set(names)) == len(names)
     assert {series for ratio in mpr.ratios(name, sizes) for series in (ratio.over, ratio.under)} <= set(names)
