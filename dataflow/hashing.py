@@ -225,6 +225,31 @@ def hash_columns(columns: list[Any]) -> _UInts:
     return state
 
 
+def hash_keys(keys: list[Any]) -> _UInts:
+    """:func:`stable_hash` of every key of a list, shape (n,); strings, ints, floats, and tuples of these are hashed in bulk.
+
+    >>> hash_keys(["a", 1, ("b", 2)]).tolist() == [stable_hash("a"), stable_hash(1), stable_hash(("b", 2))]
+    True
+    """
+    kinds = set(map(type, keys))
+    kind = kinds.pop() if len(kinds) == 1 else None
+    try:
+        if kind is str:
+            return np.fromiter((xxhash.xxh3_64_intdigest(key.encode()) for key in keys), dtype=np.uint64, count=len(keys))
+        if kind is int:
+            return mix64_array(np.fromiter(keys, dtype=np.int64, count=len(keys)))
+    except (OverflowError, UnicodeEncodeError):  # more than 64 bits, surrogates
+        pass
+    if kind is float:
+        return hash_array(pa.array(keys, pa.float64()))
+    if kind is tuple and len(set(map(len, keys))) == 1:
+        state = np.full(len(keys), _TUPLE_SALT + len(keys[0]), dtype=np.uint64)
+        for part in zip(*keys, strict=True):
+            state = mix64_array(state ^ hash_keys(list(part)))
+        return state
+    return np.fromiter(map(stable_hash, keys), dtype=np.uint64, count=len(keys))
+
+
 def key_group(key: Any, key_groups: int) -> int:
     """The key-group of a key. Raises DataflowError for keys that :func:`stable_hash` refuses.
 
@@ -232,6 +257,16 @@ def key_group(key: Any, key_groups: int) -> int:
     True
     """
     return stable_hash(key) % key_groups
+
+
+def groups_of_hashes(hashes: _UInts, key_groups: int) -> npt.NDArray[np.uint16]:
+    """The key-group of each hash, shape (n,).
+
+    >>> groups_of_hashes(hash_keys(["a", "b"]), 256).tolist() == [key_group("a", 256), key_group("b", 256)]
+    True
+    """
+    is_power_of_two = key_groups & (key_groups - 1) == 0  # then "and" gives the remainder, fifteen times as fast
+    return (hashes & np.uint64(key_groups - 1) if is_power_of_two else hashes % np.uint64(key_groups)).astype(np.uint16)
 
 
 def replica_of_group(group: int, parallelism: int, key_groups: int) -> int:
@@ -317,10 +352,7 @@ class MutableRouter:
                 raise DataflowError(f"key column {name!r} holds NaN: NaN equals nothing; replace it (for instance by null) before key_by")
         if self.parallelism == 1:
             return [batch]
-        hashes = hash_columns(keys)
-        is_power_of_two = self.key_groups & (self.key_groups - 1) == 0  # then "and" gives the remainder, fifteen times as fast
-        groups = hashes & np.uint64(self.key_groups - 1) if is_power_of_two else hashes % np.uint64(self.key_groups)
-        replicas = self._owner_of_group.take(groups.astype(np.int64))
+        replicas = self._owner_of_group.take(groups_of_hashes(hash_columns(keys), self.key_groups))
         if self.parallelism <= FEW_REPLICAS:
             chosen = [np.flatnonzero(replicas == replica) for replica in range(self.parallelism)]
             return [batch if len(rows) == len(replicas) else take_rows(batch, pa.array(rows)) for rows in chosen]

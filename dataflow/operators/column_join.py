@@ -10,21 +10,21 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from rayad.dataflow.columnar import ROWS_KEY, keyed_columns, mark_keyed, to_rows
+from rayad.dataflow.columnar import ROWS_KEY, keyed_columns, mark_keyed, take_rows, to_rows
 from rayad.dataflow.elements import Element
 from rayad.dataflow.graph import KeySelector
-from rayad.dataflow.hashing import hash_columns
-from rayad.dataflow.operators.column_keys import Numbers, plain
+from rayad.dataflow.hashing import groups_of_hashes, hash_columns, mix64_array
+from rayad.dataflow.operators.column_keys import Numbers, common_type, equal_keys, plain
 from rayad.dataflow.operators.column_match import matches
 from rayad.dataflow.operators.column_results import pair_array
 from rayad.dataflow.operators.column_windows import one_batch
+from rayad.dataflow.operators.key_groups import Groups, chosen, compacted
 from rayad.dataflow.operators.keyed import distinct_names, require_columns
 from rayad.dataflow.operators.stored_columns import narrow, stored, taken_back
 from rayad.dataflow.operators.touched_keys import MutableAdditions
@@ -94,51 +94,6 @@ def pairs_of(batch: Any) -> list[Any]:
     return list(zip(keys_of(batch), to_rows(record_of(batch, batch.schema)), strict=True))
 
 
-def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """A type that holds the values of both without loss, so that columns compare keys of these types as Python does; None: there is none.
-
-    >>> common_type(pa.int8(), pa.float32()), common_type(pa.int64(), pa.float64())
-    (DataType(double), None)
-    """
-    left, right = (kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (left, right))
-    if left.equals(right):
-        return left
-    if _is_text(left) and _is_text(right):
-        return pa.large_string()
-    if not (_is_number(left) and _is_number(right)):
-        return None
-    if pa.types.is_integer(left) and pa.types.is_integer(right):
-        if pa.types.is_unsigned_integer(left) and pa.types.is_unsigned_integer(right):
-            return pa.uint64()
-        return None if pa.uint64() in (left, right) else pa.int64()
-    exact = all(pa.types.is_floating(kind) or kind.bit_width <= 32 for kind in (left, right))
-    return pa.float64() if exact else None
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def in_common(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Two columns in their :func:`common_type`."""
-    kind = common_type(left.type, right.type)
-    assert kind is not None
-    return left.cast(kind), right.cast(kind)
-
-
-def equal_keys(left: pa.Array, right: pa.Array) -> Any:
-    """Where two columns are equal, null to null, as a numpy mask."""
-    left, right = in_common(left, right)
-    same = pc.fill_null(pc.equal(left, right), False)
-    if left.null_count and right.null_count:
-        same = pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
-    return same.to_numpy(zero_copy_only=False)
-
-
 @dataclass(slots=True)
 class Run:
     """Rows as they came, and an index of them: sorted ``codes`` with the positions of their rows.
@@ -150,6 +105,8 @@ class Run:
     positions: Any
     rows: pa.RecordBatch
     times: Any
+    groups: Groups | None = None
+    """The key-group of each row, while a change of layout needs it."""
 
     @property
     def tier(self) -> int:
@@ -172,11 +129,14 @@ class Run:
         times = runs[0].times
         if any(not isinstance(r.times, int) or r.times != times for r in runs):
             times = np.concatenate([np.full(len(r.codes), r.times, np.int32) if isinstance(r.times, int) else r.times for r in runs])
+        groups = None
+        if all(r.groups is not None for r in runs):
+            groups = np.concatenate([r.groups for r in runs if r.groups is not None])
         codes = np.concatenate([r.codes for r in runs])
         begins = np.cumsum([0, *(len(r.codes) for r in runs)])
         positions = np.concatenate([r.positions + begin for r, begin in zip(runs, begins[:-1], strict=True)])
         order = np.argsort(codes, kind="stable")  # they are sorted already: it merges them
-        return Run(codes[order], positions[order], one_batch(pa.Table.from_batches([r.rows for r in runs])), times)
+        return Run(codes[order], positions[order], one_batch(pa.Table.from_batches([r.rows for r in runs])), times, groups)
 
 
 class MutableColumnJoin:
@@ -192,6 +152,8 @@ class MutableColumnJoin:
         self.hashed = False
         """Whether codes are hashes."""
         self._rows = self._times_written = 0
+        self._given: set[int] = set()
+        """Groups that were given to another replica; their rows are still here, see :meth:`forget_groups`."""
         self._added = MutableAdditions()
 
     def accept(self, side: int, batch: pa.RecordBatch, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
@@ -203,13 +165,17 @@ class MutableColumnJoin:
             raise NotColumnar
         if not self.hashed and batch.column(0).null_count:
             self._hash_all()
+        number = self._number(time)
+        run = self._put(side, batch, number)
+        self._added.note((side, batch, number), batch.num_rows, self._rows)
+        return self._pairs(side, run, time)
+
+    def _number(self, time: Timestamp) -> int:
         number = self._numbers.get(time)
         if number is None:
             number = self._numbers[time] = len(self.times)
             self.times.append(time)
-        run = self._put(side, batch, number)
-        self._added.note((side, batch, number), batch.num_rows, self._rows)
-        return self._pairs(side, run, time)
+        return number
 
     def _put(self, side: int, batch: pa.RecordBatch, times: Any) -> Run:
         run = Run.of(self._codes(batch), batch, times)
@@ -237,16 +203,16 @@ class MutableColumnJoin:
     def _hash_all(self) -> None:
         self.hashed = True
         for runs in (*self.runs, *self._fresh):
-            runs[:] = [Run.of(self._codes(run.rows), run.rows, run.times) for run in runs]
+            runs[:] = [replace(Run.of(self._codes(run.rows), run.rows, run.times), groups=run.groups) for run in runs]
 
     def _searchable(self, side: int) -> list[Run]:
         """The runs of a side, few of each order of magnitude."""
         runs, fresh = self.runs[side], self._fresh[side]
         if fresh:
-            runs.append(Run.together(fresh))
+            runs.append(self._together(fresh))
             fresh.clear()
             while len(runs) >= _FAN_IN and runs[-_FAN_IN].tier <= runs[-1].tier:
-                runs[-_FAN_IN:] = [Run.together(runs[-_FAN_IN:])]
+                runs[-_FAN_IN:] = [self._together(runs[-_FAN_IN:])]
         return runs
 
     def _pairs(self, side: int, batch: Run, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
@@ -280,6 +246,7 @@ class MutableColumnJoin:
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> dict[str, Any]:
         """The rows of each run and the numbers of their times; what is sorted is sorted anew by :meth:`restore`."""
+        self._drop_given()
         runs = [(side, run.rows, run.times) for side in (0, 1) for run in self.runs[side]]
         fresh = [(side, run.rows, run.times) for side in (0, 1) for run in self._fresh[side]]
         return {"hashed": self.hashed, "times": self.times, "runs": [_stored_rows([one]) for one in runs], "fresh": _stored_sides(fresh)}
@@ -301,6 +268,10 @@ class MutableColumnJoin:
         """Take back what the function of :meth:`take_changes` gave."""
         self._put_back(*changes)
 
+    def forget_changes(self) -> None:
+        """The next of :meth:`take_changes` gives None."""
+        self._added.forget()
+
     def _put_back(self, times: list[Timestamp], parts: list[Any]) -> None:
         for time in times:
             self._numbers[time] = len(self.times)
@@ -316,17 +287,121 @@ class MutableColumnJoin:
     # -- to rows -------------------------------------------------------------------
     def sides(self) -> tuple[dict[Any, list[Any]], dict[Any, list[Any]]]:
         """All rows as ``{key: [(record, time)]}``."""
+        self._drop_given()
         out: tuple[dict[Any, list[Any]], dict[Any, list[Any]]] = ({}, {})
         for side in (0, 1):
             for run in self.runs[side] + self._fresh[side]:
                 times = [run.times] * len(run.codes) if isinstance(run.times, int) else run.times.tolist()
-                for (key, record), time in zip(pairs_of(run.rows), times, strict=True):
-                    out[side].setdefault(key, []).append((record, self.times[time]))
+                _put_rows(out[side], run.rows, [self.times[number] for number in times])
         return out
+
+    # -- to other replicas ---------------------------------------------------------
+    def index_groups(self, key_groups: int) -> Iterator[None]:
+        """Find out the key-group of each row, a run at a time."""
+        for run in [run for runs in (*self.runs, *self._fresh) for run in runs]:
+            self._groups_of(run, key_groups)
+            yield
+
+    def _groups_of(self, run: Run, key_groups: int) -> Groups:
+        if run.groups is None:
+            hashes = run.codes.view(np.uint64) if self.hashed else mix64_array(run.codes)  # a code is the key or its hash
+            run.groups = np.empty(len(run.codes), np.uint16)
+            run.groups[run.positions] = groups_of_hashes(hashes, key_groups)
+        return run.groups
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Given:
+        """The rows of these groups. They are not taken out before :meth:`forget_groups`: nothing meets them, since no records of these
+        groups come any more."""
+        self._given |= groups
+        leaves = chosen(groups, key_groups)
+        times: dict[int, int] = {}
+        parts: list[_Part] = []
+        for side in (0, 1):
+            for run in self.runs[side] + self._fresh[side]:
+                rows = np.flatnonzero(leaves[self._groups_of(run, key_groups)])
+                if not len(rows):
+                    continue
+                self._rows -= len(rows)
+                if isinstance(run.times, int):
+                    numbers: Any = times.setdefault(run.times, len(times))
+                else:
+                    used, which = np.unique(run.times[rows], return_inverse=True)
+                    numbers = np.array([times.setdefault(number, len(times)) for number in used.tolist()], np.int32)[which]
+                parts.append((side, compacted(take_rows(run.rows, pa.array(rows))), numbers))
+        return [self.times[number] for number in times], parts
+
+    def take(self, given: Given) -> Sides:
+        """Keep what :meth:`give` gave; what does not go together with the columns here is given back as rows."""
+        self._drop_given()
+        times, parts = given
+        own = np.array([self._number(time) for time in times], np.int32)
+        left: list[_Part] = []
+        for side, batch, numbers in parts:
+            known = self.schemas[side]
+            try:
+                if known is None:
+                    self._learn(side, batch.schema)
+                elif not known.equals(batch.schema, check_metadata=True):
+                    raise NotColumnar
+            except NotColumnar:
+                left.append((side, batch, numbers))
+                continue
+            if not self.hashed and batch.column(0).null_count:
+                self._hash_all()
+            self._put(side, batch, int(own[numbers]) if isinstance(numbers, int) else own[numbers])
+        return rows_of_given((times, left))
+
+    def forget_groups(self) -> None:
+        """The change of layout is over: what was given goes."""
+        self._drop_given()
+        for runs in (*self.runs, *self._fresh):
+            for run in runs:
+                run.groups = None
+
+    def _drop_given(self) -> None:
+        if not self._given:
+            return
+        for runs in (*self.runs, *self._fresh):
+            runs[:] = [left for left in (self._without_given(run) for run in runs) if len(left.codes)]
+        self._given = set()
+
+    def _together(self, runs: list[Run]) -> Run:
+        return Run.together([self._without_given(run) for run in runs] if self._given else runs)
+
+    def _without_given(self, run: Run) -> Run:
+        if run.groups is None:
+            return run  # it has come since
+        stays = ~np.isin(run.groups, list(self._given))
+        if stays.all():
+            return run
+        indexed = stays[run.positions]
+        positions = (np.cumsum(stays) - 1)[run.positions[indexed]]
+        times = run.times if isinstance(run.times, int) else run.times[stays]
+        return Run(run.codes[indexed], positions, take_rows(run.rows, pa.array(np.flatnonzero(stays))), times, run.groups[stays])
 
 
 _Part = tuple[int, pa.RecordBatch, Any]
 """Side, rows, numbers of their times."""
+
+
+Given: TypeAlias = tuple[list[Timestamp], list[_Part]]
+"""Rows on their way to another replica, and their times by number."""
+Sides: TypeAlias = tuple[dict[Any, list[Any]], dict[Any, list[Any]]]
+"""Rows of both sides as ``{key: [(record, time)]}``."""
+
+
+def rows_of_given(given: Given) -> Sides:
+    """What :meth:`MutableColumnJoin.give` gave as rows."""
+    out: Sides = ({}, {})
+    times, parts = given
+    for side, batch, numbers in parts:
+        _put_rows(out[side], batch, [times[number] for number in np.broadcast_to(numbers, batch.num_rows).tolist()])
+    return out
+
+
+def _put_rows(side: dict[Any, list[Any]], batch: pa.RecordBatch, times: list[Timestamp]) -> None:
+    for (key, record), time in zip(pairs_of(batch), times, strict=True):
+        side.setdefault(key, []).append((record, time))
 
 
 def _stored_sides(parts: Sequence[_Part]) -> list[Any]:

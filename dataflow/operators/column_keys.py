@@ -100,6 +100,51 @@ def key_normalised(column: Any) -> Any:
     return pc.add(column, pa.scalar(0.0, column.type)) if pa.types.is_floating(column.type) else column
 
 
+def common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+    """A type that holds the values of both without loss, so that columns compare keys of these types as Python does; None: there is none.
+
+    >>> common_type(pa.int8(), pa.float32()), common_type(pa.int64(), pa.float64())
+    (DataType(double), None)
+    """
+    left, right = (kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (left, right))
+    if left.equals(right):
+        return left
+    if _is_text(left) and _is_text(right):
+        return pa.large_string()
+    if not (_is_number(left) and _is_number(right)):
+        return None
+    if pa.types.is_integer(left) and pa.types.is_integer(right):
+        if pa.types.is_unsigned_integer(left) and pa.types.is_unsigned_integer(right):
+            return pa.uint64()
+        return None if pa.uint64() in (left, right) else pa.int64()
+    exact = all(pa.types.is_floating(kind) or kind.bit_width <= 32 for kind in (left, right))
+    return pa.float64() if exact else None
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def in_common(left: pa.Array, right: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Two columns in their :func:`common_type`."""
+    kind = common_type(left.type, right.type)
+    assert kind is not None
+    return left.cast(kind), right.cast(kind)
+
+
+def equal_keys(left: pa.Array, right: pa.Array) -> Any:
+    """Where two columns are equal, null to null, as a numpy mask."""
+    left, right = in_common(left, right)
+    same = pc.fill_null(pc.equal(left, right), False)
+    if left.null_count and right.null_count:
+        same = pc.or_(same, pc.and_(pc.is_null(left), pc.is_null(right)))
+    return same.to_numpy(zero_copy_only=False)
+
+
 def key_numbers(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Numbers:
     """A number for each row, shape (rows,): rows have the same number where all columns are equal (null equals null).
 

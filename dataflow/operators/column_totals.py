@@ -5,7 +5,7 @@ Columns stay columns from the sender to the output. The index from key to slot i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayad.dataflow.operators.column_windows import one_batch
+from rayad.dataflow.operators.key_groups import chosen, compacted
 from rayad.dataflow.operators.key_index import MutableKeyIndex
+from rayad.dataflow.operators.slot_groups import MutableSlotGroups, NotColumns, SlotKeys, columns_of_slots
 from rayad.dataflow.operators.stored_columns import narrow, stored, taken_back
 
 
@@ -32,6 +34,8 @@ class MutableColumnTotals:
         self._index: MutableKeyIndex | None = None
         self._first_keys: list[pa.Array] | None = None  # of the first time: their slots are their positions
         self._changes: _Changes | None = None
+        self._groups: MutableSlotGroups | None = None
+        self._given: npt.NDArray[np.bool_] | None = None  # slots whose totals were given to another replica
         self.arrays = [np.zeros(0, dtype=schema.field(key_columns + i).type.to_pandas_dtype()) for i in range(len(merges))]
 
     def merge(self, partial: pa.RecordBatch) -> list[Any]:
@@ -44,6 +48,8 @@ class MutableColumnTotals:
         needed = len(self)
         if self._changes is not None and not self._changes.note(partial.columns[: self.key_columns], slots, before, needed):
             self._changes = None
+        if self._given is not None:
+            self._given[slots if isinstance(slots, slice) else slots[slots < len(self._given)]] = False
         columns = []
         grown = [self._grown(i, needed, how) for i, how in enumerate(self.merges)]
         for i, (how, array) in enumerate(zip(self.merges, grown, strict=True)):
@@ -103,14 +109,17 @@ class MutableColumnTotals:
     def rows(self) -> list[tuple[Any, tuple[Any, ...]]]:
         """``(key, partials)`` of every key."""
         columns = [array.tolist() for array in self.arrays]
-        return [(key, tuple(column[slot] for column in columns)) for slot, key in enumerate(self._made_index().keys())]
+        given = set() if self._given is None else set(np.flatnonzero(self._given).tolist())
+        keys = enumerate(self._made_index().keys())
+        return [(key, tuple(column[slot] for column in columns)) for slot, key in keys if slot not in given]
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> dict[str, Any]:
         """Keys by slot and their totals; the index is made anew by :meth:`restore`."""
         types = [self.schema.field(i).type for i in range(self.key_columns)]
         keys = self._index.key_columns(types) if self._index is not None else self._first_keys
-        return {"schema": self.schema, "keys": _stored_keys(keys), "totals": [_narrowed(a[: len(self)]) for a in self.arrays]}
+        totals = [_narrowed(a[: len(self)]) for a in self.arrays]
+        return {"schema": self.schema, "keys": _stored_keys(keys), "totals": totals, "given": self._given_slots()}
 
     @staticmethod
     def restore(state: dict[str, Any], merges: tuple[str, ...]) -> MutableColumnTotals:
@@ -122,6 +131,7 @@ class MutableColumnTotals:
         elif keys is not None:
             columns._first_keys = _columns_of(keys)
         columns.arrays = [total.astype(own.dtype) for total, own in zip(state["totals"], columns.arrays, strict=True)]
+        columns._restore_given(state["given"])
         return columns
 
     def take_changes(self) -> Callable[[], dict[str, Any]] | None:
@@ -136,6 +146,7 @@ class MutableColumnTotals:
         return {
             "keys": _stored(changes.new_keys),
             "slots": None if is_most else narrow(old),
+            "given": self._given_slots(),
             "totals": [(_narrowed(array[old]), _narrowed(array[new])) for array in self.arrays],
         }
 
@@ -148,6 +159,70 @@ class MutableColumnTotals:
             array = self._grown(i, len(self), how)
             array[slice(0, known) if changes["slots"] is None else changes["slots"]] = old
             array[known : len(self)] = new
+        self._restore_given(changes["given"])
+
+    def _given_slots(self) -> Any:
+        return None if self._given is None or not self._given.any() else narrow(np.flatnonzero(self._given))
+
+    def _restore_given(self, slots: Any) -> None:
+        self._given = None if slots is None else np.zeros(len(self), np.bool_)
+        if self._given is not None:
+            self._given[slots] = True
+
+    # -- to other replicas ---------------------------------------------------------
+    def _slot_keys(self) -> SlotKeys:
+        if self._index is not None:
+            return self._index.slot_keys()
+        return [] if self._first_keys is None else tuple(self._first_keys)
+
+    def index_groups(self, key_groups: int) -> Iterator[None]:
+        """Find out the key-group of each slot, some at a time."""
+        self._groups = MutableSlotGroups(key_groups)
+        return self._groups.slices(self._slot_keys())
+
+    def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | None:
+        """The totals of these groups as partials, for :meth:`merge` at another replica; they are no longer here. Their slots stay behind
+        with nothing in them, see :meth:`forget_groups`.
+
+        Raises NotColumns, with nothing given, where Arrow does not have the keys.
+        """
+        if not len(self):
+            return None
+        self._groups = self._groups or MutableSlotGroups(key_groups)
+        keys = self._slot_keys()
+        leaves = chosen(groups, key_groups)[self._groups.of(keys)]
+        given = np.zeros(len(leaves), np.bool_)
+        if self._given is not None:
+            given[: len(self._given)] = self._given
+        slots = np.flatnonzero(leaves & ~given)
+        if not len(slots):
+            return None
+        fields = list(self.schema)
+        columns = columns_of_slots(keys, slots, [field.type for field in fields[: self.key_columns]])
+        totals = [pa.array(array[slots], field.type) for array, field in zip(self.arrays, fields[self.key_columns :], strict=True)]
+        given[slots] = True
+        self._given = given
+        for array, how in zip(self.arrays, self.merges, strict=True):
+            array[slots] = self._neutral(array.dtype, how)
+        return compacted(pa.RecordBatch.from_arrays([*columns, *totals], schema=self.schema))
+
+    def forget_changes(self) -> None:
+        """The next of :meth:`take_changes` gives None."""
+        self._changes = None
+
+    def forget_groups(self) -> None:
+        """The change of layout is over: the slots that were left behind go, where they are most of all."""
+        self._groups = None
+        if self._given is None or 2 * np.count_nonzero(self._given) < len(self):
+            return
+        slots = np.append(np.flatnonzero(~self._given), np.arange(len(self._given), len(self)))
+        types = [self.schema.field(i).type for i in range(self.key_columns)]
+        try:
+            keys = columns_of_slots(self._slot_keys(), slots, types)
+        except NotColumns:
+            return
+        self.arrays = [array[slots] for array in self.arrays]
+        self._index, self._first_keys, self._given, self._changes = None, keys if len(slots) else None, None, None
 
 
 def _stored_keys(keys: list[Any] | None) -> Any:

@@ -49,6 +49,10 @@ class MutableKeyIndex:
             found = [slots.setdefault(key, len(slots)) if slot is None else slot for key, slot in zip(keys, found, strict=True)]
         return np.array(found, dtype=np.int64)
 
+    def slot_keys(self) -> tuple[pa.Array, ...] | list[Any]:
+        """The keys by slot as they are kept: integers as a column that stays as it is, others as Python objects."""
+        return (pa.array(self._integers.uniques.to_array()),) if self._integers is not None else list(self._slots)
+
     def key_columns(self, types: list[pa.DataType]) -> list[pa.Array] | list[Any]:
         """All keys by slot, for :meth:`restore`: as Arrow columns of these types where Arrow has them, else as :meth:`keys`."""
         if self._integers is not None:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import itemgetter
 from typing import Any
 
 import pyarrow as pa
 
 from rayad.dataflow.columnar import to_rows
-from rayad.dataflow.operators.column_join import MutableColumnJoin, NotColumnar, pairs_of
+from rayad.dataflow.operators.column_join import MutableColumnJoin, NotColumnar, pairs_of, rows_of_given
+from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.touched_keys import MutableAdditions, MutableTouchedKeys, now_and_gone
-from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError, Timestamp
 
 
-class Distinct(Vertex):
+class Distinct(MovingVertex):
     """Each distinct ``(key, value)`` once, at the first time (in lexicographic order) that holds it."""
 
     sequential = True
@@ -41,6 +41,31 @@ class Distinct(Vertex):
         self.pending = changes["pending"]
         self.seen.update(changes["added"])
 
+    def kept_by_key(self) -> Iterable[Kept]:
+        return [self.seen]
+
+    def give(self, groups: frozenset[int]) -> Any:
+        leaving = self.leaving()
+        waiting = {}
+        for time, fresh in list(self.pending.items()):
+            pairs = list(fresh)
+            waiting[time] = leaving.out_of_pairs(pairs, groups)
+            self.pending[time] = dict.fromkeys(pairs)
+        self.pending = {time: fresh for time, fresh in self.pending.items() if fresh}
+        self._added.forget()
+        return {"pending": {time: pairs for time, pairs in waiting.items() if pairs}, "seen": leaving.out_of_set(self.seen, groups)}
+
+    def take(self, state: Any) -> None:
+        for time, pairs in state["pending"].items():
+            if time not in self.pending:
+                self.pending[time] = {}
+                self.notify_at(time)
+            self.pending[time].update(dict.fromkeys(pairs))
+        self.seen.update(state["seen"])
+        if self._leaving is not None:
+            self._leaving.added(self.seen, state["seen"])
+        self._added.forget()
+
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         fresh = self.pending.get(time)
         if fresh is None:
@@ -52,13 +77,18 @@ class Distinct(Vertex):
             raise DataflowError(f"distinct {self.name!r} needs hashable keys and values: {error}; map records to tuples first") from error
 
     def on_notify(self, time: Timestamp) -> None:
-        fresh = [pair for pair in self.pending.pop(time) if pair not in self.seen]
+        waiting = self.pending.pop(time, None)
+        if waiting is None:
+            return  # all of it was given to another replica
+        fresh = [pair for pair in waiting if pair not in self.seen]
         self.seen.update(fresh)
+        if self._leaving is not None:
+            self._leaving.added(self.seen, fresh)
         self._added.note(fresh, len(fresh), len(self.seen))
         self.send_by(0, fresh, time)
 
 
-class StatefulMap(Vertex):
+class StatefulMap(MovingVertex):
     """``f(state, value) -> (state, out)`` for each record on arrival; times are delivered in order, ``out`` of None is not sent."""
 
     in_order = True
@@ -85,6 +115,18 @@ class StatefulMap(Vertex):
         for key in gone:
             self.state.pop(key, None)
 
+    def kept_by_key(self) -> Iterable[Kept]:
+        return [self.state]
+
+    def give(self, groups: frozenset[int]) -> Any:
+        self._touched.forget()
+        return self.leaving().out_of(self.state, groups) or None
+
+    def take(self, state: Any) -> None:
+        self._came_back(self.state, state)
+        self.state.update(state)
+        self._touched.forget()
+
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         state, function, out = self.state, self.function, []
         initial = self.initial
@@ -99,7 +141,8 @@ class StatefulMap(Vertex):
                     f"the function of stateful_map {self.name!r} returned {answer!r:.80}; it must return (state, output)"
                 ) from error
             if after is None:
-                state.pop(key, None)
+                if state.pop(key, None) is not None and self._leaving is not None:
+                    self._leaving.removed(state, key)
             else:
                 state[key] = after
             if result is not None:
@@ -108,7 +151,7 @@ class StatefulMap(Vertex):
         self.send_by(0, out, time)
 
 
-class Join(Vertex):
+class Join(MovingVertex):
     """Symmetric hash join of two keyed inputs: ``(key, (left, right))`` at the least upper bound of the two times.
 
     Both sides are columns as long as all batches are; the first rows turn what is kept into rows.
@@ -125,7 +168,7 @@ class Join(Vertex):
 
     def restore(self, state: Any) -> None:
         self.sides = state["sides"]
-        self._rows = sum(len(kept) for side in self.sides for kept in side.values())
+        self._rows = _rows_of(self.sides)
         if state["columns"] is not None:
             self.columns = MutableColumnJoin()
             self.columns.restore(state["columns"])
@@ -146,6 +189,49 @@ class Join(Vertex):
                 mine.setdefault(key, []).append((value, time))
             self._rows += len(pairs)
 
+    def kept_by_key(self) -> Iterable[Kept]:
+        return self.sides if self.columns is None else [self.columns]
+
+    def gave(self) -> None:
+        super().gave()
+        if self.columns is not None:
+            self.columns.forget_groups()
+
+    def give(self, groups: frozenset[int]) -> Any:
+        self._forget_changes()
+        if self.columns is not None:
+            return {"columns": self.columns.give(groups, self.key_groups)}
+        sides = tuple(self.leaving().out_of(side, groups) for side in self.sides)
+        self._rows -= _rows_of(sides)
+        return {"sides": sides}
+
+    def take(self, state: Any) -> None:
+        if "columns" in state:
+            if not self.sides[0] and not self.sides[1]:
+                self.columns = self.columns or MutableColumnJoin()
+                state = {"sides": self.columns.take(state["columns"])}
+            else:
+                state = {"sides": rows_of_given(state["columns"])}
+        if any(state["sides"]):
+            self._to_rows()
+            for kept, side in zip(self.sides, state["sides"], strict=True):
+                self._came_back(kept, side)
+                for key, rows in side.items():
+                    kept.setdefault(key, []).extend(rows)
+            self._rows += _rows_of(state["sides"])
+        self._forget_changes()
+
+    def _forget_changes(self) -> None:
+        self._added.forget()
+        if self.columns is not None:
+            self.columns.forget_changes()
+
+    def _to_rows(self) -> None:
+        if self.columns is not None:
+            self.sides, self.columns = self.columns.sides(), None
+            self._rows = _rows_of(self.sides)
+            self._added.forget()
+
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         if isinstance(batch, pa.RecordBatch) and not self.sides[0] and not self.sides[1]:
             if self.columns is None:
@@ -158,10 +244,7 @@ class Join(Vertex):
                 for at, out in joined:
                     self.send_by(0, out, at)
                 return
-        if self.columns is not None:
-            self.sides, self.columns = self.columns.sides(), None
-            self._rows = sum(len(kept) for side in self.sides for kept in side.values())
-            self._added.forget()
+        self._to_rows()
         pairs = pairs_of(batch)
         self._join_rows(edge, pairs, time)
         self._rows += len(pairs)
@@ -184,3 +267,7 @@ class Join(Vertex):
                 met.append((key, (value, match) if edge == 0 else (match, value)))
         for at, met in out.items():
             self.send_by(0, met, at)
+
+
+def _rows_of(sides: Iterable[dict[Any, list[Any]]]) -> int:
+    return sum(len(kept) for side in sides for kept in side.values())

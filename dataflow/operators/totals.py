@@ -7,7 +7,7 @@ a sum that leaves 64 bits, turn the second into the first; both give the same re
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -15,17 +15,18 @@ import pyarrow as pa
 from rayad.dataflow.columnar import mark_keyed, to_rows
 from rayad.dataflow.operators.aggregates import Aggregator, Several
 from rayad.dataflow.operators.column_totals import MutableColumnTotals
+from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.keyed import distinct_names, group, import_group_by, may_overflow, require_hashable
+from rayad.dataflow.operators.slot_groups import NotColumns
 from rayad.dataflow.operators.stored_columns import stored_by_time, taken_back_by_time
 from rayad.dataflow.operators.touched_keys import MutableTouchedKeys
-from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError, Timestamp
 
 COMPACT_ROWS = 1 << 19
 """Pending columnar partials are merged when they reach this many rows."""
 
 
-class Totals(Vertex):
+class Totals(MovingVertex):
     """The vertex behind ``count sum min max mean reduce top_k aggregate``; its input are pairs made by ``keyed.Combine``.
 
     Args:
@@ -93,6 +94,77 @@ class Totals(Vertex):
     def _merges(self) -> tuple[str, ...]:
         return tuple(how for _, how in self.aggregator.partials)
 
+    # -- to other replicas -----------------------------------------------------------
+    def kept_by_key(self) -> Iterable[Kept]:
+        return [self.state, *([self.columns] if self.keep and self.columns is not None else []), *self.pending_rows.values()]
+
+    def gave(self) -> None:
+        super().gave()
+        if self.columns is not None:
+            self.columns.forget_groups()
+
+    def give(self, groups: frozenset[int]) -> Any:
+        leaving = self.leaving()
+        waiting = {}
+        for time in {**self.pending_rows, **self.pending_columns}:
+            rows = leaving.out_of(self.pending_rows.get(time, {}), groups)
+            batches = leaving.out_of_batches(self.pending_columns.get(time, []), groups)
+            if rows or batches:
+                waiting[time] = rows, batches
+                if time in self.pending_count:
+                    self.pending_count[time] -= sum(batch.num_rows for batch in batches)
+        self.pending_rows = {time: rows for time, rows in self.pending_rows.items() if rows}
+        self.pending_columns = {time: batches for time, batches in self.pending_columns.items() if batches}
+        columns = None
+        if self.keep and self.columns is not None:
+            try:
+                columns = self.columns.give(groups, self.key_groups)
+            except NotColumns:
+                self._columns_to_rows()
+        state = leaving.out_of(self.state, groups)
+        self._forget_changes()
+        return {"pending": waiting, "rows": state, "columns": columns} if waiting or state or columns is not None else None
+
+    def take(self, state: Any) -> None:
+        for time, (rows, batches) in state["pending"].items():
+            if time not in self.pending_rows and time not in self.pending_columns:
+                self.notify_at(time)
+            if rows:
+                self._merge_rows(self.pending_rows.setdefault(time, {}), list(rows.items()))
+            if batches:
+                self.pending_columns.setdefault(time, []).extend(batches)
+                self.pending_count[time] = self.pending_count.get(time, 0) + sum(batch.num_rows for batch in batches)
+        rows, columns = state["rows"], state["columns"]
+        if columns is not None and not self._take_columns(columns):
+            rows.update(self._pairs([columns]))
+        if rows:
+            if self.columns is not None:
+                self._columns_to_rows()
+            self._came_back(self.state, rows)
+            self.state.update(rows)
+        self._forget_changes()
+
+    def _forget_changes(self) -> None:
+        self._touched.forget()
+        if self.columns is not None:
+            self.columns.forget_changes()
+
+    def _take_columns(self, totals: pa.RecordBatch) -> bool:
+        """Whether the state is columns and these are part of it now."""
+        if self.state:
+            return False
+        if self.columns is None:
+            merges = self._merges()
+            self.columns = MutableColumnTotals(merges, totals.schema, totals.num_columns - len(merges))
+        try:
+            if self.columns.schema.equals(totals.schema):
+                self.columns.merge(totals)
+                return True
+        except OverflowError:
+            pass
+        self._columns_to_rows()
+        return False
+
     # -- times -----------------------------------------------------------------------
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         if time not in self.pending_rows and time not in self.pending_columns:
@@ -145,6 +217,8 @@ class Totals(Vertex):
         rows = self.pending_rows.pop(time, None)
         batches = self.pending_columns.pop(time, None)
         self.pending_count.pop(time, None)
+        if rows is None and batches is None:
+            return  # all of it was given to another replica
         if rows is None and batches is not None and not self.state:
             partial = self._compact(batches)
             if partial is not None and self._notify_columns(partial, time):
@@ -242,7 +316,7 @@ class EpochTotals(Totals):
         self.emit_rows(to_rows(out), time)
 
 
-class Fold(Vertex):
+class Fold(MovingVertex):
     """``f(state, value) -> state`` per key, in the order of times; emits each touched key when its time is complete."""
 
     sequential = True
@@ -269,6 +343,25 @@ class Fold(Vertex):
         self.pending = changes["pending"]
         self.state.update(changes["rows"])
 
+    def kept_by_key(self) -> Iterable[Kept]:
+        return [self.state]
+
+    def give(self, groups: frozenset[int]) -> Any:
+        waiting = {time: self.leaving().out_of_parts(parts, groups) for time, parts in self.pending.items()}
+        self.pending = {time: parts for time, parts in self.pending.items() if parts}
+        self._touched.forget()
+        return {"pending": {time: pairs for time, pairs in waiting.items() if pairs}, "rows": self.leaving().out_of(self.state, groups)}
+
+    def take(self, state: Any) -> None:
+        for time, pairs in state["pending"].items():
+            if time not in self.pending:
+                self.pending[time] = []
+                self.notify_at(time)
+            self.pending[time].append(pairs)
+        self._came_back(self.state, state["rows"])
+        self.state.update(state["rows"])
+        self._touched.forget()
+
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         waiting = self.pending.get(time)
         if waiting is None:
@@ -277,8 +370,11 @@ class Fold(Vertex):
         waiting.append(to_rows(batch))
 
     def on_notify(self, time: Timestamp) -> None:
+        parts = self.pending.pop(time, None)
+        if parts is None:
+            return  # all of it was given to another replica
         touched: dict[Any, None] = {}
-        for pairs in self.pending.pop(time):
+        for pairs in parts:
             for key, value in pairs:
                 self.state[key] = self.function(self.state[key] if key in self.state else self.start(), value)
                 touched[key] = None

@@ -16,8 +16,8 @@ import pyarrow as pa
 from rayad.dataflow.columnar import keyed_columns, to_rows
 from rayad.dataflow.elements import Element
 from rayad.dataflow.graph import KeySelector
-from rayad.dataflow.operators.column_join import NotColumnar, common_type, in_common, joined_batch, key_first, keys_of, pairs_of, record_of
-from rayad.dataflow.operators.column_keys import key_numbers, plain
+from rayad.dataflow.operators.column_join import NotColumnar, joined_batch, key_first, keys_of, pairs_of, record_of
+from rayad.dataflow.operators.column_keys import common_type, in_common, key_numbers, plain
 from rayad.dataflow.operators.column_match import matches
 from rayad.dataflow.operators.column_results import window_array
 from rayad.dataflow.operators.column_windows import Form, MutablePanes, grid_of, moment_ticks, one_batch, pane_columns

@@ -16,8 +16,7 @@ import pytest
 import rayad as rd
 from rayad.dataflow.columnar import take_rows
 from rayad.dataflow.operators import combining
-from rayad.dataflow.operators.column_join import common_type
-from rayad.dataflow.operators.column_keys import plain
+from rayad.dataflow.operators.column_keys import common_type, plain
 from rayad.dataflow.operators.column_results import window_array
 
 DISTINCT = 5
