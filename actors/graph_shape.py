@@ -55,7 +55,7 @@ def channels_out(plan: Plan, stage: Stage, replica: int) -> list[Channel]:
 
 def targets_of(plan: Plan, edge: PlanEdge, source: int) -> range:
     """The replicas of an edge's target that one of its source can send to."""
-    if edge.partition in (PartitionKind.KEYS, PartitionKind.BROADCAST, PartitionKind.REBALANCE):
+    if edge.routing in (PartitionKind.KEYS, PartitionKind.BROADCAST, PartitionKind.REBALANCE):
         return range(plan.stage(edge.target).parallelism)
-    target = source if edge.partition is PartitionKind.FORWARD else 0
-    return range(target, target + 1)
+    target = source if edge.routing is PartitionKind.FORWARD else 0
+    return range(target, min(target + 1, plan.stage(edge.target).parallelism))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from rayad.actors.layouts import Rescale
 from rayad.dataflow.items import as_items
 from rayad.dataflow.plan import Plan
 from rayad.progress import DataflowError, Timestamp
@@ -216,6 +217,15 @@ class Job(ABC):
         """Take a snapshot now that is kept until you delete it; gives its path, for ``RunConfig(resume=path)``.
 
         Raises ConfigError when the job keeps no snapshots, SnapshotError when it could not be taken.
+        """
+
+    @abstractmethod
+    def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> Rescale:
+        """Give a vertex another number of replicas while the job runs, or several at once (``{name: replicas}``); returns when it is done.
+
+        Keyed vertices take their state along, a few key-groups at a time; nothing halts (docs/design/rescaling.md). A failure meanwhile is
+        survived as any other, and the change is begun again. Raises RescaleRefused, and the layout stays, when a name is unknown, a vertex
+        cannot be divided, or the new replicas could not be placed within ``timeout_s``.
         """
 
     @abstractmethod

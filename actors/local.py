@@ -11,14 +11,16 @@ from __future__ import annotations
 import random
 import time as clock
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from rayad.actors.graph_shape import edge_names
 from rayad.actors.input_log import InputLog
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result
+from rayad.actors.layouts import Rescale, asked_of, restored
 from rayad.actors.job_store import JobStore, NothingWhole, Superseded
-from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, explain
+from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, cannot_move, explain, feed
+from rayad.actors.local_rescale import Fence, LocalRescale, Marker, rescale_to
 from rayad.actors.local_results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
 from rayad.actors.local_snapshots import LocalSnapshots
 from rayad.actors.local_upstream import restart_upstream
@@ -28,7 +30,7 @@ from rayad.actors.upstream import Region, gated_edges, region_of
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.graph import NodeKind
-from rayad.progress import ConfigError, DataflowError, InternalError, JobTracker, Timestamp, View
+from rayad.progress import ConfigError, DataflowError, JobTracker, Timestamp, View
 
 Where = tuple[int, int]  # stage id, replica
 
@@ -60,9 +62,14 @@ class LocalJob(Job):
         self._inputs: dict[str, LocalInput] = {}
         self._input_log: dict[Where, InputLog] = {}
         self._stopping = False
+        self.rescaling: LocalRescale | None = None
+        self.asked = asked_of(plan)
+        self.leaves = 0
         self._gated = gated_edges(self.plan) if run.failures.recovery == "upstream" else frozenset()
         self._ready = Ready()
         self.cores: dict[Where, ReplicaCore] = {}
+        self.staged_of_retired: list[tuple[int, Any]] = []
+        self.batches_of_retired: dict[int, int] = {}
         self.snapshots: LocalSnapshots | None = None
         try:
             if store is not None or run.keeps_snapshots:
@@ -77,8 +84,9 @@ class LocalJob(Job):
         """Build everything, from the beginning or from the snapshot that is to be gone on from."""
         self.tracker = JobTracker(self.plan.progress)
         self.cores = {}
+        self.rescaling = None
         self.channels: dict[tuple[int, int, int], deque[tuple[Timestamp | None, Any]]] = {}
-        self.reports: dict[Where, deque[list[tuple[int, Timestamp, int]]]] = {}
+        self.reports: dict[Where, deque[list[tuple[int, Timestamp, int]] | Fence]] = {}
         self.views: dict[Where, deque[View]] = {}
         self._queued: dict[Where, int] = {}  # batches waiting on regular channels out of a replica
         self._blocked: dict[Where, set[Any]] = {}
@@ -87,6 +95,7 @@ class LocalJob(Job):
         self._ready = Ready()
         store = self.snapshots.store if self.snapshots is not None else None
         parts = store.read(store.manifest) if store is not None and store.manifest is not None else {}
+        self.plan = restored(self.plan, store.manifest.notes if store is not None and store.manifest is not None else {}, self.asked)
         for stage in self.plan.stages:
             for replica in range(stage.parallelism):
                 where = (stage.id, replica)
@@ -183,6 +192,8 @@ class LocalJob(Job):
         try:
             if self.snapshots is not None and self.steps % LOOKS_EVERY_STEPS == 0:
                 self.snapshots.look_at_clock()
+            if self.rescaling is not None:
+                self.rescaling.advance()
             while items:
                 event = items[int(self._random.random() * len(items))]
                 if self._perform(event):
@@ -232,8 +243,11 @@ class LocalJob(Job):
             elif self.cores[at].source_step() is None:
                 self._ready.discard(event)
             self._after(at)
+        elif kind in ("relayout", "transfer", "leave"):
+            assert self.rescaling is not None
+            self.rescaling.perform(kind, at)
         elif kind == "input":
-            return self._feed(event)
+            return feed(self, event)
         else:
             assert self.snapshots is not None
             self.snapshots.perform(kind, at)
@@ -256,16 +270,24 @@ class LocalJob(Job):
         if not waiting:
             self._ready.discard(event)
         if time is None:
-            assert self.snapshots is not None
-            self.snapshots.on_barrier(at, into, batch)
+            self._on_mark(at, into, batch)
             return True
         if not edge.is_feedback:
             self._release((edge.source, channel[1]))
         if participant is not None and participant.logs(into):
             participant.log_batch(into, time, batch)
-        self.cores[at].receive(edge.id, time, batch)
+        migration = self.rescaling.migrations.get(at) if self.rescaling is not None else None
+        (migration or self.cores[at]).receive(edge.id, time, batch)
         self._after(at)
         return True
+
+    def _on_mark(self, at: Where, into: tuple[int, int], mark: Any) -> None:
+        if isinstance(mark, Marker):
+            assert self.rescaling is not None
+            self.rescaling.on_marker(at, into, mark)
+        else:
+            assert self.snapshots is not None
+            self.snapshots.on_barrier(at, into, mark)
 
     def _held_up(self, at: Where, event: Any) -> bool:
         """Whether a replica has too much waiting on its way out; the event is put aside until there is room."""
@@ -311,13 +333,20 @@ class LocalJob(Job):
         if report:
             self.reports[at].append(report)
             self._ready.add(("report", at))
+        if self.rescaling is not None:
+            self.rescaling.fence(at)
 
     def _apply(self, at: Where) -> None:
         waiting = self.reports[at]
-        self.tracker.apply(waiting.popleft())
+        report = waiting.popleft()
         if not waiting:
             self._ready.discard(("report", at))
-        self._publish()
+        if isinstance(report, Fence):
+            assert self.rescaling is not None
+            self.rescaling.on_fence(at, report)
+        else:
+            self.tracker.apply(report)
+            self._publish()
 
     def _publish(self) -> None:
         for node, view in self.tracker.views().items():
@@ -325,27 +354,6 @@ class LocalJob(Job):
             for replica in range(stage.parallelism if stage.inputs else 0):
                 self.views[node, replica].append(view)
                 self._ready.add(("view", (node, replica)))
-
-    def _feed(self, event: Any) -> bool:
-        at = event[1]
-        if self._held_up(at, event):
-            return False
-        log = self._input_log[at]
-        kind, value = log.next()
-        if not log.waits:
-            self._ready.discard(event)
-        if self.snapshots is None:
-            log.trim(log.taken)
-        core = self.cores[at]
-        core.input_frames = log.taken
-        if kind == "send":
-            core.input_send(value)
-        elif kind == "advance":
-            core.input_advance(value)
-        else:
-            core.input_close()
-        self._after(at)
-        return True
 
     # -- the handle ---------------------------------------------------------------------------
     def wait(self, timeout_s: float | None = None) -> Result:
@@ -360,7 +368,7 @@ class LocalJob(Job):
                 if deadline_s is not None and self.steps % 64 == 0 and clock.monotonic() > deadline_s:
                     raise TimeoutError(f"job {self.name!r} is not complete after {timeout_s} s; it can go on with another wait()")
             if not self.tracker.is_complete():
-                self._cannot_move()
+                raise cannot_move(self)
             self._complete()
         except (TimeoutError, KeyboardInterrupt):
             raise
@@ -370,14 +378,6 @@ class LocalJob(Job):
             raise
         assert self._result is not None
         return self._result
-
-    def _cannot_move(self) -> None:
-        still = [name for name, stage in self.plan.inputs.items() if self.cores[stage, 0].input_epoch is not None]
-        if still:
-            raise StillOpen(
-                f"job {self.name!r} cannot end: its live inputs {still} are open; close() them, or use job.probe(name).wait(epoch)"
-            )
-        raise InternalError(f"job {self.name!r} (seed {self.seed}, step {self.steps}) is stuck:\n{self.explain_stuck()}")
 
     def _raise_if_over(self) -> None:
         if self._state is JobState.CANCELLED:
@@ -439,6 +439,9 @@ class LocalJob(Job):
         if self.snapshots is None:
             raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
         return self.snapshots.savepoint()
+
+    def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> Rescale:
+        return rescale_to(self, vertex if isinstance(vertex, Mapping) else {vertex: replicas})  # type: ignore[dict-item]
 
     def explain_stuck(self) -> str:
         return explain(self)

@@ -6,7 +6,7 @@ import time as clock
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.job import JobInput, Probe, describe_blockers
-from rayad.progress import DataflowError, Timestamp
+from rayad.progress import DataflowError, InternalError, Timestamp
 
 if TYPE_CHECKING:
     from rayad.actors.local import LocalJob
@@ -38,6 +38,39 @@ class Ready:
 
 class StillOpen(DataflowError):
     """The job cannot end: live inputs are open."""
+
+
+def feed(job: LocalJob, event: Any) -> bool:
+    """The next item of a live input; False when its replica is held up."""
+    at = event[1]
+    if job._held_up(at, event):
+        return False
+    log = job._input_log[at]
+    kind, value = log.next()
+    if not log.waits:
+        job._ready.discard(event)
+    if job.snapshots is None:
+        log.trim(log.taken)
+    core = job.cores[at]
+    core.input_frames = log.taken
+    if kind == "send":
+        core.input_send(value)
+    elif kind == "advance":
+        core.input_advance(value)
+    else:
+        core.input_close()
+    job._after(at)
+    return True
+
+
+def cannot_move(job: LocalJob) -> Exception:
+    """Why a job that is not complete has nothing to do."""
+    still = [name for name, stage in job.plan.inputs.items() if job.cores[stage, 0].input_epoch is not None]
+    if still:
+        return StillOpen(
+            f"job {job.name!r} cannot end: its live inputs {still} are open; close() them, or use job.probe(name).wait(epoch)"
+        )
+    return InternalError(f"job {job.name!r} (seed {job.seed}, step {job.steps}) is stuck:\n{job.explain_stuck()}")
 
 
 class LocalInput(JobInput):

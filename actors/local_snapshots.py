@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.actors.graph_shape import Channel, edge_names
 from rayad.actors.job_store import JobStore, Superseded
+from rayad.actors.layouts import layout_notes
 from rayad.actors.part_files import dumped, write_rest, write_staged, write_state
 from rayad.actors.replica_parts import Capture, MutableParticipant
 from rayad.actors.replica_state import freeze
@@ -118,7 +119,7 @@ class LocalSnapshots:
         self.snapshots.on_time(now_s)
         if self.snapshots.expired(now_s):
             self.give_up(f"it took longer than {self.snapshots.timeout_s} s")
-        elif self.snapshots.due(now_s) and self.committing is None:
+        elif self.snapshots.due(now_s) and self.committing is None and not self._is_rescaling():
             self.begin()
 
     def begin(self, kind: str = "snapshot", *, unaligned: bool | None = None) -> Barrier:
@@ -193,7 +194,8 @@ class LocalSnapshots:
                 self.give_up(report[1])
 
     def _publish(self) -> Manifest:
-        manifest = self.store.publish(self.snapshots, self.incarnation, {})
+        notes = {"layout": layout_notes(self.job.plan, self.job.asked)}
+        manifest = self.store.publish(self.snapshots, self.incarnation, notes)
         self.store.note(manifest)
         self.snapshots.on_published(self.job.now_s())
         self.committing = manifest
@@ -364,9 +366,12 @@ class LocalSnapshots:
         manifest = self.store.recover()
         return manifest if manifest.number == newest else None
 
+    def _is_rescaling(self) -> bool:
+        return self.job.rescaling is not None and not self.job.rescaling.is_done
+
     def savepoint(self) -> str:
         """Run until a snapshot that stays has been taken; gives its path."""
-        while self.snapshots.pending is not None or self.committing is not None:
+        while self.snapshots.pending is not None or self.committing is not None or self._is_rescaling():
             if not self.job.step():
                 raise ProtocolError("the pending snapshot cannot complete")
         barrier = self.begin("savepoint")

@@ -80,6 +80,14 @@ class MutableOutputs:
         self._sinks = {sink.id: sink for sink in plan.sinks}
         self._emitters = [[self._compile(step) for step in steps] for steps in stage.outputs]
 
+    def lay_out(self, plan: Plan) -> None:
+        """From now on route by another layout; what combiners hold must have been given out."""
+        self.plan, self.stage = plan, plan.stage(self.stage.id)
+        self._edges = {edge.id: edge for edge in plan.edges}
+        self._gatherers.clear()
+        self._turn.clear()
+        self._emitters = [[self._compile(step) for step in steps] for steps in self.stage.outputs]
+
     def __len__(self) -> int:
         """How many output ports there are."""
         return len(self._emitters)
@@ -259,7 +267,7 @@ class MutableOutputs:
     def _compile_edge(self, edge: PlanEdge) -> Emit:
         replicas = self.plan.stage(edge.target).parallelism
         push = self._push
-        kind = edge.partition
+        kind = edge.routing
         if kind is PartitionKind.KEYS:
             return self._compile_keys(edge, replicas)
         if kind is PartitionKind.BROADCAST:
@@ -284,7 +292,7 @@ class MutableOutputs:
 
     def _compile_keys(self, edge: PlanEdge, replicas: int) -> Emit:
         assert edge.key is not None
-        router = MutableRouter(replicas, self.plan.key_groups)
+        router = MutableRouter(replicas, self.plan.key_groups, self.plan.stage(edge.target).owners)
         selector, push = edge.key, self._push
         if selector.columns:
             import_conversions()

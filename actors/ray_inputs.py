@@ -35,6 +35,7 @@ class InputPlane:
         self._lock = threading.RLock()
         self._planes: dict[str, Plane] = {}
         self._windows: dict[str, SendWindow] = {}
+        self._closed_inputs: set[str] = set()
         self._logs: dict[str, InputLog] = {}
         self._names: dict[str, str] = {}
         self._closed = False
@@ -118,8 +119,10 @@ class InputPlane:
         if credit:
             window.on_send(payload_bytes(payload))
         plane.send(peer, kind, 0, payload)
+        if kind == Kind.INPUT_CLOSE:
+            self._closed_inputs.add(peer)
         self._take_credits(plane, peer, 0.0)
-        while plane.queued_bytes(peer):
+        while plane.connected(peer) and plane.queued_bytes(peer):
             self._take_credits(plane, peer, 0.05)
 
     def _take_credits(self, plane: Plane, peer: str, timeout_s: float) -> None:
@@ -129,6 +132,9 @@ class InputPlane:
         if plane.take_lost() or (timeout_s and self._ended()):
             if self._keeps and not self._ended():
                 raise _Lost
+            if peer in self._closed_inputs:  # nothing more was to come: the job may well be complete
+                self._job.wait(timeout_s=30)
+                return
             self._end()
 
     def _ended(self) -> bool:

@@ -79,6 +79,7 @@ class ReplicaCore(VertexContext):
         self.input_frames = self.input_sends = 0
         self.hold: Timestamp | None = None
         self._latest: Timestamp | None = None  # of the times consumed, while there is a hold
+        self._rights: tuple[Timestamp, ...] = ()  # that came along with state, while it is taken up
 
     # -- life --------------------------------------------------------------------
     def start(self, resumed: ResumedPart | None = None) -> None:
@@ -370,13 +371,13 @@ class ReplicaCore(VertexContext):
 
     def notify_at(self, time: Timestamp, capability: Timestamp | None) -> None:
         """See :meth:`rayad.Vertex.notify_at`."""
-        depth, now = self.stage.depth, self._now
+        depth = self.stage.depth
         if not _comparable(time, depth):
             self._refuse(f"notify_at({time!r:.60})", time)
         if capability is not None:
-            if now is None or not now <= time:
+            if not self._may_act_at(time):
                 self._refuse(f"notify_at({time})", time)
-            if capability is not time and (not _comparable(capability, depth) or not now <= capability):
+            if capability is not time and (not _comparable(capability, depth) or not self._may_act_at(capability)):
                 self._refuse(f"notify_at({time}, capability={capability}), by its capability,", capability)
         if capability is None:
             self._waits_unseen = True
@@ -384,6 +385,11 @@ class ReplicaCore(VertexContext):
             self._check_not_waiting_for_itself(time, capability)
         if self.notificator.request(time, capability):
             self._hold_back(time, capability, 1)
+
+    def _may_act_at(self, time: Timestamp) -> bool:
+        if self._now is not None:
+            return self._now <= time
+        return any(right <= time for right in self._rights)
 
     def _check_not_waiting_for_itself(self, time: Timestamp, capability: Timestamp) -> None:
         """In a loop, what may be sent at an early capability can come round to before the time that is waited for."""

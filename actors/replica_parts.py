@@ -80,6 +80,19 @@ class MutableParticipant:
         self._completed = completed
         self._given_up = given_up
 
+    def lay_out(self, plan: Plan) -> None:
+        """The channels in and out are those of another layout from now on; no snapshot is pending here."""
+        stage = plan.stage(self._core.stage.id)
+        regular, feedback = channels_in(plan, stage, self._core.replica)
+        self.alignment.regular, self.alignment.feedback = frozenset(regular), frozenset(feedback)
+        self.channels_out = channels_out(plan, stage, self._core.replica)
+
+    def staged(self) -> list[tuple[str, Any]]:
+        """For a replica that retires: what its sink writers have staged and no snapshot has."""
+        fresh = [(self._sinks[sink], value) for sink, value in self._core.stage_sinks().items() if not is_nothing(value)]
+        base = self.barrier.base if self.barrier is not None else 0
+        return [*((key, value) for number, key, value in self._staged if number > base), *fresh]
+
     @property
     def is_pending(self) -> bool:
         """Whether batches and barriers must be looked at: a snapshot is under way here."""

@@ -19,7 +19,7 @@ import enum
 import math
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, cast
@@ -290,15 +290,17 @@ def groups_of_replica(replica: int, parallelism: int, key_groups: int) -> range:
 
 
 class MutableRouter:
-    """Key -> replica, with the answers for keys already seen kept in a dict (bounded)."""
+    """Key -> replica, with the answers for keys already seen kept in a dict (bounded). ``owners``: the replica of each key-group."""
 
     CACHE_ENTRIES_MAX = 1 << 20
 
-    def __init__(self, parallelism: int, key_groups: int) -> None:
+    def __init__(self, parallelism: int, key_groups: int, owners: Sequence[int] | None = None) -> None:
         self.parallelism = parallelism
         self.key_groups = key_groups
         self._cache: dict[Any, int] = {}
-        self._owners = [replica_of_group(group, parallelism, key_groups) for group in range(key_groups)]
+        if owners is None:
+            owners = [replica_of_group(group, parallelism, key_groups) for group in range(key_groups)]
+        self._owners = list(owners)
         self._owner_of_group = np.array(self._owners, dtype=np.uint16)
 
     def route(self, key: Any) -> int:

@@ -7,10 +7,11 @@ behind it. `compiler` makes it; docs/design/engine.md says why, and where batche
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rayad.dataflow.graph import KeySelector, NodeKind, PartitionKind
+from rayad.dataflow.hashing import replica_of_group
 from rayad.progress import ProgressGraph
 
 
@@ -77,6 +78,13 @@ class PlanEdge:
     count_location: int
     count_depth: int
     name: str
+    is_rebalanced: bool = False
+    """Whether a forward edge is one no longer: its ends have been rescaled."""
+
+    @property
+    def routing(self) -> PartitionKind:
+        """How its batches are distributed in the present layout."""
+        return PartitionKind.REBALANCE if self.is_rebalanced else self.partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +105,23 @@ class Stage:
     capability_location: int
     input: dict[str, Any] | None = None
     """Of a source, for a run that keeps snapshots: what :meth:`rayad.dataflow.source.Source.fingerprint` says."""
+    owners: tuple[int, ...] | None = None
+    """The replica that owns each key-group; None: contiguous ranges, as at the beginning (docs/design/rescaling.md)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a plan's vertices run: what changes while a job does.
+
+    Args:
+        replicas: of each stage, by id.
+        owners: of the stages whose key-groups are not in contiguous ranges.
+        rebalanced: edges whose ends had the same replicas at the beginning and no longer have: any receiver may take a batch.
+    """
+
+    replicas: dict[int, int]
+    owners: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    rebalanced: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +141,31 @@ class Plan:
         """The stage of that id."""
         return next(stage for stage in self.stages if stage.id == stage_id)
 
+    def owners(self, stage: Stage) -> tuple[int, ...]:
+        """The replica that owns each key-group of a stage."""
+        if stage.owners is not None:
+            return stage.owners
+        return tuple(replica_of_group(group, stage.parallelism, self.key_groups) for group in range(self.key_groups))
+
+    @property
+    def layout(self) -> Layout:
+        """Where the vertices run."""
+        return Layout(
+            {stage.id: stage.parallelism for stage in self.stages},
+            {stage.id: stage.owners for stage in self.stages if stage.owners is not None},
+            frozenset(edge.id for edge in self.edges if edge.is_rebalanced),
+        )
+
+    def laid_out(self, layout: Layout) -> Plan:
+        """The same plan in another layout."""
+        stages = tuple(replace(s, parallelism=layout.replicas[s.id], owners=layout.owners.get(s.id)) for s in self.stages)
+        edges = tuple(replace(edge, is_rebalanced=edge.id in layout.rebalanced) for edge in self.edges)
+        return replace(self, stages=stages, edges=edges)
+
     def writer(self, sink: SinkSpec, stage: Stage, replica: int) -> tuple[int, int]:
-        """The number of a replica among all writers of a sink, and how many there are: two stages may write to one sink."""
-        sizes = {s.id: s.parallelism for s in self.stages if s.id in sink.stages}
-        before = sink.stages[: sink.stages.index(stage.id)]
-        return sum(sizes[s] for s in before) + replica, sum(sizes.values())
+        """The number of a replica among the writers of a sink, and a bound: two stages may write to one sink, and each may be rescaled."""
+        most = max(s.parallelism for s in self.stages if s.id in sink.stages)
+        return replica * len(sink.stages) + sink.stages.index(stage.id), most * len(sink.stages)
 
     @property
     def replicas(self) -> int:

@@ -136,10 +136,21 @@ class MutableSnapshots:
         self._interval_s = interval_s
         self._finally = frozenset(finally_published)
         self._staged = [one for one in staged if one.sink in self._finally]
+        self._left: list[StagedPart] = []
         self._attempts = first_attempt - 1
         self._pending: _Attempt | None = None
         self._began_s = now_s
         self._looked_s = now_s
+
+    def lay_out(self, replicas: Collection[ReplicaName]) -> None:
+        """From now on these have to give a part. Raises ProtocolError while an attempt is pending."""
+        if self._pending is not None:
+            raise ProtocolError(f"attempt {self._pending.barrier.number} is pending: the replicas cannot change now")
+        self.replicas = frozenset(replicas)
+
+    def leave_behind(self, staged: Iterable[StagedPart]) -> None:
+        """What the writers of a replica that has retired had staged goes with the next snapshot."""
+        self._left.extend(staged)
 
     # -- when --------------------------------------------------------------------------------------
     @property
@@ -230,7 +241,7 @@ class MutableSnapshots:
         if attempt is None or attempt.missing:
             raise SnapshotError(f"there is no complete attempt; missing: {self.missing}")
         reports = [attempt.reports[name] for name in sorted(attempt.reports)]
-        fresh = [staged for report in reports for staged in report.staged]
+        fresh = [*self._left, *(staged for report in reports for staged in report.staged)]
         inputs = {report.part.vertex: report.input_frames for report in reports if report.input_frames is not None}
         states = {report.part.vertex: list(report.input_state) for report in reports if report.input_frames is not None}
         return Manifest(
@@ -255,7 +266,9 @@ class MutableSnapshots:
         self.base = attempt.barrier.number
         self.given_up_in_a_row = 0
         reports = list(attempt.reports.values())
-        self._staged.extend(staged for report in reports for staged in report.staged if staged.sink in self._finally)
+        fresh = [*self._left, *(staged for report in reports for staged in report.staged)]
+        self._staged.extend(staged for staged in fresh if staged.sink in self._finally)
+        self._left.clear()
         self.last = SnapshotStatistics(
             attempt.barrier.slot,
             attempt.kind,

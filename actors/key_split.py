@@ -1,0 +1,70 @@
+"""Batches cut by key-group at their receiver, while groups change hands: the same groups as their senders route by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rayad.dataflow.columnar import keyed_columns, take_rows, to_rows
+from rayad.dataflow.graph import KeySelector
+from rayad.dataflow.hashing import hash_columns, key_group
+
+CACHE_ENTRIES_MAX = 1 << 20
+
+
+class MutableKeySplit:
+    """The key-groups of the records that come on one edge.
+
+    Args:
+        selector: where a record's key is.
+        key_groups: how many groups there are.
+    """
+
+    def __init__(self, selector: KeySelector, key_groups: int) -> None:
+        self.selector = selector
+        self.key_groups = key_groups
+        self._row_key = selector.row_key()
+        self._cache: dict[Any, int] = {}
+
+    def split(self, batch: Any, places: npt.NDArray[np.int64], count: int) -> list[Any]:
+        """One batch, or None, for each of ``count`` places; ``places[group]`` says where a group's records belong. Order is kept."""
+        columns = self._columns(batch)
+        if columns is None:
+            rows = to_rows(batch)
+            found = places[self._groups_of_rows(rows)]
+            if len(rows) and bool((found == found[0]).all()):
+                return [batch if place == found[0] else None for place in range(count)]
+            return [[rows[i] for i in np.flatnonzero(found == place)] or None for place in range(count)]
+        groups = hash_columns(columns) % np.uint64(self.key_groups)
+        found = places[groups.astype(np.int64)]
+        out: list[Any] = []
+        for place in range(count):
+            mine = np.flatnonzero(found == place)
+            out.append(batch if len(mine) == len(found) else take_rows(batch, pa.array(mine)) if len(mine) else None)
+        return out
+
+    def _columns(self, batch: Any) -> list[Any] | None:
+        if not isinstance(batch, pa.RecordBatch):
+            return None
+        leading = keyed_columns(batch.schema) if self.selector.pairs else None
+        if leading:
+            return [batch.column(i) for i in range(leading)]
+        return [batch.column(name) for name in self.selector.columns] or None
+
+    def _groups_of_rows(self, rows: list[Any]) -> npt.NDArray[np.int64]:
+        cache, key_groups = self._cache, self.key_groups
+        keys = list(map(self._row_key, rows))
+        groups = list(map(cache.get, keys))
+        if None in groups:
+            if len(cache) > CACHE_ENTRIES_MAX:
+                cache.clear()
+            for at, group in enumerate(groups):
+                if group is None:
+                    groups[at] = cache[keys[at]] = key_group(keys[at], key_groups)
+        return np.array(groups, dtype=np.int64)
+
+
+__all__ = ["MutableKeySplit"]

@@ -1,0 +1,183 @@
+"""Changes of layout as both runtimes plan them: what is asked for, the layouts on the way, and how a snapshot remembers one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rayad.actors.graph_shape import edge_names
+from rayad.actors.migration import may_move
+from rayad.autoscale.layout import owners_for, step_towards
+from rayad.dataflow.graph import PartitionKind
+from rayad.dataflow.plan import Layout, Plan
+from rayad.progress import ConfigError, DataflowError
+
+FIRST_STEP_GROUPS = 4
+"""So many key-groups the first step of a change moves; later ones as many as fit into STEP_PAUSE_S."""
+STEP_PAUSE_S = 0.015
+"""How long one step may keep a replica from its work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescale:
+    """What a change of layout came to.
+
+    Args:
+        before, after: replicas by vertex.
+        steps: how many there were.
+        moved_groups, moved_bytes: key-groups and bytes of state that changed hands.
+        passed_on, held: batches that old owners passed on unprocessed, and pieces of batches that new owners held back.
+        prepare_s: until the newcomers were there, beside the running job.
+        took_s: all of it.
+        pause_s: the longest time that a replica stood still for it at a stretch.
+        paused_s: the time that the replica that stood still most did so, altogether.
+    """
+
+    before: dict[str, int]
+    after: dict[str, int]
+    steps: int = 0
+    moved_groups: int = 0
+    moved_bytes: int = 0
+    passed_on: int = 0
+    held: int = 0
+    prepare_s: float = 0.0
+    took_s: float = 0.0
+    pause_s: float = 0.0
+    paused_s: float = 0.0
+
+
+class RescaleRefused(ConfigError):
+    """The layout stays as it is; the message says why."""
+
+
+def wanted_replicas(plan: Plan, wanted: Mapping[str, int]) -> dict[int, int]:
+    """What is asked for, by stage, without what is so already. Raises RescaleRefused that names what cannot be."""
+    if not isinstance(wanted, Mapping) or not wanted:
+        raise RescaleRefused(f"rescale({wanted!r}): give a vertex' name and its number of replicas, or a dict of such")
+    names = {stage.name: stage for stage in plan.stages}
+    out = {}
+    for name, replicas in wanted.items():
+        if name not in names:
+            movable = sorted(stage.name for stage in plan.stages if not may_move(stage, plan, None))
+            raise RescaleRefused(f"rescale({name!r}, {replicas!r}): there is no stage of that name; those that can be rescaled: {movable}")
+        if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 1:
+            raise RescaleRefused(f"rescale({name!r}, {replicas!r}): the number of replicas must be an int of at least 1")
+        stage = names[name]
+        why = may_move(stage, plan, None)
+        if why:
+            raise RescaleRefused(f"rescale({name!r}, {replicas}): {why}")
+        if is_keyed(plan, stage.id) and replicas > plan.key_groups:
+            raise RescaleRefused(
+                f"rescale({name!r}, {replicas}): there are {plan.key_groups} key-groups, no keyed vertex can have more replicas; start the job "
+                "with a larger RunConfig(key_groups=...)"
+            )
+        if replicas != stage.parallelism:
+            out[stage.id] = replicas
+    return out
+
+
+def is_keyed(plan: Plan, stage: int) -> bool:
+    """Whether key-groups belong to a stage's replicas."""
+    return any(edge.target == stage and edge.partition is PartitionKind.KEYS for edge in plan.edges)
+
+
+def prepared(plan: Plan, wanted: Mapping[int, int]) -> Layout:
+    """The layout in which newcomers are there and nothing is routed to them; those that will retire still are."""
+    now = plan.layout
+    owners = {stage.id: plan.owners(stage) for stage in plan.stages if stage.id in wanted and is_keyed(plan, stage.id)}
+    replicas = {stage: max(count, wanted.get(stage, 0)) for stage, count in now.replicas.items()}
+    return Layout(replicas, {**now.owners, **owners}, now.rebalanced)
+
+
+def target(plan: Plan, wanted: Mapping[int, int]) -> Layout:
+    """The layout that is asked for."""
+    now = plan.layout
+    owners = {stage.id: owners_for(plan.owners(stage), wanted[stage.id]) for stage in plan.stages if stage.id in prepared_keyed(plan, wanted)}
+    forward = {
+        edge.id
+        for edge in plan.edges
+        if edge.partition is PartitionKind.FORWARD and (edge.source in wanted or edge.target in wanted)
+    }  # fmt: skip
+    return Layout({**now.replicas, **wanted}, {**now.owners, **owners}, now.rebalanced | forward)
+
+
+def prepared_keyed(plan: Plan, wanted: Mapping[int, int]) -> set[int]:
+    """The stages of a change whose key-groups move."""
+    return {stage for stage in wanted if is_keyed(plan, stage)}
+
+
+def next_layout(plan: Plan, goal: Layout, groups: int) -> Layout:
+    """One step from a prepared plan towards the goal; the last one is the goal."""
+    now = plan.layout
+    owners = dict(now.owners)
+    for stage, after in goal.owners.items():
+        if stage in owners and owners[stage] != after:
+            owners[stage] = step_towards(owners[stage], after, groups)
+    if all(owners.get(stage) == after for stage, after in goal.owners.items()):
+        return goal
+    return Layout(now.replicas, owners, goal.rebalanced)
+
+
+def groups_of_next_step(groups: int, pause_s: float) -> int:
+    """How many key-groups the next step moves, after one of so many that kept a replica for so long.
+
+    >>> groups_of_next_step(4, 0.001), groups_of_next_step(16, 0.060)
+    (8, 4)
+    """
+    if pause_s <= 0.5 * STEP_PAUSE_S:
+        return 2 * groups
+    return max(1, min(2 * groups, int(groups * STEP_PAUSE_S / pause_s)))
+
+
+# -- in snapshots ------------------------------------------------------------------------------------
+
+
+def layout_notes(plan: Plan, asked: Mapping[str, int]) -> dict[str, Any]:
+    """The layout by names, plain data for a manifest; ``asked``: the replicas that the run was started with."""
+    layout, names = plan.layout, {stage.id: stage.name for stage in plan.stages}
+    edges = edge_names(plan)
+    return {
+        "replicas": {names[stage]: count for stage, count in layout.replicas.items()},
+        "owners": {names[stage]: list(owners) for stage, owners in layout.owners.items()},
+        "rebalanced": sorted(edges[edge] for edge in layout.rebalanced),
+        "asked": dict(asked),
+    }
+
+
+def layout_of(notes: Mapping[str, Any] | None, plan: Plan) -> Layout | None:
+    """The layout that a manifest's notes tell of; None when they do not."""
+    if not notes:
+        return None
+    ids = {stage.name: stage.id for stage in plan.stages}
+    edges = {name: edge for edge, name in edge_names(plan).items()}
+    unknown = [name for name in notes["replicas"] if name not in ids]
+    if unknown:
+        raise DataflowError(f"a snapshot tells of vertices {unknown} that the dataflow does not have")
+    replicas = {**plan.layout.replicas, **{ids[name]: count for name, count in notes["replicas"].items()}}
+    owners = {ids[name]: tuple(owners) for name, owners in notes["owners"].items()}
+    rebalanced = {edges[name] for name in notes["rebalanced"] if name in edges}
+    forward = [edge for edge in plan.edges if edge.partition is PartitionKind.FORWARD]
+    rebalanced.update(edge.id for edge in forward if replicas[edge.source] != replicas[edge.target])
+    return Layout(replicas, owners, frozenset(rebalanced))
+
+
+def asked_of(plan: Plan) -> dict[str, int]:
+    """The replicas of a plan, by name."""
+    return {stage.name: stage.parallelism for stage in plan.stages}
+
+
+def names_of(plan: Plan) -> list[tuple[str, int]]:
+    """All replicas, as snapshots name them."""
+    return [(stage.name, replica) for stage in plan.stages for replica in range(stage.parallelism)]
+
+
+def restored(plan: Plan, notes: Mapping[str, Any], asked: Mapping[str, int]) -> Plan:
+    """The plan in the layout of a snapshot; of a beginning: as it was ``asked`` for."""
+    layout = layout_of(notes.get("layout"), plan)
+    if layout is None:
+        layout = Layout({stage.id: asked[stage.name] for stage in plan.stages})
+    return plan.laid_out(layout)
+
+
+__all__ = ["Rescale", "RescaleRefused", "layout_notes", "wanted_replicas"]

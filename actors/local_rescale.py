@@ -1,0 +1,299 @@
+"""Changes of layout in the local runtime: the same core as on Ray, each message an event of its own, whose order the seed draws."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors import layouts
+from rayad.actors.graph_shape import channels_out
+from rayad.actors.layouts import Rescale, RescaleRefused
+from rayad.actors.migration import MutableMigration, Transfer, lay_out, let_go, may_move
+from rayad.actors.part_files import write_staged
+from rayad.actors.replica import ReplicaCore
+from rayad.dataflow.plan import Plan
+from rayad.progress import InternalError
+from rayad.snapshots.barrier import Barrier
+
+if TYPE_CHECKING:
+    from rayad.actors.local import LocalJob
+
+Where = tuple[int, int]
+
+
+class Marker:
+    """Behind the last batch that a sender routed by the layout before ``step``; of step -1: behind the last batch of a sender at all."""
+
+    def __init__(self, step: int, plan: Plan | None) -> None:
+        self.step = step
+        self.plan = plan
+
+
+class Fence:
+    """Among the reports of a replica: what may leave when those before it are applied."""
+
+    def __init__(self, outgoing: list[tuple[int, Transfer]]) -> None:
+        self.outgoing = outgoing
+
+
+class LocalRescale:
+    """One change of layout of a :class:`LocalJob`.
+
+    Args:
+        job: the job.
+        wanted: replicas by stage.
+        groups: how many key-groups a step moves; None: all at once.
+    """
+
+    def __init__(self, job: LocalJob, wanted: Mapping[int, int], *, groups: int | None = None) -> None:
+        self.job = job
+        self.wanted = dict(wanted)
+        self.groups = groups
+        self.goal = layouts.target(job.plan, wanted)
+        self.before = layouts.asked_of(job.plan)
+        self.began_at = job.steps
+        self.step = 0
+        self.migrations: dict[Where, MutableMigration] = {}
+        self.transfers: dict[tuple[int, int, int], deque[Transfer]] = {}
+        self.leaving: set[Where] = set()
+        self.is_waiting = True
+        self.is_done = False
+        self._at: dict[Where, int] = {}
+        self._ends = 0
+        self._moved: list[Any] = []
+
+    @property
+    def phase(self) -> str:
+        """Where it stands, for faults that shall hit a phase."""
+        return "waiting" if self.is_waiting else "leaving" if self.leaving else "moving"
+
+    def begin(self) -> None:
+        """No snapshot is under way: the newcomers are there."""
+        job = self.job
+        self.is_waiting = False
+        old = job.plan
+        job.plan = plan = old.laid_out(layouts.prepared(old, self.wanted))
+        for core in job.cores.values():
+            core.plan = plan
+        for stage in plan.stages:
+            for replica in range(old.stage(stage.id).parallelism, stage.parallelism):
+                at = (stage.id, replica)
+                job.reports[at], job.views[at] = deque(), deque()
+                core = ReplicaCore(plan, stage, replica, room=job._room_of(at), gated=job._gated)
+                job.cores[at] = core
+                core.start(None)
+                why = may_move(stage, plan, core.vertex)
+                if why:
+                    raise RescaleRefused(f"rescale({stage.name!r}, ...): {why}")
+                job.tracker.apply(core.take_changes())
+                job.views[at].append(job.tracker.view(stage.id))
+                job._ready.add(("view", at))
+        if job.snapshots is not None:
+            job.snapshots.snapshots.lay_out(layouts.names_of(plan))
+        self._next_step()
+
+    def _next_step(self) -> None:
+        job = self.job
+        self.step += 1
+        after = layouts.next_layout(job.plan, self.goal, self.groups or job.plan.key_groups)
+        job.plan = job.plan.laid_out(after)
+        for at in job.cores:
+            job._ready.add(("relayout", at))
+
+    # -- events ------------------------------------------------------------------------------------
+    def perform(self, kind: str, at: Any) -> None:
+        """One event of a change."""
+        job = self.job
+        if kind == "relayout":
+            job._ready.discard((kind, at))
+            self._relayout(at)
+        elif kind == "transfer":
+            waiting = self.transfers[at]
+            transfer = waiting.popleft()
+            if not waiting:
+                job._ready.discard((kind, at))
+            stage, source, target = at
+            self._relayout((stage, target))
+            migration = self.migrations[stage, target]
+            migration.on_transfer(source, transfer)
+            self._release((stage, target), migration)
+            job._after((stage, target))
+        else:
+            job._ready.discard((kind, at))
+            self._leave(at)
+
+    def _relayout(self, at: Where) -> None:
+        if self._at.get(at, 0) >= self.step:
+            return
+        self._at[at] = self.step
+        job, core = self.job, self.job.cores[at]
+        job._move_out(at)
+        before, after = core.plan, job.plan
+        lay_out(core, after)
+        changed = {s.id for s in after.stages if (s.parallelism, s.owners) != (before.stage(s.id).parallelism, before.stage(s.id).owners)}
+        for edge, target in channels_out(before, before.stage(at[0]), at[1]):
+            if job._edges[edge].target in changed:
+                job._put((edge, at[1], target), None, Marker(self.step, after))
+        if at[0] in changed:
+            old = self.migrations.get(at)
+            if old is not None:
+                assert old.is_settled
+                self._moved.append(old.cost)
+            migration = self.migrations[at] = MutableMigration(core, before, after)
+            migration.begin()
+        job._after(at)
+
+    def on_marker(self, at: Where, channel: tuple[int, int], marker: Marker) -> None:
+        """A marker is next on a channel."""
+        if marker.step < 0:
+            self._ends -= 1
+            return
+        self._relayout(at)
+        if marker.step == self.step and at in self.migrations:
+            self.migrations[at].on_marker(channel)
+            self.job._after(at)
+
+    def receives(self, at: Where) -> MutableMigration | None:
+        """Who must look at a batch before a replica consumes it."""
+        return self.migrations.get(at)
+
+    def _release(self, at: Where, migration: MutableMigration) -> None:
+        core = self.job.cores[at]
+        while migration.released:
+            edge, time, batch, _ = migration.released.popleft()
+            core.receive(edge, time, batch)
+
+    def fence(self, at: Where) -> None:
+        """What a replica passes on leaves when its report so far is applied."""
+        migration = self.migrations.get(at)
+        if migration is not None and migration.outgoing:
+            self.job.reports[at].append(Fence(list(migration.outgoing)))  # type: ignore[arg-type]
+            migration.outgoing.clear()
+            self.job._ready.add(("report", at))
+
+    def on_fence(self, at: Where, fence: Fence) -> None:
+        """The reports before it are applied."""
+        for target, transfer in fence.outgoing:
+            channel = (at[0], at[1], target)
+            self.transfers.setdefault(channel, deque()).append(transfer)
+            self.job._ready.add(("transfer", channel))
+
+    # -- the end of a step, and of all ----------------------------------------------------------------
+    def advance(self) -> None:
+        """Look whether something is settled."""
+        job = self.job
+        if self.is_waiting:
+            snapshots = job.snapshots
+            if snapshots is None or (snapshots.snapshots.pending is None and snapshots.committing is None and not snapshots.forgetting):
+                self.begin()
+            return
+        if self.is_done:
+            return
+        if self.leaving:
+            if not self._ends and all(self._has_left(at) for at in self.leaving):
+                self._commit()
+            return
+        if any(self._at.get(at, 0) < self.step for at in job.cores) or any(self.transfers.values()):
+            return
+        if not all(migration.is_settled for migration in self.migrations.values()) or self._has_fences():
+            return
+        if job.plan.layout != self.goal:
+            self._next_step()
+            return
+        self.leaving = {at for at in job.cores if at[1] >= job.plan.stage(at[0]).parallelism}
+        for at in self.leaving:
+            job._ready.add(("leave", at))
+        if not self.leaving:
+            self._commit()
+
+    def _has_fences(self) -> bool:
+        return any(isinstance(entry, Fence) for waiting in self.job.reports.values() for entry in waiting)
+
+    def _leave(self, at: Where) -> None:
+        job, core = self.job, self.job.cores[at]
+        let_go(core)
+        job._move_out(at)
+        before = job.plan.laid_out(layouts.prepared(job.plan, {at[0]: at[1] + 1}))
+        for edge, target in channels_out(before, before.stage(at[0]), at[1]):
+            if target < job.plan.stage(job._edges[edge].target).parallelism:
+                self._ends += 1
+                job._put((edge, at[1], target), None, Marker(-1, None))
+        self._at[at] = -1
+
+    def _has_left(self, at: Where) -> bool:
+        return self._at[at] == -1 and not self.job.reports[at]
+
+    def _commit(self) -> None:
+        job = self.job
+        for at in self.leaving:
+            core = job.cores.pop(at)
+            job.batches_of_retired[at[0]] = job.batches_of_retired.get(at[0], 0) + core.batches_in
+            if job.snapshots is not None:
+                participant = job.snapshots.participants.pop(at, None)
+                keys = {sink.id: sink.key for sink in job.plan.sinks}
+                staged = participant.staged() if participant is not None else [(keys[s], v) for s, v in core.stage_sinks().items()]
+                job.leaves += 1
+                barrier = Barrier(-job.leaves, job.snapshots.snapshots.published + 1, 0)
+                store, stage = job.snapshots.store.store, core.stage
+                job.snapshots.snapshots.leave_behind(write_staged(store, stage, at[1], job.snapshots.incarnation, barrier, staged))
+            else:
+                job.staged_of_retired.extend(core.stage_sinks().items())
+            core.close()
+            for waiting in (job.reports, job.views):
+                del waiting[at]
+            for event in [event for event in job._ready.items if event[1] == at]:
+                job._ready.discard(event)
+        if job.snapshots is not None:
+            job.snapshots.snapshots.lay_out(layouts.names_of(job.plan))
+            for participant in job.snapshots.participants.values():
+                participant.lay_out(job.plan)
+        self.is_done = True
+
+    def told(self) -> Rescale:
+        """What it came to."""
+        costs = [*self._moved, *(migration.cost for migration in self.migrations.values())]
+        return Rescale(
+            self.before,
+            layouts.asked_of(self.job.plan),
+            self.step,
+            sum(cost.groups for cost in costs),
+            sum(cost.state_bytes for cost in costs),
+            sum(cost.passed_on for cost in costs),
+            sum(cost.held for cost in costs),
+        )
+
+
+def start_rescale(job: LocalJob, wanted: Mapping[str, int], *, groups: int | None = None) -> LocalRescale | None:
+    """Begin a change of layout, as soon as no snapshot is under way; None: it is so already. Raises RescaleRefused."""
+    job._raise_if_over()
+    if job._gated:
+        raise RescaleRefused("rescale(...): FailureConfig(recovery='upstream') holds batches before vertices by time; use recovery='graph'")
+    if job.rescaling is not None and not job.rescaling.is_done:
+        raise RescaleRefused("rescale(...): another change of layout is under way")
+    stages = layouts.wanted_replicas(job.plan, wanted)
+    for stage in stages:
+        why = may_move(job.plan.stage(stage), job.plan, job.cores[stage, 0].vertex)
+        if why:
+            raise RescaleRefused(f"rescale({job.plan.stage(stage).name!r}, {stages[stage]}): {why}")
+    job.rescaling = LocalRescale(job, stages, groups=groups) if stages else None
+    return job.rescaling
+
+
+def rescale_to(job: LocalJob, wanted: Mapping[str, int]) -> Rescale:
+    """Run the job until a change of layout is done; after a failure meanwhile it is begun again."""
+    before = layouts.asked_of(job.plan)
+    change = start_rescale(job, wanted)
+    while change is not None and not change.is_done:
+        if not job.step() and not change.is_done:
+            change.advance()
+            if not job._ready.items and not change.is_done:
+                raise InternalError(f"a change of layout cannot go on: step {change.step} of job {job.name!r}\n{job.explain_stuck()}")
+        if job.rescaling is not change:
+            change = start_rescale(job, wanted)
+    if change is None:
+        return Rescale(before, layouts.asked_of(job.plan))
+    return change.told()
+
+
+__all__ = ["Fence", "LocalRescale", "Marker", "rescale_to", "start_rescale"]

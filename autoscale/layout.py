@@ -1,0 +1,110 @@
+"""Who owns which key-group, and how to get from one assignment to another. Pure; see docs/design/rescaling.md, 1.
+
+An assignment is a tuple ``owners`` of the length of ``key_groups``: ``owners[group]`` is the replica that owns the group.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rayad.progress import ConfigError
+
+Owners = tuple[int, ...]
+
+
+def even_owners(replicas: int, key_groups: int) -> Owners:
+    """Contiguous ranges whose sizes differ by at most one: what a job begins with.
+
+    >>> even_owners(3, 8)
+    (0, 0, 0, 1, 1, 1, 2, 2)
+    """
+    _check(replicas, key_groups)
+    return tuple(group * replicas // key_groups for group in range(key_groups))
+
+
+def owners_for(owners: Sequence[int], replicas: int) -> Owners:
+    """The assignment to replicas ``0 .. replicas - 1`` that moves the fewest groups and whose sizes differ by at most one.
+
+    Takes and gives groups of every part of a range alike, so that groups that are hot side by side are spread.
+
+    >>> owners_for((0, 0, 0, 0), 2)
+    (0, 1, 0, 1)
+    >>> owners_for((0, 1, 0, 1), 1)
+    (0, 0, 0, 0)
+    >>> owners_for((0, 0, 1, 1), 3)
+    (0, 0, 1, 2)
+    """
+    _check(replicas, len(owners))
+    sizes = Counter({replica: 0 for replica in range(replicas)})
+    sizes.update(owner for owner in owners if owner < replicas)
+    least, larger = divmod(len(owners), replicas)
+    # Those that have most keep one more.
+    by_size = sorted(range(replicas), key=lambda replica: (-sizes[replica], replica))
+    wanted = {replica: least + (place < larger) for place, replica in enumerate(by_size)}
+    free = [group for group, owner in enumerate(owners) if owner >= replicas]
+    for replica in range(replicas):
+        mine = [group for group, owner in enumerate(owners) if owner == replica]
+        surplus = len(mine) - wanted[replica]
+        if surplus > 0:  # evenly from all of them
+            free.extend(mine[(2 * i + 1) * len(mine) // (2 * surplus)] for i in range(surplus))
+    after = list(owners)
+    takers = [replica for replica in range(replicas) if sizes[replica] < wanted[replica]]
+    turn = 0
+    for group in sorted(free):
+        while sizes[takers[turn % len(takers)]] >= wanted[takers[turn % len(takers)]]:
+            turn += 1
+        taker = takers[turn % len(takers)]
+        turn += 1
+        after[group] = taker
+        sizes[taker] += 1
+    return tuple(after)
+
+
+def step_towards(owners: Sequence[int], target: Sequence[int], groups: int) -> Owners:
+    """The next assignment on the way: at most so many groups change hands, of every pair of old and new owner alike.
+
+    >>> step_towards((0, 0, 0, 0), (0, 1, 0, 1), 1)
+    (0, 1, 0, 0)
+    """
+    if groups < 1:
+        raise ConfigError(f"a step of {groups} key-groups: it must be at least 1, else nothing would ever move")
+    by_pair: dict[tuple[int, int], list[int]] = {}
+    for group, (before, after) in enumerate(zip(owners, target, strict=True)):
+        if before != after:
+            by_pair.setdefault((before, after), []).append(group)
+    waiting = list(by_pair.values())
+    moved = list(owners)
+    while groups and waiting:
+        for pair in waiting:
+            group = pair.pop(0)
+            moved[group] = target[group]
+            groups -= 1
+            if not groups:
+                break
+        waiting = [pair for pair in waiting if pair]
+    return tuple(moved)
+
+
+def moves(before: Sequence[int], after: Sequence[int]) -> dict[tuple[int, int], frozenset[int]]:
+    """The groups that change hands, by ``(old owner, new owner)``.
+
+    >>> moves((0, 0, 1), (0, 1, 1))
+    {(0, 1): frozenset({1})}
+    """
+    out: dict[tuple[int, int], set[int]] = {}
+    for group, pair in enumerate(zip(before, after, strict=True)):
+        if pair[0] != pair[1]:
+            out.setdefault(pair, set()).add(group)
+    return {pair: frozenset(groups) for pair, groups in out.items()}
+
+
+def _check(replicas: int, key_groups: int) -> None:
+    if not 1 <= replicas <= key_groups:
+        raise ConfigError(
+            f"{replicas} replicas for {key_groups} key-groups: it must be 1 to {key_groups}, since a replica without a group would idle; "
+            "start the job with a larger RunConfig(key_groups=...) for more"
+        )
+
+
+__all__ = ["Owners", "even_owners", "moves", "owners_for", "step_towards"]
