@@ -69,8 +69,8 @@ def wanted_replicas(plan: Plan, wanted: Mapping[str, int]) -> dict[int, int]:
             raise RescaleRefused(f"rescale({name!r}, {replicas}): {why}")
         if is_keyed(plan, stage.id) and replicas > plan.key_groups:
             raise RescaleRefused(
-                f"rescale({name!r}, {replicas}): there are {plan.key_groups} key-groups, no keyed vertex can have more replicas; start the job "
-                "with a larger RunConfig(key_groups=...)"
+                f"rescale({name!r}, {replicas}): there are {plan.key_groups} key-groups, no keyed vertex can have more replicas; start "
+                "the job with a larger RunConfig(key_groups=...)"
             )
         if replicas != stage.parallelism:
             out[stage.id] = replicas
@@ -93,18 +93,11 @@ def prepared(plan: Plan, wanted: Mapping[int, int]) -> Layout:
 def target(plan: Plan, wanted: Mapping[int, int]) -> Layout:
     """The layout that is asked for."""
     now = plan.layout
-    owners = {stage.id: owners_for(plan.owners(stage), wanted[stage.id]) for stage in plan.stages if stage.id in prepared_keyed(plan, wanted)}
-    forward = {
-        edge.id
-        for edge in plan.edges
-        if edge.partition is PartitionKind.FORWARD and (edge.source in wanted or edge.target in wanted)
-    }  # fmt: skip
-    return Layout({**now.replicas, **wanted}, {**now.owners, **owners}, now.rebalanced | forward)
-
-
-def prepared_keyed(plan: Plan, wanted: Mapping[int, int]) -> set[int]:
-    """The stages of a change whose key-groups move."""
-    return {stage for stage in wanted if is_keyed(plan, stage)}
+    keyed = [stage for stage in plan.stages if stage.id in wanted and is_keyed(plan, stage.id)]
+    owners = {stage.id: owners_for(plan.owners(stage), wanted[stage.id]) for stage in keyed}
+    forward = [edge for edge in plan.edges if edge.partition is PartitionKind.FORWARD]
+    rebalanced = {edge.id for edge in forward if edge.source in wanted or edge.target in wanted}
+    return Layout({**now.replicas, **wanted}, {**now.owners, **owners}, now.rebalanced | rebalanced)
 
 
 def next_layout(plan: Plan, goal: Layout, groups: int) -> Layout:

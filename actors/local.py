@@ -17,10 +17,10 @@ from typing import Any
 from rayad.actors.graph_shape import edge_names
 from rayad.actors.input_log import InputLog
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result
-from rayad.actors.layouts import Rescale, asked_of, restored
+from rayad.actors.layouts import Rescale, asked_of, names_of, restored
 from rayad.actors.job_store import JobStore, NothingWhole, Superseded
 from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, cannot_move, explain, feed
-from rayad.actors.local_rescale import Fence, LocalRescale, Marker, rescale_to
+from rayad.actors.local_rescale import Fence, LocalRescale, Marker, Retired, rescale_to
 from rayad.actors.local_results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
 from rayad.actors.local_snapshots import LocalSnapshots
 from rayad.actors.local_upstream import restart_upstream
@@ -64,12 +64,10 @@ class LocalJob(Job):
         self._stopping = False
         self.rescaling: LocalRescale | None = None
         self.asked = asked_of(plan)
-        self.leaves = 0
         self._gated = gated_edges(self.plan) if run.failures.recovery == "upstream" else frozenset()
         self._ready = Ready()
         self.cores: dict[Where, ReplicaCore] = {}
-        self.staged_of_retired: list[tuple[int, Any]] = []
-        self.batches_of_retired: dict[int, int] = {}
+        self.retired = Retired()
         self.snapshots: LocalSnapshots | None = None
         try:
             if store is not None or run.keeps_snapshots:
@@ -86,7 +84,7 @@ class LocalJob(Job):
         self.cores = {}
         self.rescaling = None
         self.channels: dict[tuple[int, int, int], deque[tuple[Timestamp | None, Any]]] = {}
-        self.reports: dict[Where, deque[list[tuple[int, Timestamp, int]] | Fence]] = {}
+        self.reports: dict[Where, deque[Any]] = {}
         self.views: dict[Where, deque[View]] = {}
         self._queued: dict[Where, int] = {}  # batches waiting on regular channels out of a replica
         self._blocked: dict[Where, set[Any]] = {}
@@ -96,6 +94,8 @@ class LocalJob(Job):
         store = self.snapshots.store if self.snapshots is not None else None
         parts = store.read(store.manifest) if store is not None and store.manifest is not None else {}
         self.plan = restored(self.plan, store.manifest.notes if store is not None and store.manifest is not None else {}, self.asked)
+        if self.snapshots is not None:
+            self.snapshots.snapshots.lay_out(names_of(self.plan))
         for stage in self.plan.stages:
             for replica in range(stage.parallelism):
                 where = (stage.id, replica)
@@ -276,8 +276,8 @@ class LocalJob(Job):
             self._release((edge.source, channel[1]))
         if participant is not None and participant.logs(into):
             participant.log_batch(into, time, batch)
-        migration = self.rescaling.migrations.get(at) if self.rescaling is not None else None
-        (migration or self.cores[at]).receive(edge.id, time, batch)
+        receiver = self.cores[at] if self.rescaling is None else self.rescaling.receiver(at)
+        receiver.receive(edge.id, time, batch)
         self._after(at)
         return True
 

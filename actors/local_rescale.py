@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors import layouts
@@ -37,6 +38,15 @@ class Fence:
         self.outgoing = outgoing
 
 
+@dataclass(slots=True)
+class Retired:
+    """What replicas that have retired leave in a job: how many, batches consumed by stage, and without snapshots what they have staged."""
+
+    count: int = 0
+    batches: dict[int, int] = field(default_factory=dict)
+    staged: list[tuple[int, Any]] = field(default_factory=list)
+
+
 class LocalRescale:
     """One change of layout of a :class:`LocalJob`.
 
@@ -61,6 +71,7 @@ class LocalRescale:
         self.is_done = False
         self._at: dict[Where, int] = {}
         self._ends = 0
+        self._left: set[Where] = set()
         self._moved: list[Any] = []
 
     @property
@@ -154,9 +165,9 @@ class LocalRescale:
             self.migrations[at].on_marker(channel)
             self.job._after(at)
 
-    def receives(self, at: Where) -> MutableMigration | None:
-        """Who must look at a batch before a replica consumes it."""
-        return self.migrations.get(at)
+    def receiver(self, at: Where) -> MutableMigration | ReplicaCore:
+        """Who takes the next batch of a replica."""
+        return self.migrations.get(at) or self.job.cores[at]
 
     def _release(self, at: Where, migration: MutableMigration) -> None:
         core = self.job.cores[at]
@@ -168,7 +179,7 @@ class LocalRescale:
         """What a replica passes on leaves when its report so far is applied."""
         migration = self.migrations.get(at)
         if migration is not None and migration.outgoing:
-            self.job.reports[at].append(Fence(list(migration.outgoing)))  # type: ignore[arg-type]
+            self.job.reports[at].append(Fence(list(migration.outgoing)))
             migration.outgoing.clear()
             self.job._ready.add(("report", at))
 
@@ -219,27 +230,28 @@ class LocalRescale:
             if target < job.plan.stage(job._edges[edge].target).parallelism:
                 self._ends += 1
                 job._put((edge, at[1], target), None, Marker(-1, None))
-        self._at[at] = -1
+        self._left.add(at)
 
     def _has_left(self, at: Where) -> bool:
-        return self._at[at] == -1 and not self.job.reports[at]
+        return at in self._left and not self.job.reports[at]
 
     def _commit(self) -> None:
         job = self.job
         for at in self.leaving:
-            core = job.cores.pop(at)
-            job.batches_of_retired[at[0]] = job.batches_of_retired.get(at[0], 0) + core.batches_in
+            core = job.cores[at]
+            job.retired.batches[at[0]] = job.retired.batches.get(at[0], 0) + core.batches_in
             if job.snapshots is not None:
-                participant = job.snapshots.participants.pop(at, None)
-                keys = {sink.id: sink.key for sink in job.plan.sinks}
-                staged = participant.staged() if participant is not None else [(keys[s], v) for s, v in core.stage_sinks().items()]
-                job.leaves += 1
-                barrier = Barrier(-job.leaves, job.snapshots.snapshots.published + 1, 0)
+                participant = job.snapshots.participant(at)
+                del job.snapshots.participants[at]
+                staged = participant.staged(job.snapshots.snapshots.base)
+                job.retired.count += 1
+                barrier = Barrier(-job.retired.count, job.snapshots.snapshots.published + 1, 0)
                 store, stage = job.snapshots.store.store, core.stage
                 job.snapshots.snapshots.leave_behind(write_staged(store, stage, at[1], job.snapshots.incarnation, barrier, staged))
             else:
-                job.staged_of_retired.extend(core.stage_sinks().items())
+                job.retired.staged.extend(core.stage_sinks().items())
             core.close()
+            del job.cores[at]
             for waiting in (job.reports, job.views):
                 del waiting[at]
             for event in [event for event in job._ready.items if event[1] == at]:
@@ -296,4 +308,4 @@ def rescale_to(job: LocalJob, wanted: Mapping[str, int]) -> Rescale:
     return change.told()
 
 
-__all__ = ["Fence", "LocalRescale", "Marker", "rescale_to", "start_rescale"]
+__all__ = ["Fence", "LocalRescale", "Marker", "Retired", "rescale_to", "start_rescale"]

@@ -48,7 +48,7 @@ def only_a_snapshot_goes_on(job: LocalJob) -> bool:
 def publish_sinks(job: LocalJob) -> dict[int, Any]:
     """Without snapshots: everything is published once, at the end."""
     staged: dict[int, list[Any]] = {sink.id: [] for sink in job.plan.sinks}
-    for sink_id, part in [*job.staged_of_retired, *(entry for core in job.cores.values() for entry in core.stage_sinks().items())]:
+    for sink_id, part in [*job.retired.staged, *(entry for core in job.cores.values() for entry in core.stage_sinks().items())]:
         staged[sink_id].append(part)
     receipts = {}
     for sink in job.plan.sinks:
@@ -75,7 +75,7 @@ def result_of(job: LocalJob, receipts: dict[int, Any], run_s: float) -> Result:
     stages = {
         s.name: {
             "replicas": s.parallelism,
-            "batches_in": sum(job.cores[s.id, r].batches_in for r in range(s.parallelism)) + job.batches_of_retired.get(s.id, 0),
+            "batches_in": sum(job.cores[s.id, r].batches_in for r in range(s.parallelism)) + job.retired.batches.get(s.id, 0),
             "records_in": sum(job.cores[s.id, r].records_in for r in range(s.parallelism)),
         }
         for s in job.plan.stages

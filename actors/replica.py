@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from rayad.actors import replica_resume
+from rayad.actors import replica_resume, replica_rights
 from rayad.actors.failures import describe, raise_located
 from rayad.actors.outputs import MutableOutputs, Outgoing
 from rayad.actors.replica_state import MutableRest, ResumedPart
@@ -375,33 +375,16 @@ class ReplicaCore(VertexContext):
         if not _comparable(time, depth):
             self._refuse(f"notify_at({time!r:.60})", time)
         if capability is not None:
-            if not self._may_act_at(time):
+            if not replica_rights.may_act_at(self, time):
                 self._refuse(f"notify_at({time})", time)
-            if capability is not time and (not _comparable(capability, depth) or not self._may_act_at(capability)):
+            if capability is not time and (not _comparable(capability, depth) or not replica_rights.may_act_at(self, capability)):
                 self._refuse(f"notify_at({time}, capability={capability}), by its capability,", capability)
         if capability is None:
             self._waits_unseen = True
         elif not time <= capability:
-            self._check_not_waiting_for_itself(time, capability)
+            replica_rights.check_not_waiting_for_itself(self, time, capability)
         if self.notificator.request(time, capability):
             self._hold_back(time, capability, 1)
-
-    def _may_act_at(self, time: Timestamp) -> bool:
-        if self._now is not None:
-            return self._now <= time
-        return any(right <= time for right in self._rights)
-
-    def _check_not_waiting_for_itself(self, time: Timestamp, capability: Timestamp) -> None:
-        """In a loop, what may be sent at an early capability can come round to before the time that is waited for."""
-        if self._reachability is None:
-            self._reachability = FlatReachability(self.plan.progress)
-        if self._reachability.blocks_itself(self.stage.id, time, capability):
-            raise self._misuse(
-                f"notify_at({time}, capability={capability})",
-                ": what it may send at its capability could come round the loop to before the time that it waits for, so it would wait "
-                "for itself for "
-                "ever; use a capability at or beyond that time, or None",
-            )
 
     def _hold_back(self, time: Timestamp, capability: Timestamp | None, delta: int) -> None:
         if capability is None:

@@ -87,10 +87,9 @@ class MutableParticipant:
         self.alignment.regular, self.alignment.feedback = frozenset(regular), frozenset(feedback)
         self.channels_out = channels_out(plan, stage, self._core.replica)
 
-    def staged(self) -> list[tuple[str, Any]]:
-        """For a replica that retires: what its sink writers have staged and no snapshot has."""
+    def staged(self, base: int) -> list[tuple[str, Any]]:
+        """For a replica that retires: what its sink writers have staged and no snapshot has; ``base``: the attempt that was published last."""
         fresh = [(self._sinks[sink], value) for sink, value in self._core.stage_sinks().items() if not is_nothing(value)]
-        base = self.barrier.base if self.barrier is not None else 0
         return [*((key, value) for number, key, value in self._staged if number > base), *fresh]
 
     @property
