@@ -14,23 +14,24 @@ import time as clock
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import RayActorError, RayTaskError
 
+from rayad.actors import layouts
+from rayad.actors.coordinator_control import CoordinatorControl
+from rayad.actors.coordinator_rescale import Rescaler
 from rayad.actors.coordinator_snapshots import SnapshotKeeper
 from rayad.actors.crew import Crew
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.job_store import JobStore, Superseded
 from rayad.actors.outcome import Outcome, stage_statistics
 from rayad.actors.plane import Address
-from rayad.actors.protocol import COORDINATOR, PROGRESS, replica_name, stage_of
+from rayad.actors.protocol import COORDINATOR, PROGRESS, stage_of
 from rayad.actors.ray_actors import Failure, failure_of
 from rayad.actors.replica_report import ReplicaReport
 from rayad.actors.upstream import region_of
 from rayad.dataflow.config import RunConfig
-from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
-from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
-from rayad.snapshots.coordination import SnapshotStatistics
+from rayad.progress import RayadError
 
 GRACE_S = 0.5
 """After the first failure: how long others may still report, because the first to be noticed is seldom the cause."""
@@ -45,7 +46,7 @@ class _Failed(Exception):
         self.names = names or set()
 
 
-class Coordinator:
+class Coordinator(CoordinatorControl):
     """Runs one job."""
 
     def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str = "") -> None:
@@ -61,6 +62,8 @@ class Coordinator:
         self._name = name or plan.name
         self._keeper: SnapshotKeeper | None = None
         self._crew = Crew(plan, config, job, secret)
+        self.asked = layouts.asked_of(plan)
+        self.rescaler = Rescaler(self)
         self._host = ""
         self._incarnations: dict[str, int] = {}
         self._runs: dict[Any, tuple[str, Any]] = {}
@@ -89,6 +92,7 @@ class Coordinator:
             return Outcome(self.state, {}, JobStatistics(), failure)
         finally:
             self._running.set()
+            self.rescaler.stop()
             if self._keeper is not None:
                 self._keeper.end(f"job {self._name!r} is {self.state.value}")
                 self._keeper.close()
@@ -111,15 +115,21 @@ class Coordinator:
                     self._keeper.recovered(clock.monotonic() - failed_s)
                 return self._supervise()
             except _Failed as failed:
+                self._stop_change()
                 self._may_go_on(failed.failure)
                 is_going = self._try_upstream(failed.names)
             except Superseded:
                 raise
             except Exception as error:
+                self._stop_change()
                 self._may_go_on(failure_of("coordinator", error))
                 is_going = False
             if not is_going:
                 self._recover()
+
+    def _stop_change(self) -> None:
+        self._running.clear()
+        self.rescaler.stop()
 
     def _try_upstream(self, failed: set[str]) -> bool:
         try:
@@ -132,7 +142,6 @@ class Coordinator:
 
     def _may_go_on(self, failure: Failure) -> None:
         """Raise the failure, or the first one that led to it, unless the job is to survive it."""
-        self._running.clear()
         self.first_failure = self.first_failure or failure
         self.failures += 1
         most = self.config.failures.max_failures
@@ -154,19 +163,31 @@ class Coordinator:
         self.incarnation += 1
         self._crew.hire()  # newcomers start while the parts are verified
         self._keeper.recover()
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """The layout is that of the snapshot to go on from."""
+        if self._keeper is None:
+            return
+        self.plan = self._crew.plan = layouts.restored(self.plan, self._keeper.manifest.notes, self.asked)
+        names = set(self._crew.names())
+        self._crew.dismiss([name for name in self._crew.actors if name != PROGRESS and name not in names])
+        self._keeper.lay_out(self.plan)
 
     def _start(self) -> None:
         """Create all actors that are not there side by side, exchange addresses, and begin."""
         self._host = self.config.host or ("127.0.0.1" if len(ray.nodes()) == 1 else ray.util.get_node_ip_address())
         unix = "auto" if self.config.unix_sockets else "off"
         keeper, crew = self._keeper, self._crew
+        if self.incarnation == 1:
+            self._lay_out()
         crew.hire()
         self.addresses, self._runs = {}, {}
         self._incarnations = dict.fromkeys([PROGRESS, COORDINATOR, *crew.names()], self.incarnation)
         if keeper is not None:
             self.addresses[COORDINATOR] = keeper.listen(self._host, self.incarnation, unix)
         survives = self.config.failures.recovery == "upstream"
-        progress = crew.actors[PROGRESS].listen.remote(self._host, unix, self.incarnation, survives)
+        progress = crew.actors[PROGRESS].listen.remote(self._host, unix, self.incarnation, survives, self.plan.layout)
         self._await_listening({PROGRESS: progress, **self._listening(crew.names())})
         self._run([PROGRESS, *crew.names()])
         if self.incarnation == 1:
@@ -181,7 +202,8 @@ class Coordinator:
         out = {}
         for name in names:
             part = parts.get(self._crew.replica(name))
-            out[name] = self._crew.actors[name].listen.remote(self._host, self.incarnation, store, part, self._incarnations)
+            arguments = (self._host, self.incarnation, store, part, self._incarnations, self.plan.layout)
+            out[name] = self._crew.actors[name].listen.remote(*arguments)
         return out
 
     def _run(self, names: list[str]) -> None:
@@ -201,6 +223,11 @@ class Coordinator:
         self._running.set()
         if self._stopping:
             self.stop()
+
+    def _go_newcomers(self, names: list[str]) -> None:
+        """These have come into the running job."""
+        notes = self._keeper.manifest.notes if self._keeper is not None else {}
+        self._found.update({name: (self.addresses[name], self._incarnations[name], notes) for name in names})
 
     def _recover_upstream(self, failed: set[str]) -> bool:
         """Restart what has failed and what is upstream of it; the others live on. False when the whole graph has to be restarted."""
@@ -288,6 +315,8 @@ class Coordinator:
             for ref in self._wait(waiting):
                 name, second = waiting.pop(ref)
                 answer = self._get(ref, self._who(name))
+                if isinstance(answer, Failure) and name in self.rescaler.newcomers:
+                    continue  # the change is refused
                 if isinstance(answer, Failure):
                     failures.append(answer)
                     failed.add(name)
@@ -296,10 +325,17 @@ class Coordinator:
                     deadline_s = min(deadline_s, clock.monotonic() + (0.0 if at_once else GRACE_S))
                 elif isinstance(answer, ReplicaReport):
                     reports.append(answer)
-                    for sink, part in ray.get(second).items():
+                    left = ray.get(second)
+                    if name in self.rescaler.leaving:
+                        self.rescaler.on_left(name, left)
+                        left = {} if self._keeper is not None else left
+                    for sink, part in left.items():
                         staged[sink].append(part)
                 else:
                     counts = answer
+            if self.rescaler.failure is not None:
+                failures.append(self.rescaler.failure)
+                break
             if not failures:
                 silent = self._crew.silent({name for name, _ in waiting.values()})
                 if silent is not None:
@@ -355,93 +391,3 @@ class Coordinator:
         taken = tuple(self._keeper.taken) if self._keeper is not None else ()
         stages = stage_statistics(reports, self._began_s)
         return JobStatistics(self._start_s, run_s, self.plan.replicas + 2, stages, counts, taken, self.failures)
-
-    # -- control calls, from other threads ------------------------------------------------------
-    def cancel(self) -> None:
-        """End the job without results."""
-        self._cancelled.set()
-
-    def where(self, name: str, timeout_s: float) -> tuple[Address, int, dict[str, Any]] | None:
-        """The address of a replica, its incarnation, and the notes of the snapshot that this one went on from, once the job runs.
-
-        The three belong together: an incarnation may be over by the time its addresses are used, and then nobody listens there.
-        """
-        self._running.wait(timeout_s)
-        return self._found.get(name)
-
-    def saved_inputs(self) -> dict[str, int]:
-        """How many frames of each live input are in all the snapshots that a recovery may go on from."""
-        return dict(self._keeper.saved_inputs) if self._keeper is not None else {}
-
-    def savepoint(self, timeout_s: float | None) -> str:
-        """See Job.savepoint."""
-        if self._keeper is None:
-            raise ConfigError(f"job {self._name!r} keeps no snapshots: give RunConfig(storage_path=...)")
-        self._running.wait(self.config.start_timeout_s)
-        if self.state is not JobState.RUNNING:
-            raise SnapshotError(f"job {self._name!r} is {self.state.value}: no savepoint can be taken")
-        return self._keeper.savepoint(timeout_s)
-
-    def look(self) -> tuple[JobState, list[ReplicaReport], dict[int, Any], int]:
-        """State, what the replicas did, views by stage, active pointstamps."""
-        if self.state is not JobState.RUNNING:
-            return self.state, [], {}, 0
-        try:
-            crew, progress = dict(self._crew.actors), self._crew.actors[PROGRESS]
-            reports = ray.get([crew[name].look.remote() for name in self._crew.names()], timeout=10)
-            views, active = ray.get([progress.call.remote("look"), progress.call.remote("active")], timeout=10)
-            return self.state, reports, views, active
-        except (RayActorError, RayTaskError, GetTimeoutError, KeyError):
-            return self.state, [], {}, 0
-
-    def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int]:
-        """The newest snapshot, the interval, and how many failures there were."""
-        taken = self._keeper.snapshots if self._keeper is not None else None
-        return (taken.last, taken.interval_s, self.failures) if taken is not None else (None, None, self.failures)
-
-    def blockers(self) -> list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]:
-        """See ProgressHost.blockers."""
-        return self._call("blockers") or []
-
-    def frontier(self, node: int) -> tuple[Timestamp, ...]:
-        """The frontier at a probe; empty when the job is over."""
-        self._running.wait(self.config.start_timeout_s)
-        return self._call("frontier", node) or ()
-
-    def wait_epoch(self, node: int, epoch: int, timeout_s: float | None) -> bool:
-        """Wait for an epoch at a probe."""
-        deadline_s = clock.monotonic() + timeout_s if timeout_s is not None else float("inf")
-        while True:
-            left_s = deadline_s - clock.monotonic()
-            self._running.wait(max(0.0, min(left_s, self.config.start_timeout_s)))
-            if self.state is not JobState.RUNNING:
-                return self._is_complete()
-            try:
-                left = None if timeout_s is None else max(0.0, left_s)
-                return bool(ray.get(self._crew.actors[PROGRESS].call.remote("wait_epoch", node, epoch, left)))
-            except (RayActorError, RayTaskError, KeyError):  # this incarnation is over; perhaps there is another
-                if self._keeper is None or left_s <= 0:
-                    return self._is_complete()
-                clock.sleep(0.02)
-
-    def _is_complete(self) -> bool:
-        return self.state is JobState.COMPLETE
-
-    def _call(self, method: str, *args: Any) -> Any:
-        if self.state is not JobState.RUNNING or PROGRESS not in self._crew.actors:
-            return None
-        try:
-            return ray.get(self._crew.actors[PROGRESS].call.remote(method, *args), timeout=10)
-        except (RayActorError, RayTaskError, GetTimeoutError, KeyError):
-            return None
-
-    def stop(self) -> None:
-        """Sources read no more, live inputs close."""
-        self._stopping = True
-        self._running.wait(self.config.start_timeout_s)
-        starts = [s for s in self.plan.stages if s.kind in (NodeKind.SOURCE, NodeKind.INPUT)]
-        try:
-            names = [replica_name(s.id, r) for s in starts for r in range(s.parallelism)]
-            ray.get([self._crew.actors[name].stop.remote() for name in names], timeout=30)
-        except (RayActorError, RayTaskError, KeyError):
-            return  # it is over, or goes on in another incarnation, which is told when it begins

@@ -8,9 +8,12 @@ import threading
 import time as clock
 from typing import Any
 
+from rayad.actors import layouts
 from rayad.actors.job_store import JobStore, describe_snapshot
+from rayad.actors.mailbox import Mailbox
+from rayad.actors.part_files import write_staged
 from rayad.actors.plane import Address, Frame, Plane
-from rayad.actors.protocol import COORDINATOR, Kind, replica_name
+from rayad.actors.protocol import COORDINATOR, Kind, replica_name, stage_of
 from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.barrier import Barrier
@@ -41,7 +44,14 @@ class SnapshotKeeper:
         self._savepoint: _Savepoint | None = None
         self._savepoints: list[_Savepoint] = []
         self._lock = threading.Lock()
-        self._names = {replica_name(s.id, r): (s.name, r) for s in plan.stages for r in range(s.parallelism)}
+        self._names = _names(plan)
+        self.asked = layouts.asked_of(plan)
+        self._mailbox = Mailbox()
+        self._mailbox.open(self.wakeup)
+        self._is_changing = False
+        self._leaving: set[str] = set()
+        self._is_final_due = False
+        self._left = 0
         self._starts = [replica_name(s.id, r) for s in plan.stages if not s.inputs for r in range(s.parallelism)]
         self._finally = [sink.key for sink in plan.sinks if not getattr(sink.sink, "commits", False)]
         self._is_live = self._is_connected = False
@@ -115,13 +125,72 @@ class SnapshotKeeper:
         pending = self.snapshots.pending
         return self.final is not None or (pending is not None and pending.final)
 
+    # -- changes of layout, from other threads -------------------------------------------------------
+    def begin_change(self) -> bool:
+        """No snapshot begins from now on; true when none is under way."""
+
+        def begin() -> bool:
+            self._is_changing = self.snapshots.pending is None
+            return self._is_changing
+
+        return bool(self._mailbox.ask(begin, timeout_s=60.0))
+
+    def end_change(self) -> None:
+        """Snapshots may begin again."""
+        self._is_changing = False
+        self.wakeup()
+
+    def welcome(self, names: list[str], incarnation: int, plan: Plan) -> None:
+        """These will come into the running job."""
+
+        def welcome() -> None:
+            assert self._plane is not None
+            for name in names:
+                self._plane.expect(name, incarnation)
+            self.lay_out(plan)
+
+        self._mailbox.ask(welcome)
+
+    def begin_leaving(self, names: list[str]) -> int:
+        """These are about to retire: the last snapshot waits for it. Gives the attempt that was published last."""
+
+        def begin() -> int:
+            self._leaving.update(names)
+            return self.snapshots.base
+
+        return int(self._mailbox.ask(begin))
+
+    def part(self, names: list[str], plan: Plan, left: dict[str, dict[Any, tuple[str, Any]]]) -> None:
+        """These have gone, or do not come; what their sink writers had staged goes with the next snapshot."""
+
+        def part() -> None:
+            for name, staged in left.items():
+                self._left += 1
+                barrier = Barrier(-self._left, self.snapshots.published + 1, 0)
+                stage = plan.stage(stage_of(name))
+                where = (self.store.store, stage, int(name.split(".")[1]), self._incarnation, barrier)
+                self.snapshots.leave_behind(write_staged(*where, staged.values()))
+            self._leaving.difference_update(names)
+            self.lay_out(plan)
+
+        self._mailbox.ask(part, timeout_s=60.0)
+
+    def lay_out(self, plan: Plan) -> None:
+        """These replicas there are; in the coordinator's thread, or while it does not look."""
+        self.plan = plan
+        self._names = _names(plan)
+        self._is_connected = False
+        if self.snapshots.pending is None:
+            self.snapshots.lay_out(self._names.values())
+
     def recovered(self, restart_s: float) -> None:
         """The job is back at work."""
         self.snapshots.estimator.on_failure(restart_s)
 
     def close(self) -> None:
         """Close the plane."""
-        self._is_live = self._is_connected = False
+        self._is_live = self._is_connected = self._is_changing = self._is_final_due = False
+        self._leaving.clear()
         if self._plane is not None:
             self._plane.close(linger_s=0.0)
             self._plane = None
@@ -134,6 +203,10 @@ class SnapshotKeeper:
         for frame in self._plane.poll(timeout_s if due_in_s is None else min(timeout_s, due_in_s)):
             self._on_frame(frame)
         self._plane.take_lost()
+        self._mailbox.serve()
+        if self._is_final_due and not self._leaving:
+            self._is_final_due = False
+            self._begin_final()
         if self._is_live and self.final is None:
             self._look_at_clock()
         return self.final is not None
@@ -151,7 +224,7 @@ class SnapshotKeeper:
             number, _, why = bytes(frame.payload).decode().partition(" ")
             self._give_up(int(number), why)
         elif frame.kind == Kind.FINISHED:
-            self._begin_final()
+            self._is_final_due = True
         else:
             raise ProtocolError(f"the coordinator got a frame of kind {frame.kind} from {frame.peer!r}")
 
@@ -160,7 +233,8 @@ class SnapshotKeeper:
         if not self.snapshots.is_complete:
             return
         try:
-            manifest = self.store.publish(self.snapshots, self._incarnation, {})
+            notes = {"layout": layouts.layout_notes(self.plan, self.asked)}
+            manifest = self.store.publish(self.snapshots, self._incarnation, notes)
         except SnapshotError as error:
             if type(error) is not SnapshotError:
                 raise  # superseded
@@ -203,7 +277,7 @@ class SnapshotKeeper:
             assert pending is not None
             missing = ", ".join(f"{name!r}[{replica}]" for name, replica in snapshots.missing[:5])
             self._give_up(pending.number, f"it took longer than {snapshots.timeout_s} s; missing: {missing}")
-        if snapshots.pending is not None or not self._all_connected():
+        if snapshots.pending is not None or self._is_changing or not self._all_connected():
             return
         with self._lock:
             if self._savepoints and self._savepoint is None:
@@ -277,6 +351,10 @@ class SnapshotKeeper:
             waiting, self._savepoints = [*self._savepoints, *([self._savepoint] if self._savepoint else [])], []
         for savepoint in waiting:
             savepoint.fail(why)
+
+
+def _names(plan: Plan) -> dict[str, tuple[str, int]]:
+    return {replica_name(s.id, r): (s.name, r) for s in plan.stages for r in range(s.parallelism)}
 
 
 class _Savepoint:

@@ -46,6 +46,14 @@ class Crew:
                     options = remote_vertex().options(num_cpus=self._cpus)
                     self.actors[name] = options.remote(spec, stage.id, replica, self._config, *self._identity)
 
+    def dismiss(self, names: Collection[str]) -> None:
+        """End these: they have retired, or will not be needed."""
+        for name in names:
+            actor = self.actors.pop(name, None)
+            self._pings.pop(name, None)
+            if actor is not None:
+                ray.kill(actor, no_restart=True)
+
     def names(self) -> list[str]:
         """The replicas, stage by stage."""
         return [replica_name(stage.id, replica) for stage in self.plan.stages for replica in range(stage.parallelism)]

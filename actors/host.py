@@ -20,6 +20,8 @@ from rayad.actors import host_upstream
 from rayad.actors.batches import decode_batch, encode_batch
 from rayad.actors.credits import ReceiveWindow
 from rayad.actors.feedback import MutableFeedbackQueue
+from rayad.actors.host_looking import note_counts
+from rayad.actors.host_rescale import ENDED, MARK, HostRescale, Rest
 from rayad.actors.host_snapshots import HostSnapshots
 from rayad.actors.host_statistics import HostStatistics
 from rayad.actors.mailbox import Mailbox
@@ -89,6 +91,7 @@ class ReplicaHost:
         host_upstream.expect(self, incarnations or {})
         self._replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}
         self._abandoned = False
+        self.rescale = HostRescale(self)
         self.snapshots = HostSnapshots(self, store, part) if store is not None else None
 
     # -- start and end ------------------------------------------------------------------
@@ -112,12 +115,16 @@ class ReplicaHost:
         out.discard(self.name)
         return out
 
+    def partners(self) -> set[str]:
+        """Whom this replica is connected to from its start: one that comes into a running job will be given state by its siblings."""
+        return self.peers() | self.rescale.siblings() if self.rescale.is_newcomer else self.peers()
+
     def run(self, addresses: Mapping[str, Address]) -> dict[int, Any]:
         """Connect, register, and run until the job is complete; gives what each sink writer has staged."""
         try:
             deadline_s = clock.monotonic() + self.config.start_timeout_s
             self.plane.connect(PROGRESS, addresses[PROGRESS], timeout_s=self.config.start_timeout_s)
-            for peer in sorted(self.peers()):
+            for peer in sorted(self.partners()):
                 if self.name < peer:  # one connection per pair, made by the smaller name
                     self.plane.connect(peer, addresses[peer], timeout_s=max(1.0, deadline_s - clock.monotonic()))
             self._subscribed = self.core.wants_views
@@ -128,17 +135,19 @@ class ReplicaHost:
                 self.plane.connect(COORDINATOR, addresses[COORDINATOR], timeout_s=self.config.start_timeout_s)
                 self.snapshots.resend()
             self._loop()
-            self._note_counts()
+            note_counts(self)
+            if self.rescale.has_left:
+                return self.rescale.staged()
             return self.core.stage_sinks() if self.snapshots is None else {}
         except BaseException:
             if self.snapshots is None:
                 self.core.abort_sinks()  # else a snapshot may name what they have staged
             raise
         finally:
-            self.discard(linger_s=2.0 if self._done else 0.0)
+            self.discard(linger_s=2.0 if self._done or self.rescale.has_left else 0.0)
 
     def _await_peers(self, deadline_s: float) -> None:
-        while missing := [peer for peer in self.peers() if not self.plane.connected(peer)]:
+        while missing := [peer for peer in self.partners() if not self.plane.connected(peer)]:
             self._dispatch(self.plane.poll(0.1))
             self.mailbox.serve()
             self._look_for_abandonment()
@@ -162,8 +171,11 @@ class ReplicaHost:
             if self._going:
                 if self._has_work():
                     self._work()
-                if not self._may_hold_back():
+                if self.rescale.is_sending or not self._may_hold_back():
                     self._flush()
+                self.rescale.tick()
+                if self.rescale.has_left:
+                    return
             if self.snapshots is not None:
                 self.snapshots.tick()
                 if self.snapshots.is_finished:
@@ -186,6 +198,8 @@ class ReplicaHost:
         if self._out.is_held_up:
             return 1.0
         if self._regular or self._input or self._has_feedback() or (self.snapshots is not None and self.snapshots.restored):
+            return 0.0
+        if self.rescale.is_busy:
             return 0.0
         if self.core.source is not None:
             return 0.0 if self._stopping else self._idle_s
@@ -214,6 +228,7 @@ class ReplicaHost:
             or core.source is not None
             or out.is_spilled
             or self._has_feedback()
+            or self.rescale.released
             or (self.snapshots is not None and self.snapshots.restored)
         )
 
@@ -230,8 +245,12 @@ class ReplicaHost:
                 if self._edges[frame.channel].is_feedback:
                     self._feedback.push_encoded(frame.channel, self._replica_of[frame.peer], frame.payload)
                     self.statistics.counters.received_bytes[frame.channel] += len(frame.payload)
-                else:
+                elif self.rescale.migration is None:
                     self._regular.append((frame.channel, frame.peer, frame.payload))
+                else:
+                    payload = self.rescale.takes(frame.channel, frame.peer, frame.payload)
+                    if payload is not None:
+                        self._regular.append((frame.channel, frame.peer, payload))
             elif kind == Kind.SWITCHED:
                 self._is_rewinding = False
             elif kind == Kind.VIEW:
@@ -251,6 +270,8 @@ class ReplicaHost:
                 if self.snapshots is not None:
                     self.plane.send(COORDINATOR, Kind.FINISHED, 0, b"")
                     self.snapshots.finish()
+            elif kind in (Kind.TRANSFER, Kind.FENCED) or (kind == Kind.BARRIER and frame.payload[:1] == MARK):
+                self.rescale.on_frame(frame)
             elif self.snapshots is not None and kind in (Kind.BARRIER, Kind.BEGIN, Kind.GIVE_UP):
                 self.snapshots.on_frame(kind, frame.channel, frame.peer, frame.payload)
             else:
@@ -267,24 +288,34 @@ class ReplicaHost:
         if self._out.is_spilled:
             self._out.drain()
         self._send_out()
+        rescale = self.rescale
         while not self._out.is_held_up:
-            if snapshots is not None and snapshots.restored:
+            if rescale.released:
+                core.receive(*rescale.released.popleft())
+            elif snapshots is not None and snapshots.restored:
                 edge, payload = snapshots.restored.popleft()
-                core.receive(edge, *decode_batch(payload))
+                rescale.receiver(payload).receive(edge, *decode_batch(payload))
             elif self._has_feedback():
                 edge, source, when, batch = self._pop_feedback()
+                if when is None and batch[:1] == MARK:
+                    rescale.on_feedback_marker(edge, source, batch)
+                    continue
                 watched = snapshots if when is None or (snapshots is not None and snapshots.is_pending) else None
                 if watched is not None and watched.takes_feedback(edge, source, when, batch):
                     continue
                 assert when is not None
-                core.receive(edge, when, batch)
+                rescale.receiver(batch).receive(edge, when, batch)
             elif self._regular:
                 edge, peer, payload = self._regular.popleft()
+                if payload is ENDED:
+                    rescale.ended.add((edge, peer))
+                    continue
                 watched = snapshots if snapshots is not None and (snapshots.is_pending or isinstance(payload, Barrier)) else None
                 if watched is not None and watched.takes(edge, peer, payload):
                     continue
                 time, batch = decode_batch(payload)
-                core.receive(edge, time, batch, (edge, peer, len(payload)))
+                size = payload.credit if type(payload) is Rest else len(payload)
+                rescale.receiver(payload).receive(edge, time, batch, (edge, peer, size))
                 if payload is self.statistics.watched:
                     self.statistics.on_watched()
             elif self._input:
@@ -385,6 +416,7 @@ class ReplicaHost:
         changes = self.core.take_changes()
         if changes:
             self.plane.send(PROGRESS, Kind.REPORT, 0, pack_report(changes))
+        self.rescale.after_report()
 
     # -- trouble and control ----------------------------------------------------------------
     def _look_for_lost(self) -> None:
@@ -428,23 +460,4 @@ class ReplicaHost:
 
     def look(self) -> ReplicaReport:
         """Control call, from another thread: what has been done and what waits."""
-        return self.mailbox.ask(self._note_counts)  # type: ignore[no-any-return]
-
-    def _note_counts(self) -> ReplicaReport:
-        core, report = self.core, self.report
-        report.batches_in, report.records_in, report.batches_out = core.batches_in, core.records_in, core.batches_out
-        report.spilled_batches = self._feedback.spilled_batches + self._out.spilled_batches
-        report.spill_memory_bytes_peak = self._feedback.memory_bytes_peak
-        report.waiting = [f"notification for {n.guarantee}" for n in core.notificator.pending()]
-        if self._regular or self._input:
-            report.waiting.append(f"{len(self._regular) + len(self._input)} batches not yet consumed")
-        if len(self._feedback):
-            report.waiting.append(
-                f"{len(self._feedback)} batches that came round a loop, {self._feedback.spilled_batches} so far through the disk"
-            )
-        report.waiting.extend(self._out.describe())
-        report.held_up_s = self._out.held_up_s
-        if core.input_epoch is not None:
-            report.waiting.append(f"live input open in epoch {core.input_epoch}")
-        report.waiting.extend(f"lost connection: {peer}" for peer in self._lost)
-        return report
+        return self.mailbox.ask(partial(note_counts, self))  # type: ignore[no-any-return]

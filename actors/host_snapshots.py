@@ -14,7 +14,7 @@ from rayad.actors.batches import batch_time
 from rayad.actors.graph_shape import edge_names
 from rayad.actors.part_files import read_part
 from rayad.actors.part_writer import PartWriter, Written
-from rayad.actors.protocol import COORDINATOR, Kind, replica_name
+from rayad.actors.protocol import COORDINATOR, Kind
 from rayad.actors.replica_parts import Capture, MutableParticipant
 from rayad.actors.replica_state import ResumedPart
 from rayad.dataflow.graph import NodeKind
@@ -52,7 +52,7 @@ class HostSnapshots:
         plan, stage = host.plan, host.stage
         self._edge_ids = {name: edge for edge, name in edge_names(plan).items()}
         self._edge_names = edge_names(plan)
-        self._replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}
+        self._replica_of = host._replica_of
         self._patience_s = host.config.snapshots.alignment_timeout_s
         self.writer = PartWriter(store, stage, host.replica, host.plane.incarnation, host.plane.wakeup)
         self._took: dict[int, tuple[float, float]] = {}

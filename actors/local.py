@@ -17,8 +17,8 @@ from typing import Any
 from rayad.actors.graph_shape import edge_names
 from rayad.actors.input_log import InputLog
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result
-from rayad.actors.layouts import Rescale, asked_of, names_of, restored
 from rayad.actors.job_store import JobStore, NothingWhole, Superseded
+from rayad.actors.layouts import Rescale, asked_of, names_of, restored
 from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, cannot_move, explain, feed
 from rayad.actors.local_rescale import Fence, LocalRescale, Marker, Retired, rescale_to
 from rayad.actors.local_results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of

@@ -40,9 +40,11 @@ class Fence:
 
 @dataclass(slots=True)
 class Retired:
-    """What replicas that have retired leave in a job: how many, batches consumed by stage, and without snapshots what they have staged."""
+    """What replicas that have retired leave in a job: how many, steps of changes so far, batches consumed by stage,
+    and without snapshots what they have staged."""
 
     count: int = 0
+    steps: int = 0
     batches: dict[int, int] = field(default_factory=dict)
     staged: list[tuple[int, Any]] = field(default_factory=list)
 
@@ -63,7 +65,7 @@ class LocalRescale:
         self.goal = layouts.target(job.plan, wanted)
         self.before = layouts.asked_of(job.plan)
         self.began_at = job.steps
-        self.step = 0
+        self.step = self._steps_before = job.retired.steps
         self.migrations: dict[Where, MutableMigration] = {}
         self.transfers: dict[tuple[int, int, int], deque[Transfer]] = {}
         self.leaving: set[Where] = set()
@@ -106,7 +108,7 @@ class LocalRescale:
 
     def _next_step(self) -> None:
         job = self.job
-        self.step += 1
+        self.step = job.retired.steps = self.step + 1
         after = layouts.next_layout(job.plan, self.goal, self.groups or job.plan.key_groups)
         job.plan = job.plan.laid_out(after)
         for at in job.cores:
@@ -268,7 +270,7 @@ class LocalRescale:
         return Rescale(
             self.before,
             layouts.asked_of(self.job.plan),
-            self.step,
+            self.step - self._steps_before,
             sum(cost.groups for cost in costs),
             sum(cost.state_bytes for cost in costs),
             sum(cost.passed_on for cost in costs),

@@ -7,7 +7,7 @@ the report that counts it. Both runtimes drive it. Design and argument: docs/des
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +26,8 @@ from rayad.progress import InternalError, MutableNotificator, Timestamp
 
 HELD_BATCHES_MAX = 256
 """Beyond so many held pieces the credits of further ones wait for them."""
+Released = tuple[int, Timestamp, Any, Any]
+"""An edge, a time, a batch, and its token."""
 Right = tuple[int, Timestamp]
 """A location of the progress graph and a time: a capability that counts while it is on its way."""
 
@@ -51,7 +53,7 @@ class Transfer:
 
 @dataclass(slots=True)
 class StepCost:
-    """What a step was for one replica: groups and bytes of state given and taken, batches passed on and held, seconds that it stood still."""
+    """What a step was for one replica: groups and bytes of state given, batches passed on and held, seconds that it stood still."""
 
     groups: int = 0
     state_bytes: int = 0
@@ -59,6 +61,16 @@ class StepCost:
     held: int = 0
     pause_s: float = 0.0
     longest_pause_s: float = 0.0
+
+    @staticmethod
+    def total(costs: Iterable[StepCost]) -> StepCost:
+        """Of several steps."""
+        out = StepCost()
+        for cost in costs:
+            for name in ("groups", "state_bytes", "passed_on", "held", "pause_s"):
+                setattr(out, name, getattr(out, name) + getattr(cost, name))
+            out.longest_pause_s = max(out.longest_pause_s, cost.longest_pause_s)
+        return out
 
     def pause(self, seconds: float) -> None:
         """It did nothing else for so long."""
@@ -72,17 +84,17 @@ class MutableMigration:
     Args:
         core: of the replica.
         before, after: the plan in the layouts before and after the step.
+        released: where to put ``(edge, time, batch, token)`` that are to be consumed before everything else.
     """
 
-    def __init__(self, core: ReplicaCore, before: Plan, after: Plan) -> None:
+    def __init__(self, core: ReplicaCore, before: Plan, after: Plan, released: deque[Released] | None = None) -> None:
         stage, mine = before.stage(core.stage.id), core.replica
         self.core = core
         self.stays = after.stage(stage.id).parallelism
         self.is_retiring = mine >= self.stays
         self.outgoing: deque[tuple[int, Transfer]] = deque()
         """``(sibling, what)``, to be sent in order once what counts it is confirmed."""
-        self.released: deque[tuple[int, Timestamp, Any, Any]] = deque()
-        """``(edge, time, batch, token)`` to be consumed before everything else."""
+        self.released: deque[Released] = deque() if released is None else released
         self.cost = StepCost()
         keyed = [edge for edge in before.edges if edge.target == stage.id and edge.routing is PartitionKind.KEYS and edge.key is not None]
         self._splits = {edge.id: MutableKeySplit(edge.key, before.key_groups) for edge in keyed if edge.key is not None}
@@ -203,7 +215,7 @@ class MutableMigration:
             if part is None:
                 continue
             if direction == "from" and eagerly:
-                raise InternalError(f"{core.name!r}[{core.replica}]: a record of a group that is arriving from {sibling} came by the old layout")
+                raise InternalError(f"{core.name!r}[{core.replica}] got a record by the old layout whose group is arriving from {sibling}")
             pieces += 1
             if direction == "to":
                 self._pass_on(sibling, edge, time, part)

@@ -37,6 +37,7 @@ class MutableOutbound:
     def __init__(self, plane: Plane, plan: Plan, stage: int, config: RunConfig) -> None:
         self._plane = plane
         self._directory = config.spill_directory
+        self._config = config
         self._edges = {edge.id: edge for edge in plan.edges if edge.source == stage}
         self._windows: dict[tuple[int, str], SendWindow] = {}
         self._waiting: dict[tuple[int, str], deque[list[Any] | bytes]] = {}  # bytes: a barrier, which needs no credit
@@ -52,6 +53,20 @@ class MutableOutbound:
                     self._windows[edge.id, peer] = SendWindow(config.window_batches, int(config.window_bytes))
         loops = len(self._peers) - len(self._windows)
         self._feedback_bytes_max = max(FEEDBACK_QUEUE_BYTES_MIN, int(config.spill_memory_bytes) // max(1, loops))
+
+    def open(self, peer: str, plan: Plan) -> None:
+        """A replica has come: its channels are fresh."""
+        for edge in self._edges.values():
+            for replica in range(plan.stage(edge.target).parallelism):
+                if replica_name(edge.target, replica) == peer:
+                    self._peers[edge.id, replica] = peer
+                    if not edge.is_feedback:
+                        self._windows[edge.id, peer] = SendWindow(self._config.window_batches, int(self._config.window_bytes))
+
+    def close_all_but(self, plan: Plan) -> None:
+        """Replicas have gone that this plan does not have: nothing is on the way to them."""
+        for edge, replica in [key for key in self._peers if key[1] >= plan.stage(self._edges[key[0]].target).parallelism]:
+            self._windows.pop((edge, self._peers.pop((edge, replica))), None)
 
     @property
     def is_held_up(self) -> bool:
@@ -96,7 +111,9 @@ class MutableOutbound:
     def on_credit(self, edge: int, peer: str, payload: Any) -> None:
         """The receiver has granted credit: send what waits for it."""
         key = (edge, peer)
-        window = self._windows[key]
+        window = self._windows.get(key)
+        if window is None:
+            return  # of a replica that has retired
         window.on_credit(*unpack_credit(payload))
         waiting = self._waiting.get(key)
         if waiting is None:

@@ -45,6 +45,7 @@ class ProgressHost:
         self._abandoned = False
         self._survives = survives
         self._switch: _Switch | None = None
+        self._joining: set[str] = set()
 
     def listen(self, host: str, unix: str = "auto") -> Address:
         """Open the plane; gives the address for the replicas."""
@@ -99,6 +100,12 @@ class ProgressHost:
                     tracker.apply(unpack_report(frame.payload))
                 elif frame.kind == Kind.SUBSCRIBE:
                     tracker.subscribe(stage_of(frame.peer))
+                elif frame.kind == Kind.FENCE:
+                    plane.send(frame.peer, Kind.FENCED, 0, b"")  # what it has reported before is applied
+                elif frame.kind == Kind.LEAVE:
+                    self._on_leave(frame.peer)
+                elif frame.kind == Kind.READY and frame.peer in self._joining:
+                    self._on_join(frame)
                 elif self._switch is not None and frame.kind in (Kind.READY, Kind.REWOUND):
                     self._on_switch(self._switch, frame)
                 else:
@@ -110,13 +117,56 @@ class ProgressHost:
                 self._look_for_lost()
 
     def _look_for_lost(self) -> None:
-        lost = self.plane.take_lost()
+        lost = [name for name in self.plane.take_lost() if name in self.expected]
         if lost and not self._survives:  # else the coordinator hears of it, too, and says what is to be done
             raise ConnectionError(f"the progress actor lost its connection to {lost[0]}: {self.plane.why_lost(lost[0])}")
 
     def _look_for_abandonment(self) -> None:
         if self._abandoned:
             raise ConnectionError("the progress actor was given up: the job goes on in another incarnation")
+
+    # -- changes of layout -----------------------------------------------------------------------
+    def join(self, names: list[str], incarnation: int) -> None:
+        """Control call: these replicas will register while the job runs; they may go when they have."""
+
+        def begin() -> None:
+            for name in names:
+                self.plane.expect(name, incarnation)
+            self._joining.update(names)
+
+        self.mailbox.ask(begin)
+
+    def joined(self, names: list[str], timeout_s: float) -> bool:
+        """Control call: wait until these have registered."""
+        return self.mailbox.watch(lambda: self.expected.issuperset(names), timeout_s)
+
+    def forget(self, names: list[str]) -> None:
+        """Control call: these will not come, or not stay."""
+
+        def forget() -> None:
+            self._joining.difference_update(names)
+            for name in names:
+                self._on_leave(name)
+
+        self.mailbox.ask(forget)
+
+    def _on_join(self, frame: Frame) -> None:
+        name, node = frame.peer, stage_of(frame.peer)
+        wants_views, report = marshal.loads(frame.payload)
+        if wants_views:
+            self.tracker.subscribe(node)
+        self.tracker.apply(unpack_report(report))
+        self._joining.discard(name)
+        self.expected.add(name)
+        self.names[node].append(name)
+        self.plane.send(name, Kind.VIEW, node, pack_view(self.tracker.view(node)))
+        self.plane.send(name, Kind.GO, 0, b"")
+
+    def _on_leave(self, name: str) -> None:
+        self.expected.discard(name)
+        names = self.names.get(stage_of(name), [])
+        if name in names:
+            names.remove(name)
 
     # -- recovery upstream of a failure --------------------------------------------------------
     def switch(self, names: list[str], region: Region, incarnation: int) -> None:

@@ -43,6 +43,10 @@ class Kind(enum.IntEnum):
     FINISHED = 17
     REWOUND = 18
     SWITCHED = 19
+    FENCE = 20
+    FENCED = 21
+    TRANSFER = 22
+    LEAVE = 23
 
 
 SPIN_S = 100e-6

@@ -20,7 +20,7 @@ from rayad.actors.progress_host import ProgressHost
 from rayad.actors.replica_report import ReplicaReport
 from rayad.autoscale.statistics import ReplicaReading
 from rayad.dataflow.config import RunConfig
-from rayad.dataflow.plan import Plan
+from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import RayadError
 from rayad.snapshots.store import ReplicaPart, SnapshotStore
 
@@ -73,10 +73,16 @@ class VertexActor:
         store: SnapshotStore | None = None,
         part: ReplicaPart | None = None,
         incarnations: dict[str, int] | None = None,
+        layout: Layout | None = None,
+        is_newcomer: bool = False,
     ) -> Address | Failure:
-        """Build the replica, from the beginning or from its part of a snapshot, and open its plane; again for each incarnation."""
+        """Build the replica, from the beginning or from its part of a snapshot, and open its plane; again for each incarnation.
+
+        ``layout``: of the job now; ``is_newcomer``: it comes into a running job.
+        """
         try:
             plan, stage, replica, config = self._arguments
+            plan = plan if layout is None else plan.laid_out(layout)
             keep_freed_memory()
             if not self._has_run:
                 assert self._host is not None
@@ -84,6 +90,7 @@ class VertexActor:
             options: dict[str, Any] = {"incarnation": incarnation, "store": store, "part": part, "incarnations": incarnations}
             self._host = ReplicaHost(plan, stage, replica, config, **self._identity, **options)
             self._has_run = False
+            self._host.rescale.is_newcomer = is_newcomer
             return self._host.listen(host)
         except Exception as error:
             if not self._has_run:
@@ -118,6 +125,18 @@ class VertexActor:
         assert self._host is not None
         self._host.roll_back(*arguments)
 
+    def change(self, method: str, *args: Any) -> Any:
+        """One of HostRescale's methods, in the loop."""
+        host = self._host
+        assert host is not None
+        return host.mailbox.ask(lambda: getattr(host.rescale, method)(*args), timeout_s=60.0)
+
+    def await_change(self, method: str, timeout_s: float, *args: Any) -> bool:
+        """Wait until one of HostRescale's methods gives True."""
+        host = self._host
+        assert host is not None
+        return host.mailbox.watch(lambda: bool(getattr(host.rescale, method)(*args)), timeout_s)
+
     def stop(self) -> None:
         """Read no more input."""
         assert self._host is not None
@@ -142,10 +161,10 @@ class ProgressActor:
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._host: ProgressHost | None = None
 
-    def listen(self, host: str, unix: str, incarnation: int, survives: bool) -> Address | Failure:
+    def listen(self, host: str, unix: str, incarnation: int, survives: bool, layout: Layout) -> Address | Failure:
         """Open the plane, with no progress made; again for each incarnation. ``survives``: the loss of replicas."""
         try:
-            self._host = ProgressHost(self._plan, incarnation=incarnation, survives=survives, **self._identity)
+            self._host = ProgressHost(self._plan.laid_out(layout), incarnation=incarnation, survives=survives, **self._identity)
             return self._host.listen(host, unix)
         except Exception as error:
             return failure_of("progress", error)
@@ -177,7 +196,8 @@ class ProgressActor:
 def remote_vertex() -> Any:
     """The Ray class of vertex actors: never restarted by Ray, because queued calls could reach a newcomer."""
     options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0}
-    return ray.remote(**options)(with_control(VertexActor, "ping", "abandon", "roll_back", "stop", "look", "reading"))
+    control = ("ping", "abandon", "roll_back", "change", "await_change", "stop", "look", "reading")
+    return ray.remote(**options)(with_control(VertexActor, *control))
 
 
 def remote_progress() -> Any:

@@ -7,6 +7,7 @@ import logging
 import secrets
 import threading
 import time as clock
+from collections.abc import Mapping
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -15,6 +16,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from rayad.actors.coordinator import Coordinator
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers
+from rayad.actors.layouts import Rescale, RescaleRefused
 from rayad.actors.outcome import Outcome, rebuild_error
 from rayad.actors.protocol import replica_name
 from rayad.actors.ray_actors import Failure, with_control
@@ -28,7 +30,7 @@ from rayad.progress import ConfigError, DataflowError, RayadError, SnapshotError
 
 _log = logging.getLogger(__name__)
 _CONTROL_METHODS = (
-    "cancel", "where", "saved_inputs", "look", "look_at_snapshots", "blockers", "frontier", "wait_epoch", "stop", "savepoint"
+    "cancel", "where", "saved_inputs", "look", "look_at_snapshots", "blockers", "frontier", "wait_epoch", "stop", "savepoint", "rescale"
 )  # fmt: skip
 
 
@@ -269,6 +271,19 @@ class RayJob(Job):
             raise error.cause if isinstance(error.cause, RayadError) else error from None
         except RayActorError as error:
             raise SnapshotError(f"the savepoint was not taken: the coordinator died: {error}") from None
+
+    def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> Rescale:
+        wanted = vertex if isinstance(vertex, Mapping) else {vertex: replicas}
+        if self._outcome is not None:
+            raise RescaleRefused(f"rescale({wanted}): job {self.name!r} is {self._outcome.state.value}")
+        while True:
+            try:
+                return ray.get(self._coordinator.rescale.remote(dict(wanted), timeout_s))  # type: ignore[no-any-return]
+            except RayTaskError as error:
+                raise error.cause if isinstance(error.cause, RayadError) else error from None
+            except RayActorError as error:
+                if not self._start_again(error):
+                    raise RescaleRefused(f"rescale({wanted}): the coordinator died: {error}") from None
 
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)

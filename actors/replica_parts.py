@@ -88,7 +88,7 @@ class MutableParticipant:
         self.channels_out = channels_out(plan, stage, self._core.replica)
 
     def staged(self, base: int) -> list[tuple[str, Any]]:
-        """For a replica that retires: what its sink writers have staged and no snapshot has; ``base``: the attempt that was published last."""
+        """For a replica that retires: what its writers have staged and no snapshot has; ``base``: the attempt that was published last."""
         fresh = [(self._sinks[sink], value) for sink, value in self._core.stage_sinks().items() if not is_nothing(value)]
         return [*((key, value) for number, key, value in self._staged if number > base), *fresh]
 

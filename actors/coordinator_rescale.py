@@ -1,0 +1,310 @@
+"""Changes of layout as the coordinator leads them: newcomers beside the running job, steps, retiring replicas. Any thread may ask.
+
+The coordinator's own thread goes on supervising meanwhile. When something fails it stops a change that is under way, and all begin anew
+from the last snapshot, in its layout; the change is then asked for again. Design: docs/design/rescaling.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time as clock
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from rayad.actors import layouts
+from rayad.actors.graph_shape import targets_of
+from rayad.actors.job import JobState
+from rayad.actors.layouts import Rescale, RescaleRefused
+from rayad.actors.migration import StepCost
+from rayad.actors.protocol import PROGRESS, replica_name, stage_of
+from rayad.actors.ray_actors import Failure, failure_of
+from rayad.dataflow.plan import Plan
+from rayad.progress import RayadError
+
+if TYPE_CHECKING:
+    from rayad.actors.coordinator import Coordinator
+
+STOP_TIMEOUT_S = 30.0
+"""How long a change may take to notice that the job has failed."""
+STEP_TIMEOUT_S = 600.0
+"""How long one step may take, and one replica to finish what is on its way out."""
+_log = logging.getLogger(__name__)
+
+
+class _Stopped(Exception):
+    """The job has failed, or is over."""
+
+
+class Rescaler:
+    """The changes of layout of one job."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._of = coordinator
+        self._one_at_a_time = threading.Lock()
+        self._is_idle = threading.Event()
+        self._is_idle.set()
+        self._stop = threading.Event()
+        self._step = 0
+        self._left = threading.Condition()
+        self.newcomers: set[str] = set()
+        """Replicas that have not joined the job yet: if one fails, the change is refused and the job goes on."""
+        self.leaving: dict[str, Any] = {}
+        """Replicas that are to end, and what each has left when it has."""
+        self.failure: Failure | None = None
+        """What went wrong in the middle of a change: the job has to begin anew from its last snapshot."""
+        self.changes: list[Rescale] = []
+
+    def rescale(self, wanted: Mapping[str, int], timeout_s: float) -> Rescale:
+        """See :meth:`rayad.actors.job.Job.rescale`. From any thread."""
+        began_s, of = clock.monotonic(), self._of
+        with self._one_at_a_time:
+            while True:
+                of._running.wait(timeout_s)
+                if of.state is not JobState.RUNNING:
+                    raise RescaleRefused(f"rescale({dict(wanted)}): job {of._name!r} is {of.state.value}")
+                self._is_idle.clear()
+                try:
+                    change = self._change(wanted, began_s, timeout_s)
+                    self.changes.append(change)
+                    return change
+                except _Stopped:
+                    if clock.monotonic() - began_s > timeout_s:
+                        raise RescaleRefused(
+                            f"rescale({dict(wanted)}): job {of._name!r} failed meanwhile, and is not back after {timeout_s} s"
+                        ) from None
+                finally:
+                    self._is_idle.set()
+                clock.sleep(0.05)
+
+    def stop(self) -> None:
+        """The coordinator's thread: the job has failed or is over; a change under way ends before anything else is done."""
+        self._stop.set()
+        if not self._is_idle.wait(STOP_TIMEOUT_S):
+            _log.warning("job %r: a change of layout did not end within %s s", self._of._name, STOP_TIMEOUT_S)
+        self.newcomers.clear()
+        self.leaving.clear()
+        self.failure = None
+        self._stop.clear()
+
+    def on_left(self, name: str, left: Any) -> None:
+        """The coordinator's thread: a replica has ended as it was told to."""
+        with self._left:
+            self.leaving[name] = left
+            self._left.notify_all()
+
+    # -- one change ------------------------------------------------------------------------------------
+    def _change(self, wanted: Mapping[str, int], began_s: float, timeout_s: float) -> Rescale:
+        of = self._of
+        before = of.plan
+        stages = layouts.wanted_replicas(before, wanted)
+        if not stages:
+            return Rescale(layouts.asked_of(before), layouts.asked_of(before))
+        if of.config.failures.recovery == "upstream":
+            raise RescaleRefused("rescale(...): FailureConfig(recovery='upstream') holds batches before vertices by time; use 'graph'")
+        for stage in stages:
+            why = self._get([of._crew.actors[replica_name(stage, 0)].change.remote("may_move")], timeout_s)[0]
+            if why:
+                raise RescaleRefused(f"rescale({before.stage(stage).name!r}, {stages[stage]}): {why}")
+        keeper = of._keeper
+        if keeper is not None:
+            self._until(keeper.begin_change, timeout_s, "the snapshot under way is complete")
+        try:
+            prepared = before.laid_out(layouts.prepared(before, stages))
+            newcomers = self._prepare(before, prepared, set(stages), began_s + timeout_s)
+            prepared_s = clock.monotonic() - began_s
+            try:
+                return self._move(prepared, stages, newcomers, began_s, prepared_s)
+            except _Stopped:
+                raise
+            except Exception as error:
+                self.failure = failure_of("a change of layout", error)
+                while not self._stop.wait(0.1):  # the coordinator's thread takes it from here
+                    if of.state is not JobState.RUNNING:
+                        break
+                raise _Stopped from None
+        finally:
+            if keeper is not None:
+                keeper.end_change()
+
+    def _prepare(self, before: Plan, prepared: Plan, moving: set[int], deadline_s: float) -> list[str]:
+        """Start the newcomers and connect everybody; if that fails the old layout stays."""
+        of, crew = self._of, self._of._crew
+        old = crew.names()
+        newcomers = [replica_name(s.id, r) for s in prepared.stages for r in range(before.stage(s.id).parallelism, s.parallelism)]
+        of.incarnation += 1
+        incarnation = of.incarnation
+        self.newcomers = set(newcomers)
+        progress = crew.actors[PROGRESS]
+        try:
+            crew.plan = prepared
+            crew.hire()
+            incarnations = {**of._incarnations, **dict.fromkeys(newcomers, incarnation)}
+            store = of._keeper.store.store if of._keeper is not None else None
+            arguments = (of._host, incarnation, store, None, incarnations, prepared.layout, True)
+            answers = self._get([crew.actors[name].listen.remote(*arguments) for name in newcomers], deadline_s - clock.monotonic())
+            for name, answer in zip(newcomers, answers, strict=True):
+                if isinstance(answer, Failure):
+                    raise RescaleRefused(f"{of._who(name)} could not be started: {answer.message}")
+                of.addresses[name] = answer
+            of._incarnations.update(dict.fromkeys(newcomers, incarnation))
+            if of._keeper is not None:
+                of._keeper.welcome(newcomers, incarnation, prepared)
+            if newcomers:
+                self._get([progress.call.remote("join", newcomers, incarnation)], deadline_s - clock.monotonic())
+            told = {name: of.addresses[name] for name in crew.names() if name in self.newcomers or stage_of(name) in moving}
+            fresh = dict.fromkeys(newcomers, incarnation)
+            calls = [crew.actors[name].change.remote("prepare", prepared.layout, told, fresh, moving) for name in old]
+            self._get(calls, deadline_s - clock.monotonic())
+            of._run(newcomers)
+            left_s = deadline_s - clock.monotonic()
+            waits = [crew.actors[name].await_change.remote("is_prepared", left_s) for name in old]
+            if newcomers:
+                waits.append(progress.call.remote("joined", newcomers, left_s))
+            if not all(self._get(waits, left_s + 5.0)):
+                raise RescaleRefused("the new replicas did not connect in time")
+        except Exception as error:
+            if isinstance(error, _Stopped) or self._stop.is_set():
+                raise _Stopped from None
+            self._undo(before, old, newcomers)
+            why = str(error)
+            if isinstance(error, (RayError, TimeoutError)):
+                free = ray.available_resources().get("CPU", 0.0)
+                why = f"the new replicas were not placed and connected in time ({type(error).__name__}); free resources now: {free:g} CPUs"
+            raise RescaleRefused(f"the layout stays {layouts.asked_of(before)}: {why}") from None
+        of._go_newcomers(newcomers)
+        self.newcomers = set()
+        return newcomers
+
+    def _undo(self, before: Plan, old: list[str], newcomers: list[str]) -> None:
+        of = self._of
+        of._crew.plan = before
+        of._crew.dismiss(newcomers)
+        try:
+            self._get([of._crew.actors[PROGRESS].call.remote("forget", newcomers)], 10.0)
+            self._get([of._crew.actors[name].change.remote("commit", before.layout) for name in old], 60.0)
+        except (RayActorError, RayTaskError, TimeoutError, RayadError):
+            return  # the job has failed, or is over
+        finally:
+            if of._keeper is not None:
+                of._keeper.part(newcomers, before, {})
+            self.newcomers = set()
+
+    def _move(self, prepared: Plan, stages: dict[int, int], newcomers: list[str], began_s: float, prepared_s: float) -> Rescale:
+        of, crew = self._of, self._of._crew
+        goal = layouts.target(prepared, stages)
+        plan, groups, steps = prepared, layouts.FIRST_STEP_GROUPS, 0
+        names = crew.names()
+        while plan.layout != goal:
+            if all(stage not in plan.layout.owners for stage in stages):
+                groups = prepared.key_groups
+            plan = plan.laid_out(layouts.next_layout(plan, goal, groups))
+            self._step, steps = self._step + 1, steps + 1
+            self._get([crew.actors[name].change.remote("relayout", self._step, plan.layout) for name in names], STEP_TIMEOUT_S)
+            waits = [crew.actors[name].await_change.remote("is_settled", STEP_TIMEOUT_S, self._step) for name in names]
+            self._get(waits, STEP_TIMEOUT_S)
+            moving = [name for name in names if stage_of(name) in stages]
+            last = [cost for _, cost in self._get([crew.actors[name].change.remote("costs") for name in moving], 60.0) if cost is not None]
+            groups = layouts.groups_of_next_step(groups, max((cost.longest_pause_s for cost in last), default=0.0))
+        costs = self._retire(prepared, plan, names)
+        of.plan = crew.plan = plan
+        if of._keeper is not None:
+            of._keeper.lay_out(plan)
+        stay = [name for name in names if name in crew.actors]
+        costs += self._get([crew.actors[name].change.remote("commit", plan.layout) for name in stay], 60.0)
+        total = StepCost.total(costs)
+        return Rescale(
+            _before(prepared, newcomers),
+            layouts.asked_of(plan),
+            steps,
+            total.groups,
+            total.state_bytes,
+            total.passed_on,
+            total.held,
+            prepared_s,
+            clock.monotonic() - began_s,
+            total.longest_pause_s,
+            max((cost.pause_s for cost in costs), default=0.0),
+        )
+
+    def _retire(self, prepared: Plan, plan: Plan, names: list[str]) -> list[StepCost]:
+        """Those beyond the new layout end; what their sink writers have staged is kept."""
+        of, crew = self._of, self._of._crew
+        gone = [name for name in names if int(name.split(".")[1]) >= plan.stage(stage_of(name)).parallelism]
+        if not gone:
+            return []
+        costs = [total for total, _ in self._get([crew.actors[name].change.remote("costs") for name in gone], 60.0)]
+        base = of._keeper.begin_leaving(gone) if of._keeper is not None else 0
+        with self._left:
+            self.leaving.update(dict.fromkeys(gone))
+        self._get([crew.actors[name].change.remote("leave", base) for name in gone], STEP_TIMEOUT_S)
+        deadline_s = clock.monotonic() + STEP_TIMEOUT_S
+        with self._left:
+            while not all(self.leaving.get(name) is not None for name in gone):
+                if self._stop.is_set() or clock.monotonic() > deadline_s:
+                    raise _Stopped
+                self._left.wait(0.1)
+            left = {name: self.leaving.pop(name) for name in gone}
+        if of._keeper is not None:
+            of._keeper.part(gone, plan, left)
+        waits = []
+        for name in names:
+            if name in gone:
+                continue
+            edges = [edge for edge in plan.edges if edge.target == stage_of(name)]
+            ends = [(edge.id, one) for edge in edges for one in gone if edge.source == stage_of(one)]
+            mine = int(name.split(".")[1])
+            ends = [(edge, one) for edge, one in ends if mine in targets_of(plan, _edge(plan, edge), int(one.split(".")[1]))]
+            if ends:
+                waits.append(crew.actors[name].await_change.remote("has_ended", STEP_TIMEOUT_S, ends))
+        self._get(waits, STEP_TIMEOUT_S)
+        crew.dismiss(gone)
+        return costs
+
+    # -- waiting ---------------------------------------------------------------------------------------
+    def _get(self, refs: list[Any], timeout_s: float) -> list[Any]:
+        """The answers, unless the job fails meanwhile. Raises TimeoutError."""
+        deadline_s = clock.monotonic() + timeout_s
+        while refs:
+            if self._stop.is_set():
+                raise _Stopped
+            _, late = ray.wait(refs, num_returns=len(refs), timeout=0.05)
+            if not late:
+                break
+            if clock.monotonic() > deadline_s:
+                raise TimeoutError(f"{len(late)} of {len(refs)} actors did not answer within {timeout_s:.1f} s")
+        try:
+            return list(ray.get(refs))
+        except RayTaskError as error:
+            raise (error.cause if isinstance(error.cause, Exception) else error) from None
+        except RayActorError:
+            if self.newcomers:
+                raise  # perhaps one of them; else the coordinator's thread hears of it, too
+            self._stop.wait(STOP_TIMEOUT_S)
+            raise _Stopped from None
+
+    def _until(self, condition: Any, timeout_s: float, what: str) -> None:
+        deadline_s = clock.monotonic() + timeout_s
+        while not condition():
+            if self._stop.is_set():
+                raise _Stopped
+            if clock.monotonic() > deadline_s:
+                raise RescaleRefused(f"the layout stays: after {timeout_s} s it is not so that {what}")
+            clock.sleep(0.005)
+
+
+def _edge(plan: Plan, edge: int) -> Any:
+    return next(one for one in plan.edges if one.id == edge)
+
+
+def _before(prepared: Plan, newcomers: list[str]) -> dict[str, int]:
+    counts = layouts.asked_of(prepared)
+    for name in newcomers:
+        counts[prepared.stage(stage_of(name)).name] -= 1
+    return counts
+
+
+__all__ = ["Rescaler"]

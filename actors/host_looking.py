@@ -1,0 +1,34 @@
+"""What a replica host tells of itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rayad.actors.replica_report import ReplicaReport
+
+if TYPE_CHECKING:
+    from rayad.actors.host import ReplicaHost
+
+
+def note_counts(host: ReplicaHost) -> ReplicaReport:
+    """What a replica has done and what waits; in its loop."""
+    core, report = host.core, host.report
+    report.batches_in, report.records_in, report.batches_out = core.batches_in, core.records_in, core.batches_out
+    report.spilled_batches = host._feedback.spilled_batches + host._out.spilled_batches
+    report.spill_memory_bytes_peak = host._feedback.memory_bytes_peak
+    report.waiting = [f"notification for {n.guarantee}" for n in core.notificator.pending()]
+    if host._regular or host._input:
+        report.waiting.append(f"{len(host._regular) + len(host._input)} batches not yet consumed")
+    if len(host._feedback):
+        report.waiting.append(
+            f"{len(host._feedback)} batches that came round a loop, {host._feedback.spilled_batches} so far through the disk"
+        )
+    report.waiting.extend(host._out.describe())
+    report.held_up_s = host._out.held_up_s
+    if core.input_epoch is not None:
+        report.waiting.append(f"live input open in epoch {core.input_epoch}")
+    report.waiting.extend(f"lost connection: {peer}" for peer in host._lost)
+    return report
+
+
+__all__ = ["note_counts"]

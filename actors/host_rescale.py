@@ -1,0 +1,334 @@
+"""Changes of layout at one replica host: markers and transfers on the data plane, fences with the progress actor.
+
+The decisions are those of :class:`rayad.actors.migration.MutableMigration`; see docs/design/rescaling.md.
+"""
+
+from __future__ import annotations
+
+import marshal
+import time as clock
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors.batches import decode_batch, encode_batch
+from rayad.actors.graph_shape import channels_out
+from rayad.actors.migration import MutableMigration, StepCost, Transfer, lay_out, let_go, may_move
+from rayad.actors.plane import Address, Frame
+from rayad.actors.protocol import PROGRESS, Kind, replica_name
+from rayad.actors.replica import ReplicaCore
+from rayad.dataflow.plan import Layout
+from rayad.progress import ProtocolError, Timestamp
+
+if TYPE_CHECKING:
+    from rayad.actors.host import ReplicaHost
+
+MARK = b"M"
+"""What the payload of a marker begins with; that of a snapshot's barrier begins otherwise."""
+INDEX_SLICE_S = 0.002
+"""How long a replica gets its state ready for giving between two rounds of its loop."""
+
+
+class Rest(bytes):
+    """What stays of an encoded batch when what leaves has been taken out; ``credit``: bytes of the whole, as its sender counts them."""
+
+    credit: int
+
+
+class Ended:
+    """In a queue: the sender on a channel has retired."""
+
+
+ENDED = Ended()
+
+
+class HostRescale:
+    """What a :class:`ReplicaHost` does for changes of layout."""
+
+    def __init__(self, host: ReplicaHost) -> None:
+        self.host = host
+        self.step = 0
+        self.is_newcomer = False
+        self.migration: MutableMigration | None = None
+        self.released: deque[tuple[int, Timestamp, Any, Any]] = deque()
+        self.leaving_base: int | None = None
+        self.has_left = False
+        self.ended: set[tuple[int, str]] = set()
+        self._costs: list[StepCost] = []
+        self._fenced: deque[list[tuple[int, Transfer]]] = deque()
+        self._index: Iterator[None] | None = None
+        self._awaited: set[str] = set()
+        self._layout_data: Any = None
+
+    # -- before and after ------------------------------------------------------------------------------
+    def may_move(self) -> str:
+        """Why this replica's vertex cannot be divided; "" when it can."""
+        host = self.host
+        return may_move(host.stage, host.plan, host.core.vertex)
+
+    def prepare(self, layout: Layout, addresses: Mapping[str, Address], incarnations: Mapping[str, int], moving: Collection[int]) -> None:
+        """The newcomers with these addresses are there; connect to those that this replica will exchange something with."""
+        host = self.host
+        host.plan = host.core.plan = host.plan.laid_out(layout)
+        host.stage = host.plan.stage(host.stage.id)
+        self._costs.clear()
+        self.ended.clear()
+        host._replica_of.update({replica_name(s.id, r): r for s in host.plan.stages for r in range(s.parallelism)})
+        mine = host.peers()
+        if host.stage.id in moving:
+            mine |= self.siblings()
+        self._awaited = set()
+        for peer, address in addresses.items():
+            if peer not in mine:
+                continue
+            if peer in incarnations:  # a newcomer, perhaps under the name of one that has retired
+                host.plane.expect(peer, incarnations[peer])
+                host._lost = [name for name in host._lost if name != peer]
+                for key in [key for key in host._receive if key[1] == peer]:
+                    del host._receive[key]
+                host._out.open(peer, host.plan)
+            if peer in incarnations or not host.plane.connected(peer):
+                self._awaited.add(peer)
+                if host.name < peer:
+                    host.plane.start_connect(peer, address, host.config.start_timeout_s)
+        if host.stage.id in moving and host.core.vertex is not None:
+            self._index = host.core.vertex.index_for_giving()
+
+    def siblings(self) -> set[str]:
+        """The other replicas of this vertex."""
+        host = self.host
+        return {replica_name(host.stage.id, r) for r in range(host.stage.parallelism)} - {host.name}
+
+    def is_prepared(self) -> bool:
+        """Whether all connections are there, and the state is ready to be given."""
+        host = self.host
+        return self._index is None and all(host.plane.connected(peer) for peer in self._awaited)
+
+    def relayout(self, step: int, layout: Layout) -> None:
+        """The next step: route by this layout; give what leaves."""
+        if step <= self.step:
+            return
+        began_s = clock.perf_counter()
+        host, core = self.host, self.host.core
+        self.step = step
+        host._flush_out()
+        before, after = core.plan, core.plan.laid_out(layout)
+        self._layout_data = _packed(layout)
+        lay_out(core, after)
+        host.plan, host.stage = after, after.stage(host.stage.id)
+        changed = {s.id for s in after.stages if (s.parallelism, s.owners) != (before.stage(s.id).parallelism, before.stage(s.id).owners)}
+        marker = MARK + marshal.dumps((step, self._layout_data))
+        for edge, replica in channels_out(before, before.stage(host.stage.id), host.replica):
+            if host._edges[edge].target in changed:
+                self._send_mark(edge, replica, marker)
+        self._end_step()
+        if host.stage.id in changed:
+            self.migration = MutableMigration(core, before, after, self.released)
+            self.migration.begin()
+            self._take_out_of_queues(self.migration)
+            self.migration.cost.pause(clock.perf_counter() - began_s)
+
+    def _send_mark(self, edge: int, replica: int, payload: bytes) -> None:
+        host = self.host
+        peer = host._out.peer(edge, replica)
+        if peer == host.name:
+            host._feedback.push_barrier(edge, host.replica, payload)
+        else:
+            host._out.send_barrier(edge, peer, payload, overtake=False)
+
+    def is_settled(self, step: int) -> bool:
+        """Whether this replica has done all that a step asks of it."""
+        return self.step >= step and (self.migration is None or self.migration.is_settled) and not self._fenced and not self.released
+
+    def has_ended(self, channels: Collection[tuple[int, str]]) -> bool:
+        """Whether all that replicas sent on these channels before they retired has been consumed."""
+        return self.ended.issuperset(tuple(channel) for channel in channels)
+
+    def costs(self) -> tuple[StepCost, StepCost | None]:
+        """What the change was for this replica so far: all of it, and the last step."""
+        costs = [*self._costs, *([self.migration.cost] if self.migration is not None else [])]
+        return StepCost.total(costs), costs[-1] if costs else None
+
+    def _end_step(self) -> None:
+        if self.migration is not None:
+            self._costs.append(self.migration.cost)
+            self.migration = None
+
+    def commit(self, layout: Layout) -> StepCost:
+        """The change is over, done or not: this is the layout."""
+        host = self.host
+        plan = host.plan.laid_out(layout)
+        if plan.layout != host.core.plan.layout:
+            host.plan = host.core.plan = plan
+            host.stage = host.core.stage = plan.stage(host.stage.id)
+        total = self.costs()[0]
+        self._end_step()
+        self._costs.clear()
+        self._index = None
+        host._out.close_all_but(plan)
+        if host.core.vertex is not None:
+            host.core._guard("gave", host.core.vertex.gave)
+        if host.snapshots is not None and host.snapshots.participant is not None:
+            host.snapshots.participant.lay_out(plan)
+        return total
+
+    def leave(self, base: int) -> None:
+        """Retire: everything that was here is elsewhere by now."""
+        host = self.host
+        let_go(host.core)
+        host._flush_out()
+        for edge, replica in channels_out(host.plan, host.stage, host.replica):
+            self._send_mark(edge, replica, MARK + marshal.dumps((-1, None)))
+        self.leaving_base = base
+
+    def staged(self) -> dict[Any, Any]:
+        """What the sink writers of a replica that retires have staged, by sink id, or by key where snapshots are kept."""
+        host = self.host
+        if host.snapshots is None or host.snapshots.participant is None:
+            return host.core.stage_sinks()
+        assert self.leaving_base is not None
+        return dict(enumerate(host.snapshots.participant.staged(self.leaving_base)))
+
+    # -- in the loop ------------------------------------------------------------------------------------
+    def tick(self) -> None:
+        """Between two rounds."""
+        if self._index is not None:
+            deadline_s = clock.perf_counter() + INDEX_SLICE_S
+            for _ in self._index:
+                if clock.perf_counter() >= deadline_s:
+                    return
+            self._index = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the loop must come round without waiting."""
+        return self._index is not None or bool(self.released)
+
+    def after_report(self) -> None:
+        """The report so far has been sent: what is passed on leaves when it is confirmed; who retires takes leave behind it."""
+        host, migration = self.host, self.migration
+        if migration is not None and migration.outgoing:
+            self._fenced.append(list(migration.outgoing))
+            migration.outgoing.clear()
+            host.plane.send(PROGRESS, Kind.FENCE, 0, b"")
+        if self.leaving_base is not None and not self.has_left and not host._out.is_held_up and not host._out.is_spilled:
+            host.plane.send(PROGRESS, Kind.LEAVE, 0, b"")
+            self.has_left = True
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a report must go out now."""
+        return self.leaving_base is not None or (self.migration is not None and bool(self.migration.outgoing))
+
+    def on_frame(self, frame: Frame) -> None:
+        """A marker, a transfer, or a fence that is confirmed."""
+        if frame.kind == Kind.FENCED:
+            for target, transfer in self._fenced.popleft():
+                self._send(target, transfer)
+        elif frame.kind == Kind.TRANSFER:
+            began_s = clock.perf_counter()
+            self._on_transfer(frame)
+            if self.migration is not None:
+                self.migration.cost.pause(clock.perf_counter() - began_s)
+        elif self.host._edges[frame.channel].is_feedback:
+            self.host._feedback.push_barrier(frame.channel, self.host._replica_of[frame.peer], bytes(frame.payload))
+        else:
+            self.on_marker(frame.channel, frame.peer, frame.payload)
+
+    def on_marker(self, edge: int, peer: str, payload: Any) -> None:
+        """A marker: behind all that went by the old layout on a channel, which has been looked at."""
+        step, layout = marshal.loads(memoryview(payload)[len(MARK) :])
+        if step < 0:
+            self.host._regular.append((edge, peer, ENDED))
+            return
+        self.relayout(step, _unpacked(layout))
+        if step == self.step and self.migration is not None:
+            self.migration.on_marker((edge, self.host._replica_of[peer]))
+
+    def on_feedback_marker(self, edge: int, source: int, payload: Any) -> None:
+        """The same, of a feedback edge, in its turn."""
+        self.on_marker(edge, replica_name(self.host._edges[edge].source, source), payload)
+
+    def takes(self, edge: int, peer: str, payload: Any) -> Any:
+        """A batch has arrived on a regular channel: what is to be queued of it, None for nothing."""
+        migration = self.migration
+        if migration is None or not migration.takes_out((edge, self.host._replica_of[peer])):
+            return payload
+        return self._take_out(migration, edge, peer, payload)
+
+    def receiver(self, payload: Any) -> ReplicaCore | MutableMigration:
+        """Who consumes the next batch."""
+        migration = self.migration
+        if migration is None or (not migration.arriving and type(payload) is Rest):
+            return self.host.core
+        return migration
+
+    def _take_out(self, migration: MutableMigration, edge: int, peer: str, payload: Any) -> Any:
+        time, batch = decode_batch(payload)
+        size = payload.credit if type(payload) is Rest else len(payload)
+        stays = migration.take_out(edge, time, batch, (edge, peer, size))
+        if stays is None:
+            return None
+        if stays is batch:
+            return payload
+        rest = Rest(b"".join(encode_batch(time, stays)))
+        rest.credit = size
+        return rest
+
+    def _take_out_of_queues(self, migration: MutableMigration) -> None:
+        host = self.host
+        queue, host._regular = host._regular, deque()
+        for edge, peer, payload in queue:
+            left = payload if payload is ENDED else self.takes(edge, peer, payload)
+            if left is not None:
+                host._regular.append((edge, peer, left))
+        if host.snapshots is not None and host.snapshots.restored and (migration.leaving or migration.is_retiring):
+            restored, kept = host.snapshots.restored, deque[tuple[int, Any]]()
+            for edge, payload in restored:
+                time, batch = decode_batch(payload)
+                stays = migration.take_out(edge, time, batch)
+                if stays is not None:
+                    kept.append((edge, payload if stays is batch else b"".join(encode_batch(time, stays))))
+            restored.clear()
+            restored.extend(kept)
+
+    # -- transfers --------------------------------------------------------------------------------------
+    def _send(self, target: int, transfer: Transfer) -> None:
+        host = self.host
+        rights = [(location, time[0], *time[1]) for location, time in transfer.rights]
+        head = marshal.dumps((transfer.kind, self.step, self._layout_data, transfer.edge, rights))
+        parts: list[Any] = [len(head).to_bytes(8, "little") + head]
+        if transfer.kind == "state":
+            assert transfer.state is not None
+            parts.append(transfer.state)
+        elif transfer.kind == "batch":
+            assert transfer.time is not None
+            parts.extend(encode_batch(transfer.time, transfer.batch))
+        host.plane.send(replica_name(host.stage.id, target), Kind.TRANSFER, 0, parts)
+
+    def _on_transfer(self, frame: Frame) -> None:
+        host = self.host
+        data = memoryview(frame.payload)
+        at = 8 + int.from_bytes(data[:8], "little")
+        kind, step, layout, edge, rights = marshal.loads(data[8:at])
+        self.relayout(step, _unpacked(layout))
+        migration = self.migration
+        if migration is None or step != self.step:
+            raise ProtocolError(f"{host.name} got a transfer of step {step} from {frame.peer!r} in step {self.step}")
+        time, batch = decode_batch(data[at:]) if kind == "batch" else (None, None)
+        state = bytes(data[at:]) if kind == "state" else None
+        transfer = Transfer(kind, state, tuple((entry[0], Timestamp.of(entry[1], entry[2:])) for entry in rights), edge, time, batch)
+        migration.on_transfer(host._replica_of[frame.peer], transfer)
+        while host.core.notify():
+            pass
+
+
+def _packed(layout: Layout) -> Any:
+    return tuple(layout.replicas.items()), tuple(layout.owners.items()), tuple(layout.rebalanced)
+
+
+def _unpacked(data: Any) -> Layout:
+    return Layout(dict(data[0]), {stage: tuple(owners) for stage, owners in data[1]}, frozenset(data[2]))
+
+
+__all__: list[Any] = ["ENDED", "MARK", "Ended", "HostRescale", "Rest"]
