@@ -197,7 +197,7 @@ class Rescaler:
         of, crew = self._of, self._of._crew
         goal = layouts.target(prepared, stages)
         plan, groups, steps = prepared, layouts.FIRST_STEP_GROUPS, 0
-        names = crew.names()
+        names, pauses = crew.names(), list[tuple[int, float]]()
         while plan.layout != goal:
             if all(stage not in plan.layout.owners for stage in stages):
                 groups = prepared.key_groups
@@ -208,7 +208,10 @@ class Rescaler:
             self._get(waits, STEP_TIMEOUT_S)
             moving = [name for name in names if stage_of(name) in stages]
             last = [cost for _, cost in self._get([crew.actors[name].change.remote("costs") for name in moving], 60.0) if cost is not None]
-            groups = layouts.groups_of_next_step(groups, max((cost.longest_pause_s for cost in last), default=0.0))
+            pauses.append((groups, max((cost.state_s for cost in last), default=0.0)))
+            groups = layouts.groups_of_next_step(pauses)
+        waits = [crew.actors[name].await_change.remote("is_drained", STEP_TIMEOUT_S) for name in names]
+        self._get(waits, STEP_TIMEOUT_S)
         costs = self._retire(prepared, plan, names)
         of.plan = crew.plan = plan
         if of._keeper is not None:

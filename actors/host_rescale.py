@@ -124,7 +124,9 @@ class HostRescale:
         self._end_step()
         if host.stage.id in changed:
             self.migration = MutableMigration(core, before, after, self.released)
+            gives_s = clock.perf_counter()
             self.migration.begin()
+            self.migration.cost.state_s = clock.perf_counter() - gives_s
             self._take_out_of_queues(self.migration)
             self.migration.cost.pause(clock.perf_counter() - began_s)
 
@@ -138,7 +140,11 @@ class HostRescale:
 
     def is_settled(self, step: int) -> bool:
         """Whether this replica has done all that a step asks of it."""
-        return self.step >= step and (self.migration is None or self.migration.is_settled) and not self._fenced and not self.released
+        return self.step >= step and (self.migration is None or self.migration.is_settled) and not self._fenced
+
+    def is_drained(self) -> bool:
+        """Whether it has also consumed all that was passed on to it or that it held back."""
+        return not self.released
 
     def has_ended(self, channels: Collection[tuple[int, str]]) -> bool:
         """Whether all that replicas sent on these channels before they retired has been consumed."""
@@ -227,9 +233,11 @@ class HostRescale:
                 self._send(target, transfer)
         elif frame.kind == Kind.TRANSFER:
             began_s = clock.perf_counter()
-            self._on_transfer(frame)
+            is_state = self._on_transfer(frame)
             if self.migration is not None:
-                self.migration.cost.pause(clock.perf_counter() - began_s)
+                took_s = clock.perf_counter() - began_s
+                self.migration.cost.pause(took_s)
+                self.migration.cost.state_s += took_s if is_state else 0.0
         elif self.host._edges[frame.channel].is_feedback:
             self.host._feedback.push_barrier(frame.channel, self.host._replica_of[frame.peer], bytes(frame.payload))
         else:
@@ -306,7 +314,7 @@ class HostRescale:
             parts.extend(encode_batch(transfer.time, transfer.batch))
         host.plane.send(replica_name(host.stage.id, target), Kind.TRANSFER, 0, parts)
 
-    def _on_transfer(self, frame: Frame) -> None:
+    def _on_transfer(self, frame: Frame) -> bool:
         host = self.host
         data = memoryview(frame.payload)
         at = 8 + int.from_bytes(data[:8], "little")
@@ -321,6 +329,7 @@ class HostRescale:
         migration.on_transfer(host._replica_of[frame.peer], transfer)
         while host.core.notify():
             pass
+        return kind == "state"
 
 
 def _packed(layout: Layout) -> Any:

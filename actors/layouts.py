@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,15 +112,22 @@ def next_layout(plan: Plan, goal: Layout, groups: int) -> Layout:
     return Layout(now.replicas, owners, goal.rebalanced)
 
 
-def groups_of_next_step(groups: int, pause_s: float) -> int:
-    """How many key-groups the next step moves, after one of so many that kept a replica for so long.
+def groups_of_next_step(costs: Sequence[tuple[int, float]]) -> int:
+    """How many key-groups the next step moves, after steps of so many that kept a replica for so many seconds.
 
-    >>> groups_of_next_step(4, 0.001), groups_of_next_step(16, 0.060)
-    (8, 4)
+    A step costs something in any case, and something for each group. The groups' share shall be no more than STEP_PAUSE_S, or than what
+    the step costs in any case: smaller steps would make the whole longer and no pause shorter.
+
+    >>> groups_of_next_step([(4, 0.004)]), groups_of_next_step([(4, 0.004), (8, 0.008)]), groups_of_next_step([(4, 0.104), (8, 0.108)])
+    (8, 15, 32)
     """
-    if pause_s <= 0.5 * STEP_PAUSE_S:
+    groups, last_s = costs[-1]
+    if len(costs) == 1:
         return 2 * groups
-    return max(1, min(2 * groups, int(groups * STEP_PAUSE_S / pause_s)))
+    few, many = min(costs), max(costs)
+    each_s = max(0.0, (many[1] - few[1]) / (many[0] - few[0])) if many[0] > few[0] else 0.0
+    fixed_s = max(0.0, last_s - each_s * groups)
+    return max(1, min(4 * groups, int(max(STEP_PAUSE_S, fixed_s) / each_s) if each_s else 4 * groups))
 
 
 # -- in snapshots ------------------------------------------------------------------------------------

@@ -53,12 +53,14 @@ class Transfer:
 
 @dataclass(slots=True)
 class StepCost:
-    """What a step was for one replica: groups and bytes of state given, batches passed on and held, seconds that it stood still."""
+    """What a step was for one replica: groups and bytes of state given, batches passed on and held, seconds spent on state, and
+    seconds that it stood still."""
 
     groups: int = 0
     state_bytes: int = 0
     passed_on: int = 0
     held: int = 0
+    state_s: float = 0.0
     pause_s: float = 0.0
     longest_pause_s: float = 0.0
 
@@ -67,7 +69,7 @@ class StepCost:
         """Of several steps."""
         out = StepCost()
         for cost in costs:
-            for name in ("groups", "state_bytes", "passed_on", "held", "pause_s"):
+            for name in ("groups", "state_bytes", "passed_on", "held", "state_s", "pause_s"):
                 setattr(out, name, getattr(out, name) + getattr(cost, name))
             out.longest_pause_s = max(out.longest_pause_s, cost.longest_pause_s)
         return out
@@ -124,7 +126,7 @@ class MutableMigration:
     @property
     def is_settled(self) -> bool:
         """Whether nothing of this step is left to do here."""
-        return not (self._missing or self.arriving or self.outgoing or self.released)
+        return not (self._missing or self.arriving or self.outgoing)
 
     def missing(self) -> frozenset[Channel]:
         """The channels that have not brought their marker, for ``explain_stuck``."""
