@@ -221,6 +221,7 @@ class Coordinator(CoordinatorControl):
         if self._keeper is not None:
             self._keeper.go()
         self._running.set()
+        self.rescaler.again()
         if self._stopping:
             self.stop()
 

@@ -57,6 +57,7 @@ class Rescaler:
         self.failure: Failure | None = None
         """What went wrong in the middle of a change: the job has to begin anew from its last snapshot."""
         self.changes: list[Rescale] = []
+        self._wanted: dict[str, int] = {}
 
     def rescale(self, wanted: Mapping[str, int], timeout_s: float) -> Rescale:
         """See :meth:`rayad.actors.job.Job.rescale`. From any thread."""
@@ -69,6 +70,7 @@ class Rescaler:
                 self._is_idle.clear()
                 try:
                     change = self._change(wanted, began_s, timeout_s)
+                    self._wanted.update(wanted)
                     self.changes.append(change)
                     return change
                 except _Stopped:
@@ -89,6 +91,19 @@ class Rescaler:
         self.leaving.clear()
         self.failure = None
         self._stop.clear()
+
+    def again(self) -> None:
+        """The coordinator's thread: the job is back from a failure, perhaps in an older layout: what was asked for is done again."""
+        now = layouts.asked_of(self._of.plan)
+        lost = {name: count for name, count in self._wanted.items() if now.get(name) != count}
+        if lost:
+            threading.Thread(target=self._do_again, args=(lost,), name="rayad-rescale", daemon=True).start()
+
+    def _do_again(self, wanted: dict[str, int]) -> None:
+        try:
+            self.rescale(wanted, self._of.config.start_timeout_s)
+        except RayadError as error:
+            _log.warning("job %r: after a failure the layout stays older than it was: %s", self._of._name, error)
 
     def on_left(self, name: str, left: Any) -> None:
         """The coordinator's thread: a replica has ended as it was told to."""

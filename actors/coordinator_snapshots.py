@@ -136,7 +136,8 @@ class SnapshotKeeper:
         return bool(self._mailbox.ask(begin, timeout_s=60.0))
 
     def end_change(self) -> None:
-        """Snapshots may begin again."""
+        """Snapshots may begin again, and one does: it keeps the new layout."""
+        self.snapshots.hasten()
         self._is_changing = False
         self.wakeup()
 

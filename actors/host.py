@@ -20,7 +20,7 @@ from rayad.actors import host_upstream
 from rayad.actors.batches import decode_batch, encode_batch
 from rayad.actors.credits import ReceiveWindow
 from rayad.actors.feedback import MutableFeedbackQueue
-from rayad.actors.host_looking import note_counts
+from rayad.actors.host_looking import note_counts, peers_of
 from rayad.actors.host_rescale import ENDED, MARK, HostRescale, Rest
 from rayad.actors.host_snapshots import HostSnapshots
 from rayad.actors.host_statistics import HostStatistics
@@ -104,20 +104,9 @@ class ReplicaHost:
             snapshots.refill()
         return self.plane.listen(host, unix="auto" if self.config.unix_sockets else "off")
 
-    def peers(self) -> set[str]:
-        """Whom this replica exchanges batches with."""
-        mine = self.stage.id
-        out: set[str] = set()
-        for edge in self.plan.edges:
-            for other, own in ((edge.target, edge.source), (edge.source, edge.target)):
-                if own == mine:
-                    out.update(replica_name(other, i) for i in range(self.plan.stage(other).parallelism))
-        out.discard(self.name)
-        return out
-
     def partners(self) -> set[str]:
         """Whom this replica is connected to from its start: one that comes into a running job will be given state by its siblings."""
-        return self.peers() | self.rescale.siblings() if self.rescale.is_newcomer else self.peers()
+        return peers_of(self) | self.rescale.siblings() if self.rescale.is_newcomer else peers_of(self)
 
     def run(self, addresses: Mapping[str, Address]) -> dict[int, Any]:
         """Connect, register, and run until the job is complete; gives what each sink writer has staged."""

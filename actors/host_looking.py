@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rayad.actors.protocol import replica_name
 from rayad.actors.replica_report import ReplicaReport
 
 if TYPE_CHECKING:
@@ -31,4 +32,16 @@ def note_counts(host: ReplicaHost) -> ReplicaReport:
     return report
 
 
-__all__ = ["note_counts"]
+def peers_of(host: ReplicaHost) -> set[str]:
+    """Whom a replica exchanges batches with."""
+    mine = host.stage.id
+    out: set[str] = set()
+    for edge in host.plan.edges:
+        for other, own in ((edge.target, edge.source), (edge.source, edge.target)):
+            if own == mine:
+                out.update(replica_name(other, i) for i in range(host.plan.stage(other).parallelism))
+    out.discard(host.name)
+    return out
+
+
+__all__ = ["note_counts", "peers_of"]

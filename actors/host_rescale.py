@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.actors.batches import decode_batch, encode_batch
 from rayad.actors.graph_shape import channels_out
+from rayad.actors.host_looking import peers_of
 from rayad.actors.migration import MutableMigration, StepCost, Transfer, lay_out, let_go, may_move
 from rayad.actors.plane import Address, Frame
 from rayad.actors.protocol import PROGRESS, Kind, replica_name
@@ -74,7 +75,7 @@ class HostRescale:
         self._costs.clear()
         self.ended.clear()
         host._replica_of.update({replica_name(s.id, r): r for s in host.plan.stages for r in range(s.parallelism)})
-        mine = host.peers()
+        mine = peers_of(host)
         if host.stage.id in moving:
             mine |= self.siblings()
         self._awaited = set()

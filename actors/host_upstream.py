@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rayad.actors.host_looking import peers_of
 from rayad.actors.part_files import read_part
 from rayad.actors.plane import Address
 from rayad.actors.protocol import PROGRESS, Kind, pack_report
@@ -38,7 +39,7 @@ def roll_back(
     host.core.roll_back(edges, read_part(snapshots.store, part) if part is not None else None)
     host._is_rewinding = True
     host.plane.send(PROGRESS, Kind.REWOUND, 0, pack_report(host.core.take_changes()))
-    mine = host.peers()
+    mine = peers_of(host)
     for peer, address in peers.items():
         host._lost = [name for name in host._lost if name != peer]
         if peer in mine:

@@ -262,6 +262,7 @@ class LocalRescale:
             job.snapshots.snapshots.lay_out(layouts.names_of(job.plan))
             for participant in job.snapshots.participants.values():
                 participant.lay_out(job.plan)
+            job.snapshots.snapshots.hasten()
         self.is_done = True
 
     def told(self) -> Rescale:
