@@ -186,9 +186,9 @@ class ReplicaHost:
             return 0.005
         if self._out.is_held_up:
             return 1.0
-        if self._regular or self._input or self._has_feedback() or (self.snapshots is not None and self.snapshots.restored):
+        if self.rescale.is_busy or self._regular or self._input or self._has_feedback():
             return 0.0
-        if self.rescale.is_busy:
+        if self.snapshots is not None and self.snapshots.restored:
             return 0.0
         if self.core.source is not None:
             return 0.0 if self._stopping else self._idle_s
@@ -272,12 +272,11 @@ class ReplicaHost:
         What small activations produce waits for the end of the slice, so that it travels in few batches; sources set their batches
         themselves.
         """
-        core, snapshots = self.core, self.snapshots
+        core, snapshots, rescale = self.core, self.snapshots, self.rescale
         deadline_s = clock.perf_counter() + SLICE_S
         if self._out.is_spilled:
             self._out.drain()
         self._send_out()
-        rescale = self.rescale
         while not self._out.is_held_up:
             if rescale.released:
                 core.receive(*rescale.released.popleft())
@@ -416,7 +415,7 @@ class ReplicaHost:
                     raise ConnectionError(f"{self.name} lost its connection to the progress actor: {self.plane.why_lost(peer)}")
 
     def abandon(self) -> None:
-        """Control call, from another thread: the job goes on in another incarnation; end without a result."""
+        """Control call, from another thread: the job goes on in another incarnation."""
         self._abandoned = True
         self.plane.wakeup()
 
@@ -424,10 +423,8 @@ class ReplicaHost:
         """It will not run, or not any more: release what it has."""
         if self.snapshots is not None:
             self.snapshots.close()
-        self.core.close()
-        self.mailbox.close()
-        self._feedback.close()
-        self._out.close()
+        for part in (self.core, self.mailbox, self._feedback, self._out):
+            part.close()
         self.plane.close(linger_s=linger_s)
 
     def _look_for_abandonment(self) -> None:
@@ -435,7 +432,7 @@ class ReplicaHost:
             raise Abandoned(f"{self.name} was given up: the job goes on in another incarnation")
 
     def roll_back(self, *arguments: Any) -> None:
-        """Control call, from another thread: see host_upstream."""
+        """Control call: see host_upstream."""
         self.mailbox.ask(partial(host_upstream.roll_back, self, *arguments), timeout_s=self.config.start_timeout_s)
 
     def stop(self) -> None:

@@ -330,7 +330,7 @@ class HostRescale:
         migration.on_transfer(host._replica_of[frame.peer], transfer)
         while host.core.notify():
             pass
-        return kind == "state"
+        return bool(kind == "state")
 
 
 def _packed(layout: Layout) -> Any:

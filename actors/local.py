@@ -91,9 +91,9 @@ class LocalJob(Job):
         self._aligning: dict[Where, set[Any]] = {}
         self._subscribed: set[Where] = set()
         self._ready = Ready()
-        store = self.snapshots.store if self.snapshots is not None else None
-        parts = store.read(store.manifest) if store is not None and store.manifest is not None else {}
-        self.plan = restored(self.plan, store.manifest.notes if store is not None and store.manifest is not None else {}, self.asked)
+        manifest = self.snapshots.store.manifest if self.snapshots is not None else None
+        parts = self.snapshots.store.read(manifest) if self.snapshots is not None and manifest is not None else {}
+        self.plan = restored(self.plan, manifest.notes if manifest is not None else {}, self.asked)
         if self.snapshots is not None:
             self.snapshots.snapshots.lay_out(names_of(self.plan))
         for stage in self.plan.stages:
@@ -446,6 +446,5 @@ class LocalJob(Job):
     def explain_stuck(self) -> str:
         return explain(self)
 
-    def check_invariants(self) -> None:
-        """For tests: the progress core is consistent."""
+    def check_invariants(self) -> None:  # for tests
         self.tracker.check_invariants()

@@ -36,7 +36,7 @@ def owners_for(owners: Sequence[int], replicas: int) -> Owners:
     (0, 0, 1, 2)
     """
     _check(replicas, len(owners))
-    sizes = Counter({replica: 0 for replica in range(replicas)})
+    sizes = Counter(dict.fromkeys(range(replicas), 0))
     sizes.update(owner for owner in owners if owner < replicas)
     least, larger = divmod(len(owners), replicas)
     # Those that have most keep one more.
