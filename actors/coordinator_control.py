@@ -69,6 +69,13 @@ class CoordinatorControl:
         """See Job.rescale."""
         return self.rescaler.rescale(wanted, timeout_s)
 
+    def replicas(self) -> tuple[dict[str, int], dict[str, Any]] | None:
+        """Replicas by vertex, and the handles of the vertex actors by plane name; None while the job does not run."""
+        if self.state is not JobState.RUNNING or not self._running.is_set():
+            return None
+        actors = dict(self._crew.actors)
+        return {s.name: s.parallelism for s in self.plan.stages}, {name: actors[name] for name in self._crew.names() if name in actors}
+
     def look(self) -> tuple[JobState, list[ReplicaReport], dict[int, Any], int]:
         """State, what the replicas did, views by stage, active pointstamps."""
         if self.state is not JobState.RUNNING:

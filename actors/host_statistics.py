@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, ReplicaReading
 from rayad.dataflow.graph import NodeKind
+from rayad.progress import ProtocolError
 from rayad.snapshots.barrier import Barrier
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 SAMPLED_ITEMS = 4
 """So many items of a container stand for all of them when the size of a state is estimated."""
 ESTIMATED_DEPTH = 5
+BACKLOG_TIMEOUT_S = 0.2
 
 
 class HostStatistics:
@@ -92,6 +94,7 @@ class HostStatistics:
     # -- from any thread -----------------------------------------------------------------
     def reading(self) -> ReplicaReading:
         """What has been counted so far, in the clock of `time.time`; no count is below that of the reading before."""
+        backlog_items = self._backlog_items()
         with self._reading:
             core, counters, now_s = self.host.core, self.counters, clock.perf_counter()
             self._forget_lost()
@@ -106,6 +109,7 @@ class HostStatistics:
                 now_s,
                 queue_items=round(queue_batches * records / batches) if batches else queue_batches,
                 queue_bytes=queue_bytes,
+                backlog_items=backlog_items,
                 frontier_lag_s=now_s - self._frontier_s if frontier else None,
                 state_bytes=self._state_bytes(),
             )
@@ -119,6 +123,19 @@ class HostStatistics:
                 backpressured_s=max(reading.backpressured_s, last.backpressured_s if last is not None else 0.0),
             )
             return reading
+
+    def _backlog_items(self) -> int | None:
+        """What the source says; asked in its own thread. As before, where that is busy."""
+        if self.host.stage.kind is not NodeKind.SOURCE:
+            return None
+        try:
+            return self.host.mailbox.ask(self._ask_source, BACKLOG_TIMEOUT_S)  # type: ignore[no-any-return]
+        except ProtocolError:
+            return self._last.backlog_items if self._last is not None else None
+
+    def _ask_source(self) -> int | None:
+        source = self.host.core.source
+        return source.backlog() if source is not None else 0
 
     def _forget_lost(self) -> None:
         """A batch that was passed on to another replica, or dropped, is in no queue while others are consumed."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rayad.actors.layouts import Rescale
+from rayad.autoscale import ScalingProgress
 from rayad.dataflow.items import as_items
 from rayad.dataflow.plan import Plan
 from rayad.progress import DataflowError, Timestamp
@@ -27,7 +28,7 @@ class JobState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatistics:
-    """What a job did: seconds, actors, batches and records by stage, the snapshots taken, the failures survived."""
+    """What a job did: seconds, actors, batches and records by stage, the snapshots taken, the failures survived, how it was scaled."""
 
     start_s: float = 0.0
     run_s: float = 0.0
@@ -36,6 +37,7 @@ class JobStatistics:
     progress: dict[str, int] = field(default_factory=dict)
     snapshots: tuple[SnapshotStatistics, ...] = ()
     failures: int = 0
+    scaling: ScalingProgress | None = None
 
 
 class Result(Mapping[str, Any]):
@@ -84,6 +86,8 @@ class JobProgress:
     """Seconds between snapshots as they stand now; None: on demand only."""
     failures: int = 0
     """How many failures have been survived."""
+    scaling: ScalingProgress | None = None
+    """What the autoscaler measures and decided, with reasons; None where the job has none."""
 
 
 class Probe(ABC):

@@ -14,6 +14,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
+from rayad.actors.autoscaler_actor import AutoscalerHandle
 from rayad.actors.coordinator import Coordinator
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers
 from rayad.actors.layouts import Rescale, RescaleRefused
@@ -30,7 +31,8 @@ from rayad.progress import ConfigError, DataflowError, RayadError, SnapshotError
 
 _log = logging.getLogger(__name__)
 _CONTROL_METHODS = (
-    "cancel", "where", "saved_inputs", "look", "look_at_snapshots", "blockers", "frontier", "wait_epoch", "stop", "savepoint", "rescale"
+    "cancel", "where", "saved_inputs", "replicas", "look", "look_at_snapshots", "blockers", "frontier", "wait_epoch", "stop", "savepoint",
+    "rescale",
 )  # fmt: skip
 
 
@@ -72,15 +74,16 @@ def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, **o
     plan = flow.plan(scaling=scaling, key_groups=config.key_groups, fingerprints=config.keeps_snapshots)
     ensure_ray(plan.replicas * config.cpus_per_replica, f"{flow.name!r} with {plan.replicas} replicas of {config.cpus_per_replica:g} CPUs")
     check_picklable(plan)
-    return RayJob(config.name or flow.name, plan, config)
+    return RayJob(config.name or flow.name, plan, config, scaling)
 
 
 class RayJob(Job):
     """A job on Ray."""
 
-    def __init__(self, name: str, plan: Plan, config: RunConfig) -> None:
+    def __init__(self, name: str, plan: Plan, config: RunConfig, scaling: ScalingConfig) -> None:
         super().__init__(name, plan)
         self._config = config
+        self._autoscaler = AutoscalerHandle(name, plan, scaling, config.storage_path) if scaling.is_adaptive else None
         self._stopping = False
         self._start_coordinator()
         self._outcome: Outcome | None = None
@@ -100,6 +103,8 @@ class RayJob(Job):
         coordinator = ray.remote(**options)(with_control(Coordinator, *_CONTROL_METHODS))
         self._coordinator = coordinator.remote(ray.put(self.plan), self._config, self.id, self._secret, self.name)
         self._outcome_ref = self._coordinator.run.remote()
+        if self._autoscaler is not None:
+            self._autoscaler.start(self._coordinator, goes_on=self._config.resume is not None)
         if self._stopping:
             self._coordinator.stop.remote()
 
@@ -127,6 +132,9 @@ class RayJob(Job):
                 if self._start_again(error):
                     continue
                 outcome = Outcome(JobState.CANCELLED, {}, JobStatistics()) if self._cancelling else self._lost(error)
+            if self._autoscaler is not None:
+                told = dataclasses.replace(outcome.statistics, scaling=self._autoscaler.finish())
+                outcome = dataclasses.replace(outcome, statistics=told)
             self._outcome = self._outcome or outcome
         self._feed.close()
         self._kill_coordinator()
@@ -166,6 +174,8 @@ class RayJob(Job):
             return True
 
     def _kill_coordinator(self) -> None:
+        if self._autoscaler is not None:
+            self._autoscaler.finish()
         ray.kill(self._coordinator, no_restart=True)
 
     def wait(self, timeout_s: float | None = None) -> Result:
@@ -237,14 +247,16 @@ class RayJob(Job):
 
     def progress(self) -> JobProgress:
         if self._outcome is not None:
-            return JobProgress(self._outcome.state, (), 0)
+            return JobProgress(self._outcome.state, (), 0, scaling=self._outcome.statistics.scaling)
         state, reports, views, active = self._ask("look", default=(JobState.STARTING, [], {}, 0))
         stages = []
         for stage in self.plan.stages:
             view = views.get(stage.id, ((), ()))
             mine = [r for r in reports if r.name == stage.name]
             stages.append(StageProgress(stage.name, view[0], view[1], sum(r.batches_in for r in mine), sum(r.records_in for r in mine)))
-        return JobProgress(state, tuple(stages), active, *self._ask("look_at_snapshots", default=(None, None, 0)))
+        scaling = self._autoscaler.look() if self._autoscaler is not None else None
+        taken, interval_s, failures = self._ask("look_at_snapshots", default=(None, None, 0))
+        return JobProgress(state, tuple(stages), active, taken, interval_s, failures, scaling=scaling)
 
     def pids(self) -> dict[str, list[int]]:
         """The process of each replica, by vertex, for other tools to look at; empty while the job starts and when it has ended."""

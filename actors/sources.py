@@ -99,6 +99,12 @@ class MutableSourceReader:
         reading.last = epoch
         return epoch, batch
 
+    def backlog(self) -> int | None:
+        """What waits outside, in all parts together; None if one does not know."""
+        waiting = [reading.part.backlog() for reading in self._open]
+        known = [count for count in waiting if count is not None]
+        return sum(known) if known and len(known) == len(waiting) and not self._waiting else None
+
     def close(self) -> None:
         """Close every part that is still open."""
         for reading in self._open:

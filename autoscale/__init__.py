@@ -22,6 +22,7 @@ from rayad.autoscale.decisions import (
     Rescale,
     ScaleDown,
     ScaleUp,
+    ScalingProgress,
     ScalingState,
     Seen,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "ScaleDown",
     "ScaleUp",
     "ScalingGraph",
+    "ScalingProgress",
     "ScalingState",
     "Seen",
     "Spread",

@@ -101,6 +101,10 @@ class MutableAutoscaler:
         self._refused_s = now_s
         return next((r for r in self.journal.records if r.number == number), None)
 
+    def forget(self) -> None:
+        """The readings so far do not go together with those to come: windows begin anew."""
+        self._rounds.clear()
+
     def _before(self, now_s: float) -> tuple[ReplicaReading, ...]:
         """The readings at which the window begins; forgets rounds that no window will begin at any more."""
         warm_s, begin_s = self._changed_s + self._warm_up_s, now_s - self._window_s

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rayad.autoscale.graph import ScalingGraph
@@ -164,6 +164,20 @@ class Record:
     answer: str = ""
     got: Mapping[str, Seen] = field(default_factory=dict)
 
+    def as_json(self) -> dict[str, Any]:
+        """Plain dicts and numbers; `MutableDecisionJournal.from_json` reads them."""
+        return {
+            "number": self.number,
+            "decided_s": self.decided_s,
+            "layout": dict(self.layout),
+            "saw": {name: asdict(seen) for name, seen in self.saw.items()},
+            **self.decision.as_json(),
+            "outcome": self.outcome.value,
+            "changed_s": self.changed_s,
+            "answer": self.answer,
+            "got": {name: asdict(seen) for name, seen in self.got.items()},
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class ScalingState:
@@ -185,6 +199,38 @@ class ScalingState:
         names = set(self.graph.by_name)
         if set(self.layout) != names:
             raise ConfigError(f"the layout names {sorted(self.layout)}, the graph has {sorted(names)}: each vertex needs its replicas")
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingProgress:
+    """What an autoscaler has seen and done.
+
+    Args:
+        layout: replicas by vertex, as far as it knows.
+        decisions: for each vertex the newest decision that changed it or tried to, with its reason and what came of it.
+        latest: the newest decision of all, mostly to hold.
+        sample: what that one rests on.
+        changes: how many decisions were applied.
+        refused: and how many were refused.
+    """
+
+    layout: Mapping[str, int]
+    decisions: Mapping[str, Record]
+    latest: Record | None = None
+    sample: JobSample | None = None
+    changes: int = 0
+    refused: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain dicts, lists and numbers."""
+        return {
+            "layout": dict(self.layout),
+            "decisions": {name: record.as_json() for name, record in self.decisions.items()},
+            "latest": self.latest.as_json() if self.latest is not None else None,
+            "sample": self.sample.as_json() if self.sample is not None else None,
+            "changes": self.changes,
+            "refused": self.refused,
+        }
 
 
 Policy = Callable[[JobSample, ScalingState, float], Decision]

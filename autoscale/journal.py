@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rayad.autoscale.decisions import (
@@ -126,20 +126,7 @@ class MutableDecisionJournal:
 
     def as_json(self) -> list[dict[str, Any]]:
         """Plain dicts and numbers; :meth:`from_json` is its inverse."""
-        return [
-            {
-                "number": r.number,
-                "decided_s": r.decided_s,
-                "layout": dict(r.layout),
-                "saw": {name: asdict(seen) for name, seen in r.saw.items()},
-                **r.decision.as_json(),
-                "outcome": r.outcome.value,
-                "changed_s": r.changed_s,
-                "answer": r.answer,
-                "got": {name: asdict(seen) for name, seen in r.got.items()},
-            }
-            for r in self._records
-        ]
+        return [record.as_json() for record in self._records]
 
     @classmethod
     def from_json(cls, values: list[dict[str, Any]], *, changes_keep: int = 256, holds_keep: int = 64) -> MutableDecisionJournal:

@@ -58,6 +58,11 @@ def check_target(target: Mapping[str, int], state: ScalingState, who: str) -> No
             raise DataflowError(f"{who} asks for {count} replicas of {name!r}: it can have {vertex.least} to {vertex.most}")
 
 
+def observe(samples: JobSample, state: ScalingState, now_s: float) -> Decision:
+    """Holds, whatever is measured: for jobs whose statistics are wanted and nothing else."""
+    return Hold(reason="only observed")
+
+
 def recommended(
     policy: Policy,
     *,
@@ -77,15 +82,20 @@ def recommended(
 
 
 def policy_for(what: str | Policy) -> Policy:
-    """What ``ScalingConfig(policy=...)`` means: ``"ds2"``, or a function or policy of one's own, which is taken as it is.
+    """What ``ScalingConfig(policy=...)`` means: ``"ds2"``, ``"observe"``, or a function or policy of one's own, taken as it is.
 
     ``"ds2"``: replicas at most 80 % busy, queues worked off within a minute, 10 % margin on the way down, a correction where sources still
-    read 10 % less than they must, and :func:`recommended` limits. Raises ConfigError for another name.
+    read 10 % less than they must, and :func:`recommended` limits. ``"observe"`` measures and always holds. Raises ConfigError for another
+    name.
     """
     if isinstance(what, str):
+        if what == "observe":
+            return observe
         if what != "ds2":
-            raise ConfigError(f"there is no policy {what!r}: name 'ds2', or give a function (samples, state, now_s) or a policy")
+            raise ConfigError(
+                f"there is no policy {what!r}: name 'ds2' or 'observe', or give a function (samples, state, now_s) or a policy"
+            )
         return recommended(DS2(utilization=0.8, down_margin=0.1, catch_up_s=60.0, lag_s=1.0, target_rate_ratio=1.1))
     if not callable(what):
-        raise ConfigError(f"the policy is {what!r}: name 'ds2', or give a function (samples, state, now_s) or a policy")
+        raise ConfigError(f"the policy is {what!r}: name 'ds2' or 'observe', or give a function (samples, state, now_s) or a policy")
     return FunctionPolicy(what)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -138,18 +138,53 @@ class RunConfig:
 
 
 Parallelism = int | Mapping[str, int | tuple[int, int]]
+Policy = str | Callable[[Any, Any, float], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingConfig:
-    """How many replicas: an int for all vertices, or a dict from vertex name to an int or a range ``(least, most)``; ``default`` "
-    "for the others."""
+    """How many replicas, and who changes that while the job runs (docs/design/autoscaling.md).
+
+    Without policy, ranges and folder there is no autoscaler. With a policy or a folder it may change every vertex that can be rescaled, a
+    range bounds it, and an int is where it begins; with ranges alone the policy is "ds2", and only what has a range changes.
+
+    Args:
+        parallelism: an int for all vertices, or a dict from vertex name to an int or a range ``(least, most)``, which begins at its least;
+            without a range the most that a policy may ask for is the number of the cluster's CPUs.
+        default: replicas of the vertices that the dict does not name.
+        policy: who decides: "ds2"; "observe" only measures; a policy (`rayad.autoscale`), or a function of one's own
+            ``(samples, state, now_s)`` that gives a decision, replicas by vertex name, or None. It must be picklable.
+        mpr_folder: instead of a policy: a program in any language decides (seed 002, 5.5). ``stats_<vertex>.json`` are written there, and
+            what it writes into ``parameters.json`` is done.
+        report_interval_s: seconds from one look at all replicas, and one decision, to the next.
+        window_s: decisions rest on so many seconds before them.
+        warm_up_s: what is measured so soon after a change does not count.
+        timeout_s: how long the replicas of a change may take to be there.
+        journal: file to which measurements and decisions are added as JSON lines, for ``rayad plot``; by default
+            ``<storage_path>/<job>/scaling.jsonl``, where the storage is a local folder.
+    """
 
     parallelism: Parallelism = 1
     default: int = 1
-    policy: str | None = None
+    policy: Policy | None = None
+    mpr_folder: str | None = None
+    report_interval_s: float = 2.0
+    window_s: float = 10.0
+    warm_up_s: float = 5.0
+    timeout_s: float = 60.0
+    journal: str | None = None
 
     def __post_init__(self) -> None:
+        if self.policy is not None and not isinstance(self.policy, str) and not callable(self.policy):
+            raise ConfigError(
+                f"ScalingConfig.policy is {self.policy!r}: it must be 'ds2', 'observe', a policy, or a function (samples, state, now_s)"
+            )
+        if self.policy is not None and self.mpr_folder is not None:
+            raise ConfigError("both ScalingConfig.policy and mpr_folder are given: either a policy decides or who writes parameters.json")
+        for what in ("report_interval_s", "timeout_s"):
+            _positive(getattr(self, what), f"ScalingConfig.{what}")
+        for what in ("window_s", "warm_up_s"):
+            _positive(getattr(self, what), f"ScalingConfig.{what}", zero=True)
         if isinstance(self.parallelism, Mapping):
             for name, value in self.parallelism.items():
                 bounds = value if isinstance(value, tuple) else (value, value)
@@ -170,6 +205,17 @@ class ScalingConfig:
         return value[0] if isinstance(value, tuple) else value
 
     @property
+    def ranges(self) -> dict[str, tuple[int, int]]:
+        """Least and most replicas, where they were given."""
+        named = self.parallelism.items() if isinstance(self.parallelism, Mapping) else ()
+        return {name: value for name, value in named if isinstance(value, tuple)}
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether the job has an autoscaler."""
+        return self.policy is not None or self.mpr_folder is not None or bool(self.ranges)
+
+    @property
     def otherwise(self) -> int:
         """Replicas of vertices that are not named."""
         return self.default if isinstance(self.parallelism, Mapping) else self.parallelism
@@ -179,13 +225,8 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def not_acted_on(run: RunConfig, scaling: ScalingConfig) -> list[str]:
-    """What was asked for and is not there yet, in words: nobody shall believe in snapshots that nobody takes."""
-    out = []
-    if scaling.policy is not None:
-        out.append(f"ScalingConfig(policy={scaling.policy!r}): replicas are not added or removed while a job runs yet")
-    named = scaling.parallelism.items() if isinstance(scaling.parallelism, Mapping) else ()
-    ranges = [(name, value) for name, value in named if isinstance(value, tuple)]
-    for name, value in ranges:
-        out.append(f"parallelism of {name!r} is the range {value}: it stays at {value[0]}, there is no autoscaler yet")
-    return out
+def not_acted_on(scaling: ScalingConfig, runtime: str) -> list[str]:
+    """What was asked for and does not happen, in words: nobody shall believe in an autoscaler that is not there."""
+    if runtime == "local" and scaling.is_adaptive:
+        return ["the local runtime has no autoscaler: replicas stay as they are at the beginning, but for job.rescale()"]
+    return []

@@ -184,7 +184,7 @@ class Dataflow:
             raise DataflowError("both a ScalingConfig and parallelism= were given: give one of them")
         if scaling is None:
             scaling = ScalingConfig(parallelism=1 if parallelism is None else parallelism)
-        for promise in not_acted_on(run or RunConfig(), scaling):
+        for promise in not_acted_on(scaling, runtime):
             warnings.warn(promise, UserWarning, stacklevel=2)
         if run is None or run.resume is None:  # else the runtime knows whether the job starts afresh
             self._check_sinks()

@@ -49,6 +49,13 @@ class SourcePart(ABC):
         this one has not yet given: the same epochs, the same records, cut in the same way. The value must not be changed afterwards.
         """
 
+    def backlog(self) -> int | None:
+        """About how many records wait outside to be read; None: nobody knows. It need not be quick: it is asked every few seconds.
+
+        The autoscaler tells by it how fast records come when they come faster than they are read.
+        """
+        return None
+
     def close(self) -> None:
         """Release files and connections. Called once, also after an error."""
 

@@ -1,5 +1,5 @@
 """The command line: ``rayad plan program.py:flow`` shows what a program would run, without running it; ``rayad interval`` computes,
-``rayad snapshots`` looks into a store.
+``rayad snapshots`` looks into a store, ``rayad plot`` draws how a job was scaled.
 
 Jobs are started by running the program itself (``python program.py``) or with ``ray job submit``: a second way to start
 them would be a second set of rules for paths and environments, so there is none.
@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import click
 
 from rayad.interval_command import interval
+from rayad.plot_command import plot
 from rayad.snapshots_command import snapshots
 
 # Not "__main__": `if __name__ == "__main__": flow.run()` at the end of a program must not start it.
@@ -39,6 +40,7 @@ def main() -> None:
 
 
 main.add_command(interval)
+main.add_command(plot)
 main.add_command(snapshots)
 
 

@@ -175,6 +175,48 @@ def test_the_frontier_lags_while_an_epoch_is_open() -> None:
     hosts.join()
 
 
+class _Queue(rd.Source):
+    """Ten records wait outside; none is read before the test says so."""
+
+    def list_parts(self) -> list[int]:
+        return [0]
+
+    def build_part(self, part: int, resume: Any) -> rd.SourcePart:
+        return _QueuePart()
+
+
+class _QueuePart(rd.SourcePart):
+    left = 10
+
+    def next_batch(self) -> rd.SourceBatch | None:
+        if not self.left:
+            return None
+        if not _OPEN.is_set():
+            return rd.SourceBatch(0, [])
+        self.left -= 1
+        return rd.SourceBatch(0, [self.left])
+
+    def offset(self) -> int:
+        return self.left
+
+    def backlog(self) -> int:
+        return self.left
+
+
+def test_a_source_says_what_waits_outside() -> None:
+    _OPEN.clear()
+    flow = rd.Dataflow("queue")
+    flow.source(_Queue(), name="queue").collect("out")
+    hosts = start_hosts(flow, 1)
+    waiting = threading.Event()
+    while readings(hosts, "queue")[0].backlog_items is None:
+        waiting.wait(0.005)  # the part is opened when it is first read
+    assert readings(hosts, "queue")[0].backlog_items == 10
+    _OPEN.set()
+    hosts.join()
+    assert readings(hosts, "queue")[0].backlog_items == 0
+
+
 def test_the_estimate_of_a_state() -> None:
     class Holder:
         def __init__(self) -> None:

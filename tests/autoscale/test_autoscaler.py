@@ -133,7 +133,7 @@ def test_functions_may_give_none_or_a_decision() -> None:
     assert scaler.samples is not None
     assert policy_for(lambda *_: own)(scaler.samples, state, 3.0) is own
     for wrong in ("ds3", 3):
-        with pytest.raises(ConfigError, match=r"(no policy 'ds3'|the policy is 3).*name 'ds2', or give a function"):
+        with pytest.raises(ConfigError, match=r"(no policy 'ds3'|the policy is 3).*name 'ds2' or 'observe', or give"):
             policy_for(wrong)  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ import psutil
 import pytest
 import ray
 
-ACTORS = ("VertexActor", "ProgressActor", "Coordinator")
+ACTORS = ("VertexActor", "ProgressActor", "Coordinator", "Autoscaler")
 
 
 @pytest.fixture(scope="session")

@@ -403,7 +403,7 @@ def test_running_asks_for_what_it_needs() -> None:
         assert str(caught.value) == message
 
 
-def test_what_is_not_there_yet_is_said(tmp_path: Path) -> None:
+def test_what_does_not_happen_is_said(tmp_path: Path) -> None:
     flow = rd.Dataflow()
     flow.from_items([1]).key_by(lambda r: r).count(name="counts").collect("counts")
     run = rd.RunConfig(
@@ -413,6 +413,5 @@ def test_what_is_not_there_yet_is_said(tmp_path: Path) -> None:
     with pytest.warns(UserWarning) as caught:  # noqa: PT030 - the messages are below
         flow.submit(run, scaling, runtime="local").wait()
     assert [str(warning.message) for warning in caught] == [
-        "ScalingConfig(policy='ds2'): replicas are not added or removed while a job runs yet",
-        "parallelism of 'counts' is the range (1, 8): it stays at 1, there is no autoscaler yet",
+        "the local runtime has no autoscaler: replicas stay as they are at the beginning, but for job.rescale()",
     ]

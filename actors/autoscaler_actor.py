@@ -1,0 +1,245 @@
+"""The Ray actor of a job's autoscaler: one for each job that has a policy, ranges or a controller's folder.
+
+It asks the coordinator for the layout and the replicas' handles, the replicas for their readings (control calls, so that none has to leave
+its loop), and the coordinator for changes. It holds nothing that the job needs: when it fails the job goes on as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time as clock
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import ray
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rayad.actors.ray_actors import CONTROL, with_control
+from rayad.actors.scaling_files import ControllerFolder, JournalFile, journal_of, read_lines
+from rayad.actors.scaling_loop import Listener, ScalingLoop, scaling_graph
+from rayad.actors.scaling_metrics import ScalingMetrics
+from rayad.autoscale import MutableDecisionJournal, Policy, ReplicaReading, ScalingGraph, ScalingProgress, policy_for
+from rayad.dataflow.config import ScalingConfig
+from rayad.dataflow.plan import Plan
+from rayad.progress import ConfigError
+
+READ_TIMEOUT_S = 1.0
+"""How long a round waits for the readings of replicas; who has not answered is not in it."""
+ASK_TIMEOUT_S = 10.0
+_log = logging.getLogger(__name__)
+FINISH_TIMEOUT_S = 2.0
+"""How long the end of the job waits for the end of a round."""
+
+
+class CoordinatorLink:
+    """The job as its coordinator shows it.
+
+    Args:
+        coordinator: handle of an actor with ``replicas()``, which gives ``(layout, handles by plane name)``, or None while the job does not
+            run; and ``rescale(changes, timeout_s)``.
+    """
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+        self._replicas: dict[str, Any] = {}
+
+    def layout(self) -> Mapping[str, int] | None:
+        """See `scaling_loop.Link`."""
+        found = ray.get(self._coordinator.replicas.remote(), timeout=ASK_TIMEOUT_S)
+        if found is None:
+            return None
+        layout, self._replicas = found
+        return dict(layout)
+
+    def readings(self) -> Sequence[ReplicaReading]:
+        """See `scaling_loop.Link`."""
+        asked = [handle.reading.remote() for handle in self._replicas.values()]
+        ready, _ = ray.wait(asked, num_returns=len(asked), timeout=READ_TIMEOUT_S) if asked else ([], [])
+        found = []
+        for ref in ready:
+            try:
+                reading = ray.get(ref)
+            except RayError:
+                continue  # it has just died: the coordinator sees to it
+            if reading is not None:
+                found.append(reading)
+        return found
+
+    def rescale(self, changes: Mapping[str, int], timeout_s: float) -> Any:
+        """See `scaling_loop.Link`."""
+        try:
+            return ray.get(self._coordinator.rescale.remote(dict(changes), timeout_s))
+        except RayTaskError as error:
+            raise error.cause if isinstance(error.cause, Exception) else error from None
+
+
+class Autoscaler:
+    """Runs a :class:`ScalingLoop` until the job ends.
+
+    Args:
+        coordinator: see :class:`CoordinatorLink`.
+        job: the job's name.
+        graph: which vertices may be scaled.
+        layout: replicas by vertex, at the beginning.
+        scaling: what the user asked for.
+        journal: path of the journal's file; None: there is none.
+        goes_on: whether the job goes on from an earlier run, and the autoscaler from its journal.
+    """
+
+    def __init__(
+        self,
+        coordinator: Any,
+        job: str,
+        graph: ScalingGraph,
+        layout: Mapping[str, int],
+        scaling: ScalingConfig,
+        journal: str | None,
+        goes_on: bool,
+    ) -> None:
+        self._config = scaling
+        self._ended = threading.Event()
+        self._turn = threading.Lock()
+        executor = ThreadPoolExecutor(1, thread_name_prefix="rayad-rescale")
+        before = _journal_before(journal) if goes_on and journal is not None else None
+        listeners: list[Listener] = [ScalingMetrics(job)]
+        if journal is not None:
+            listeners.append(JournalFile(journal, job))
+        policy: Policy
+        if scaling.mpr_folder is not None:
+            folder = ControllerFolder(scaling.mpr_folder, layout)
+            listeners.append(folder)
+            policy = folder
+        else:
+            policy = policy_of(scaling)
+        link = CoordinatorLink(coordinator)
+        options: dict[str, Any] = {"execute": executor.submit, "listeners": listeners, "journal": before}
+        self.loop = ScalingLoop(link, graph, policy, scaling, clock.time, **options)
+
+    def run(self) -> None:
+        """Rounds until :meth:`finish`; a round that fails is no reason to end."""
+        while not self._ended.is_set():
+            began_s = clock.monotonic()
+            try:
+                with self._turn:
+                    self.loop.round()
+            except (RayError, GetTimeoutError):
+                _log.debug("the coordinator does not answer", exc_info=True)  # it has ended, and the driver will say so
+            self._ended.wait(max(0.0, self._config.report_interval_s - (clock.monotonic() - began_s)))
+
+    def ping(self) -> None:
+        """Answer, if alive."""
+
+    def look(self) -> ScalingProgress:
+        """What it has seen and done."""
+        return self.loop.look()
+
+    def finish(self) -> ScalingProgress:
+        """The job is over."""
+        self._ended.set()
+        is_between = self._turn.acquire(timeout=FINISH_TIMEOUT_S)
+        try:
+            return self.loop.finish()
+        finally:
+            if is_between:
+                self._turn.release()
+
+
+class AutoscalerHandle:
+    """The autoscaler as the job's handle in the driver sees it, which owns it: it ends with the handle.
+
+    Args:
+        job: the job's name.
+        plan: as it is at the beginning.
+        scaling: what the user asked for.
+        storage_path: where the job keeps what it keeps.
+
+    Raises ConfigError or DataflowError where a policy or a range cannot be.
+    """
+
+    def __init__(self, job: str, plan: Plan, scaling: ScalingConfig, storage_path: str | None) -> None:
+        if scaling.mpr_folder is None:
+            policy_of(scaling)
+        _check_picklable(scaling)
+        graph = scaling_graph(plan, scaling, int(ray.cluster_resources().get("CPU", 1)))
+        journal = journal_path(scaling, storage_path, job)
+        folder = os.path.abspath(scaling.mpr_folder) if scaling.mpr_folder is not None else None
+        layout = {stage.name: stage.parallelism for stage in plan.stages}
+        self._arguments = (job, graph, layout, replace(scaling, mpr_folder=folder), os.path.abspath(journal) if journal else None)
+        self._actor: Any = None
+        self._told: ScalingProgress | None = None
+
+    def start(self, coordinator: Any, *, goes_on: bool) -> None:
+        """Start it for a coordinator, instead of the one for the coordinator before. Its files are on this node, if that is possible."""
+        self._end()
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
+        options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0, "num_cpus": 0, "scheduling_strategy": here}
+        actor = ray.remote(**options)(with_control(Autoscaler, "ping", "look", "finish"))
+        self._actor = actor.remote(coordinator, *self._arguments, goes_on)
+        self._actor.run.remote()
+
+    def look(self) -> ScalingProgress | None:
+        """What it has seen and done; None when it does not answer."""
+        if self._actor is None:
+            return self._told
+        try:
+            return ray.get(self._actor.look.remote(), timeout=ASK_TIMEOUT_S)  # type: ignore[no-any-return]
+        except RayError:
+            return None
+
+    def finish(self) -> ScalingProgress | None:
+        """The job is over: end it, and give what it has seen and done."""
+        if self._actor is not None:
+            try:
+                self._told = ray.get(self._actor.finish.remote(), timeout=ASK_TIMEOUT_S)
+            except RayError:
+                _log.warning("the autoscaler did not answer at the end of the job", exc_info=True)
+            self._end()
+        return self._told
+
+    def _end(self) -> None:
+        actor, self._actor = self._actor, None
+        if actor is not None:
+            ray.kill(actor, no_restart=True)
+
+
+def policy_of(scaling: ScalingConfig) -> Policy:
+    """The policy that a configuration asks for. Raises ConfigError."""
+    return policy_for(scaling.policy if scaling.policy is not None else "ds2")
+
+
+def journal_path(scaling: ScalingConfig, storage_path: str | None, job: str) -> str | None:
+    """Where the journal's file is; None where there is no local folder for it.
+
+    >>> journal_path(ScalingConfig(), "/data/jobs", "words"), journal_path(ScalingConfig(), "s3://bucket/jobs", "words")
+    ('/data/jobs/words/scaling.jsonl', None)
+    """
+    if scaling.journal is not None:
+        return scaling.journal
+    if storage_path is None or ("://" in storage_path and not storage_path.startswith("file://")):
+        return None
+    return os.path.join(storage_path.removeprefix("file://"), job, "scaling.jsonl")
+
+
+def _check_picklable(scaling: ScalingConfig) -> None:
+    try:
+        cloudpickle.dumps(scaling)
+    except Exception as error:
+        raise ConfigError(
+            f"ScalingConfig.policy {scaling.policy!r} cannot be sent to the autoscaler's actor: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _journal_before(path: str) -> MutableDecisionJournal | None:
+    if not os.path.exists(path):
+        return None
+    try:
+        return journal_of(read_lines(path))
+    except (ConfigError, KeyError, TypeError, ValueError):
+        _log.warning("the journal %s cannot be gone on from; a new one begins behind it", path, exc_info=True)
+        return None

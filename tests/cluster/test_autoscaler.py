@@ -1,0 +1,195 @@
+"""The autoscaler's actor on real Ray: it adds replicas to a job that needs them, says why, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+import rayad as rd
+from rayad.actors.autoscaler_actor import Autoscaler, CoordinatorLink
+from rayad.actors.scaling_files import read_lines
+from rayad.autoscale import Outcome, ReplicaReading, ScalingGraph
+from tests.actors.simulated_job import SimulatedJob
+
+CONTROLLER = Path(__file__).parent.parent / "actors" / "controller.py"
+pytestmark = pytest.mark.timeout(240)
+
+
+class Stream(rd.Source):
+    """Numbers at a rate; it knows what it has not given yet."""
+
+    def __init__(self, rate_per_s: float, records: int) -> None:
+        self.rate_per_s = rate_per_s
+        self.records = records
+
+    def list_parts(self) -> list[int]:
+        return [0]
+
+    def build_part(self, part: int, resume: Any) -> rd.SourcePart:
+        return _StreamPart(self.rate_per_s, self.records)
+
+
+class _StreamPart(rd.SourcePart):
+    def __init__(self, rate_per_s: float, records: int) -> None:
+        self.rate_per_s = rate_per_s
+        self.records = records
+        self.given = 0
+        self.began_s = time.monotonic()
+
+    def _due(self) -> int:
+        return min(self.records, int((time.monotonic() - self.began_s) * self.rate_per_s))
+
+    def next_batch(self) -> rd.SourceBatch | None:
+        if self.given >= self.records:
+            return None
+        batch = list(range(self.given, min(self._due(), self.given + 4)))
+        self.given += len(batch)
+        return rd.SourceBatch(0, batch)
+
+    def offset(self) -> int:
+        return self.given
+
+    def backlog(self) -> int:
+        return self._due() - self.given
+
+
+def slowly(number: int) -> int:
+    """Waiting work: more replicas bring more, whatever the machine has."""
+    time.sleep(0.02)
+    return number
+
+
+def program(records: int) -> rd.Dataflow:
+    flow = rd.Dataflow("waiting")
+    flow.source(Stream(100.0, records), name="numbers").rebalance().map(slowly).collect("out")
+    return flow
+
+
+def test_ds2_adds_the_replicas_that_a_job_needs(nothing_left: Callable[[], None], tmp_path: Path) -> None:
+    """100 a second come, a replica can do 50: two are too few to work off what waits, four or so are enough."""
+    scaling = rd.ScalingConfig(
+        parallelism={"rebalance": (1, 4)}, report_interval_s=0.5, window_s=1.0, warm_up_s=0.5, journal=str(tmp_path / "scaling.jsonl")
+    )
+    job = program(1500).submit(rd.RunConfig(window_batches=8), scaling)
+    while True:
+        told = job.progress()
+        assert told.state.value in ("starting", "running")
+        if told.scaling is not None and told.scaling.changes:
+            break
+        time.sleep(0.2)
+    record = told.scaling.decisions["rebalance"]
+    assert record.outcome is Outcome.APPLIED
+    assert "rebalance needs" in record.decision.reason
+    assert told.scaling.sample is not None
+    assert told.scaling.sample.vertices["rebalance"].true_rate_per_replica == pytest.approx(50.0, rel=0.2)
+    result = job.wait()
+    assert sorted(record for _, record in result["out"]) == list(range(1500))
+    assert result.statistics.scaling.layout["rebalance"] > 1
+    kinds = {line["kind"] for line in read_lines(tmp_path / "scaling.jsonl")}
+    assert kinds == {"begin", "sample", "decision"}
+    json.dumps(result.statistics.scaling.as_json())
+
+
+def test_a_controller_in_another_process_scales_a_job_by_files(nothing_left: Callable[[], None], tmp_path: Path) -> None:
+    scaling = rd.ScalingConfig(mpr_folder=str(tmp_path), report_interval_s=0.4, warm_up_s=0.0, window_s=0.0)
+    job = program(1500).submit(rd.RunConfig(window_batches=8), scaling)
+    words = [sys.executable, str(CONTROLLER), str(tmp_path), "rebalance", "100", "60"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as controller:
+        assert controller.stdin is not None
+        assert controller.stdout is not None
+        while not job.progress().scaling.changes:
+            controller.stdin.write("look\n")
+            controller.stdin.flush()
+            controller.stdout.readline()
+            time.sleep(1.0)
+        controller.communicate("\n" * 60)
+    reason = job.progress().scaling.decisions["rebalance"].decision.reason
+    assert reason.startswith("parameters.json says")
+    result = job.wait()
+    assert sorted(record for _, record in result["out"]) == list(range(1500))
+
+
+def test_what_cannot_be_is_said_before_the_job_starts(ray_cluster: None) -> None:
+    lock = threading.Lock()
+
+    def locked(*_: Any) -> None:
+        with lock:
+            return
+
+    for policy, message in (("ds3", "there is no policy 'ds3'"), (locked, "cannot be sent to the autoscaler's actor")):
+        with pytest.raises(rd.ConfigError, match=message):
+            program(1).submit(None, rd.ScalingConfig(policy=policy))
+
+
+@ray.remote(num_cpus=0)
+class SimulatedReplica:
+    """Gives the readings of one replica of the simulated job."""
+
+    def __init__(self, coordinator: Any, index: int) -> None:
+        self._coordinator = coordinator
+        self._index = index
+
+    def reading(self) -> ReplicaReading:
+        return ray.get(self._coordinator.a_reading.remote(self._index))  # type: ignore[no-any-return]
+
+
+@ray.remote(num_cpus=0, max_concurrency=8)
+class SimulatedCoordinator:
+    """An actor with the two methods that the autoscaler calls, over a simulated dataflow that steps each time it is looked at."""
+
+    def __init__(self) -> None:
+        self.job = SimulatedJob(rate=400.0)
+        self.handles: list[Any] = []
+
+    def begin(self, me: Any) -> None:
+        self.handles = [SimulatedReplica.remote(me, i) for i in range(8)]  # type: ignore[attr-defined]
+
+    def replicas(self) -> tuple[dict[str, int], dict[str, Any]]:
+        self.job.advance(1.0)
+        return dict(self.job.dataflow.layout), {f"v{i}": handle for i, handle in enumerate(self.handles[: len(self.job.readings())])}
+
+    def a_reading(self, index: int) -> ReplicaReading:
+        return self.job.readings()[index]
+
+    def rescale(self, changes: dict[str, int], timeout_s: float) -> str:
+        if changes != {"count": 5}:
+            raise rd.ConfigError(f"only five fit: {changes}")
+        return self.job.rescale(changes, timeout_s)
+
+
+def test_the_actor_asks_a_coordinator_that_is_an_actor(ray_cluster: None) -> None:
+    coordinator = SimulatedCoordinator.remote()  # type: ignore[attr-defined]
+    ray.get(coordinator.begin.remote(coordinator))
+    link = CoordinatorLink(coordinator)
+    assert link.layout() == {"lines": 1, "count": 1}
+    while len(link.readings()) < 2:
+        time.sleep(0.1)  # who does not answer in time is left out
+    with pytest.raises(rd.ConfigError, match="only five fit"):
+        link.rescale({"count": 4}, 1.0)
+    graph = ScalingGraph.of(["lines", "count"], [("lines", "count")], sources=["lines"])
+
+    def five(samples: Any, state: Any, now_s: float) -> dict[str, int]:
+        return {"count": 5}
+
+    config = rd.ScalingConfig(policy=five, report_interval_s=0.05, warm_up_s=0.0, window_s=0.0)
+    actor = ray.remote(num_cpus=0, max_concurrency=4)(Autoscaler).remote(
+        coordinator, "simulated", graph, {"lines": 1, "count": 1}, config, None, False
+    )
+    running = actor.run.remote()
+    while not ray.get(actor.look.remote()).changes:
+        time.sleep(0.05)
+    told = ray.get(actor.finish.remote())
+    ray.get(running)
+    assert told.layout == {"lines": 1, "count": 5}
+    assert told.decisions["count"].outcome is Outcome.APPLIED
+    for handle in (actor, coordinator):
+        ray.kill(handle)
