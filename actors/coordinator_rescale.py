@@ -213,7 +213,7 @@ class Rescaler:
         goal = layouts.target(prepared, stages)
         plan, groups, steps = prepared, layouts.FIRST_STEP_GROUPS, 0
         names, pauses = crew.names(), list[tuple[int, float]]()
-        while plan.layout != goal:
+        while plan.layout != goal or not steps:  # where only newcomers come, senders have to be told all the same
             if all(stage not in plan.layout.owners for stage in stages):
                 groups = prepared.key_groups
             plan = plan.laid_out(layouts.next_layout(plan, goal, groups))

@@ -68,6 +68,13 @@ def slowly(number: int) -> int:
     return number
 
 
+def replicas_of(job: Any, vertex: str) -> list[Any]:
+    """The readings of a vertex' replicas."""
+    link = CoordinatorLink(job._coordinator)
+    assert link.layout() is not None, "the job runs"
+    return [reading for reading in link.readings() if reading.vertex == vertex]
+
+
 def program(records: int) -> rd.Dataflow:
     flow = rd.Dataflow("waiting")
     flow.source(Stream(100.0, records), name="numbers").rebalance().map(slowly).collect("out")
@@ -91,6 +98,8 @@ def test_ds2_adds_the_replicas_that_a_job_needs(nothing_left: Callable[[], None]
     assert "rebalance needs" in record.decision.reason
     assert told.scaling.sample is not None
     assert told.scaling.sample.vertices["rebalance"].true_rate_per_replica == pytest.approx(50.0, rel=0.2)
+    while not all(items for items, _ in (r.received.popitem()[1] for r in replicas_of(job, "rebalance"))):
+        time.sleep(0.2)  # the newcomers get their share
     result = job.wait()
     assert sorted(record for _, record in result["out"]) == list(range(1500))
     assert result.statistics.scaling.layout["rebalance"] > 1
