@@ -127,7 +127,7 @@ def groups_of_next_step(costs: Sequence[tuple[int, float]]) -> int:
     few, many = min(costs), max(costs)
     each_s = max(0.0, (many[1] - few[1]) / (many[0] - few[0])) if many[0] > few[0] else 0.0
     fixed_s = max(0.0, last_s - each_s * groups)
-    return max(1, min(4 * groups, int(max(STEP_PAUSE_S, fixed_s) / each_s) if each_s else 4 * groups))
+    return max(1, int(min(4 * groups, max(STEP_PAUSE_S, fixed_s) / each_s))) if each_s else 4 * groups
 
 
 # -- in snapshots ------------------------------------------------------------------------------------
