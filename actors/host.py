@@ -18,16 +18,17 @@ from typing import Any
 
 from rayad.actors import host_upstream
 from rayad.actors.batches import decode_batch, encode_batch
-from rayad.actors.credits import ReceiveWindow
 from rayad.actors.feedback import MutableFeedbackQueue
+from rayad.actors.granting import MutableGranting
 from rayad.actors.host_looking import note_counts, peers_of
 from rayad.actors.host_rescale import ENDED, MARK, HostRescale, Rest
 from rayad.actors.host_snapshots import HostSnapshots
 from rayad.actors.host_statistics import HostStatistics
 from rayad.actors.mailbox import Mailbox
+from rayad.actors.on_demand import ANY
 from rayad.actors.outbound import MutableOutbound
 from rayad.actors.plane import Address, Frame, Plane
-from rayad.actors.protocol import COORDINATOR, DRIVER, PROGRESS, SPIN_S, Kind, pack_credit, pack_report, replica_name, unpack_view
+from rayad.actors.protocol import COORDINATOR, DRIVER, PROGRESS, SPIN_S, Kind, pack_report, replica_name, unpack_view
 from rayad.actors.replica import Outgoing, ReplicaCore
 from rayad.actors.replica_report import Abandoned, ReplicaReport
 from rayad.actors.upstream import gated_edges
@@ -76,7 +77,6 @@ class ReplicaHost:
         self._blocked_feedback: tuple[int, int, Timestamp | None, Any] | None = None
         self._first_feedback: tuple[int, int, Timestamp | None, Any] | None = None
         self._input: deque[Frame] = deque()
-        self._receive: dict[tuple[int, str], ReceiveWindow] = {}
         self._going = self._done = self._subscribed = False
         self._stopping = False
         self._idle_s = 0.0
@@ -86,6 +86,8 @@ class ReplicaHost:
         self._out = MutableOutbound(self.plane, plan, stage, config)
         gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
         self.core = ReplicaCore(plan, self.stage, replica, room=self._out.room, gated=gated)
+        self._out.attach(self.core)
+        self._granting = MutableGranting(self.plane, self._edges, self.core.outputs.counters.received_bytes, config)
         self.statistics = HostStatistics(self)
         self._is_rewinding = False
         host_upstream.expect(self, incarnations or {})
@@ -273,10 +275,10 @@ class ReplicaHost:
         themselves.
         """
         core, snapshots, rescale = self.core, self.snapshots, self.rescale
-        deadline_s = clock.perf_counter() + SLICE_S
         if self._out.is_spilled:
             self._out.drain()
         self._send_out()
+        deadline_s = self._granting.begin() + SLICE_S
         while not self._out.is_held_up:
             if rescale.released:
                 core.receive(*rescale.released.popleft())
@@ -347,7 +349,7 @@ class ReplicaHost:
         if frame.kind == Kind.INPUT_BATCH:
             _, batch = decode_batch(frame.payload)
             self.core.input_send(batch)
-            self._grant(0, DRIVER, len(frame.payload))
+            self._granting.grant([(0, DRIVER, len(frame.payload))], counts=False)
             self.statistics.counters.read_bytes += len(frame.payload)
         elif frame.kind == Kind.INPUT_ADVANCE:
             self.core.input_advance(int.from_bytes(frame.payload, "little"))
@@ -362,14 +364,14 @@ class ReplicaHost:
             for outgoing in core.outputs.take():
                 self._send_one(outgoing)
         if core.done_tokens:
-            received_bytes = core.outputs.counters.received_bytes
-            for edge, peer, size in core.done_tokens:
-                received_bytes[edge] += size
-                self._grant(edge, peer, size)
+            self._granting.grant(core.done_tokens)
             core.done_tokens.clear()
 
     def _send_one(self, outgoing: Outgoing) -> None:
         edge = outgoing.edge
+        if outgoing.replica == ANY:
+            self._out.offer(edge, outgoing.time, outgoing.batch)
+            return
         peer = self._out.peer(edge, outgoing.replica)
         if peer != self.name:
             size = self._out.send(edge, peer, encode_batch(outgoing.time, outgoing.batch))
@@ -379,15 +381,6 @@ class ReplicaHost:
             self._feedback.push_own(edge, self.replica, outgoing.time, outgoing.batch)
         else:
             raise InternalError(f"edge {edge} of {self.name} leads to itself without a feedback")
-
-    def _grant(self, edge: int, peer: str, size: int) -> None:
-        key = (edge, peer)
-        window = self._receive.get(key)
-        if window is None:
-            window = self._receive[key] = ReceiveWindow(self.config.window_batches, int(self.config.window_bytes))
-        grant = window.on_consumed(size)
-        if grant is not None:
-            self.plane.send(peer, Kind.CREDIT, edge, pack_credit(*grant))
 
     def _flush_out(self) -> None:
         """Send what views and notifications produced and what combiners held."""

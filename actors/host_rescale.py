@@ -85,8 +85,7 @@ class HostRescale:
             if peer in incarnations:  # a newcomer, perhaps under the name of one that has retired
                 host.plane.expect(peer, incarnations[peer])
                 host._lost = [name for name in host._lost if name != peer]
-                for key in [key for key in host._receive if key[1] == peer]:
-                    del host._receive[key]
+                host._granting.forget({peer})
                 host._out.open(peer, host.plan)
             if peer in incarnations or not host.plane.connected(peer):
                 self._awaited.add(peer)
@@ -116,12 +115,13 @@ class HostRescale:
         before, after = core.plan, core.plan.laid_out(layout)
         self._layout_data = _packed(layout)
         lay_out(core, after)
+        host._out.lay_out(after)
         host.plan, host.stage = after, after.stage(host.stage.id)
         changed = {s.id for s in after.stages if (s.parallelism, s.owners) != (before.stage(s.id).parallelism, before.stage(s.id).owners)}
         marker = MARK + marshal.dumps((step, self._layout_data))
         for edge, replica in channels_out(before, before.stage(host.stage.id), host.replica):
             if host._edges[edge].target in changed:
-                self._send_mark(edge, replica, marker)
+                self._send_mark(edge, replica, marker, binds=False)
         self._end_step()
         if host.stage.id in changed:
             self.migration = MutableMigration(core, before, after, self.released)
@@ -131,13 +131,13 @@ class HostRescale:
             self._take_out_of_queues(self.migration)
             self.migration.cost.pause(clock.perf_counter() - began_s)
 
-    def _send_mark(self, edge: int, replica: int, payload: bytes) -> None:
+    def _send_mark(self, edge: int, replica: int, payload: bytes, *, binds: bool = True) -> None:
         host = self.host
         peer = host._out.peer(edge, replica)
         if peer == host.name:
             host._feedback.push_barrier(edge, host.replica, payload)
         else:
-            host._out.send_barrier(edge, peer, payload, overtake=False)
+            host._out.send_barrier(edge, peer, payload, overtake=False, binds=binds)
 
     def is_settled(self, step: int) -> bool:
         """Whether this replica has done all that a step asks of it."""

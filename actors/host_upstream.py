@@ -33,8 +33,7 @@ def roll_back(
         queue.clear()
         queue.extend(kept)
     snapshots.restored = type(snapshots.restored)(entry for entry in snapshots.restored if entry[0] not in edges)
-    for key in [key for key in host._receive if key[1] in peers]:
-        del host._receive[key]
+    host._granting.forget(peers)
     host._flush()
     host.core.roll_back(edges, read_part(snapshots.store, part) if part is not None else None)
     host._is_rewinding = True

@@ -19,7 +19,7 @@ from rayad.actors.input_log import InputLog
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result
 from rayad.actors.job_store import JobStore, NothingWhole, Superseded
 from rayad.actors.layouts import Rescale, asked_of, names_of, restored
-from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, cannot_move, explain, feed
+from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, cannot_move, explain, feed, pieces_by_chance
 from rayad.actors.local_rescale import Fence, LocalRescale, Marker, Retired, rescale_to
 from rayad.actors.local_results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
 from rayad.actors.local_snapshots import LocalSnapshots
@@ -102,8 +102,8 @@ class LocalJob(Job):
                 self.reports[where], self.views[where] = deque(), deque()
                 core = ReplicaCore(self.plan, stage, replica, room=self._room_of(where), gated=self._gated)
                 self.cores[where] = core
-                resumed = parts.get((stage.name, replica))
-                core.start(resumed)
+                core.outputs.piece_rows = pieces_by_chance(self._random)
+                core.start(resumed := parts.get((stage.name, replica)))
                 if resumed is not None:
                     self._refill(where, resumed.rest["log"])
         for where, core in self.cores.items():

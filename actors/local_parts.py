@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import time as clock
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.job import JobInput, Probe, describe_blockers
+from rayad.actors.on_demand import rows_of
 from rayad.progress import DataflowError, InternalError, Timestamp
 
 if TYPE_CHECKING:
     from rayad.actors.local import LocalJob
 
 Where = tuple[int, int]
+
+CUT_SHARE = 0.3
+"""How often a batch on demand is cut."""
 
 
 class Ready:
@@ -133,3 +139,13 @@ def explain(job: LocalJob) -> str:
     parts.extend(f"{count} batches wait on {job._edges[c[0]].name} {c[1]}->{c[2]}" for c, count in held.items())
     parts.extend(f"input {name!r} is open" for name, stage in job.plan.inputs.items() if job.cores[stage, 0].input_epoch is not None)
     return "\n".join(parts) or "nothing is waiting"
+
+
+def pieces_by_chance(chance: random.Random) -> Callable[[int, Any], int]:
+    """For edges on demand: here nothing takes time by which batches could be cut, so the seed says into what."""
+
+    def rows(_edge: int, batch: Any) -> int:
+        most = rows_of(batch)
+        return chance.randint(1, most) if most > 1 and chance.random() < CUT_SHARE else most
+
+    return rows

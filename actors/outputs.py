@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from rayad.actors.failures import is_located, raise_located
+from rayad.actors.on_demand import ANY, cut
 from rayad.autoscale.statistics import MutableReplicaCounters
 from rayad.dataflow.columnar import keyed_columns, to_rows
 from rayad.dataflow.elements import Element, Gatherer
@@ -73,6 +74,10 @@ class MutableOutputs:
         self.counters = MutableReplicaCounters(stage.name, replica, inputs=inputs, outputs=outputs, now_s=0.0)
         self.copied = frozenset(edge.id for edge in plan.edges if edge.partition is PartitionKind.BROADCAST)
         self.writers: dict[int, SinkWriter] = {}
+        self.piece_rows: Callable[[int, Any], int] | None = None
+        """For edges on demand: (edge, batch) -> into pieces of how many records it is to be cut; None: into none."""
+        self.binds_late = False
+        """Whether batches on demand leave without a receiver, for :class:`MutableOutbound` to choose one."""
         self._change = change
         self._room = room
         self._turn: dict[int, int] = {}
@@ -277,6 +282,8 @@ class MutableOutputs:
                     push(edge, replica, time, batch)
 
             return everyone
+        if edge.is_on_demand:
+            return self._compile_on_demand(edge, replicas)
         if kind is PartitionKind.REBALANCE and replicas > 1:
 
             def emptiest(time: Timestamp, batch: Any) -> None:
@@ -289,6 +296,16 @@ class MutableOutputs:
             push(edge, target, time, batch)
 
         return straight
+
+    def _compile_on_demand(self, edge: PlanEdge, replicas: int) -> Emit:
+        def offer(time: Timestamp, batch: Any) -> None:
+            rows = None if edge.keeps_batches or self.piece_rows is None else self.piece_rows(edge.id, batch)
+            for piece in (batch,) if rows is None else cut(batch, rows):
+                replica = ANY if self.binds_late else self._most_room(edge.id, replicas)
+                self._leave(edge, Outgoing(edge.id, replica, time, piece))
+            self.is_large = True  # a receiver may be idle
+
+        return offer
 
     def _compile_keys(self, edge: PlanEdge, replicas: int) -> Emit:
         assert edge.key is not None
@@ -353,6 +370,10 @@ class MutableOutputs:
         else:
             outgoing = Outgoing(edge.id, replica, time, batch)
             self.is_large = True
+        self._leave(edge, outgoing)
+
+    def _leave(self, edge: PlanEdge, outgoing: Outgoing) -> None:
+        time = outgoing.time
         self.batches_out += 1
         self.outbox.append(outgoing)
         counted = time if edge.count_depth == len(time[1]) else time.truncate(edge.count_depth)

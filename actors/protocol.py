@@ -52,7 +52,7 @@ class Kind(enum.IntEnum):
 SPIN_S = 100e-6
 """How long replicas and the progress actor look for the next frame before they sleep, while frames come that fast: a wake-up of an idle
 core takes some 30 µs, more than all that a barrier does (docs/performance.md)."""
-_CREDIT = struct.Struct("<IQ")
+_CREDIT = struct.Struct("<IQd")
 
 
 def replica_name(stage: int, replica: int) -> str:
@@ -100,12 +100,17 @@ def unpack_view(payload: bytes | memoryview) -> View:
     return View(tuple(of(t[0], t[1:]) for t in inputs), tuple(of(t[0], t[1:]) for t in pending))
 
 
-def pack_credit(batches: int, size: int) -> bytes:
-    """A grant of credits."""
-    return _CREDIT.pack(batches, size)
+def pack_credit(batches: int, size: int, busy_s: float = 0.0) -> bytes:
+    """A grant of credits, with how long the receiver has worked for it."""
+    return _CREDIT.pack(batches, size, busy_s)
 
 
 def unpack_credit(payload: bytes | memoryview) -> tuple[int, int]:
     """Batches and bytes granted."""
-    batches, size = _CREDIT.unpack(payload)
+    batches, size, _ = _CREDIT.unpack(payload)
     return batches, size
+
+
+def busy_of_credit(payload: bytes | memoryview) -> float:
+    """How long the receiver has worked on what it grants, in seconds."""
+    return float(_CREDIT.unpack(payload)[2])

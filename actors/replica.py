@@ -131,9 +131,9 @@ class ReplicaCore(VertexContext):
         """The senders on these edges begin anew from a snapshot, of which ``part`` is this replica's; what it has consumed stays."""
         replica_resume.roll_back(self, edges, part)
 
-    def count_waiting(self, edge_id: int, time: Timestamp) -> None:
-        """A batch of a snapshot waits on an edge again: it counts as if it had just been sent."""
-        self._change(*self._counted(edge_id, time), 1)
+    def count_waiting(self, edge_id: int, time: Timestamp, batches: int = 1) -> None:
+        """A batch of a snapshot waits on an edge again: it counts as if it had just been sent. Below 0: so many have been joined."""
+        self._change(*self._counted(edge_id, time), batches)
 
     @property
     def wants_views(self) -> bool:

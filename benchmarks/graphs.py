@@ -107,7 +107,7 @@ def loading_program(algorithm: str, path: Path) -> rd.Dataflow:
     flow = rd.Dataflow("loading")
     prepared = prepared_edges(flow.read_parquet(str(path)), None, "loading")
     exchanged = {
-        COMPONENTS: [prepared.rebalance()],
+        COMPONENTS: [prepared.rebalance(buffer=64, keep_batches=True)],
         PAGERANK: [prepared.key_by("src")],
         STRONG: [prepared.key_by("src"), prepared.key_by("dst")],
     }

@@ -354,6 +354,8 @@ class _Compiler:
             location,
             self.graph.scopes[target.scope].depth - entered,
             f"{source.name}->{target.name}",
+            link.partition.buffer,
+            link.partition.keeps_batches,
         )
 
     def _stage(self, head: Node, outputs: tuple[tuple[Step, ...], ...], progress: ProgressGraph) -> Stage:

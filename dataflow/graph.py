@@ -118,6 +118,10 @@ class Partition:
 
     kind: PartitionKind = PartitionKind.FORWARD
     key: KeySelector | None = None
+    buffer: int | None = None
+    """Of ``rebalance``: how many batches a receiver may have at once."""
+    keeps_batches: bool = False
+    """Of ``rebalance``: whether batches are neither cut nor joined on their way."""
 
     def describe(self) -> str:
         """For graphs and messages."""

@@ -78,6 +78,10 @@ class PlanEdge:
     count_location: int
     count_depth: int
     name: str
+    buffer: int | None = None
+    """How many batches a receiver may have at once, where they are given out on demand; None: the window of the job."""
+    keeps_batches: bool = False
+    """Whether batches that are given out on demand are neither cut nor joined."""
     is_rebalanced: bool = False
     """Whether a forward edge is one no longer: its ends have been rescaled."""
 
@@ -85,6 +89,11 @@ class PlanEdge:
     def routing(self) -> PartitionKind:
         """How its batches are distributed in the present layout."""
         return PartitionKind.REBALANCE if self.is_rebalanced else self.partition
+
+    @property
+    def is_on_demand(self) -> bool:
+        """Whether batches are given to whichever receiver has room first, cut and joined by how long they take."""
+        return self.buffer is not None and self.partition is PartitionKind.REBALANCE and not self.is_feedback
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def components_of(prepared: Stream, name: str, parallelism: int | None) -> Strea
     back = loop.feedback()
     again, out = flow.vertex(
         Components,
-        inputs=[inside.rebalance(), back.key_by("to")],
+        inputs=[inside.rebalance(buffer=64, keep_batches=True), back.key_by("to")],
         outputs=2,
         name=name,
         parallelism=parallelism,

@@ -116,7 +116,8 @@ def test_pressure_reaches_the_source() -> None:
     _GIVEN.clear()
     _TAKEN.clear()
     flow = rd.Dataflow("pressure")
-    flow.source(Counting(5000), name="fast").rebalance().vertex(Gate, name="gate").rebalance().vertex(Gate, name="slow").collect("out")
+    gated = flow.source(Counting(5000), name="fast").rebalance(buffer=8, keep_batches=True).vertex(Gate, name="gate")
+    gated.rebalance().vertex(Gate, name="slow").collect("out")
     hosts = start_hosts(flow, 1, window_batches=8)
     waiting = threading.Event()
     while len(_GIVEN) < 9:

@@ -125,7 +125,7 @@ class Turnstile(rd.Vertex):
 def test_the_queue_and_the_latency_of_what_waits() -> None:
     _ENTRIES.clear()
     flow = rd.Dataflow("queue")
-    rows = flow.from_items(list(range(40)), batch_rows=2, name="fast").rebalance()
+    rows = flow.from_items(list(range(40)), batch_rows=2, name="fast").rebalance(buffer=4, keep_batches=True)
     rows.vertex(Turnstile, name="slow").collect("out")
     hosts = start_hosts(flow, 1, window_batches=4)
     waiting = threading.Event()

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+import sys
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import cloudpickle
+import pytest
 
 import rayad as rd
+from tests.cluster import recovering
+from tests.cluster.recovering import Paced, kill, surviving, wait_for_snapshots
+from tests.programs import model
+
+pytestmark = pytest.mark.cluster
 
 EPOCHS = [list(range(60)), [], list(range(100, 130))]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _send_tests_by_value(ray_cluster: None) -> Iterator[None]:
+    """Workers cannot import the tests."""
+    modules = (recovering, model, sys.modules[__name__])
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    yield
+    for module in modules:
+        cloudpickle.unregister_pickle_by_value(module)
 
 
 def work(n: int) -> list[tuple[int, bytes]]:
@@ -24,3 +45,17 @@ def test_uneven_work_comes_out_in_the_order_of_the_input(nothing_left: Callable[
     expected = [(rd.Timestamp(epoch), n) for epoch, numbers in enumerate(EPOCHS) for n in numbers for _ in range(n % 3)]
     assert result["out"] == expected
     assert sorted((time, pair[0]) for time, pair in result["as it comes"]) == expected
+
+
+def test_the_order_survives_killed_actors(nothing_left: Callable[[], None], tmp_path: Path) -> None:
+    epochs = [[100 * epoch + i for i in range(12)] for epoch in range(120)]
+    flow = rd.Dataflow("survivor")
+    worked = flow.source(Paced(epochs, pause_s=0.02), name="ticks").rebalance().flat_map(work, name="work")
+    worked.ordered(memory_bytes=2000).map(lambda pair: pair[0]).collect("out")
+    job = flow.submit(surviving(tmp_path), parallelism=2)
+    for which in (-1, 1):
+        wait_for_snapshots(tmp_path, "survivor", 2)
+        kill("VertexActor", which)
+    result = job.wait(timeout_s=90)
+    assert result["out"] == [(rd.Timestamp(epoch), n) for epoch, numbers in enumerate(epochs) for n in numbers for _ in range(n % 3)]
+    assert result.statistics.failures == 2

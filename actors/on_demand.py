@@ -1,0 +1,148 @@
+"""Scheduling on demand, the sender's side: what waits for a receiver to have room, and how much of it travels at once.  Pure.
+
+What `Stream.rebalance` spreads is given to no receiver before that one has room for it. A receiver has room for few batches (`buffer`: the
+one that it works on and the next), so that a long batch has little behind it that others could do, and none idles while a request
+travels. Batches are cut small and joined on their way out, to about `WORK_S` of a receiver's work: long records travel one by one,
+tiny ones by the thousand. How long they take the receivers tell with their credits.
+
+Cut is where a batch is produced, before its count is reported; joined is when it leaves. Why not the other way round: a piece cut off
+later would be counted later than its receiver may say that it is done, and its time could be thought complete (docs/design/on_demand.md).
+
+Source: seed 002, 5.4.8.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from rayad.dataflow.columnar import batch_rows
+from rayad.dataflow.operators.ordering import joined
+from rayad.dataflow.operators.reorder_store import Numbered
+from rayad.progress import Timestamp
+
+ANY = -1
+"""In the place of a receiver that is not chosen yet."""
+WORK_S = 0.005
+"""What a piece should take its receiver: some ten times what sending and reporting it takes, and little at the end of a job."""
+ROWS_MAX = 4096
+COLUMN_ROWS_MAX = 64 * 1024
+JOINED_BYTES_MAX = 1024 * 1024
+"""Columns are joined, which copies them, up to these sizes."""
+PIECES_MAX = 1024
+"""A batch is cut into no more pieces than this."""
+NEWEST_SHARE = 0.3
+"""The weight of the newest piece in the estimate of what a record takes."""
+
+
+class Piece(NamedTuple):
+    """What leaves for one receiver: ``batches`` of those that waited, as one."""
+
+    time: Timestamp
+    batch: Any
+    rows: int
+    batches: int
+
+
+def rows_of(batch: Any) -> int:
+    """The records in a batch; of numbered ones the records inside.
+
+    >>> rows_of([Numbered(0, 2, ["a", "b"]), Numbered(2, 1, [])]), rows_of(["a", "b"])
+    (3, 2)
+    """
+    if type(batch) is list and batch and type(batch[0]) is Numbered:
+        return sum(item.count for item in batch)
+    return batch_rows(batch)
+
+
+def cut(batch: Any, rows: int) -> list[Any]:
+    """A batch in pieces of at most ``rows`` records, in order.
+
+    >>> cut(["a", "b", "c"], 2)
+    [['a', 'b'], ['c']]
+    """
+    if type(batch) is list and batch and type(batch[0]) is Numbered:
+        return [[piece] for item in batch for piece in item.split(rows)]
+    count = batch_rows(batch)
+    if count <= rows:
+        return [batch]
+    if isinstance(batch, pa.RecordBatch):
+        return [batch.slice(at, rows) for at in range(0, count, rows)]
+    return [batch[at : at + rows] for at in range(0, count, rows)]
+
+
+class MutablePool:
+    """What waits on one edge for any of its receivers, first come, first served.
+
+    Args:
+        keeps_batches: whether batches travel as they come, neither cut nor joined.
+    """
+
+    def __init__(self, *, keeps_batches: bool = False) -> None:
+        self.keeps_batches = keeps_batches
+        self.rows = 0
+        self._waiting: deque[tuple[Timestamp, Any, int]] = deque()
+        self._record_s: float | None = None
+        self._piece_rows = 1
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def piece_rows(self, batch: Any, receivers: int) -> int:
+        """How many records of a new batch should be in a piece at the most."""
+        count = rows_of(batch)
+        rows = self._piece_rows
+        if self._record_s is None and isinstance(batch, pa.RecordBatch):
+            rows = -(-count // (4 * receivers))  # functions of whole columns suffer from tiny pieces; nothing is known yet
+        return max(rows, -(-count // PIECES_MAX), 1)
+
+    def push(self, time: Timestamp, batch: Any) -> None:
+        """A piece waits."""
+        rows = rows_of(batch)
+        self.rows += rows
+        self._waiting.append((time, batch, rows))
+
+    def pop(self) -> Piece:
+        """What comes next for a receiver: the oldest piece, with following ones that are like it, up to the right size."""
+        time, batch, rows = self._waiting.popleft()
+        parts = [batch]
+        while not self.keeps_batches and self._waiting and self._joins(self._waiting[0], time, batch, rows):
+            _, following, more = self._waiting.popleft()
+            parts.append(following)
+            rows += more
+        self.rows -= rows
+        return Piece(time, joined(parts), rows, len(parts))
+
+    def pop_one(self) -> tuple[Timestamp, Any]:
+        """The oldest piece alone."""
+        time, batch, rows = self._waiting.popleft()
+        self.rows -= rows
+        return time, batch
+
+    def _joins(self, following: tuple[Timestamp, Any, int], time: Timestamp, first: Any, rows: int) -> bool:
+        then, batch, more = following
+        if then != time or rows + more > self._piece_rows or type(batch) is not type(first):
+            return False
+        if isinstance(first, pa.RecordBatch):
+            return bool(batch.schema.equals(first.schema, check_metadata=True) and batch.nbytes * (rows + more) <= JOINED_BYTES_MAX * more)
+        return (type(first[0]) is Numbered) is (type(batch[0]) is Numbered) and rows + more <= ROWS_MAX
+
+    def learn(self, rows: int, busy_s: float) -> None:
+        """A receiver has worked so long on so many records."""
+        if not rows or busy_s < 0:
+            return
+        newest_s = busy_s / rows
+        before_s = self._record_s if self._record_s is not None else newest_s
+        self._record_s = before_s + NEWEST_SHARE * (newest_s - before_s)
+        wanted = WORK_S / max(self._record_s, 1e-9)
+        self._piece_rows = max(1, int(min(wanted, 2 * self._piece_rows, COLUMN_ROWS_MAX)))
+
+    def is_full(self, receivers: int) -> bool:
+        """Whether there is enough for the next round of all receivers: then nothing more should be produced."""
+        return len(self._waiting) >= receivers and (self.keeps_batches or self.rows >= receivers * self._piece_rows)
+
+    def check_invariants(self) -> None:
+        """Raise AssertionError unless the counts agree."""
+        assert self.rows == sum(rows for _, _, rows in self._waiting) >= 0, (self.rows, len(self._waiting))
