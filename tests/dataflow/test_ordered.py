@@ -210,6 +210,30 @@ def test_after_crashes_it_goes_on_in_order(recovery: Any, alignment_timeout_s: f
     assert snapshots == 24
 
 
+def test_while_replicas_come_and_go_nothing_loses_its_place() -> None:
+    changes = late = 0
+    for seed in range(60):
+        chance = random.Random(seed)
+        flow = rd.Dataflow("rescaled")
+        spread = flow.from_epochs(EPOCHS, batch_rows=2).rebalance().flat_map(lambda n: [n] * (n % 3))
+        spread.rebalance().filter(lambda n: n % 7).ordered(memory_bytes=chance.choice([0, 1 << 20])).collect("out")
+        job = flow.submit(runtime="local", seed=seed, parallelism=chance.randint(1, 4))
+        assert isinstance(job, LocalJob)
+        for _ in range(4):
+            for _ in range(chance.randint(5, 60)):
+                job.step()
+            if job.tracker.is_complete():
+                break
+            names = [name for name in ("rebalance", "rebalance-2") if chance.random() < 0.7] or ["rebalance"]
+            job.rescale({name: chance.randint(1, 4) for name in names})
+            changes += 1
+            late += any(len(core.vertex.waiting) for core in job.cores.values() if isinstance(core.vertex, RestoreOrder))
+        expected = [(t, n) for t, n in timed(EPOCHS, []) for _ in range(n % 3) if n % 7]
+        assert job.wait()["out"] == expected, seed
+    assert changes > 100
+    assert late > 20, "else nothing was out of order"
+
+
 def numbered(start: int, *records: int) -> list[Numbered]:
     return [Numbered(start, len(records), list(records))]
 
