@@ -181,6 +181,8 @@ class Coordinator(CoordinatorControl):
         keeper, crew = self._keeper, self._crew
         if self.incarnation == 1:
             self._lay_out()
+            if keeper is not None:
+                self.rescaler.want(layouts.asked_anew(self.plan, keeper.manifest.notes, self.asked))
         crew.hire()
         self.addresses, self._runs = {}, {}
         self._incarnations = dict.fromkeys([PROGRESS, COORDINATOR, *crew.names()], self.incarnation)
@@ -189,6 +191,7 @@ class Coordinator(CoordinatorControl):
         survives = self.config.failures.recovery == "upstream"
         progress = crew.actors[PROGRESS].listen.remote(self._host, unix, self.incarnation, survives, self.plan.layout)
         self._await_listening({PROGRESS: progress, **self._listening(crew.names())})
+        self.rescaler.check()
         self._run([PROGRESS, *crew.names()])
         if self.incarnation == 1:
             self._start_s = clock.time() - self._began_s

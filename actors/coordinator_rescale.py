@@ -18,12 +18,12 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 from rayad.actors import layouts
 from rayad.actors.graph_shape import targets_of
 from rayad.actors.job import JobState
-from rayad.actors.layouts import Rescale, RescaleRefused
+from rayad.actors.layouts import Rescale
 from rayad.actors.migration import StepCost
 from rayad.actors.protocol import PROGRESS, replica_name, stage_of
 from rayad.actors.ray_actors import Failure, failure_of
 from rayad.dataflow.plan import Plan
-from rayad.progress import RayadError
+from rayad.progress import RayadError, RescaleRefused
 
 if TYPE_CHECKING:
     from rayad.actors.coordinator import Coordinator
@@ -91,6 +91,20 @@ class Rescaler:
         self.leaving.clear()
         self.failure = None
         self._stop.clear()
+
+    def want(self, wanted: Mapping[str, int]) -> None:
+        """The coordinator's thread: the run goes on from a snapshot with other replicas than it was asked for."""
+        self._wanted.update(wanted)
+
+    def check(self) -> None:
+        """The coordinator's thread: the vertices are there and do not run yet. Raises RescaleRefused when one cannot be divided."""
+        plan = self._of.plan
+        for stage in plan.stages:
+            count = self._wanted.get(stage.name, stage.parallelism)
+            if count != stage.parallelism:
+                why = ray.get(self._of._crew.actors[replica_name(stage.id, 0)].change.remote("may_move"))
+                if why:
+                    raise RescaleRefused(f"resume={self._of.config.resume!r} with {count} replicas instead of {stage.parallelism}: {why}")
 
     def again(self) -> None:
         """The coordinator's thread: the job is back from a failure, perhaps in an older layout: what was asked for is done again."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from rayad.actors.failures import raise_located
 from rayad.actors.graph_shape import graph_shape
+from rayad.actors.migration import may_move
 from rayad.actors.part_files import read_part, read_staged
 from rayad.actors.replica_state import ResumedPart
 from rayad.dataflow.config import RunConfig
@@ -45,7 +46,7 @@ class JobStore:
         self.plan = plan
         self.config = config
         self.store = store if store is not None else open_store(job, config)
-        self.graph = graph_shape(plan)
+        self.graph = {**graph_shape(plan), "movable": [stage.name for stage in plan.stages if not may_move(stage, plan, None)]}
         self.run = run if run is not None else secrets.token_hex(8)
         self.begun: Manifest | None = None
         self.manifest: Manifest | None = None

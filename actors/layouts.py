@@ -11,7 +11,7 @@ from rayad.actors.migration import may_move
 from rayad.autoscale.layout import owners_for, step_towards
 from rayad.dataflow.graph import PartitionKind
 from rayad.dataflow.plan import Layout, Plan
-from rayad.progress import ConfigError, DataflowError
+from rayad.progress import DataflowError, RescaleRefused
 
 FIRST_STEP_GROUPS = 4
 """So many key-groups the first step of a change moves; later ones as many as fit into STEP_PAUSE_S."""
@@ -45,10 +45,6 @@ class Rescale:
     took_s: float = 0.0
     pause_s: float = 0.0
     paused_s: float = 0.0
-
-
-class RescaleRefused(ConfigError):
-    """The layout stays as it is; the message says why."""
 
 
 def wanted_replicas(plan: Plan, wanted: Mapping[str, int]) -> dict[int, int]:
@@ -162,6 +158,15 @@ def layout_of(notes: Mapping[str, Any] | None, plan: Plan) -> Layout | None:
     return Layout(replicas, owners, frozenset(rebalanced))
 
 
+def asked_anew(plan: Plan, notes: Mapping[str, Any], asked: Mapping[str, int]) -> dict[str, int]:
+    """Which replicas a run that goes on from a snapshot asks for otherwise than the run that took it did: they change at once."""
+    before = (notes.get("layout") or {}).get("asked")
+    if before is None:
+        return {}
+    now = asked_of(plan)
+    return {name: count for name, count in asked.items() if before.get(name) != count and now.get(name) != count}
+
+
 def asked_of(plan: Plan) -> dict[str, int]:
     """The replicas of a plan, by name."""
     return {stage.name: stage.parallelism for stage in plan.stages}
@@ -180,4 +185,4 @@ def restored(plan: Plan, notes: Mapping[str, Any], asked: Mapping[str, int]) -> 
     return plan.laid_out(layout)
 
 
-__all__ = ["Rescale", "RescaleRefused", "layout_notes", "wanted_replicas"]
+__all__ = ["Rescale", "layout_notes", "wanted_replicas"]

@@ -20,7 +20,7 @@ from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics
 from rayad.actors.job_store import JobStore, NothingWhole, Superseded
 from rayad.actors.layouts import Rescale, asked_of, names_of, restored
 from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, cannot_move, explain, feed, pieces_by_chance
-from rayad.actors.local_rescale import Fence, LocalRescale, Marker, Retired, rescale_to
+from rayad.actors.local_rescale import Fence, LocalRescale, Marker, Retired, go_on_as_asked, rescale_to
 from rayad.actors.local_results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
 from rayad.actors.local_snapshots import LocalSnapshots
 from rayad.actors.local_upstream import restart_upstream
@@ -73,11 +73,12 @@ class LocalJob(Job):
             if store is not None or run.keeps_snapshots:
                 self.snapshots = LocalSnapshots(self, store or JobStore(self.name, self.plan, run))
             self._start()
+            go_on_as_asked(self)
         except BaseException as error:
             self._fail(error)
             raise
 
-    # -- life ----------------------------------------------------------------------
+    # -- life
     def _start(self) -> None:
         """Build everything, from the beginning or from the snapshot that is to be gone on from."""
         self.tracker = JobTracker(self.plan.progress)
@@ -144,8 +145,7 @@ class LocalJob(Job):
             self._queued[at] = self._queued.get(at, 0) + 1
 
     def crash(self, failed: Collection[int] | None = None) -> None:
-        """For tests: everything is lost, with all that is on its way; go on from the last whole snapshot. With ``failed`` stages: only
-        these are, and with them, if the job recovers upstream, what is upstream of them."""
+        """For tests: everything is lost, with all that is on its way; go on from the last whole snapshot. ``failed`` stages: only these."""
         self._raise_if_over()
         if self.snapshots is None:
             raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")

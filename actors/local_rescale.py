@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.actors import layouts
 from rayad.actors.graph_shape import channels_out
-from rayad.actors.layouts import Rescale, RescaleRefused
+from rayad.actors.layouts import Rescale
 from rayad.actors.migration import MutableMigration, Transfer, lay_out, let_go, may_move
 from rayad.actors.part_files import write_staged
 from rayad.actors.replica import ReplicaCore
 from rayad.dataflow.plan import Plan
-from rayad.progress import InternalError
+from rayad.progress import InternalError, RescaleRefused
 from rayad.snapshots.barrier import Barrier
 
 if TYPE_CHECKING:
@@ -295,6 +295,15 @@ def start_rescale(job: LocalJob, wanted: Mapping[str, int], *, groups: int | Non
     return job.rescaling
 
 
+def go_on_as_asked(job: LocalJob) -> None:
+    """A job that goes on from a snapshot with other replicas than it was taken with changes to them at once."""
+    manifest = job.snapshots.store.manifest if job.snapshots is not None else None
+    if manifest is not None and manifest.kind != "final":
+        wanted = layouts.asked_anew(job.plan, manifest.notes, job.asked)
+        if wanted:
+            start_rescale(job, wanted)
+
+
 def rescale_to(job: LocalJob, wanted: Mapping[str, int]) -> Rescale:
     """Run the job until a change of layout is done; after a failure meanwhile it is begun again."""
     before = layouts.asked_of(job.plan)
@@ -311,4 +320,4 @@ def rescale_to(job: LocalJob, wanted: Mapping[str, int]) -> Rescale:
     return change.told()
 
 
-__all__ = ["Fence", "LocalRescale", "Marker", "Retired", "rescale_to", "start_rescale"]
+__all__ = ["Fence", "LocalRescale", "Marker", "Retired", "go_on_as_asked", "rescale_to", "start_rescale"]

@@ -129,6 +129,8 @@ class VertexActor:
         """One of HostRescale's methods, in the loop."""
         host = self._host
         assert host is not None
+        if not self._has_run:  # the loop has not begun
+            return getattr(host.rescale, method)(*args)
         return host.mailbox.ask(lambda: getattr(host.rescale, method)(*args), timeout_s=60.0)
 
     def await_change(self, method: str, timeout_s: float, *args: Any) -> bool:

@@ -17,7 +17,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 from rayad.actors.autoscaler_actor import AutoscalerHandle
 from rayad.actors.coordinator import Coordinator
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers
-from rayad.actors.layouts import Rescale, RescaleRefused
+from rayad.actors.layouts import Rescale
 from rayad.actors.outcome import Outcome, rebuild_error
 from rayad.actors.protocol import replica_name
 from rayad.actors.ray_actors import Failure, with_control
@@ -27,7 +27,7 @@ from rayad.actors.replica_report import ReplicaReport
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import Plan
-from rayad.progress import ConfigError, DataflowError, RayadError, SnapshotError, Timestamp
+from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp
 
 _log = logging.getLogger(__name__)
 _CONTROL_METHODS = (

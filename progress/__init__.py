@@ -9,7 +9,16 @@ threads, clock or chance.
 from rayad.progress.antichain import Antichain, MutableAntichain, PartiallyOrdered
 from rayad.progress.chain import MutableChain
 from rayad.progress.change_batch import ChangeBatch
-from rayad.progress.errors import ConfigError, DataflowError, DepthError, InternalError, ProtocolError, RayadError, SnapshotError
+from rayad.progress.errors import (
+    ConfigError,
+    DataflowError,
+    DepthError,
+    InternalError,
+    ProtocolError,
+    RayadError,
+    RescaleRefused,
+    SnapshotError,
+)
 from rayad.progress.graph import (
     ChildPort,
     EdgeSpec,
@@ -60,6 +69,7 @@ __all__ = [
     "ProgressGraph",
     "ProtocolError",
     "RayadError",
+    "RescaleRefused",
     "Report",
     "Scope",
     "ScopeInput",

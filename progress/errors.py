@@ -50,6 +50,10 @@ class ConfigError(RayadError):
     """A setting has a value that cannot work."""
 
 
+class RescaleRefused(ConfigError):
+    """The replicas of a running job stay as they are; the message says why."""
+
+
 class InternalError(RayadError):
     """A broken invariant: a bug in Rayad."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rayad.progress import SnapshotError
@@ -14,7 +14,8 @@ CLAIMS_MAX = 10
 NAMED_CHANGES_MAX = 5
 """So many changed entries of one kind are named; the others are counted."""
 Graph = dict[str, Any]
-"""``{"vertices": {name: {...}}, "edges": {name: {...}}, "sinks": {key: {...}}}``: plain data, made by ``actors.graph_shape``."""
+"""``{"vertices": {name: {...}}, "edges": {name: {...}}, "sinks": {key: {...}}, "movable": [name]}``: plain data, made by
+``actors.graph_shape``; replicas of movable vertices may have changed."""
 
 
 def misfits(manifest: Manifest, graph: Graph, key_groups: int) -> list[str]:
@@ -30,15 +31,33 @@ def misfits(manifest: Manifest, graph: Graph, key_groups: int) -> list[str]:
             f"it has {manifest.key_groups} key-groups, the job {key_groups}: keys would be looked for at other replicas; "
             f"use RunConfig(key_groups={manifest.key_groups})"
         )
-    vertices_differ = _compare(manifest.graph.get("vertices", {}), graph["vertices"], "vertex", out)
+    movable, before = graph.get("movable", ()), manifest.graph.get("vertices", {})
+    gone = [name for name in before if name not in graph["vertices"]]
+    vertices_differ = _compare(_fixed(before, [*movable, *gone]), _fixed(graph["vertices"], movable), "vertex", out)
     if not vertices_differ:  # edges are named after vertices
-        _compare(manifest.graph.get("edges", {}), graph["edges"], "edge", out)
+        _compare(_routed(manifest.graph.get("edges", {})), _routed(graph["edges"]), "edge", out)
     _compare(manifest.graph.get("sinks", {}), graph["sinks"], "sink", out)
     inputs, inputs_now = manifest.graph.get("inputs", {}), graph.get("inputs", {})
     for name in inputs:
         changes = input_changes(inputs[name], inputs_now.get(name))
         if changes:
             out.append(f"the input of {name!r} has changed: {'; '.join(changes)}")
+    return out
+
+
+def _fixed(vertices: Mapping[str, Any], movable: Collection[str]) -> dict[str, Any]:
+    """Without the replicas of those whose state can be divided: they begin in the snapshot's layout, which then changes."""
+    return {
+        name: {key: value for key, value in shape.items() if key != "replicas" or name not in movable} for name, shape in vertices.items()
+    }
+
+
+def _routed(edges: Mapping[str, Any]) -> dict[str, Any]:
+    """An edge is a forward one as long as its ends have the same replicas."""
+    out = {}
+    for name, shape in edges.items():
+        partition = shape.get("partition")
+        out[name] = {**shape, "partition": "rebalance" if partition == "forward" else partition}
     return out
 
 

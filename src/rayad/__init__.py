@@ -51,6 +51,7 @@ from rayad.progress import (
     PathSummary,
     ProtocolError,
     RayadError,
+    RescaleRefused,
     SnapshotError,
     Timestamp,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "PathSummary",
     "ProtocolError",
     "RayadError",
+    "RescaleRefused",
     "RunConfig",
     "ScalingConfig",
     "Sink",

@@ -27,7 +27,6 @@ def words(
     ("changed", "told"),
     [
         ({"name": "sums"}, "vertex 'counts' was renamed to 'sums', or is another one: give it its old name with name='counts'"),
-        ({"parallelism": 2}, "vertex 'counts' has changed: replicas 1 is 2 now"),
         ({"key_groups": 128}, "it has 256 key-groups, the job 128"),
         ({"more": True}, "vertex 'second' is in the dataflow and not in the snapshot"),
     ],

@@ -1,0 +1,74 @@
+"""A run goes on from a snapshot with another number of replicas: it begins in the snapshot's layout and changes at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import rayad as rd
+from rayad.actors.job import Job
+
+
+class Whole(rd.Vertex):
+    """Keyed, and its state cannot be divided."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def on_recv(self, edge: int, batch: list[int], time: rd.Timestamp) -> None:
+        self.seen += len(batch)
+        self.send_by(0, [(record, self.seen) for record in batch], time)
+
+
+def job_of(folder: Path, replicas: int, *, resume: str | None = None, divisible: bool = True) -> Job:
+    flow = rd.Dataflow("again")
+    keyed = flow.input("numbers").key_by(lambda number: number % 50)
+    (keyed.count(name="count") if divisible else flow.vertex(Whole, inputs=[keyed], name="count")).collect("out")
+    run = rd.RunConfig(storage_path=str(folder), resume=resume)
+    return flow.submit(run, rd.ScalingConfig(parallelism={"count": replicas}), runtime="local")
+
+
+def feed(job: Job, until: int) -> None:
+    numbers = job.input("numbers")
+    for epoch in range(numbers.sent, until):
+        numbers.send(list(range(100)))
+        numbers.advance_to(epoch + 1)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 4)])
+def test_a_run_goes_on_with_other_replicas(tmp_path: Path, before: int, after: int) -> None:
+    job = job_of(tmp_path, before)
+    feed(job, 5)
+    path = job.savepoint()
+    job.cancel()
+    job = job_of(tmp_path, after, resume=path)
+    feed(job, 10)
+    job.input("numbers").close()
+    result = job.wait()
+    assert result.statistics.stages["count"]["replicas"] == after
+    last = {key: count for _, (key, count) in sorted(result["out"])}
+    assert last == dict.fromkeys(range(50), 20)
+
+
+def test_a_vertex_that_cannot_be_divided_is_named(tmp_path: Path) -> None:
+    job = job_of(tmp_path, 2, divisible=False)
+    feed(job, 2)
+    path = job.savepoint()
+    job.cancel()
+    with pytest.raises(rd.RescaleRefused, match=r"Whole without give\(self, groups\) and take\(self, state\)"):
+        job_of(tmp_path, 3, resume=path, divisible=False)
+
+
+def test_what_was_rescaled_live_stays_so(tmp_path: Path) -> None:
+    """Only another configuration than the snapshot's run had changes the layout."""
+    job = job_of(tmp_path, 1)
+    feed(job, 2)
+    change = job.rescale("count", 4)
+    assert (change.before["count"], change.after["count"]) == (1, 4)
+    path = job.savepoint()
+    job.cancel()
+    job = job_of(tmp_path, 1, resume=path)
+    feed(job, 4)
+    job.input("numbers").close()
+    assert job.wait().statistics.stages["count"]["replicas"] == 4
