@@ -1,0 +1,189 @@
+"""Replicas come and go on real Ray while the job runs: results are those of the model, in order per key, and nothing stays behind."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import psutil
+import pytest
+
+import rayad as rd
+from rayad.actors.job import Job
+from tests.cluster import recovering
+from tests.cluster.recovering import Paced, surviving, until, wait_for_snapshots
+from tests.programs import model
+
+pytestmark = pytest.mark.cluster
+Check = Callable[[], None]
+EPOCHS = [[(31 * epoch + 7 * i) % 97 for i in range(60)] for epoch in range(1500)]
+
+
+class Runs(rd.Vertex):
+    """Numbers the records of each key: what is lost, repeated or changes places within a key shows in its output."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, int] = {}
+
+    def on_recv(self, edge: int, batch: list[tuple[int, int]], time: rd.Timestamp) -> None:
+        out = []
+        for key, value in batch:
+            self.seen[key] = self.seen.get(key, 0) + 1
+            out.append((key, self.seen[key], value))
+        self.send_by(0, out, time)
+
+    def give(self, groups: frozenset[int]) -> Any:
+        mine = [key for key in self.seen if rd.key_group(key, self.key_groups) in groups]
+        return {key: self.seen.pop(key) for key in mine}
+
+    def take(self, state: dict[int, int]) -> None:
+        self.seen.update(state)
+
+
+class Collatz(rd.Vertex):
+    """One step a round, at the replica that owns the number."""
+
+    def __init__(self) -> None:
+        self.steps: dict[int, int] = {}
+
+    def on_recv(self, edge: int, batch: list[tuple[int, int, int]], time: rd.Timestamp) -> None:
+        again = []
+        for start, number, steps in batch:
+            self.steps[start] = self.steps.get(start, 0) + 1
+            if number == 1:
+                self.send_by(1, [(start, steps, self.steps[start])], time)
+            else:
+                again.append((start, number // 2 if number % 2 == 0 else 3 * number + 1, steps + 1))
+        if again:
+            self.send_by(0, again, time)
+
+    def give(self, groups: frozenset[int]) -> Any:
+        mine = [start for start in self.steps if rd.key_group(start, self.key_groups) in groups]
+        return {start: self.steps.pop(start) for start in mine}
+
+    def take(self, state: dict[int, int]) -> None:
+        self.steps.update(state)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _send_tests_by_value(ray_cluster: None) -> Iterator[None]:
+    modules = (recovering, model, sys.modules[__name__])
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    yield
+    for module in modules:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def runs(name: str) -> rd.Dataflow:
+    flow = rd.Dataflow(name)
+    pairs = flow.source(Paced(EPOCHS, pause_s=0.004), name="ticks").map(lambda n: (n % 31, n), name="pair")
+    numbered = flow.vertex(Runs, inputs=[pairs.key_by(lambda pair: pair[0])], name="runs")
+    numbered.rebalance().map(lambda record: record, name="pass").collect("runs")
+    return flow
+
+
+def require_runs(result: Any) -> None:
+    """Each key's records are numbered without a gap, in the order in which the source gave them."""
+    by_key: dict[int, list[tuple[int, int]]] = {}
+    for _, (key, number, value) in result["runs"]:
+        by_key.setdefault(key, []).append((number, value))
+    wanted: dict[int, list[int]] = {}
+    for value in (value for epoch in EPOCHS for value in epoch):
+        wanted.setdefault(value % 31, []).append(value)
+    assert {key: [number for number, _ in sorted(found)] for key, found in by_key.items()} == {
+        key: list(range(1, len(values) + 1)) for key, values in wanted.items()
+    }
+    assert {key: [value for _, value in sorted(found)] for key, found in by_key.items()} == wanted
+
+
+def running(job: Job, stage: str) -> Job:
+    until(lambda: any(s.name == stage and s.records_in > 500 for s in job.progress().stages), f"{stage} is at work")
+    return job
+
+
+def test_up_and_down_under_load(nothing_left: Check) -> None:
+    job = running(runs("updown").submit(parallelism=1), "runs")
+    up = job.rescale("runs", 4)
+    assert (up.before["runs"], up.after["runs"], up.moved_groups) == (1, 4, 192)
+    assert len(job.pids()["runs"]) == 4
+    two = job.rescale({"runs": 2, "rebalance": 3})
+    assert two.after == {**up.after, "runs": 2, "rebalance": 3}
+    job.rescale("rebalance", 1)
+    assert [len(pids) for _, pids in sorted(job.pids().items())] == [1, 2, 1]
+    result = job.wait(120)
+    require_runs(result)
+    nothing_left()
+
+
+def test_a_vertex_inside_a_loop(nothing_left: Check) -> None:
+    flow = rd.Dataflow("collatz")
+    epochs = [[27, 97, 871, epoch % 50 + 1] for epoch in range(700)]
+    starts = flow.source(Paced(epochs, pause_s=0.02), name="ticks").map(lambda n: (n, n, 0), name="start")
+    loop = flow.loop("rounds")
+    back = loop.feedback()
+    again, done = flow.vertex(Collatz, inputs=[loop.enter(starts).union(back).key_by(lambda r: r[0])], outputs=2, name="step")
+    back.connect(again)
+    loop.leave(done).collect("steps")
+    job = running(flow.submit(parallelism=1), "step")
+    job.rescale("step", 3)
+    job.rescale("step", 2)
+    found = [(time.epoch, start, steps) for time, (start, steps, _) in job.wait(120)["steps"]]
+    assert sorted(found) == sorted((epoch, n, collatz(n)) for epoch, numbers in enumerate(epochs) for n in numbers)
+    nothing_left()
+
+
+def collatz(number: int) -> int:
+    steps = 0
+    while number != 1:
+        number, steps = (number // 2 if number % 2 == 0 else 3 * number + 1), steps + 1
+    return steps
+
+
+def test_a_replica_killed_while_its_groups_move(nothing_left: Check, tmp_path: Path) -> None:
+    """All goes back to the last snapshot and its layout; what was asked for is done again."""
+    job = running(runs("killed").submit(surviving(tmp_path), parallelism=1), "runs")
+    wait_for_snapshots(tmp_path, "killed", 1)
+    told: list[Any] = []
+    asking = threading.Thread(target=lambda: told.append(job.rescale("runs", 3)))
+    victim = job.pids()["runs"][0]
+    asking.start()
+    until(lambda: len(recovering.actors("VertexActor")) > 3, "newcomers are there")
+    psutil.Process(victim).kill()
+    asking.join(90)
+    assert told[0].after["runs"] == 3
+    assert len(job.pids()["runs"]) == 3
+    result = job.wait(120)
+    require_runs(result)
+    assert result.statistics.failures == 1
+    nothing_left()
+
+
+def test_replicas_that_cannot_be_placed(nothing_left: Check) -> None:
+    """The old layout stays, and the job says so."""
+    job = running(runs("full").submit(rd.RunConfig(cpus_per_replica=1.0), parallelism=1), "runs")
+    with pytest.raises(rd.RescaleRefused, match=r"the layout stays .*'runs': 1.*free resources now"):
+        job.rescale("runs", 3, timeout_s=3.0)
+    assert len(job.pids()["runs"]) == 1
+    require_runs(job.wait(120))
+    nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ({"run": 2}, r"there is no stage of that name; those that can be rescaled: \['rebalance', 'runs'\]"),
+        ({"runs": 0}, "the number of replicas must be an int of at least 1"),
+        ({"runs": 257}, "there are 256 key-groups"),
+        ({"ticks": 2}, "reads input: its parts stay with the replicas that they began with"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(ray_cluster: None, wanted: dict[str, int], told: str) -> None:
+    job = runs("refusing").submit(parallelism=1, runtime="local")
+    with pytest.raises(rd.RescaleRefused, match=told):
+        job.rescale(wanted)
+    job.cancel()
