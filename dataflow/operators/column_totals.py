@@ -236,7 +236,9 @@ def _stored_keys(keys: list[Any] | None) -> Any:
 def _narrowed(array: Any) -> Any:
     """Integers in as few bytes as hold them, others as they are; a copy in either case, so that it stays as it was."""
     small = narrow(array) if array.dtype == np.int64 else array
-    return small.copy() if small is array else small
+    own = small.copy() if small is array else small
+    own.flags.writeable = False  # the writer needs no copy of its own
+    return own
 
 
 def _stored(keys: list[list[pa.Array]]) -> Any:

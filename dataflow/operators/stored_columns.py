@@ -1,10 +1,12 @@
-"""Columnar state as bytes that stand for themselves, cut to the rows that it shows: what snapshots hold of batches and key columns.
+"""Columnar state that stands for itself, cut to the rows that it shows: what snapshots hold of batches and key columns.
 
-A pickled slice of an Arrow array carries the whole buffers that it points into; an Arrow IPC stream carries the rows alone.
+Batches never change, so a snapshot needs no copy of them: it keeps them until they are written. Small ones are put together, and a slice
+is copied, because pickled it would carry the whole buffers that it points into.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -14,38 +16,75 @@ import pyarrow as pa
 
 from rayad.progress import Timestamp
 
-Stored: TypeAlias = list[pa.Buffer]
-"""Arrow IPC streams."""
+KEPT_BYTES_MIN = 1 << 16
+"""Batches of at least this size are kept as they are; smaller ones are copied into one Arrow IPC stream."""
+KEPT_WASTE_MAX = 1.25
+"""How much larger the buffers of a batch may be than what it shows of them."""
+
+
+class Unchanging:
+    """A value which nothing changes any more: the memory of its columns, arrays and :class:`pickle.PickleBuffer` is written to a part
+    without having been copied.
+
+    >>> kept = Unchanging([pa.record_batch({"a": range(3)})])
+    >>> pieces = []
+    >>> data = pickle.dumps(kept, protocol=5, buffer_callback=pieces.append)
+    >>> [piece.raw().readonly for piece in pieces], pickle.loads(data, buffers=pieces).value == kept.value
+    ([True], True)
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        buffers: list[pickle.PickleBuffer] = []
+        data = pickle.dumps(self.value, protocol=5, buffer_callback=buffers.append if protocol >= 5 else None)
+        return _unchanging, (data, *(pickle.PickleBuffer(buffer.raw().toreadonly()) for buffer in buffers))
+
+
+def _unchanging(data: bytes, *buffers: Any) -> Unchanging:
+    return Unchanging(pickle.loads(data, buffers=buffers))
+
+
+Stored: TypeAlias = list[Unchanging]
+"""Batches, or an Arrow IPC stream."""
 
 
 def stored(batches: Iterable[pa.RecordBatch]) -> Stored:
     """Batches, perhaps of several schemas, in their order.
 
     >>> batch = pa.record_batch({"a": range(100_000)}).slice(7, 2)
-    >>> sum(part.size for part in stored([batch])) < 1_000
+    >>> sum(part.value.size for part in stored([batch])) < 1_000
     True
     >>> [again.to_pydict() for again in taken_back(stored([batch, batch]))]
     [{'a': [7, 8]}, {'a': [7, 8]}]
     """
     out = []
-    for _, group in groupby(batches, key=_SchemaKey):
+    for kind, group in groupby(batches, key=_Kind):
         some = list(group)
+        if kind.is_kept:
+            out.append(Unchanging(some))
+            continue
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, some[0].schema) as writer:
             for batch in some:
                 writer.write_batch(batch)
-        out.append(sink.getvalue())
+        out.append(Unchanging(sink.getvalue()))
     return out
 
 
-class _SchemaKey:
-    """Equal for batches of one schema, metadata included: these can share a stream."""
+class _Kind:
+    """Equal for batches that can be stored together: of one schema, metadata included, all to be kept or all to be copied."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self.schema = batch.schema
+        size = batch.nbytes
+        self.is_kept = size >= KEPT_BYTES_MIN and batch.get_total_buffer_size() <= KEPT_WASTE_MAX * size
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _SchemaKey) and bool(self.schema.equals(other.schema, check_metadata=True))
+        return isinstance(other, _Kind) and self.is_kept == other.is_kept and bool(self.schema.equals(other.schema, check_metadata=True))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -54,8 +93,11 @@ def taken_back(parts: Stored) -> list[pa.RecordBatch]:
     """The inverse of :func:`stored`."""
     out: list[pa.RecordBatch] = []
     for part in parts:
-        with pa.ipc.open_stream(part) as reader:
-            out.extend(reader)
+        if isinstance(part.value, list):
+            out.extend(part.value)
+        else:
+            with pa.ipc.open_stream(part.value) as reader:
+                out.extend(reader)
     return out
 
 

@@ -19,7 +19,7 @@ from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.keyed import distinct_names, group, import_group_by, may_overflow, require_hashable
 from rayad.dataflow.operators.slot_groups import NotColumns
 from rayad.dataflow.operators.stored_columns import stored_by_time, taken_back_by_time
-from rayad.dataflow.operators.touched_keys import MutableTouchedKeys
+from rayad.dataflow.operators.stored_rows import MutableStoredRows
 from rayad.progress import DataflowError, Timestamp
 
 COMPACT_ROWS = 1 << 19
@@ -48,33 +48,33 @@ class Totals(MovingVertex):
         self.pending_count: dict[Timestamp, int] = {}
         self.state: dict[Any, Any] = {}
         self.columns: MutableColumnTotals | None = None
-        self._touched = MutableTouchedKeys()
+        self._stored = MutableStoredRows()
 
     # -- snapshots -----------------------------------------------------------------
     @property
     def checkpoint_inline(self) -> bool:  # type: ignore[override]
-        """Columns are copied faster than a process is forked."""
-        return self.columns is not None
+        """Columns need not be copied, and numbers are pickled faster than a process is forked and its pages are copied."""
+        return self.columns is not None or self._stored.inline
 
     def checkpoint(self) -> Any:
         columns = self.columns.checkpoint() if self.keep and self.columns is not None else None
-        return {"pending": self._pending(), "rows": self.state, "columns": columns}
+        return {"pending": self._pending(), "rows": self._stored.checkpoint(self.state), "columns": columns}
 
     def restore(self, state: Any) -> None:
         self._restore_pending(state["pending"])
-        self.state = state["rows"]
+        self.state = self._stored.restore(state["rows"])
         if state["columns"] is not None:
             self.columns = MutableColumnTotals.restore(state["columns"], self._merges())
 
     def take_changes(self) -> Callable[[], Any] | None:
-        if not self.keep:
-            return None  # there is nothing but what is pending
         columns = self.columns
-        if columns is not None:
+        if self.keep and columns is not None:
             changed = columns.take_changes()
             return None if changed is None else lambda: {"pending": self._pending(), "columns": changed()}
-        touched = self._touched.take()
-        return None if touched is None else lambda: {"pending": self._pending(), "rows": {key: self.state[key] for key in touched()}}
+        rows = self._stored.take(self.state, sum(map(len, self.pending_rows.values())))
+        if rows is None or not self.keep:
+            return None  # where nothing is kept there is nothing but what is pending
+        return lambda: {"pending": self._pending(), "rows": rows()}
 
     def restore_changes(self, changes: Any) -> None:
         self._restore_pending(changes["pending"])
@@ -82,7 +82,7 @@ class Totals(MovingVertex):
             assert self.columns is not None
             self.columns.restore_changes(changes["columns"])
         else:
-            self.state.update(changes["rows"])
+            self._stored.restore_changes(self.state, changes["rows"])
 
     def _pending(self) -> Any:
         return self.pending_rows, stored_by_time(self.pending_columns), self.pending_count
@@ -145,7 +145,7 @@ class Totals(MovingVertex):
         self._forget_changes()
 
     def _forget_changes(self) -> None:
-        self._touched.forget()
+        self._stored.forget()
         if self.columns is not None:
             self.columns.forget_changes()
 
@@ -243,7 +243,7 @@ class Totals(MovingVertex):
                 partial = merge(state[key], partial)
             state[key] = partial
             out.append((key, result(partial)))
-        self._touched.note(rows, len(state))
+        self._stored.note(rows, len(state))
         self.emit_rows(out, time)
 
     def _notify_columns(self, partial: pa.RecordBatch, time: Timestamp) -> bool:
@@ -296,7 +296,7 @@ class Totals(MovingVertex):
         if self.keep:
             self.state = {key: self.aggregator.accumulator(values) for key, values in self.columns.rows()}
         self.columns = None
-        self._touched.forget()
+        self._stored.forget()
 
 
 class EpochTotals(Totals):
@@ -327,21 +327,26 @@ class Fold(MovingVertex):
         self.function = function
         self.pending: dict[Timestamp, list[Any]] = {}
         self.state: dict[Any, Any] = {}
-        self._touched = MutableTouchedKeys()
+        self._stored = MutableStoredRows()
+
+    @property
+    def checkpoint_inline(self) -> bool:  # type: ignore[override]
+        """As for :class:`Totals`."""
+        return self._stored.inline
 
     def checkpoint(self) -> Any:
-        return {"pending": self.pending, "rows": self.state}
+        return {"pending": self.pending, "rows": self._stored.checkpoint(self.state)}
 
     def restore(self, state: Any) -> None:
-        self.pending, self.state = state["pending"], state["rows"]
+        self.pending, self.state = state["pending"], self._stored.restore(state["rows"])
 
     def take_changes(self) -> Callable[[], Any] | None:
-        touched = self._touched.take()
-        return None if touched is None else lambda: {"pending": self.pending, "rows": {key: self.state[key] for key in touched()}}
+        rows = self._stored.take(self.state, sum(len(batch) for batches in self.pending.values() for batch in batches))
+        return None if rows is None else lambda: {"pending": self.pending, "rows": rows()}
 
     def restore_changes(self, changes: Any) -> None:
         self.pending = changes["pending"]
-        self.state.update(changes["rows"])
+        self._stored.restore_changes(self.state, changes["rows"])
 
     def kept_by_key(self) -> Iterable[Kept]:
         return [self.state]
@@ -349,7 +354,7 @@ class Fold(MovingVertex):
     def give(self, groups: frozenset[int]) -> Any:
         waiting = {time: self.leaving().out_of_parts(parts, groups) for time, parts in self.pending.items()}
         self.pending = {time: parts for time, parts in self.pending.items() if parts}
-        self._touched.forget()
+        self._stored.forget()
         return {"pending": {time: pairs for time, pairs in waiting.items() if pairs}, "rows": self.leaving().out_of(self.state, groups)}
 
     def take(self, state: Any) -> None:
@@ -360,7 +365,7 @@ class Fold(MovingVertex):
             self.pending[time].append(pairs)
         self._came_back(self.state, state["rows"])
         self.state.update(state["rows"])
-        self._touched.forget()
+        self._stored.forget()
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         waiting = self.pending.get(time)
@@ -378,7 +383,7 @@ class Fold(MovingVertex):
             for key, value in pairs:
                 self.state[key] = self.function(self.state[key] if key in self.state else self.start(), value)
                 touched[key] = None
-        self._touched.note(touched, len(self.state))
+        self._stored.note(touched, len(self.state))
         # Copies: the function may go on changing its state in place.
         self.send_by(0, [(key, copy.deepcopy(self.state[key])) for key in touched], time)
 

@@ -69,6 +69,11 @@ class MutableTouchedKeys:
         """All may have changed."""
         self._parts, self._keys, self._items = None, set(), 0
 
+    @property
+    def most(self) -> int:
+        """At most so many keys have been touched, where that is known."""
+        return self._items
+
     def take(self) -> Callable[[], set[Any]] | None:
         """A function that gives the keys touched since the last call, None where all may have been; from now on it begins anew."""
         parts, keys, key = self._parts, self._keys, self._key

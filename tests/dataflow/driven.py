@@ -16,8 +16,10 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from rayad.actors.part_files import dumped, loaded
 from rayad.dataflow.columnar import to_rows
-from rayad.dataflow.operators.stored_columns import taken_back
+from rayad.dataflow.operators.stored_columns import Unchanging, taken_back
+from rayad.dataflow.operators.stored_rows import ByPosition, MutableStoredRows
 from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext
 from rayad.progress import Timestamp
 
@@ -86,15 +88,15 @@ class Driven:
         if discarded:
             self.chain = []  # nothing can build on what was not written
         elif changes is None or full or not self.chain:
-            self.chain = [pickle.dumps(self.vertex.checkpoint())]
+            self.chain = [pickled(self.vertex.checkpoint())]
         else:
-            self.chain.append(pickle.dumps(changes()))
+            self.chain.append(pickled(changes()))
             self.increments += 1
 
     def go_back(self) -> None:
         """Into a new vertex, from the snapshot that was just made."""
         self.vertex = self._fresh()
-        state, *changes = map(pickle.loads, self.chain)
+        state, *changes = map(loaded, self.chain)
         self.vertex.restore(state)
         for some in changes:
             self.vertex.restore_changes(some)
@@ -150,6 +152,11 @@ def check(make: Callable[[], Vertex], steps: Sequence[Step], *, view: Callable[[
     return with_snapshots
 
 
+def pickled(value: Any) -> bytes:
+    """As parts hold it."""
+    return b"".join(bytes(piece) for piece in dumped(value))
+
+
 def plain_state(vertex: Vertex) -> Any:
     """What ``checkpoint`` gives as plain Python values, columns as rows."""
     return plain(pickle.loads(pickle.dumps(vertex.checkpoint())))
@@ -158,7 +165,9 @@ def plain_state(vertex: Vertex) -> Any:
 def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return repr(value.tolist())
-    if isinstance(value, pa.Buffer):
+    if isinstance(value, ByPosition):
+        return plain(MutableStoredRows().restore(value))
+    if isinstance(value, Unchanging):
         return [repr(row) for batch in taken_back([value]) for row in to_rows(batch)]
     if isinstance(value, dict):
         return {key: plain(part) for key, part in value.items()}
