@@ -41,11 +41,17 @@ class Unchanging:
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         buffers: list[pickle.PickleBuffer] = []
         data = pickle.dumps(self.value, protocol=5, buffer_callback=buffers.append if protocol >= 5 else None)
-        return _unchanging, (data, *(pickle.PickleBuffer(buffer.raw().toreadonly()) for buffer in buffers))
+        return _unchanging, (data, *(out_of_band(buffer.raw().toreadonly()) for buffer in buffers))
 
 
 def _unchanging(data: bytes, *buffers: Any) -> Unchanging:
     return Unchanging(pickle.loads(data, buffers=buffers))
+
+
+def out_of_band(data: bytes | memoryview) -> pickle.PickleBuffer:
+    """Bytes that are pickled beside the pickle. Between a PickleBuffer and a memoryview goes an Arrow buffer, because a garbage
+    collection that finds the two in one cycle crashes Python before 3.12.7 (python/cpython#77894)."""
+    return pickle.PickleBuffer(pa.py_buffer(data))
 
 
 Stored: TypeAlias = list[Unchanging]

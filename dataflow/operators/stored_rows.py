@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-from rayad.dataflow.operators.stored_columns import Unchanging
+from rayad.dataflow.operators.stored_columns import Unchanging, out_of_band
 from rayad.dataflow.operators.touched_keys import MutableTouchedKeys
 
 PLAIN = frozenset({int, float, bool, type(None)})
@@ -133,7 +133,7 @@ class MutableStoredRows:
         for piece in changes.pieces.value:
             keys.extend(pickle.loads(piece.data)[len(keys) - piece.first :])
             if piece.first == self._pickled:
-                self._pieces.append(piece._replace(data=pickle.PickleBuffer(piece.data)))
+                self._pieces.append(piece._replace(data=out_of_band(piece.data)))
         state.update(zip(keys, changes.values, strict=True))
 
     @property
@@ -159,7 +159,7 @@ class MutableStoredRows:
         except Exception:
             self._is_refused = True
             return False
-        pieces.append(Piece(first, last, pickle.PickleBuffer(data)))
+        pieces.append(Piece(first, last, out_of_band(data)))
         return last == count
 
     def _by_position(self, state: dict[Any, Any], known: int) -> ByPosition:

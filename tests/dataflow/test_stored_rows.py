@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 from typing import Any
 
@@ -130,6 +131,17 @@ def test_large_batches_are_kept_and_small_ones_and_slices_are_copied(monkeypatch
     address = large.column(0).buffers()[1].address
     assert any(pa.py_buffer(piece).address == address for piece in dumped(parts)), "the writer needs no copy either"
     assert taken_back(pickle.loads(pickle.dumps(parts, protocol=2))) == batches
+
+
+def test_what_was_restored_can_be_garbage() -> None:
+    """A PickleBuffer of a memoryview in a cycle of references crashed the interpreter."""
+    rows, state = states(10, 1)
+    again = MutableStoredRows()
+    again.restore(through_a_file(rows.checkpoint(state)))
+    cycle: list[Any] = [again, through_a_file(rows.checkpoint(state)), dumped(Unchanging(again._pieces))]
+    cycle.append(cycle)
+    del again, cycle
+    assert gc.collect() > 0
 
 
 def test_what_does_not_change_is_read_only_when_it_comes_back() -> None:
