@@ -243,7 +243,7 @@ class LocalJob(Job):
             elif self.cores[at].source_step() is None:
                 self._ready.discard(event)
             self._after(at)
-        elif kind in ("relayout", "transfer", "leave"):
+        elif kind in ("relayout", "arrive", "transfer", "leave"):
             assert self.rescaling is not None
             self.rescaling.perform(kind, at)
         elif kind == "input":
@@ -300,14 +300,11 @@ class LocalJob(Job):
     def _release(self, source: Where) -> None:
         self._queued[source] -= 1
         if self._queued[source] < self._window:
-            for event in sorted(self._blocked.pop(source, ())):
-                self._ready.add(event)
+            self._ready.again(self._blocked.pop(source, ()), self.channels)
 
     def _unblock(self, at: Where) -> None:
         """The replica has captured: what waited behind its barriers may be consumed."""
-        for event in sorted(self._aligning.pop(at, ())):
-            if self.channels[event[1]]:
-                self._ready.add(event)
+        self._ready.again(self._aligning.pop(at, ()), self.channels)
 
     def _after(self, at: Where) -> None:
         """Deliver due notifications, then move what the replica produced into the queues; combiners may hold back, as the seed says."""

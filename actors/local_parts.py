@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.job import JobInput, Probe, describe_blockers
@@ -40,6 +40,12 @@ class Ready:
         if last != item:
             self.items[index] = last
             self.place[last] = index
+
+    def again(self, events: Iterable[Any], channels: Mapping[tuple[int, int, int], Any]) -> None:
+        """Events that were put aside can happen again; of batches only where some are still waiting."""
+        for event in sorted(events):
+            if event[0] != "batch" or channels[event[1]]:
+                self.add(event)
 
 
 class StillOpen(DataflowError):

@@ -132,6 +132,9 @@ class LocalRescale:
             migration.on_transfer(source, transfer)
             self._release((stage, target), migration)
             job._after((stage, target))
+        elif kind == "arrive":
+            job._ready.discard((kind, at))
+            self._arrive(at)
         else:
             job._ready.discard((kind, at))
             self._leave(at)
@@ -148,6 +151,7 @@ class LocalRescale:
         for edge, target in channels_out(before, before.stage(at[0]), at[1]):
             if job._edges[edge].target in changed:
                 job._put((edge, at[1], target), None, Marker(self.step, after))
+                self._will_arrive((edge, at[1], target))
         if at[0] in changed:
             old = self.migrations.get(at)
             if old is not None:
@@ -155,6 +159,40 @@ class LocalRescale:
                 self._moved.append(old.cost)
             migration = self.migrations[at] = MutableMigration(core, before, after)
             migration.begin()
+            for edge, source in sorted(migration.missing()):
+                self._will_arrive((edge, source, at[1]))
+        job._after(at)
+
+    def _will_arrive(self, channel: tuple[int, int, int]) -> None:
+        if not self.job._edges[channel[0]].is_feedback:
+            self.job._ready.add(("arrive", channel))
+
+    def _arrive(self, channel: tuple[int, int, int]) -> None:
+        """What is on its way on a channel arrives and is looked at, as a host on Ray does before it queues it: what leaves is taken out."""
+        job, edge = self.job, self.job._edges[channel[0]]
+        into, at = (channel[0], channel[1]), (edge.target, channel[2])
+        waiting = job.channels.get(channel, deque())
+        marks = (i for i, (_, mark) in enumerate(waiting) if isinstance(mark, Marker) and mark.step == self.step)
+        place = next(marks, None)
+        if at in job.cores and place is not None:
+            self._relayout(at)
+        migration = self.migrations.get(at)
+        if migration is None or not migration.takes_out(into):
+            return
+        kept = deque[tuple[Any, Any]]()
+        for _ in range(len(waiting) if place is None else place):
+            time, batch = waiting.popleft()
+            stays = batch if time is None else migration.take_out(edge.id, time, batch)
+            if stays is not None:
+                kept.append((time, stays))
+            else:
+                job._release((edge.source, channel[1]))
+        if place is not None:
+            waiting.popleft()
+            migration.on_marker(into)
+        waiting.extendleft(reversed(kept))
+        if not waiting:
+            job._ready.discard(("batch", channel))
         job._after(at)
 
     def on_marker(self, at: Where, channel: tuple[int, int], marker: Marker) -> None:
