@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from benchmarks import barrier, columns, ladders, latency, loop, progress, rows, spill, startup
+from benchmarks import barrier, columns, ladders, latency, loop, on_demand, progress, rows, spill, startup
 from benchmarks.__main__ import NAMES, PAGE, main, measure
 from benchmarks.climbing import climb
 from benchmarks.measurement import Measurement, WrongResult
@@ -164,3 +164,12 @@ def test_the_page_has_its_marks_and_speaks_of_every_benchmark() -> None:
     assert BEGIN in page
     assert END in page
     assert [name for name in NAMES if f"`{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("mode", on_demand.MODES)
+def test_every_item_of_uneven_work_is_done_once(mode: str) -> None:
+    sizes = replace(on_demand.QUICK, scale=1e-6)
+    for items_s in on_demand.workloads(sizes).values():
+        done = on_demand.run_once(items_s, mode, sizes, **LOCAL)
+        assert done.items == list(range(len(items_s)))
+        assert done.makespan_s >= done.ideal_s * 0.5 / sizes.replicas
