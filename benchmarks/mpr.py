@@ -44,7 +44,7 @@ class Sizes:
     workers: tuple[int, ...] = (1, 2)
     actor_pools: bool = True
     """Whether ActorPool is measured, too."""
-    mandelbrot: tuple[int, int, int] = (4, 400, 500)
+    mandelbrot: tuple[int, int, int] = (2, 500, 3000)
     """Frames, their size, iterations."""
     video: tuple[int, int] = (800, 640)
     """Frames, their width."""
