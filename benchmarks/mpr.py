@@ -30,7 +30,7 @@ from benchmarks.side_by_side import Outcome, System, compare
 TITLE = "The MPR applications: a dataflow, pools of actors, one loop"
 NEEDS_RAY = True
 FOLDER = ROOT / "examples" / "mpr"
-MODULES = ("kernels", "outputs", "versions", "command_line")
+MODULES = ("kernels", "outputs", "adapting", "versions", "command_line")
 MANDELBROT, LANES, BZIP2 = "Mandelbrot", "lane detection", "bzip2"
 PRIMES, CHUNKS = "primes", "primes in chunks"
 PROGRAMS = {MANDELBROT: "mandelbrot", LANES: "lanes", BZIP2: "bzip2_file", PRIMES: "primes", CHUNKS: "primes"}

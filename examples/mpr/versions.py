@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from adapting import Adapting
 from kernels import Waiting
 
 import rayad as rd
@@ -55,6 +56,7 @@ class Application:
         digest: the MD5 of the finished output.
         ordered: whether the output needs results in the order of the items.
         batch_items: how many items travel together in the dataflow.
+        rate_per_s: so many items come in a second, in the dataflow; None: as fast as they are taken.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Application:
     digest: Callable[[Any], str]
     ordered: bool = False
     batch_items: int = 1
+    rate_per_s: float | None = None
 
     def waiting(self, wait_s: float) -> Application:
         """The same with a kernel that also waits."""
@@ -84,8 +87,8 @@ class Outcome:
 class Items(rd.Source):
     """The items of an application in one part. A reader that goes on somewhere skips what came before."""
 
-    def __init__(self, items: Callable[[], Iterable[Any]], batch_items: int) -> None:
-        self.items, self.batch_items = items, batch_items
+    def __init__(self, items: Callable[[], Iterable[Any]], batch_items: int, rate_per_s: float | None = None) -> None:
+        self.items, self.batch_items, self.rate_per_s = items, batch_items, rate_per_s
 
     def list_parts(self) -> list[int]:
         return [0]
@@ -98,11 +101,21 @@ class ItemsPart(rd.SourcePart):
     """Reads from an item on."""
 
     def __init__(self, source: Items, number: int) -> None:
-        self.batch_items, self.number = source.batch_items, number
+        self.batch_items, self.number, self.rate_per_s = source.batch_items, number, source.rate_per_s
         self.items = itertools.islice(source.items(), number, None)
+        self.first, self.began_s = number, time.monotonic()
+
+    def backlog(self) -> int | None:
+        """How many items have come and are not read; None where nothing comes by the clock."""
+        if self.rate_per_s is None:
+            return None
+        return self.first + int((time.monotonic() - self.began_s) * self.rate_per_s) - self.number
 
     def next_batch(self) -> rd.SourceBatch | None:
-        batch = list(itertools.islice(self.items, self.batch_items))
+        waiting = self.backlog()
+        if waiting == 0:
+            return rd.SourceBatch(0, [])
+        batch = list(itertools.islice(self.items, self.batch_items if waiting is None else min(waiting, self.batch_items)))
         self.number += len(batch)
         return rd.SourceBatch(0, batch) if batch else None
 
@@ -140,17 +153,22 @@ class OutputWriter(rd.SinkWriter):
 def dataflow(app: Application) -> rd.Dataflow:
     """An item goes to whichever replica of the computing vertex has room for it; all results come to one output."""
     flow = rd.Dataflow(app.name)
-    items = flow.source(Items(app.items, app.batch_items), name="source")
+    items = flow.source(Items(app.items, app.batch_items, app.rate_per_s), name="source")
     results = items.rebalance().map(app.kernel, name="compute")
     arranged = results.ordered(name="in order") if app.ordered else results.single()
     arranged.sink(OutputSink(app.output), name="output")
     return flow
 
 
-def run_dataflow(app: Application, replicas: int, runtime: str, seed: int = 0) -> Outcome:
+def run_dataflow(app: Application, replicas: int, runtime: str, seed: int = 0, adapting: Adapting | None = None) -> Outcome:
     """The dataflow from its first item until its output is published."""
-    config = rd.RunConfig(window_batches=UNDER_WAY)
-    result = dataflow(app).run(config, parallelism={COMPUTING: replicas}, runtime=runtime, seed=seed)
+    flow, adapting = dataflow(app), adapting or Adapting()
+    job = flow.submit(rd.RunConfig(window_batches=UNDER_WAY), adapting.scaling(flow, COMPUTING, replicas), runtime=runtime, seed=seed)
+    try:
+        result = adapting.wait(job, COMPUTING)
+    except BaseException:
+        job.cancel()
+        raise
     return Outcome(result["output"], app.digest(result["output"]), result.statistics.run_s)
 
 
@@ -250,10 +268,12 @@ def _from_pool(actors: list[Any], chunks: Iterable[list[Any]], ordered: bool) ->
             following += 1
 
 
-def run(app: Application, runtime: str, replicas: int = 1, *, chunk: int = 1, seed: int = 0) -> Outcome:
-    """One version; ``chunk`` is for the pools."""
+def run(
+    app: Application, runtime: str, replicas: int = 1, *, chunk: int = 1, seed: int = 0, adapting: Adapting | None = None
+) -> Outcome:
+    """One version; ``chunk`` is for the pools, ``adapting`` for the dataflow."""
     if runtime == "sequential":
         return run_sequential(app)
     if runtime in ("pool", "actorpool"):
         return run_pool(app, replicas, chunk=chunk, actor_pool=runtime == "actorpool")
-    return run_dataflow(app, replicas, runtime, seed)
+    return run_dataflow(app, replicas, runtime, seed, adapting)

@@ -208,9 +208,9 @@ def test_an_example_compares_with_the_sequential_version(name: str, arguments: l
 
 
 def test_another_result_than_the_sequential_versions_is_a_failure() -> None:
-    program, common = module("primes"), {"replicas": 1, "batch": None, "chunk": 1, "waiting_ms": 0.0, "seed": 0, "check": True}
+    program = module("primes")
     with pytest.raises(SystemExit, match="is not that of the sequential version"):
-        module("command_line").execute(program.application(100), program.application(200), runtime="local", **common)
+        module("command_line").execute(program.application(100), program.application(200), runtime="local")
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
