@@ -122,6 +122,8 @@ class Partition:
     """Of ``rebalance``: how many batches a receiver may have at once."""
     keeps_batches: bool = False
     """Of ``rebalance``: whether batches are neither cut nor joined on their way."""
+    name: str | None = None
+    """Of ``rebalance``: the name of the vertex that stateless operators behind it make."""
 
     def describe(self) -> str:
         """For graphs and messages."""

@@ -87,9 +87,8 @@ class Stream:
         """This stream with its exchange, if it has one, made a node."""
         if self.partition.kind is PartitionKind.FORWARD:
             return self
-        node = self.flow.graph.add(
-            NodeKind.EXCHANGE, self.scope, name=None, base=self.partition.kind.value, inputs=[Link(self.node, self.port, self.partition)]
-        )
+        link = Link(self.node, self.port, self.partition)
+        node = self.flow.graph.add(NodeKind.EXCHANGE, self.scope, name=self.partition.name, base=self.partition.kind.value, inputs=[link])
         return Stream(self.flow, node.id, 0, self.event_time)
 
     # -- stateless ---------------------------------------------------------------
@@ -148,16 +147,20 @@ class Stream:
             selector = KeySelector(function=checked_function(key, "key_by"))
         return KeyedStream(self, selector)
 
-    def rebalance(self, *, buffer: int = 2, keep_batches: bool = False) -> Stream:
+    def rebalance(self, *, buffer: int = 2, keep_batches: bool = False, name: str | None = None) -> Stream:
         """Give records to whichever replica of the next operators has room, on demand.
 
         A replica has at most ``buffer`` batches at once: the one that it works on and what comes next. 1 is right for few items that take
         seconds each; more than 2 helps when requests travel far. How many records travel as one batch follows from how long they take:
         long ones go one by one, tiny ones by the thousand; ``keep_batches=True`` leaves batches as they come. Source: seed 002, 5.4.8.
+
+        ``name``: of the vertex that the stateless operators behind it make (``parallelism={name: 4}``, ``job.rescale(name, 4)``); by
+        default "rebalance". A vertex with state behind it has its own name.
         """
         if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
             raise DataflowError(f"rebalance() was given buffer={buffer!r:.40}: it takes a number of batches, an int of at least 1")
-        partition = Partition(PartitionKind.REBALANCE, buffer=buffer, keeps_batches=bool(keep_batches))
+        self.flow.graph.require_free(name)
+        partition = Partition(PartitionKind.REBALANCE, buffer=buffer, keeps_batches=bool(keep_batches), name=name)
         return Stream(self.flow, self.node, self.port, self.event_time, partition)
 
     def broadcast(self) -> Stream:

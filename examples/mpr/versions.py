@@ -24,9 +24,9 @@ import rayad as rd
 
 RUNTIMES = ("ray", "local", "sequential", "pool", "actorpool")
 UNDER_WAY = 2
-"""Calls or batches that each worker has at hand: one that it works on and one that waits for it."""
+"""Calls that each actor of a pool has: one that it works on and one that waits for it. ``rebalance`` does the same by default."""
 
-COMPUTING = "rebalance"
+COMPUTING = "compute"
 """The vertex whose replicas compute."""
 
 
@@ -154,7 +154,7 @@ def dataflow(app: Application) -> rd.Dataflow:
     """An item goes to whichever replica of the computing vertex has room for it; all results come to one output."""
     flow = rd.Dataflow(app.name)
     items = flow.source(Items(app.items, app.batch_items, app.rate_per_s), name="source")
-    results = items.rebalance().map(app.kernel, name="compute")
+    results = items.rebalance(name=COMPUTING).map(app.kernel)
     arranged = results.ordered(name="in order") if app.ordered else results.single()
     arranged.sink(OutputSink(app.output), name="output")
     return flow
@@ -163,7 +163,7 @@ def dataflow(app: Application) -> rd.Dataflow:
 def run_dataflow(app: Application, replicas: int, runtime: str, seed: int = 0, adapting: Adapting | None = None) -> Outcome:
     """The dataflow from its first item until its output is published."""
     flow, adapting = dataflow(app), adapting or Adapting()
-    job = flow.submit(rd.RunConfig(window_batches=UNDER_WAY), adapting.scaling(flow, COMPUTING, replicas), runtime=runtime, seed=seed)
+    job = flow.submit(scaling=adapting.scaling(flow, COMPUTING, replicas), runtime=runtime, seed=seed)
     try:
         result = adapting.wait(job, COMPUTING)
     except BaseException:

@@ -161,6 +161,20 @@ def test_parallelism(parallelism: Any, expected: dict[str, int]) -> None:
     assert kinds["s->wide"] is PartitionKind.REBALANCE
 
 
+def test_a_rebalance_names_the_vertex_whose_replicas_do_the_work() -> None:
+    flow = rd.Dataflow()
+    numbers = flow.from_items(range(9), name="numbers", batch_rows=1)
+    numbers.rebalance(name="work").map(identity, name="step").ordered(name="in order").collect("out")
+    plan = flow.plan({"work": 3})
+    assert [(stage.name, stage.parallelism) for stage in plan.stages] == [("numbers", 1), ("work", 3), ("work.number", 1), ("in order", 1)]
+    assert flow.run(runtime="local", parallelism={"work": 3})["out"] == [(rd.Timestamp(0), n) for n in range(9)]
+    assert numbers.rebalance(name="unused").vertex(rd.Vertex, name="own").name == "own"
+    with pytest.raises(rd.DataflowError, match="the name 'work' is used twice"):
+        numbers.rebalance(name="work")
+    with pytest.raises(rd.DataflowError, match="is not a name"):
+        numbers.rebalance(name="a/b")
+
+
 def test_a_default_stands_beside_the_named_ones() -> None:
     flow = rd.Dataflow()
     keyed = flow.from_items([1], parts=9, name="s").key_by(identity)

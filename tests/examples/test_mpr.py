@@ -218,7 +218,7 @@ def test_the_plan_of_each_application_can_be_shown(name: str, monkeypatch: pytes
     monkeypatch.setattr(sys, "path", [*sys.path])
     shown = CliRunner().invoke(rayad, ["plan", f"{FOLDER / name}.py:flow"], catch_exceptions=False)
     assert shown.exit_code == 0
-    assert "output 0: compute -> " in shown.output
+    assert "stage 'compute' x1 (exchange" in shown.output
 
 
 def test_the_examples_need_opencv_only_for_lanes(tmp_path: Path) -> None:
