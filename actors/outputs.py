@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from rayad.actors.failures import is_located, raise_located
-from rayad.actors.on_demand import ANY, cut
+from rayad.actors.on_demand import ANY, cut, rows_of
 from rayad.autoscale.statistics import MutableReplicaCounters
 from rayad.dataflow.columnar import keyed_columns, to_rows
 from rayad.dataflow.elements import Element, Gatherer
@@ -349,8 +349,7 @@ class MutableOutputs:
         sent, copied = self.counters.sent_items, self.copied
         for outgoing in taken:
             if not outgoing.replica or outgoing.edge not in copied:  # a broadcast counts once
-                batch = outgoing.batch
-                sent[outgoing.edge] += len(batch) if type(batch) is list else batch.num_rows
+                sent[outgoing.edge] += rows_of(outgoing.batch)
         self._growing.clear()
         self.is_large = False
         return taken

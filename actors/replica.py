@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from rayad.actors import replica_resume, replica_rights
 from rayad.actors.failures import describe, raise_located
+from rayad.actors.on_demand import rows_of
 from rayad.actors.outputs import MutableOutputs, Outgoing
 from rayad.actors.replica_state import MutableRest, ResumedPart
 from rayad.actors.sources import MutableSourceReader
@@ -205,7 +206,7 @@ class ReplicaCore(VertexContext):
         assert vertex is not None
         if self.hold is not None and (self._latest is None or self._latest < time):
             self._latest = time
-        items = batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)
+        items = rows_of(batch)
         self.batches_in, self.records_in = self.batches_in + 1, self.records_in + items
         self.outputs.counters.received_items[edge_id] += items
         try:

@@ -210,6 +210,14 @@ def test_after_crashes_it_goes_on_in_order(recovery: Any, alignment_timeout_s: f
     assert snapshots == 24
 
 
+def test_statistics_count_records_and_not_numbered_batches() -> None:
+    flow = rd.Dataflow("statistics")
+    flow.from_items(list(range(100)), batch_rows=10).rebalance().map(str).ordered(name="in order").collect("out")
+    result = flow.run(runtime="local", parallelism=2, seed=1)
+    records = {name: stage["records_in"] for name, stage in result.statistics.stages.items()}
+    assert records == {"items": 100, "rebalance.number": 100, "rebalance": 100, "in order": 100}
+
+
 def test_while_replicas_come_and_go_nothing_loses_its_place() -> None:
     changes = late = 0
     for seed in range(60):
