@@ -48,7 +48,6 @@ class HostStatistics:
         self._frontier: Any = ()
         self._frontier_s = 0.0
         self._part_bytes: int | None = None
-        self._records_before = 0
         self._last: ReplicaReading | None = None
         self._reading = threading.Lock()
 
@@ -58,7 +57,6 @@ class HostStatistics:
         counters = self.counters
         counters.since_s = counters.started_s = clock.perf_counter()
         counters.activity = BUSY
-        self._records_before = self.host.core.records_in  # of the snapshot that it goes on from
 
     def wait(self, timeout_s: float | None) -> list[Frame]:
         """Poll the plane, as there is nothing to do; until something happens the replica is idle, or back-pressured."""
@@ -104,7 +102,7 @@ class HostStatistics:
             queue_batches, queue_bytes = self._queue()
             batches, records = core.batches_in, core.records_in
             if core.stage.kind in (NodeKind.SOURCE, NodeKind.INPUT):
-                counters.read_items = records - self._records_before
+                counters.read_items = records - core.counted_before[1]
             reading = counters.reading(
                 now_s,
                 queue_items=round(queue_batches * records / batches) if batches else queue_batches,

@@ -19,7 +19,7 @@ from rayad.actors.input_log import InputLog
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result
 from rayad.actors.job_store import JobStore, NothingWhole, Superseded
 from rayad.actors.layouts import Rescale, asked_of, names_of, restored
-from rayad.actors.local_parts import LocalInput, LocalProbe, Ready, StillOpen, cannot_move, explain, feed, pieces_by_chance
+from rayad.actors.local_parts import HeldUp, LocalInput, LocalProbe, Ready, StillOpen, cannot_move, explain, feed, pieces_by_chance
 from rayad.actors.local_rescale import Fence, LocalRescale, Marker, Retired, go_on_as_asked, rescale_to
 from rayad.actors.local_results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
 from rayad.actors.local_snapshots import LocalSnapshots
@@ -88,7 +88,7 @@ class LocalJob(Job):
         self.reports: dict[Where, deque[Any]] = {}
         self.views: dict[Where, deque[View]] = {}
         self._queued: dict[Where, int] = {}  # batches waiting on regular channels out of a replica
-        self._blocked: dict[Where, set[Any]] = {}
+        self._blocked = HeldUp(lambda: self.steps)
         self._aligning: dict[Where, set[Any]] = {}
         self._subscribed: set[Where] = set()
         self._ready = Ready()

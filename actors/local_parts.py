@@ -20,6 +20,34 @@ CUT_SHARE = 0.3
 """How often a batch on demand is cut."""
 
 
+class HeldUp(dict[Where, set[Any]]):
+    """Events of replicas that are held up, until there is room; it counts for how many steps they are."""
+
+    def __init__(self, steps: Callable[[], int]) -> None:
+        super().__init__()
+        self.began = steps()
+        self._steps = steps
+        self._since: dict[Where, int] = {}
+        self._before: dict[Where, int] = {}
+
+    def setdefault(self, at: Where, default: set[Any]) -> set[Any]:
+        """As of a dict; the replica is held up from now on."""
+        self._since.setdefault(at, self._steps())
+        return super().setdefault(at, default)
+
+    def pop(self, at: Where, *default: Any) -> Any:
+        """As of a dict; the replica is free."""
+        since = self._since.pop(at, None)
+        if since is not None:
+            self._before[at] = self._before.get(at, 0) + self._steps() - since
+        return super().pop(at, *default)
+
+    def steps_of(self, at: Where) -> int:
+        """For how many steps a replica has been held up so far."""
+        since = self._since.get(at)
+        return self._before.get(at, 0) + (self._steps() - since if since is not None else 0)
+
+
 class Ready:
     """A set with O(1) draw of a random element, in an order that only the seed decides."""
 

@@ -67,6 +67,7 @@ class ReplicaCore(VertexContext):
         self.parked: dict[Timestamp, deque[tuple[int, Any, Any]]] = {}
         self.view = View((), ()) if not stage.inputs else None
         self.batches_in = self.records_in = 0
+        self.counted_before = (0, 0)  # of these two, in the run that it goes on from
         self.outputs = MutableOutputs(plan, stage, replica, self._change, room)
         self._edges = {edge.id: edge for edge in plan.edges}
         self._now: Timestamp | None = None

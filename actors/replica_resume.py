@@ -80,6 +80,7 @@ def resume_input(core: ReplicaCore, rest: Mapping[str, Any]) -> None:
 def resume_counts(core: ReplicaCore, rest: Mapping[str, Any]) -> None:
     """What was counted for statistics."""
     core.batches_in, core.records_in, core.outputs.batches_out = rest["counts"]
+    core.counted_before = (core.batches_in, core.records_in)
 
 
 def roll_back(core: ReplicaCore, edges: frozenset[int], part: ResumedPart | None) -> None:

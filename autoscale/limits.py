@@ -31,7 +31,8 @@ class WarmUp:
         """Hold, or what the policy says."""
         begin = state.changed_s + self.seconds
         if samples.since_s < begin:
-            return Hold(reason=f"warming up: the sample begins at {samples.since_s:.6g} s, this layout counts from {begin:.6g} s on")
+            early_s = begin - samples.since_s
+            return Hold(reason=f"warming up: the sample begins {early_s:.4g} s before this layout counts, {self.seconds:g} s after it came")
         return self.policy(samples, state, now_s)
 
 
