@@ -83,6 +83,7 @@ class MutablePool:
     def __init__(self, *, keeps_batches: bool = False) -> None:
         self.keeps_batches = keeps_batches
         self.rows = 0
+        self.column_bytes = 0
         self._waiting: deque[tuple[Timestamp, Any, int]] = deque()
         self._record_s: float | None = None
         self._piece_rows = 1
@@ -101,24 +102,30 @@ class MutablePool:
     def push(self, time: Timestamp, batch: Any) -> None:
         """A piece waits."""
         rows = rows_of(batch)
-        self.rows += rows
+        self._count(batch, rows, 1)
         self._waiting.append((time, batch, rows))
+
+    def _count(self, batch: Any, rows: int, sign: int) -> None:
+        self.rows += sign * rows
+        if isinstance(batch, pa.RecordBatch):
+            self.column_bytes += sign * batch.nbytes
 
     def pop(self) -> Piece:
         """What comes next for a receiver: the oldest piece, with following ones that are like it, up to the right size."""
         time, batch, rows = self._waiting.popleft()
+        self._count(batch, rows, -1)
         parts = [batch]
         while not self.keeps_batches and self._waiting and self._joins(self._waiting[0], time, batch, rows):
             _, following, more = self._waiting.popleft()
+            self._count(following, more, -1)
             parts.append(following)
             rows += more
-        self.rows -= rows
         return Piece(time, joined(parts), rows, len(parts))
 
     def pop_one(self) -> tuple[Timestamp, Any]:
         """The oldest piece alone."""
         time, batch, rows = self._waiting.popleft()
-        self.rows -= rows
+        self._count(batch, rows, -1)
         return time, batch
 
     def _joins(self, following: tuple[Timestamp, Any, int], time: Timestamp, first: Any, rows: int) -> bool:
@@ -141,8 +148,14 @@ class MutablePool:
 
     def is_full(self, receivers: int) -> bool:
         """Whether there is enough for the next round of all receivers: then nothing more should be produced."""
-        return len(self._waiting) >= receivers and (self.keeps_batches or self.rows >= receivers * self._piece_rows)
+        if len(self._waiting) < receivers:
+            return False
+        if self.keeps_batches or self.column_bytes >= receivers * JOINED_BYTES_MAX:
+            return True
+        return self.rows >= receivers * (self._piece_rows if self.column_bytes else min(self._piece_rows, ROWS_MAX))
 
     def check_invariants(self) -> None:
         """Raise AssertionError unless the counts agree."""
         assert self.rows == sum(rows for _, _, rows in self._waiting) >= 0, (self.rows, len(self._waiting))
+        columns = [batch.nbytes for _, batch, _ in self._waiting if isinstance(batch, pa.RecordBatch)]
+        assert self.column_bytes == sum(columns), (self.column_bytes, columns)

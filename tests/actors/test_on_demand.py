@@ -100,6 +100,19 @@ def test_a_pool_is_full_when_every_receiver_has_its_next_piece() -> None:
     assert not pool.is_full(3)
 
 
+def test_however_tiny_records_are_a_pool_is_full_at_some_size() -> None:
+    rows, columns = learned(1e-9), learned(1e-9)
+    for _ in range(2 * ROWS_MAX // 8):
+        assert not rows.is_full(2)
+        rows.push(T0, [0] * 8)
+    assert rows.is_full(2)
+    wide = pa.record_batch({"n": list(range(1 << 16))})
+    while not columns.is_full(2):
+        columns.push(T0, wide)
+        columns.check_invariants()
+    assert columns.column_bytes <= 2 * (1 << 20) + wide.nbytes
+
+
 @given(st.lists(st.lists(st.integers(), min_size=1, max_size=9), max_size=8), st.integers(1, 12), st.sampled_from([1e-7, 1e-3, 2e-3, 1.0]))
 def test_nothing_is_lost_or_moved(batches: list[list[int]], rows: int, record_s: float) -> None:
     pieces = [(T0, piece) for batch in batches for piece in cut(batch, rows)]
