@@ -18,9 +18,9 @@ from rayad.dataflow.operators.column_keys import beginnings, key_numbers, plain
 from rayad.dataflow.operators.column_results import record_array, window_array
 from rayad.dataflow.operators.column_state import MutableWindowColumns, Pairs, windows_of_place
 from rayad.dataflow.operators.column_windows import Form, one_batch
+from rayad.dataflow.operators.key_groups import MovingVertex
 from rayad.dataflow.operators.keyed import ValueSelector, distinct_names, require_columns, require_hashable
 from rayad.dataflow.operators.stored_columns import stored_by_time, taken_back_by_time
-from rayad.dataflow.vertex import Vertex
 from rayad.dataflow.windows import Given, Window
 from rayad.progress import Timestamp
 
@@ -231,7 +231,7 @@ class BestOfBatch(Element):
         return list(out_rows.items())
 
 
-class EpochBest(Vertex):
+class EpochBest(MovingVertex):
     """The best records of each key and logical time: ``(key, window, record)`` with the window [epoch, epoch + 1), or that of the
     round inside a loop."""
 
@@ -246,6 +246,23 @@ class EpochBest(Vertex):
     def restore(self, state: Any) -> None:
         self.columns, self.pairs = taken_back_by_time(state["columns"]), state["pairs"]
 
+    def give(self, groups: frozenset[int]) -> Any:
+        columns = {time: self.leaving().out_of_batches(batches, groups) for time, batches in self.columns.items()}
+        pairs = {time: self.leaving().out_of_pairs(some, groups) for time, some in self.pairs.items()}
+        self.columns = {time: batches for time, batches in self.columns.items() if batches}
+        self.pairs = {time: some for time, some in self.pairs.items() if some}
+        times = [time for time in {**columns, **pairs} if columns.get(time) or pairs.get(time)]
+        return {time: (columns.get(time, []), pairs.get(time, [])) for time in times}
+
+    def take(self, state: Any) -> None:
+        for time, (columns, pairs) in state.items():
+            if time not in self.columns and time not in self.pairs:
+                self.notify_at(time)
+            if columns:
+                self.columns.setdefault(time, []).extend(columns)
+            if pairs:
+                self.pairs.setdefault(time, []).extend(pairs)
+
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         if time not in self.columns and time not in self.pairs:
             self.notify_at(time)
@@ -256,6 +273,8 @@ class EpochBest(Vertex):
 
     def on_notify(self, time: Timestamp) -> None:
         batches, pairs = self.columns.pop(time, []), self.pairs.pop(time, [])
+        if not batches and not pairs:
+            return  # all of it was given to another replica
         start = time.counters[-1] if time.counters else time.epoch
         schema = batches[0].schema if batches else None
         if schema is not None and not pairs and all(b.schema.equals(schema, check_metadata=True) for b in batches):

@@ -7,7 +7,7 @@ session begins where a start lies beyond the largest end before it. That is some
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from rayad.dataflow.operators.column_keys import key_numbers
 from rayad.dataflow.operators.column_windows import Form, as_bounds, one_batch, ticks
+from rayad.dataflow.operators.key_groups import SLICE_ROWS, Groups, chosen, compacted, groups_of_columns
 from rayad.dataflow.operators.keyed import group, may_overflow
 from rayad.dataflow.operators.stored_columns import Stored, stored, taken_back
 from rayad.dataflow.operators.touched_keys import MutableAdditions
@@ -39,6 +40,7 @@ class MutableSessions:
         self.open: pa.RecordBatch | None = None
         self._added = MutableAdditions()
         self._until: int | None = None
+        self._groups: tuple[pa.RecordBatch, Groups] | None = None  # of the rows of a batch that was open
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Stored | None:
@@ -59,9 +61,53 @@ class MutableSessions:
         added, until = changes
         for before, batch in [*added, (until, None)]:
             if before is not None:
-                self.due(None, before)
+                self.due(before)
             if batch is not None:
                 self._take(taken_back(batch)[0])
+
+    def forget_changes(self) -> None:
+        """The next of :meth:`take_changes` gives None."""
+        self._added.forget()
+
+    # -- to other replicas -----------------------------------------------------------
+    def index_groups(self, key_groups: int) -> Iterator[None]:
+        """Find out the key-group of each session, some at a time; of use until new ones come."""
+        if self.open is not None:
+            batch, parts = self.open, [np.zeros(0, np.uint16)]
+            for at in range(0, batch.num_rows, SLICE_ROWS):
+                parts.append(self._groups_of(batch.slice(at, SLICE_ROWS), key_groups))
+                yield
+            self._groups = batch, np.concatenate(parts)
+
+    def _groups_of(self, batch: pa.RecordBatch, key_groups: int) -> Groups:
+        return groups_of_columns(batch.columns[: self.form.keys], key_groups)
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Stored | None:
+        """Take the sessions of these groups out."""
+        batch = self.open
+        if batch is None:
+            return None
+        known = self._groups is not None and self._groups[0] is batch
+        numbers = self._groups[1] if self._groups is not None and known else self._groups_of(batch, key_groups)
+        leaves = chosen(groups, key_groups)[numbers]
+        out = batch.filter(pa.array(leaves))
+        if out.num_rows:
+            batch, numbers = batch.filter(pa.array(~leaves)), numbers[~leaves]
+        self.open, self._groups = batch, (batch, numbers)
+        return stored([compacted(out)]) if out.num_rows else None
+
+    def take(self, sessions: Stored | None) -> None:
+        """Keep what :meth:`give` gave. Raises OverflowError, with nothing changed, when a sum could leave 64 bits."""
+        if sessions is not None:
+            batch = taken_back(sessions)[0]
+            if self.rows:
+                self._merge(batch)
+            else:
+                self.open = batch
+
+    def forget_groups(self) -> None:
+        """The change of layout is over."""
+        self._groups = None
 
     # -- partials --------------------------------------------------------------------
     @property
@@ -94,7 +140,7 @@ class MutableSessions:
         self._take(batch.filter(pa.array(~is_late)))
         return pa.Table.from_batches([batch.filter(pa.array(is_late))]), grouped
 
-    def due(self, after: int | None, until: int | None) -> tuple[pa.Table, bool] | None:
+    def due(self, until: int | None) -> tuple[pa.Table, bool] | None:
         """The sessions that end at or before ``until`` (None: all); they are forgotten."""
         self._until = until
         if until is None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
 from rayad.dataflow.columnar import keyed_columns, mark_keyed
 from rayad.dataflow.operators.aggregates import Aggregator, Several
+from rayad.dataflow.operators.column_panes import MutablePanes
 from rayad.dataflow.operators.column_results import window_array
 from rayad.dataflow.operators.column_sessions import MutableSessions
-from rayad.dataflow.operators.column_windows import Form, MutablePanes, filled, grid_of, moment_ticks, one_batch
+from rayad.dataflow.operators.column_windows import Form, filled, grid_of, moment_ticks, one_batch
 from rayad.dataflow.operators.keyed import distinct_names
 from rayad.dataflow.windows import Given, Session, Window
 
@@ -62,6 +63,43 @@ class MutableWindowColumns:
         assert self.form is not None
         return mark_keyed(pa.RecordBatch.from_pylist([], schema=self.form.schema), self.form.keys).schema
 
+    def forget_changes(self) -> None:
+        """The next of :meth:`take_changes` gives None."""
+        if self.state is not None:
+            self.state.forget_changes()
+
+    # -- to other replicas --------------------------------------------------------
+    def index_groups(self, key_groups: int) -> Iterator[None]:
+        """Find out the key-groups of what is kept, some at a time."""
+        if self.state is not None:
+            yield from self.state.index_groups(key_groups)
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        """What these groups have, and how it arrives."""
+        if self.state is None or not self.rows:
+            return None
+        given = self.state.give(groups, key_groups)
+        return (self._arriving(), given) if given else None
+
+    def take(self, given: Any) -> bool:
+        """Keep what :meth:`give` gave; False, with nothing changed, where it does not go together with what is kept."""
+        schema, kept = given
+        if self.rows and not self._arriving().equals(schema, check_metadata=True):
+            return False
+        if not self.takes([pa.RecordBatch.from_pylist([], schema=schema)]):
+            return False
+        assert self.state is not None
+        try:
+            self.state.take(kept)
+        except OverflowError:
+            return False
+        return True
+
+    def forget_groups(self) -> None:
+        """The change of layout is over."""
+        if self.state is not None:
+            self.state.forget_groups()
+
     # -- in ----------------------------------------------------------------------
     def put_by(self, waiting: list[pa.RecordBatch], batch: pa.RecordBatch) -> None:
         """Add a batch to those that wait for their time; merges them when there are many rows."""
@@ -108,12 +146,11 @@ class MutableWindowColumns:
         return self._results(self.state.accept(batches, mark))
 
     # -- out ---------------------------------------------------------------------
-    def due(self, before: Any, watermark: Any) -> pa.RecordBatch | list[Any] | None:
-        """Results of the windows that end beyond one watermark and at or before the other (None: no bound)."""
+    def due(self, watermark: Any) -> pa.RecordBatch | list[Any] | None:
+        """Results of the windows that have not fired and end at or before the watermark (None: no bound)."""
         assert self.state is not None
         assert self.form is not None
-        after, until = (None if moment is None else moment_ticks(moment, self.form.bound) for moment in (before, watermark))
-        return self._results(self.state.due(after, until))
+        return self._results(self.state.due(None if watermark is None else moment_ticks(watermark, self.form.bound)))
 
     def _results(self, found: tuple[pa.Table, bool] | None) -> pa.RecordBatch | list[Any] | None:
         """Merged and finished, with the column ``window``; rows where a sum leaves 64 bits."""
@@ -158,11 +195,11 @@ class MutableWindowColumns:
         accumulators = map(self.aggregator.accumulator, zip(*columns[first:], strict=True))
         return list(zip(keys, zip(windows, accumulators, strict=True), strict=True))
 
-    def taken_as_pairs(self, watermark: Any) -> Pairs:
+    def taken_as_pairs(self) -> Pairs:
         """All open windows as pairs; nothing is kept."""
         if self.state is None or self.form is None:
             return []
-        found = self.state.due(None if watermark is None else moment_ticks(watermark, self.form.bound), None)
+        found = self.state.due(None)
         return [] if found is None else [pair for batch in found[0].to_batches() for pair in self._pairs(batch)]
 
     def pairs_of(self, batches: list[pa.RecordBatch]) -> Pairs:

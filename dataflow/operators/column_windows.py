@@ -1,19 +1,14 @@
-"""Event-time windows over columns: the arithmetic of panes, and the state of a window vertex in sorted runs.
+"""Event-time windows over columns: the arithmetic of panes, and how partials merge.
 
 Event times are *ticks* here: integers as they are, timestamps in microseconds. Windows of one size that begin every ``slide`` cut time into
 *panes* of ``gcd(size, slide)`` ticks. Senders aggregate per key and pane, and a window is its panes put together when it fires, so a record
 is aggregated once however many windows hold it (Li et al., "No pane, no gain", SIGMOD Record 2005).
-
-State is a few *runs*, tables of partials sorted by pane. What a watermark fires, and what it makes superfluous, is a range of each run: a
-binary search and a slice without a copy, whatever else the run holds. Runs of like size are merged, so there are few, and a row is copied
-a logarithmic number of times.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,17 +18,12 @@ import pyarrow.compute as pc
 
 from rayad.dataflow.operators.column_packing import packed_group
 from rayad.dataflow.operators.keyed import group, may_overflow
-from rayad.dataflow.operators.stored_columns import Stored, stored, taken_back
-from rayad.dataflow.operators.touched_keys import MutableAdditions
 from rayad.dataflow.windows import Given, Session, Sliding, Tumbling
 from rayad.progress import DataflowError
 
 _MICROSECOND = dt.timedelta(microseconds=1)
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _TICKS_MAX = 1 << 61
-_RUNS_MAX = 6
-_SMALL_RUN = 1 << 16
-"""Runs of fewer rows are merged at once when they are of like size."""
 
 Ticks = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -160,7 +150,7 @@ def pane_columns(batch: pa.RecordBatch, times: str, windows: Any) -> list[pa.Arr
     return None if grid is None else [as_bounds(grid.panes(at) if grid.pane > 1 else at, bound)]
 
 
-# -- state -----------------------------------------------------------------------------------------
+# -- partials --------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -201,177 +191,10 @@ class Form:
         return (one_batch(table), False) if out is None else (out, True)
 
 
-@dataclass(slots=True)
-class Run:
-    """Partials sorted by ``at``: the pane, or the end of a window that the record brought along."""
-
-    at: Ticks
-    batch: pa.RecordBatch
-    grouped: bool
-    """Whether there is one row for each key and place."""
-
-    def cut(self, low: int, high: int) -> Run:
-        """The rows ``low`` to ``high``; copied when they are a small part of what would be kept alive."""
-        batch = self.batch.slice(low, high - low)
-        if (high - low) * 4 < len(self.at):
-            batch = pa.RecordBatch.from_arrays([pa.concat_arrays([c]) for c in batch.columns], schema=batch.schema)
-            return Run(self.at[low:high].copy(), batch, self.grouped)
-        return Run(self.at[low:high], batch, self.grouped)
-
-
-class MutablePanes:
-    """Partials of the windows that are open.
-
-    Args:
-        grid: of the windows; None when each row has its own window.
-    """
-
-    def __init__(self, form: Form, grid: Grid | None) -> None:
-        self.form = form
-        self.grid = grid
-        self.runs: list[Run] = []
-        self._added = MutableAdditions()
-        self._until: int | None = None
-
-    # -- snapshots -----------------------------------------------------------------
-    def checkpoint(self) -> list[tuple[Stored, bool]]:
-        """The partials of each run, and whether there is one for each key and place."""
-        return [(stored([run.batch]), run.grouped) for run in self.runs]
-
-    def restore(self, runs: list[tuple[Stored, bool]]) -> None:
-        """Take back what :meth:`checkpoint` gave."""
-        self.runs = [self._sorted(taken_back(part)[0], grouped) for part, grouped in runs]
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        """The partials that were added since the last call, and how far windows have been forgotten; None where these are most of them."""
-        added = self._added.take()
-        return None if added is None else lambda: self._changed(added)
-
-    def _changed(self, added: list[Run]) -> Any:
-        left = [self._left(run) for run in added]
-        return [(stored([run.batch]), run.grouped) for run in left if len(run.at)], self._until
-
-    def restore_changes(self, changes: Any) -> None:
-        """Take back what the function of :meth:`take_changes` gave."""
-        added, self._until = changes
-        self.runs = [run for run in map(self._left, self.runs) if len(run.at)]
-        for part, grouped in added:
-            self.add(self._sorted(taken_back(part)[0], grouped))
-
-    def forget_changes(self) -> None:
-        """The next of :meth:`take_changes` gives None."""
-        self._added.forget()
-
-    def _left(self, run: Run) -> Run:
-        return run if self._until is None else self.needed(run, self._until)
-
-    def _sorted(self, batch: pa.RecordBatch, grouped: bool) -> Run:
-        return Run(ticks(batch.column(self.form.keys + self.form.places - 1)), batch, grouped)
-
-    # -- partials --------------------------------------------------------------------
-    @property
-    def rows(self) -> int:
-        """Partials kept."""
-        return sum(len(run.at) for run in self.runs)
-
-    def run_of(self, table: pa.Table) -> Run:
-        """Partials in any order as a sorted run."""
-        batch, grouped = self.form.merged(table)
-        at = ticks(batch.column(self.form.keys + self.form.places - 1))
-        if len(at) > 1 and not (at[1:] >= at[:-1]).all():
-            order = np.argsort(at, kind="stable")
-            return Run(at[order], batch.take(pa.array(order)), grouped)
-        return Run(at, batch, grouped)
-
-    def add(self, run: Run) -> None:
-        """Keep more partials."""
-        runs = self.runs
-        if len(run.at):
-            runs.append(run)
-            self._added.note(run, len(run.at), self.rows)
-        while len(runs) > _RUNS_MAX or (len(runs) > 1 and len(runs[-1].at) < _SMALL_RUN and 2 * len(runs[-1].at) > len(runs[-2].at)):
-            second, first = runs.pop(), runs.pop()
-            runs.append(self.run_of(pa.Table.from_batches([first.batch, second.batch])))
-
-    def ending(self, run: Run, after: int | None, until: int | None) -> list[tuple[int, int, Ticks]]:
-        """Where the windows that end beyond ``after`` and at or before ``until`` (None: no bound) have rows in a run.
-
-        Each entry is a range of rows and the beginnings of a window of theirs, shape (rows,).
-        """
-        if self.grid is None:
-            low, high = _between(run.at, after, until)
-            return [(low, high, ticks(run.batch.column(self.form.keys).slice(low, high - low)))] if high > low else []
-        out: list[tuple[int, int, Ticks]] = []
-        grid, at = self.grid, run.at[: _between(run.at, None, until)[1]]
-        for back in range(grid.windows_of_pane_max):
-            starts = grid.starts(at, back)
-            ends = starts + grid.size
-            low, high = _between(ends, after, until)
-            holds = ends[low:high] > at[low:high]
-            if holds.all():
-                edges = np.array([[0, high - low]])
-            else:  # gaps between windows, or a size that is no multiple of the slide: some panes are not in this one
-                edges = np.flatnonzero(np.diff(holds, prepend=False, append=False)).reshape(-1, 2)
-            out.extend((low + a, low + b, starts[low + a : low + b]) for a, b in edges.tolist() if b > a)
-        return out
-
-    def windows(self, runs: list[Run], after: int | None, until: int | None) -> tuple[pa.Table, bool] | None:
-        """Partials with the bounds of their windows, ``start`` in the place of the pane, of all windows that end in that range; and
-        whether there is one row for each key and window."""
-        parts, grouped = [], True
-        for run in runs:
-            for low, high, starts in self.ending(run, after, until):
-                columns = run.batch.slice(low, high - low).columns
-                columns[self.form.keys] = as_bounds(starts, self.form.bound)
-                parts.append(pa.RecordBatch.from_arrays(columns, schema=self.form.schema))
-                grouped = run.grouped
-        one_pane = self.grid is None or self.grid.pane == self.grid.size
-        return (pa.Table.from_batches(parts), grouped and one_pane and len(parts) == 1) if parts else None
-
-    def ends_of(self, batch: pa.RecordBatch) -> pa.Array:
-        """The ends of the windows of what :meth:`windows` gave."""
-        if self.grid is None:
-            return batch.column(self.form.keys + 1)
-        return as_bounds(ticks(batch.column(self.form.keys)) + self.grid.size, self.form.bound)
-
-    def needed(self, run: Run, after: int) -> Run:
-        """The rows that windows ending beyond ``after`` still hold."""
-        at = run.at[: _between(run.at, None, after)[1]]
-        ends = at if self.grid is None else self.grid.starts(at, 0) + self.grid.size
-        low = _between(ends, after, None)[0]
-        return run if low == 0 else run.cut(low, len(run.at))
-
-    def accept(self, batches: list[pa.RecordBatch], mark: int | None) -> tuple[pa.Table, bool] | None:
-        """Take partials in; gives what is late for windows that have ended at ``mark``, as :meth:`windows` does."""
-        run = self.run_of(pa.Table.from_batches(batches))
-        late = None
-        if mark is not None:
-            late = self.windows([run], None, mark)
-            run = self.needed(run, mark)
-        self.add(run)
-        return late
-
-    def due(self, after: int | None, until: int | None) -> tuple[pa.Table, bool] | None:
-        """As :meth:`windows`, of the state; what only they hold is forgotten."""
-        out = self.windows(self.runs, after, until)
-        kept = [] if until is None else [self.needed(run, until) for run in self.runs]
-        self._until = until
-        if until is None:
-            self._added.forget()
-        self.runs = [run for run in kept if len(run.at)]
-        return out
-
-
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     """A table as one batch."""
     parts = table.unify_dictionaries().combine_chunks().to_batches()
     return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=table.schema)
-
-
-def _between(values: Ticks, after: int | None, until: int | None) -> tuple[int, int]:
-    low = 0 if after is None else int(np.searchsorted(values, after, side="right"))
-    high = len(values) if until is None else int(np.searchsorted(values, until, side="right"))
-    return low, high
 
 
 def filled(column: pa.Array, how: str) -> Any:

@@ -6,7 +6,8 @@ the watermark is the largest event time of the epochs up to e, over all replicas
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +16,11 @@ from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.operators.aggregates import Aggregator
 from rayad.dataflow.operators.column_best import BestRecords, MutableBestColumns
 from rayad.dataflow.operators.column_state import MutableWindowColumns
+from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.keyed import import_group_by
 from rayad.dataflow.operators.stored_columns import stored_by_time, taken_back_by_time
 from rayad.dataflow.operators.touched_keys import MutableTouchedKeys
+from rayad.dataflow.operators.watermarks import MutableWatermark, later
 from rayad.dataflow.operators.windowing import SENT_ROWS_MAX
 from rayad.dataflow.vertex import EndVertex
 from rayad.dataflow.windows import Session, Window
@@ -32,7 +35,7 @@ def _key_and_window(pair: Any) -> Any:
     return pair[0], pair[1][0]
 
 
-class EventWindows(EndVertex):
+class EventWindows(MovingVertex, EndVertex):
     """Fires ``(key, window, value)`` when the watermark passes a window's end; records for windows that have fired go to output port 1, put
     together per time, key and window.
 
@@ -52,11 +55,14 @@ class EventWindows(EndVertex):
         self.largest: dict[Timestamp, Any] = {}
         self.open: dict[Window, dict[Any, Any]] = {}
         self.sessions: dict[Any, list[list[Any]]] = {}
-        self.columns = MutableWindowColumns(aggregator, windows)
-        if isinstance(aggregator, BestRecords):
-            self.columns = MutableBestColumns(aggregator, windows)
-        self.watermark: Any = None
+        self.columns = self._no_columns()
+        self.watermark = MutableWatermark()
         self._touched = MutableTouchedKeys(_key_alone if isinstance(windows, Session) else _key_and_window)
+
+    def _no_columns(self) -> MutableWindowColumns:
+        if isinstance(self.aggregator, BestRecords):
+            return MutableBestColumns(self.aggregator, self.windows)
+        return MutableWindowColumns(self.aggregator, self.windows)
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:
@@ -68,6 +74,8 @@ class EventWindows(EndVertex):
         self.columns.restore(state["columns"])
 
     def take_changes(self) -> Callable[[], Any] | None:
+        if self.watermark.uneven:
+            self._forget_changes()
         if self.columns.rows:
             self._touched.forget()
             changed = self.columns.take_changes()
@@ -84,7 +92,7 @@ class EventWindows(EndVertex):
         for window, now in changes["open"].items():
             self.open[window].update(now)
         for key in [*self.sessions]:
-            self._keep_sessions(key, [s for s in self.sessions[key] if self.watermark is None or s[1] > self.watermark])
+            self._keep_sessions(key, [s for s in self.sessions[key] if self.watermark.now is None or s[1] > self.watermark.now])
         for key, sessions in changes["sessions"].items():
             self._keep_sessions(key, sessions)
 
@@ -108,9 +116,72 @@ class EventWindows(EndVertex):
                     some.setdefault(window, {})[key] = self.open[window][key]
         return {"windows": list(self.open), "open": some, "sessions": sessions}
 
+    # -- to other replicas -----------------------------------------------------------
+    def kept_by_key(self) -> Iterable[Kept]:
+        return [self.columns, self.sessions, *self.open.values()]
+
+    def gave(self) -> None:
+        super().gave()
+        self.columns.forget_groups()
+
+    def give(self, groups: frozenset[int]) -> Any:
+        """The state of the groups, with the watermark and the largest event times of all times that wait: a new replica has not seen what
+        was broadcast before it came, and one that has handled a time already fires, at that time, what comes to it for that time. See
+        ``operators.watermarks`` for why results stay as they were.
+        """
+        leaving = self.leaving()
+        pending = {time: leaving.out_of_pairs(pairs, groups) for time, pairs in self.pending.items()}
+        batches = {time: leaving.out_of_batches(some, groups) for time, some in self.pending_columns.items()}
+        self.pending = {time: pairs for time, pairs in self.pending.items() if pairs}
+        self.pending_columns = {time: some for time, some in self.pending_columns.items() if some}
+        windows = {window: leaving.out_of(kept, groups) for window, kept in self.open.items()}
+        self.open = {window: kept for window, kept in self.open.items() if kept}
+        self._forget_changes()
+        return {
+            "pending": {time: pairs for time, pairs in pending.items() if pairs},
+            "pending_columns": {time: some for time, some in batches.items() if some},
+            "largest": dict(self.largest),
+            "watermark": replace(self.watermark),
+            "open": {window: kept for window, kept in windows.items() if kept},
+            "sessions": leaving.out_of(self.sessions, groups),
+            "columns": self.columns.give(groups, self.key_groups),
+        }
+
+    def take(self, state: Any) -> None:
+        self.columns.forget_groups()
+        for time in sorted({*state["pending"], *state["pending_columns"], *state["largest"]}, key=Timestamp.sort_key):
+            if not self._waits(time):
+                self.notify_at(time)
+            if time in state["pending"]:
+                self.pending.setdefault(time, []).extend(state["pending"][time])
+            if time in state["pending_columns"]:
+                self.pending_columns.setdefault(time, []).extend(state["pending_columns"][time])
+            if time in state["largest"]:
+                self.largest[time] = later(self.largest.get(time), state["largest"][time])
+        self.watermark.take(state["watermark"])
+        windows = [(key, (window, a)) for window, kept in state["open"].items() for key, a in kept.items()]
+        windows += [(key, (Window(s[0], s[1]), s[2])) for key, sessions in state["sessions"].items() for s in sessions]
+        if state["columns"] is not None and (self.open or self.sessions or not self.columns.take(state["columns"])):
+            columns = self._no_columns()
+            columns.take(state["columns"])
+            windows += columns.taken_as_pairs()
+        if windows:
+            self._to_rows([])
+            for key, (window, accumulator) in windows:
+                self._came_back(self.open.get(window, self.sessions), (key,))
+                self._keep(key, window, accumulator)
+        self._forget_changes()
+
+    def _forget_changes(self) -> None:
+        self._touched.forget()
+        self.columns.forget_changes()
+
+    def _waits(self, time: Timestamp) -> bool:
+        return time in self.pending or time in self.pending_columns or time in self.largest
+
     # -- times -----------------------------------------------------------------------
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        if time not in self.pending and time not in self.pending_columns and time not in self.largest:
+        if not self._waits(time):
             self.notify_at(time)
         if edge == 1:
             seen = max(to_rows(batch))
@@ -125,7 +196,7 @@ class EventWindows(EndVertex):
         rows, batches = self.pending.pop(time, []), self.pending_columns.pop(time, [])
         if batches and not (rows or self.open or self.sessions) and self.columns.takes(batches):
             try:
-                late = self.columns.accept(batches, self.watermark)
+                late = self.columns.accept(batches, self.watermark.ahead_of(time))
             except OverflowError:
                 rows = self._to_rows(batches)
             else:
@@ -135,25 +206,22 @@ class EventWindows(EndVertex):
         if rows:
             self._take_rows(rows, time)
         largest = self.largest.pop(time, None)
-        if largest is not None:
-            mark = largest if self.max_delay is None else largest - self.max_delay
-            if self.watermark is None or mark > self.watermark:
-                before, self.watermark = self.watermark, mark
-                self._fire(time, before, mark)
+        if self.watermark.advance(time, largest if largest is None or self.max_delay is None else largest - self.max_delay):
+            self._fire(time, self.watermark.now)
 
     def on_end(self, time: Timestamp) -> None:
-        self._fire(time, self.watermark, None)
+        self._fire(time, None)
 
     def _to_rows(self, batches: list[pa.RecordBatch]) -> list[Any]:
         """The columnar state as rows of state; these batches as pairs."""
-        for key, (window, accumulator) in self.columns.taken_as_pairs(self.watermark):
+        for key, (window, accumulator) in self.columns.taken_as_pairs():
             self._keep(key, window, accumulator)
         self._touched.forget()
         return self.columns.pairs_of(batches)
 
     def _take_rows(self, pairs: list[Any], time: Timestamp) -> None:
         late: dict[Any, Any] = {}
-        merge, mark = self.aggregator.merge, self.watermark
+        merge, mark = self.aggregator.merge, self.watermark.ahead_of(time)
         for key, (window, accumulator) in pairs:
             if mark is not None and window.end <= mark:
                 at = (key, window)
@@ -187,13 +255,13 @@ class EventWindows(EndVertex):
     def _keep_sessions(self, key: Any, sessions: list[list[Any]]) -> None:
         if sessions:
             self.sessions[key] = sessions
-        else:
-            self.sessions.pop(key, None)
+        elif self.sessions.pop(key, None) is not None and self._leaving is not None:
+            self._leaving.removed(self.sessions, key)
 
-    def _fire(self, time: Timestamp, before: Any, mark: Any) -> None:
-        """Emit and forget the windows that end at or before ``mark`` (None: all); those up to ``before`` have been."""
+    def _fire(self, time: Timestamp, mark: Any) -> None:
+        """Emit and forget the windows that end at or before ``mark`` (None: all)."""
         if self.columns.rows:
-            self._send_columns(0, self.columns.due(before, mark), time)
+            self._send_columns(0, self.columns.due(mark), time)
         result = self.aggregator.result
         done = sorted(window for window in self.open if mark is None or window.end <= mark)
         out = [(key, window, result(a)) for window in done for key, a in self.open.pop(window).items()]

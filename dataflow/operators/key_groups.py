@@ -293,6 +293,14 @@ class MutableLeaving:
         batches[:] = kept
         return out
 
+    def out_of_mixed(self, parts: list[Any], groups: frozenset[int]) -> list[Any]:
+        """:meth:`out_of_parts` and :meth:`out_of_batches` of the rows and the columns in one list; gives batches of either kind."""
+        rows, columns = ([part for part in parts if isinstance(part, pa.RecordBatch) is kind] for kind in (False, True))
+        pairs = self.out_of_parts(rows, groups)
+        out = [*([pairs] if pairs else []), *self.out_of_batches(columns, groups)]
+        parts[:] = rows + columns
+        return out
+
 
 class MovingVertex(Vertex):
     """A vertex with state by key: the part of ``give`` and ``index_for_giving`` that is the same for all."""

@@ -6,8 +6,8 @@ at once. Until then a record waits in its pane, once however many windows hold i
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,14 @@ from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.column_join import NotColumnar, joined_batch, key_first, keys_of, pairs_of, record_of
 from rayad.dataflow.operators.column_keys import common_type, in_common, key_numbers, plain
 from rayad.dataflow.operators.column_match import matches
+from rayad.dataflow.operators.column_panes import MutablePanes
 from rayad.dataflow.operators.column_results import window_array
-from rayad.dataflow.operators.column_windows import Form, MutablePanes, grid_of, moment_ticks, one_batch, pane_columns
+from rayad.dataflow.operators.column_windows import Form, grid_of, moment_ticks, one_batch, pane_columns
+from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.keyed import ValueSelector, require_columns
 from rayad.dataflow.operators.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.touched_keys import MutableAdditions
+from rayad.dataflow.operators.watermarks import MutableWatermark, later
 from rayad.dataflow.operators.windowing import SENT_ROWS_MAX, event_time
 from rayad.dataflow.vertex import EndVertex
 from rayad.dataflow.windows import Sliding, Tumbling, Window
@@ -109,6 +112,37 @@ class MutableWindowJoinColumns:
             if panes is not None:
                 panes.forget_changes()
 
+    # -- to other replicas -----------------------------------------------------------
+    def index_groups(self, key_groups: int) -> Iterator[None]:
+        """Find out the key-group of each record, some at a time."""
+        for panes in self.sides:
+            if panes is not None:
+                yield from panes.index_groups(key_groups)
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        """What these groups have of both sides."""
+        return list(self.schemas), [panes and panes.give(groups, key_groups) for panes in self.sides]
+
+    def take(self, given: Any) -> bool:
+        """Keep what :meth:`give` gave; False, with nothing kept, where it does not go together with what is."""
+        schemas, sides = given
+        try:
+            for side, schema in enumerate(schemas):
+                if schema is not None:
+                    self.check(side, [pa.RecordBatch.from_pylist([], schema=schema)])
+        except NotColumnar:
+            return False
+        for panes, kept in zip(self.sides, sides, strict=True):
+            if panes is not None:
+                panes.take(kept or [])
+        return True
+
+    def forget_groups(self) -> None:
+        """The change of layout is over."""
+        for panes in self.sides:
+            if panes is not None:
+                panes.forget_groups()
+
     # -- records -------------------------------------------------------------------
     def check(self, side: int, batches: list[pa.RecordBatch]) -> None:
         """Raises NotColumnar, with nothing changed, unless these go together with each other and with what is kept."""
@@ -145,13 +179,12 @@ class MutableWindowJoinColumns:
         keys = keys_of(batch.replace_schema_metadata(schema.metadata))
         return list(zip(keys, windows, to_rows(record_of(batch, schema)), strict=True))
 
-    def due(self, before: Any, watermark: Any) -> list[pa.RecordBatch]:
-        """Pairs in the windows that end beyond one watermark and at or before the other (None: no bound)."""
+    def due(self, watermark: Any) -> list[pa.RecordBatch]:
+        """Pairs in the windows that have not fired and end at or before the watermark (None: no bound)."""
         tables = []
         for panes in self.sides:
             if panes is not None:
-                bounds = [None if moment is None else moment_ticks(moment, panes.form.bound) for moment in (before, watermark)]
-                found = panes.due(*bounds)
+                found = panes.due(None if watermark is None else moment_ticks(watermark, panes.form.bound))
                 if found is not None:
                     tables.append(one_batch(found[0]))
         if len(tables) < 2:
@@ -171,17 +204,16 @@ class MutableWindowJoinColumns:
             out.append(joined_batch(*pairs, self.schemas, (("window", windows),)))
         return out
 
-    def taken_as_rows(self, watermark: Any) -> list[list[tuple[Any, Window, Any]]]:
+    def taken_as_rows(self) -> list[list[tuple[Any, Window, Any]]]:
         """What is kept of both sides as ``(key, window, record)``; nothing is kept any more."""
         out: list[list[tuple[Any, Window, Any]]] = []
         for side, panes in enumerate(self.sides):
-            mark = None if watermark is None or panes is None else moment_ticks(watermark, panes.form.bound)
-            found = None if panes is None else panes.due(mark, None)
+            found = None if panes is None else panes.due(None)
             out.append([] if found is None else self._rows(side, one_batch(found[0])))
         return out
 
 
-class WindowJoin(EndVertex):
+class WindowJoin(MovingVertex, EndVertex):
     """Fires ``(key, window, (left, right))`` for each pair within a window when the watermarks of both sides have passed its end.
 
     Ports 0 and 1 take the records of the left and right side, ports 2 and 3 the largest event times of each batch. What comes for a window
@@ -196,7 +228,7 @@ class WindowJoin(EndVertex):
         self.pending: dict[Timestamp, tuple[list[Any], list[Any]]] = {}
         self.largest: list[dict[Timestamp, Any]] = [{}, {}]
         self.marks: list[Any] = [None, None]
-        self.watermark: Any = None
+        self.watermark = MutableWatermark()
         self.columns = MutableWindowJoinColumns(windows)
         self.open: dict[Window, tuple[dict[Any, list[Any]], dict[Any, list[Any]]]] = {}
         self._added = MutableAdditions()
@@ -209,10 +241,12 @@ class WindowJoin(EndVertex):
     def restore(self, state: Any) -> None:
         self._restore_pending(state)
         self.open = state["open"]
-        self._placed_rows = sum(len(some) for sides in self.open.values() for side in sides for some in side.values())
+        self._placed_rows = sum(map(_rows_of, self.open.values()))
         self.columns.restore(state["columns"])
 
     def take_changes(self) -> Callable[[], Any] | None:
+        if self.watermark.uneven:
+            self._forget_changes()
         if self.columns.rows:
             self._added.forget()
             changed = self.columns.take_changes()
@@ -235,7 +269,8 @@ class WindowJoin(EndVertex):
         self.columns.learn(changes["schemas"])
         for side, batch, mark in changes["added"]:
             self._take_rows(side, taken_back_mixed(batch)[0], mark, [])
-        self.open = {window: sides for window, sides in self.open.items() if self.watermark is None or window.end > self.watermark}
+        mark = self.watermark.now
+        self.open = {window: sides for window, sides in self.open.items() if mark is None or window.end > mark}
 
     def _pending(self) -> dict[str, Any]:
         pending = {time: tuple(map(stored_mixed, sides)) for time, sides in self.pending.items()}
@@ -245,57 +280,122 @@ class WindowJoin(EndVertex):
         self.pending = {time: (taken_back_mixed(left), taken_back_mixed(right)) for time, (left, right) in state["pending"].items()}
         self.largest, self.marks, self.watermark = state["largest"], state["marks"], state["watermark"]
 
+    # -- to other replicas -----------------------------------------------------------
+    def kept_by_key(self) -> Iterable[Kept]:
+        return [self.columns, *(side for sides in self.open.values() for side in sides)]
+
+    def gave(self) -> None:
+        super().gave()
+        self.columns.forget_groups()
+
+    def give(self, groups: frozenset[int]) -> Any:
+        """As ``EventWindows.give``: with the watermarks, and the largest event times of all times that wait."""
+        leaving = self.leaving()
+        pending = {time: tuple(leaving.out_of_mixed(side, groups) for side in sides) for time, sides in self.pending.items()}
+        kept = {window: tuple(leaving.out_of(side, groups) for side in sides) for window, sides in self.open.items()}
+        self.open = {window: sides for window, sides in self.open.items() if any(sides)}
+        self._placed_rows -= sum(map(_rows_of, kept.values()))
+        self._forget_changes()
+        return {
+            "pending": {time: sides for time, sides in pending.items() if any(sides)},
+            "largest": [dict(largest) for largest in self.largest],
+            "marks": list(self.marks),
+            "watermark": replace(self.watermark),
+            "open": {window: sides for window, sides in kept.items() if any(sides)},
+            "columns": self.columns.give(groups, self.key_groups),
+        }
+
+    def take(self, state: Any) -> None:
+        self.columns.forget_groups()
+        for time, sides in state["pending"].items():
+            waiting = self._waiting(time)
+            for mine, theirs in zip(waiting, sides, strict=True):
+                mine += theirs
+        for side, largest in enumerate(state["largest"]):
+            for time, seen in largest.items():
+                self._waiting(time)
+                self.largest[side][time] = later(self.largest[side].get(time), seen)
+        self.marks = list(map(later, self.marks, state["marks"]))
+        self.watermark.take(state["watermark"])
+        opened = state["open"]
+        columns = state["columns"]
+        if any(columns[1]) and (self.open or not self.columns.take(columns)):
+            theirs = MutableWindowJoinColumns(self.windows)
+            theirs.take(columns)
+            self._keep_rows(self.columns)
+            self._keep_rows(theirs)
+        if opened:
+            self._keep_rows(self.columns)
+            for window, sides in opened.items():
+                for side, rows in enumerate(sides):
+                    self._came_back(self.open.get(window, ({}, {}))[side], rows)
+                    for key, records in rows.items():
+                        for record in records:
+                            self._keep(side, key, window, record)
+            self._placed_rows += sum(map(_rows_of, opened.values()))
+        self._forget_changes()
+
+    def _forget_changes(self) -> None:
+        self._added.forget()
+        self.columns.forget_changes()
+
+    def _keep_rows(self, columns: MutableWindowJoinColumns) -> None:
+        """What is in columns as rows of state."""
+        for side, rows in enumerate(columns.taken_as_rows()):
+            for key, window, record in rows:
+                self._keep(side, key, window, record)
+            self._placed_rows += len(rows)
+        self._added.forget()
+
+    def _waiting(self, time: Timestamp) -> tuple[list[Any], list[Any]]:
+        waiting = self.pending.get(time)
+        if waiting is None:
+            waiting = self.pending[time] = ([], [])
+            self.notify_at(time)
+        return waiting
+
     # -- times -----------------------------------------------------------------------
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        if time not in self.pending:
-            self.pending[time] = ([], [])
-            self.notify_at(time)
+        waiting = self._waiting(time)
         if edge < 2:
-            self.pending[time][edge].append(batch)
+            waiting[edge].append(batch)
             return
         seen, largest = max(to_rows(batch)), self.largest[edge - 2]
         largest[time] = max(seen, largest[time]) if time in largest else seen
 
     def on_notify(self, time: Timestamp) -> None:
         late: list[Any] = []
-        for side, batches in enumerate(self.pending.pop(time)):
+        mark = self.watermark.ahead_of(time)
+        for side, batches in enumerate(self.pending.pop(time, ())):
             if batches:
-                self._take(side, batches, late)
+                self._take(side, batches, mark, late)
         if late:
             self.send_by(1, late, time)
         for side, largest in enumerate(self.largest):
             seen, delay = largest.pop(time, None), self.delays[side]
             if seen is not None:
-                mark = seen if delay is None else seen - delay
-                self.marks[side] = mark if self.marks[side] is None else max(mark, self.marks[side])
-        if None not in self.marks:
-            mark = min(self.marks)
-            if self.watermark is None or mark > self.watermark:
-                before, self.watermark = self.watermark, mark
-                self._fire(time, before, mark)
+                self.marks[side] = later(self.marks[side], seen if delay is None else seen - delay)
+        if self.watermark.advance(time, None if None in self.marks else min(self.marks)):
+            self._fire(time, self.watermark.now)
 
     def on_end(self, time: Timestamp) -> None:
-        self._fire(time, self.watermark, None)
+        self._fire(time, None)
 
-    def _take(self, side: int, batches: list[Any], late: list[Any]) -> None:
+    def _take(self, side: int, batches: list[Any], mark: Any, late: list[Any]) -> None:
         if not self.open and all(isinstance(batch, pa.RecordBatch) for batch in batches):
             try:
                 self.columns.check(side, batches)
             except NotColumnar:
                 pass
             else:
-                late += [(key, window, _pair(side, record)) for key, window, record in self.columns.accept(side, batches, self.watermark)]
+                late += [(key, window, _pair(side, record)) for key, window, record in self.columns.accept(side, batches, mark)]
                 return
         if self.columns.rows:
-            for kept, rows in enumerate(self.columns.taken_as_rows(self.watermark)):
-                for key, window, record in rows:
-                    self._keep(kept, key, window, record)
-                self._placed_rows += len(rows)
-            self._added.forget()
+            self._keep_rows(self.columns)
         if not self.open:
             self._placed_rows = 0
         for batch in batches:
-            self._take_rows(side, batch, self.watermark, late)
+            self._take_rows(side, batch, mark, late)
 
     def _take_rows(self, side: int, batch: Any, mark: Any, late: list[Any]) -> None:
         placed = self._placed(batch)
@@ -318,11 +418,11 @@ class WindowJoin(EndVertex):
     def _keep(self, side: int, key: Any, window: Window, record: Any) -> None:
         self.open.setdefault(window, ({}, {}))[side].setdefault(key, []).append(record)
 
-    def _fire(self, time: Timestamp, before: Any, mark: Any) -> None:
+    def _fire(self, time: Timestamp, mark: Any) -> None:
         if mark is None:
             self._added.forget()
         if self.columns.rows:
-            for batch in self.columns.due(before, mark):
+            for batch in self.columns.due(mark):
                 for at in range(0, batch.num_rows, SENT_ROWS_MAX):
                     self.send_by(0, batch.slice(at, SENT_ROWS_MAX), time)
         for window in sorted(w for w in self.open if mark is None or w.end <= mark):
@@ -330,6 +430,10 @@ class WindowJoin(EndVertex):
             out = [(key, window, (mine, theirs)) for key, some in left.items() for mine in some for theirs in right.get(key, ())]
             if out:
                 self.send_by(0, out, time)
+
+
+def _rows_of(sides: Iterable[dict[Any, list[Any]]]) -> int:
+    return sum(len(records) for side in sides for records in side.values())
 
 
 def _pair(side: int, record: Any) -> tuple[Any, Any]:

@@ -11,11 +11,15 @@ from hypothesis import strategies as st
 
 from rayad.dataflow.operators import key_groups, touched_keys
 from rayad.dataflow.operators.aggregates import Sum
+from rayad.dataflow.operators.column_best import BestOfBatch, BestRecords, EpochBest
 from rayad.dataflow.operators.column_epochs import EpochWindows
+from rayad.dataflow.operators.event_windows import EventWindows
 from rayad.dataflow.operators.stateful import Distinct, Join, StatefulMap
 from rayad.dataflow.operators.totals import EpochTotals, Fold, Totals
+from rayad.dataflow.operators.window_join import WindowJoin
 from tests.dataflow import test_state_of_keyed_operators as keyed_operators
 from tests.dataflow import test_state_of_totals as totals
+from tests.dataflow import test_state_of_windows as windows
 from tests.dataflow.driven import Step, steps_with
 from tests.dataflow.moving import check_moves
 
@@ -69,3 +73,32 @@ def test_stateful_map_moves_and_forgets_what_was_forgotten(steps: list[Step], ch
 @given(data=st.data(), chance=CHANCE)
 def test_joins_move(how: str, columns: bool, rows: bool, data: st.DataObject, chance: random.Random) -> None:
     check_moves(Join, data.draw(keyed_operators.join_steps(how, columns, rows)), chance)
+
+
+@pytest.mark.parametrize("aggregator", windows.AGGREGATORS)
+@pytest.mark.parametrize("how", windows.WINDOWS)
+@KINDS
+@settings(max_examples=30)
+@given(data=st.data(), chance=CHANCE)
+def test_windows_move(how: str, aggregator: str, columns: bool, rows: bool, data: st.DataObject, chance: random.Random) -> None:
+    made = windows.AGGREGATORS[aggregator]
+    steps = data.draw(windows.window_steps(windows.element_of(how, made()), columns, rows))
+    check_moves(lambda: EventWindows(made(), windows.WINDOWS[how], 4), steps, chance, broadcast=frozenset({1}))
+
+
+@pytest.mark.parametrize("how", ["tumbling", "sliding"])
+@KINDS
+@settings(max_examples=60)
+@given(data=st.data(), chance=CHANCE)
+def test_window_joins_move(how: str, columns: bool, rows: bool, data: st.DataObject, chance: random.Random) -> None:
+    steps = data.draw(windows.join_steps(columns, rows))
+    check_moves(lambda: WindowJoin(windows.WINDOWS[how], (2, 6)), steps, chance, broadcast=frozenset({2, 3}))
+
+
+@pytest.mark.parametrize("columnar", [True, False], ids=["columns", "rows"])
+@settings(max_examples=40)
+@given(data=st.data(), chance=CHANCE)
+def test_best_records_of_epochs_move(columnar: bool, data: st.DataObject, chance: random.Random) -> None:
+    best = BestRecords(windows.VALUE, largest=False)
+    batches = windows.RECORDS.map(lambda some: (0, windows.sent(BestOfBatch(windows.KEY, best), some, columnar)))
+    check_moves(lambda: EpochBest(best), data.draw(steps_with(batches)), chance)

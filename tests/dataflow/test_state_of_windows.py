@@ -91,7 +91,7 @@ def view_of(make: Any) -> Any:
         copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
         found = [(key, window, a) for window, kept in copy.open.items() for key, a in kept.items()]
         found += [(key, rd.Window(start, end), a) for key, some in copy.sessions.items() for start, end, a in some]
-        found += [(key, window, a) for key, (window, a) in copy.columns.taken_as_pairs(copy.watermark)]
+        found += [(key, window, a) for key, (window, a) in copy.columns.taken_as_pairs()]
         merged: dict[Any, Any] = {}
         for key, window, a in found:
             merged[key, window] = copy.aggregator.merge(merged[key, window], a) if (key, window) in merged else a
@@ -136,7 +136,7 @@ def view_of_join(vertex: Any) -> Any:
         Counter(repr((window, key, record)) for window, sides in copy.open.items() for key, some in sides[side].items() for record in some)
         for side in (0, 1)
     ]
-    for side, found in zip(kept, copy.columns.taken_as_rows(copy.watermark), strict=True):
+    for side, found in zip(kept, copy.columns.taken_as_rows(), strict=True):
         side.update(repr((window, key, record)) for key, window, record in found)
     pending = {time: [waiting(side) for side in sides] for time, sides in copy.pending.items()}
     return kept, pending, copy.largest, copy.marks, copy.watermark
