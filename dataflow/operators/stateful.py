@@ -12,6 +12,7 @@ import pyarrow as pa
 from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.operators.column_join import MutableColumnJoin, NotColumnar, pairs_of, rows_of_given
 from rayad.dataflow.operators.key_groups import Kept, MovingVertex
+from rayad.dataflow.operators.stored_rows import FEW_ROWS, plain_and_few
 from rayad.dataflow.operators.touched_keys import MutableAdditions, MutableTouchedKeys, now_and_gone
 from rayad.progress import DataflowError, Timestamp
 
@@ -98,6 +99,11 @@ class StatefulMap(MovingVertex):
         self.initial = initial
         self.state: dict[Any, Any] = {}
         self._touched = MutableTouchedKeys(itemgetter(0))
+
+    @property
+    def checkpoint_inline(self) -> bool:  # type: ignore[override]
+        """However many records have come, numbers of few keys are pickled faster than a process is forked."""
+        return plain_and_few(self.state, FEW_ROWS)
 
     def checkpoint(self) -> Any:
         return self.state

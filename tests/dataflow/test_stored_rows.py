@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayad.actors.part_files import dumped, loaded
-from rayad.dataflow.operators import stored_columns, stored_rows, touched_keys
+from rayad.dataflow.operators import stateful, stored_columns, stored_rows, touched_keys
+from rayad.dataflow.operators.stateful import StatefulMap
 from rayad.dataflow.operators.stored_columns import Unchanging, stored, taken_back
 from rayad.dataflow.operators.stored_rows import ByPosition, MutableStoredRows
+from rayad.progress import Timestamp
+from tests.dataflow.driven import Driven
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +94,16 @@ def test_numbers_are_taken_in_the_replica_and_other_values_in_a_copy(value: Any,
     assert isinstance(rows.checkpoint(state), ByPosition) == inline
     rows.take(state, waiting=6)
     assert not rows.inline, "30 and twice 6 are too many"
+
+
+@pytest.mark.parametrize(
+    ("values", "inline"), [([], True), ([None], True), ([1] * 9, True), (["a"] * 9, False), ([1] * 11, False)], ids=repr
+)
+def test_a_stateful_map_is_forked_for_only_where_much_is_kept(monkeypatch: pytest.MonkeyPatch, values: list[Any], inline: bool) -> None:
+    monkeypatch.setattr(stateful, "FEW_ROWS", 10)
+    run = Driven(lambda: StatefulMap(lambda state, value: (value, None), 0))
+    run.step(("recv", 0, list(enumerate(values)), Timestamp(0)))
+    assert run.vertex.checkpoint_inline == inline
 
 
 def test_state_that_has_changed_since_it_was_looked_at_is_given_as_it_is() -> None:
