@@ -173,6 +173,7 @@ class AutoscalerHandle:
         self._arguments = (job, graph, layout, replace(scaling, mpr_folder=folder), os.path.abspath(journal) if journal else None)
         self._actor: Any = None
         self._told: ScalingProgress | None = None
+        self._finishing = threading.Lock()
 
     def start(self, coordinator: Any, *, goes_on: bool) -> None:
         """Start it for a coordinator, instead of the one for the coordinator before. Its files are on this node, if that is possible."""
@@ -185,22 +186,24 @@ class AutoscalerHandle:
 
     def look(self) -> ScalingProgress | None:
         """What it has seen and done; None when it does not answer."""
-        if self._actor is None:
+        actor = self._actor
+        if actor is None:
             return self._told
         try:
-            return ray.get(self._actor.look.remote(), timeout=ASK_TIMEOUT_S)  # type: ignore[no-any-return]
+            return ray.get(actor.look.remote(), timeout=ASK_TIMEOUT_S)  # type: ignore[no-any-return]
         except RayError:
             return None
 
     def finish(self) -> ScalingProgress | None:
-        """The job is over: end it, and give what it has seen and done."""
-        if self._actor is not None:
-            try:
-                self._told = ray.get(self._actor.finish.remote(), timeout=ASK_TIMEOUT_S)
-            except RayError:
-                _log.warning("the autoscaler did not answer at the end of the job", exc_info=True)
-            self._end()
-        return self._told
+        """The job is over: end it, and give what it has seen and done. Several threads may see the job end."""
+        with self._finishing:
+            if self._actor is not None:
+                try:
+                    self._told = ray.get(self._actor.finish.remote(), timeout=ASK_TIMEOUT_S)
+                except RayError:
+                    _log.warning("the autoscaler did not answer at the end of the job", exc_info=True)
+                self._end()
+            return self._told
 
     def _end(self) -> None:
         actor, self._actor = self._actor, None

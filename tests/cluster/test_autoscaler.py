@@ -35,15 +35,15 @@ class Stream(rd.Source):
         return [0]
 
     def build_part(self, part: int, resume: Any) -> rd.SourcePart:
-        return _StreamPart(self.rate_per_s, self.records)
+        return _StreamPart(self.rate_per_s, self.records, resume or 0)
 
 
 class _StreamPart(rd.SourcePart):
-    def __init__(self, rate_per_s: float, records: int) -> None:
+    def __init__(self, rate_per_s: float, records: int, given: int) -> None:
         self.rate_per_s = rate_per_s
         self.records = records
-        self.given = 0
-        self.began_s = time.monotonic()
+        self.given = given
+        self.began_s = time.monotonic() - given / rate_per_s
 
     def _due(self) -> int:
         return min(self.records, int((time.monotonic() - self.began_s) * self.rate_per_s))
@@ -204,3 +204,28 @@ def test_the_actor_asks_a_coordinator_that_is_an_actor(ray_cluster: None) -> Non
     assert told.decisions["count"].outcome is Outcome.APPLIED
     for handle in (actor, coordinator):
         ray.kill(handle)
+
+
+def test_a_job_goes_on_with_another_autoscaler_when_its_coordinator_dies(nothing_left: Callable[[], None], tmp_path: Path) -> None:
+    run = rd.RunConfig(
+        storage_path=str(tmp_path), snapshots=rd.SnapshotConfig(interval_s=0.5), failures=rd.FailureConfig(max_failures=2), window_batches=8
+    )
+    job = program(600).submit(run, rd.ScalingConfig(policy="observe", report_interval_s=0.2))
+
+    def rounds() -> int:
+        told = job.progress().scaling
+        return told.latest.number if told is not None and told.latest is not None else -1
+
+    while rounds() < 4:
+        time.sleep(0.1)
+    ray.kill(job._coordinator)
+    while job._coordinators_lost == 0 or rounds() < 8:
+        time.sleep(0.1)
+    result = job.wait()
+    assert sorted(record for _, record in result["out"]) == list(range(600))
+    lines = (tmp_path / "waiting" / "scaling.jsonl").read_text().splitlines()
+    values = [json.loads(line) for line in lines]
+    assert [value["kind"] for value in values].count("begin") == 2
+    numbers = [value["number"] for value in values if value["kind"] == "decision"]
+    assert numbers == list(range(len(numbers))), "the second goes on from the first one's journal"
+    assert result.statistics.scaling.latest.decision.reason == "only observed"
