@@ -1,7 +1,8 @@
 """Replicas that come and go while an application runs: at given seconds, or as a policy decides (seed 002, chapter 7).
 
-`mpr` is the seed's thresholds on throughput over a goal, by the letter; `ds2` computes from true rates what the goal needs. Both begin with
-one replica. Without a policy the job is only measured. The autoscaler's journal becomes a picture: throughput, goal, replicas over time.
+`mpr` is the seed's thresholds on throughput over a goal, by the letter (a step of 4 that would lead beyond the most is not taken at all);
+`ds2` computes from true rates what the goal needs. Both begin with one replica. Without a policy the job is only
+measured. The autoscaler's journal becomes a picture: throughput, goal, replicas over time.
 """
 
 from __future__ import annotations

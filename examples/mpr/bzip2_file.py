@@ -3,6 +3,7 @@
     python examples/mpr/bzip2_file.py                              # a text of its own, on Ray, two replicas
     python examples/mpr/bzip2_file.py big.log --out big.log.bz2
     python examples/mpr/bzip2_file.py --runtime pool
+    python examples/mpr/bzip2_file.py --megabytes 200 --waiting-ms 2000 --policy mpr --goal 8 --replicas 10 --plot bzip2.png   # figure 7.4
 
 Each block becomes a bzip2 stream of its own; streams behind one another, in order, are a .bz2 file. As in ``pbzip2`` the blocks are what a
 stream holds at most, so that cutting costs next to nothing.

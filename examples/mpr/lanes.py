@@ -3,6 +3,7 @@
     python examples/mpr/lanes.py                                   # a drive that it draws itself, on Ray, two replicas
     python examples/mpr/lanes.py drive.mp4 --out marked.mjpeg
     python examples/mpr/lanes.py --runtime pool
+    python examples/mpr/lanes.py --frames 1500 --waiting-ms 100 --policy mpr --goal 50 --replicas 12 --plot lanes.png   # figure 7.2
 
 The result is Motion JPEG, a JPEG picture for each frame, one behind the other: ffplay, mpv and VLC show it, and OpenCV reads it.
 """

@@ -3,6 +3,7 @@
     python examples/mpr/mandelbrot.py                              # on Ray, two replicas
     python examples/mpr/mandelbrot.py --frames 8 --size 1000 --out frames/
     python examples/mpr/mandelbrot.py --runtime pool
+    python examples/mpr/mandelbrot.py --frames 4 --waiting-ms 120 --policy mpr --goal 60 --replicas 10 --plot mandelbrot.png   # figure 7.1
 
 A row at the top or bottom leaves the set at once, one through its middle takes every iteration. Frames zoom in. With --out each becomes a
 PGM picture.

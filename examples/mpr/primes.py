@@ -3,6 +3,7 @@
     python examples/mpr/primes.py                                  # on Ray, two replicas
     python examples/mpr/primes.py --runtime pool --limit 20000     # a call for each number: see what it takes
     python examples/mpr/primes.py --runtime sequential
+    python examples/mpr/primes.py --waiting-ms 5 --policy mpr --goal 10000 --replicas 10 --plot primes.png   # figure 7.3
 
 An even number takes a tenth of a microsecond, a prime of six digits some ten microseconds. The dataflow sends numbers in batches, a pool of
 actors makes a call for each (or for each --chunk of them).

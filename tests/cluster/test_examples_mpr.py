@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import re
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,25 @@ def test_a_file_compressed_on_ray_is_restored(address: str, tmp_path: Path) -> N
     run_example("mpr/bzip2_file.py", "text", "--out", "text.bz2", "--waiting-ms", "20", cwd=tmp_path, RAY_ADDRESS=address)
     assert bz2.decompress((tmp_path / "text.bz2").read_bytes()) == text.read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["text", "text.bz2"]
+
+
+def test_replicas_come_and_go_and_the_frames_stay_in_order(address: str, tmp_path: Path) -> None:
+    arguments = ["--frames", "300", "--width", "96", "--waiting-ms", "60", "--replicas", "1", "--rescale", "1:4", "--rescale", "1:2"]
+    printed = run_example("mpr/lanes.py", *arguments, cwd=tmp_path, timeout_s=200, RAY_ADDRESS=address)
+    assert re.findall(r"^(\d) replicas after ", printed, re.MULTILINE) == ["4", "2"]
+    assert "lanes, ray, 1 to 4 replicas: 300 items in " in printed
+    assert "as the sequential version's" in printed
+
+
+@pytest.mark.parametrize(("policy", "rate"), [("mpr", []), ("ds2", ["--rate", "40"])])
+def test_a_policy_adds_replicas_and_a_picture_shows_it(policy: str, rate: list[str], address: str, tmp_path: Path) -> None:
+    """A replica does 16 frames a second: with one of them 400 frames would take 25 seconds, and 40 a second are far away."""
+    arguments = ["--frames", "400", "--width", "96", "--waiting-ms", "60", "--replicas", "8", "--interval-s", "0.5", *rate]
+    picture = ["--policy", policy, "--goal", "40", "--plot", "lanes.png"]
+    printed = run_example("mpr/lanes.py", *arguments, *picture, cwd=tmp_path, timeout_s=200, RAY_ADDRESS=address)
+    counts = re.search(r"^replicas over time: ([\d, ]+); ", printed, re.MULTILINE)
+    assert counts is not None
+    assert counts[1].startswith("1, ")
+    assert "lanes, ray, 1 to 8 replicas: 400 items in " in printed
+    assert "as the sequential version's" in printed
+    assert (tmp_path / "lanes.png").read_bytes().startswith(b"\x89PNG")

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def _no_threads() -> None:
 
 def test_doctests_of_the_kernels_hold() -> None:
     assert doctest.testmod(module("kernels")).failed == 0
+    assert doctest.testmod(module("adapting")).failed == 0
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -185,6 +187,69 @@ def test_a_waiting_kernel_waits_by_the_load_of_its_result(
     assert all(0 <= wait_s <= 2.0 for wait_s in waited)
     assert sum(wait_s > 0 for wait_s in waited) == waits
     assert app.waiting(0.0) is app
+
+
+# -- replicas that come and go -------------------------------------------------------------------
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("seed", range(3))
+def test_changes_of_replicas_while_it_runs_change_no_byte(name: str, seed: int, tmp_path: Path) -> None:
+    """The local runtime runs a job in slices, so that changes at the very beginning come while most of the items are still to come."""
+    app = replace(small(name, tmp_path), batch_items=20 if name == "primes" else 1)
+    adapting = module("adapting").Adapting(changes=((0.0, 3), (0.0, 1), (0.0, 4)))
+    changed = module("versions").run(app, "local", 2, seed=seed, adapting=adapting)
+    assert changed.md5 == module("versions").run(app, "sequential").md5
+
+
+def test_items_that_come_by_the_clock_are_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    versions, now_s = module("versions"), [100.0]
+    monkeypatch.setattr(versions.time, "monotonic", lambda: now_s[0])
+    part = versions.Items(partial(range, 9), 4, rate_per_s=2.0).build_part(0, None)
+    assert part.next_batch().batch == []
+    now_s[0] += 1.5
+    assert part.backlog() == 3
+    assert part.next_batch().batch == [0, 1, 2]
+    assert part.next_batch().batch == []
+    now_s[0] += 100.0
+    assert part.next_batch().batch == [3, 4, 5, 6]
+    again = versions.Items(partial(range, 9), 4, rate_per_s=2.0).build_part(0, part.offset())
+    assert again.backlog() == 0
+    assert part.next_batch().batch == [7, 8]
+    assert part.next_batch() is None
+    assert versions.Items(partial(range, 9), 4).build_part(0, None).backlog() is None
+
+
+def test_policies_begin_with_one_replica_of_the_computing_vertex_and_change_no_other(tmp_path: Path) -> None:
+    adapting, flow = module("adapting"), module("versions").dataflow(small("bzip2_file", tmp_path))
+    for policy in adapting.POLICIES:
+        scaling = adapting.Adapting(policy, 10.0, 0.5, "journal").scaling(flow, "compute", 8)
+        fixed = dict.fromkeys(("source", "compute.number", "in order"), (1, 1))
+        assert scaling.parallelism == {**fixed, "compute": (1, 8)}
+        assert callable(scaling.policy)
+        assert scaling.journal == "journal"
+    assert not adapting.Adapting().scaling(flow, "compute", 8).is_adaptive
+    assert adapting.Adapting(journal="journal").scaling(flow, "compute", 8).policy == "observe"
+    with pytest.raises(ValueError, match="the policy 'mpr' compares with a goal: give one"):
+        adapting.Adapting("mpr").scaling(flow, "compute", 8)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (["--runtime", "local", "--policy", "ds2"], "--policy and --plot need --runtime ray"),
+        (["--runtime", "pool", "--plot", "x.png"], "--policy and --plot need --runtime ray"),
+        (["--runtime", "pool", "--rescale", "1:2"], "--rescale and --rate are for the dataflow, not for --runtime pool"),
+        (["--runtime", "sequential", "--rate", "5"], "--rescale and --rate are for the dataflow, not for --runtime sequential"),
+        (["--policy", "mpr"], "--policy mpr needs --goal: the items that shall be produced a second"),
+        (["--policy", "ds2", "--rescale", "1:2"], "--policy decides by itself: give it or --rescale"),
+        (["--rescale", "1"], "'1': write SECONDS:REPLICAS, for example 5:4"),
+        (["--rescale", "1:0"], "'1:0': write SECONDS:REPLICAS, for example 5:4"),
+        (["--goal", "0"], "0"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(given: list[str], says: str) -> None:
+    refused = CliRunner().invoke(module("primes").main, ["--limit", "10", *given])
+    assert refused.exit_code == 2
+    assert says in refused.output
 
 
 # -- the command line -----------------------------------------------------------------------------
