@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import ray
@@ -17,8 +18,9 @@ import ray
 import rayad as rd
 from rayad.actors.autoscaler_actor import Autoscaler, CoordinatorLink
 from rayad.actors.scaling_files import read_lines
-from rayad.autoscale import Outcome, ReplicaReading, ScalingGraph
-from tests.actors.simulated_job import SimulatedJob
+from rayad.actors.scaling_metrics import GAUGES, ScalingMetrics
+from rayad.autoscale import DS2, Outcome, ReplicaReading, ScalingGraph
+from tests.actors.simulated_job import SimulatedJob, loop_of
 
 CONTROLLER = Path(__file__).parent.parent / "actors" / "controller.py"
 pytestmark = pytest.mark.timeout(240)
@@ -108,6 +110,22 @@ def test_ds2_adds_the_replicas_that_a_job_needs(nothing_left: Callable[[], None]
     kinds = {line["kind"] for line in read_lines(tmp_path / "scaling.jsonl")}
     assert kinds == {"begin", "sample", "decision"}
     json.dumps(result.statistics.scaling.as_json())
+
+
+def test_metrics_reach_the_port_that_prometheus_scrapes(ray_cluster: None) -> None:
+    job, metrics = SimulatedJob(), ScalingMetrics("measured")
+    job.rounds(loop_of(job, DS2(), metrics), 6)
+    port = ray.nodes()[0]["MetricsExportPort"]
+    lines: list[str] = []
+    while not any("rayad_scaling_decisions" in line for line in lines):  # Ray exports every few seconds
+        time.sleep(0.5)
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            lines = [line for line in answer.read().decode().splitlines() if 'job="measured"' in line]
+    (replicas,) = [line for line in lines if line.startswith("ray_rayad_replicas{") and 'vertex="count"' in line]
+    assert float(replicas.rsplit(" ", 1)[1]) == 4.0
+    names = {line.split("{")[0] for line in lines}
+    assert {f"ray_{name}" for name in GAUGES if name != "rayad_frontier_lag_seconds"} <= names
+    assert {"ray_rayad_items_consumed_total", "ray_rayad_items_produced_total"} <= names
 
 
 def test_a_controller_in_another_process_scales_a_job_by_files(nothing_left: Callable[[], None], tmp_path: Path) -> None:
