@@ -37,7 +37,24 @@ class DistinctCount(rd.Vertex):
         self.send_by(0, fresh, time)
 
     def on_notify(self, time: rd.Timestamp) -> None:
-        self.send_by(1, list(self.counts.pop(time).items()), time)
+        counts = self.counts.pop(time, {})  # {}: they were given to another replica
+        if counts:
+            self.send_by(1, list(counts.items()), time)
+
+    # For rescaling while it runs (docs/design/rescaling.md); without these two the number of replicas stays as it is.
+    def give(self, groups: frozenset[int]) -> Any:
+        given = {}
+        for time, counts in self.counts.items():
+            leaving = [record for record in counts if rd.key_group(record, self.key_groups) in groups]
+            given[time] = {record: counts.pop(record) for record in leaving}
+        return given
+
+    def take(self, state: Any) -> None:
+        for time, counts in state.items():
+            if time not in self.counts:
+                self.counts[time] = {}
+                self.notify_at(time)
+            self.counts[time].update(counts)
 
 
 def flow() -> rd.Dataflow:

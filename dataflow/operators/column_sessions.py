@@ -97,13 +97,10 @@ class MutableSessions:
         return stored([compacted(out)]) if out.num_rows else None
 
     def take(self, sessions: Stored | None) -> None:
-        """Keep what :meth:`give` gave. Raises OverflowError, with nothing changed, when a sum could leave 64 bits."""
+        """Keep what :meth:`give` gave: sessions of keys that are not here, so none of them go together."""
         if sessions is not None:
-            batch = taken_back(sessions)[0]
-            if self.rows:
-                self._merge(batch)
-            else:
-                self.open = batch
+            parts = taken_back(sessions) if self.open is None else [self.open, *taken_back(sessions)]
+            self.open = one_batch(pa.Table.from_batches(parts))
 
     def forget_groups(self) -> None:
         """The change of layout is over."""

@@ -89,10 +89,7 @@ class MutableWindowColumns:
         if not self.takes([pa.RecordBatch.from_pylist([], schema=schema)]):
             return False
         assert self.state is not None
-        try:
-            self.state.take(kept)
-        except OverflowError:
-            return False
+        self.state.take(kept)
         return True
 
     def forget_groups(self) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.operators.aggregates import Aggregator
 from rayad.dataflow.operators.column_best import BestRecords, MutableBestColumns
-from rayad.dataflow.operators.column_state import MutableWindowColumns
+from rayad.dataflow.operators.column_state import MutableWindowColumns, Pairs
 from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.keyed import import_group_by
 from rayad.dataflow.operators.stored_columns import stored_by_time, taken_back_by_time
@@ -159,17 +159,21 @@ class EventWindows(MovingVertex, EndVertex):
             if time in state["largest"]:
                 self.largest[time] = later(self.largest.get(time), state["largest"][time])
         self.watermark.take(state["watermark"])
-        windows = [(key, (window, a)) for window, kept in state["open"].items() for key, a in kept.items()]
-        windows += [(key, (Window(s[0], s[1]), s[2])) for key, sessions in state["sessions"].items() for s in sessions]
+        pairs: Pairs = []
         if state["columns"] is not None and (self.open or self.sessions or not self.columns.take(state["columns"])):
             columns = self._no_columns()
             columns.take(state["columns"])
-            windows += columns.taken_as_pairs()
-        if windows:
+            pairs = columns.taken_as_pairs()
+        if pairs or state["open"] or state["sessions"]:
             self._to_rows([])
-            for key, (window, accumulator) in windows:
-                self._came_back(self.open.get(window, self.sessions), (key,))
-                self._keep(key, window, accumulator)
+        for key, (window, accumulator) in pairs:
+            self._came_back(self.open.get(window, self.sessions), (key,))
+            self._keep(key, window, accumulator)
+        for window, kept in state["open"].items():  # of keys that are not here
+            self._came_back(self.open.setdefault(window, {}), kept)
+            self.open[window].update(kept)
+        self._came_back(self.sessions, state["sessions"])
+        self.sessions.update(state["sessions"])
         self._forget_changes()
 
     def _forget_changes(self) -> None:

@@ -9,7 +9,7 @@ that by which its records are routed (``rayad.dataflow.hashing``): every operato
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from itertools import compress, islice
+from itertools import compress, islice, repeat
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -117,13 +117,11 @@ class MutableGroupIndex:
     def taken_out(self, groups: Iterable[int]) -> dict[Any, Any]:
         """What these groups have, no longer in the dict."""
         self._catch_up()
-        pop, out = self.kept.pop, {}
+        out: dict[Any, Any] = {}
         for group in groups:
-            for key in self._by_group[group]:
-                value = pop(key, _NOTHING)
-                if value is not _NOTHING:
-                    out[key] = value
-            self._by_group[group] = []
+            keys, self._by_group[group] = self._by_group[group], []
+            values = map(self.kept.pop, keys, repeat(_NOTHING))
+            out.update({key: value for key, value in zip(keys, values, strict=True) if value is not _NOTHING})
         return out
 
     def _catch_up(self) -> None:

@@ -223,7 +223,10 @@ class Join(MovingVertex):
             for kept, side in zip(self.sides, state["sides"], strict=True):
                 self._came_back(kept, side)
                 for key, rows in side.items():
-                    kept.setdefault(key, []).extend(rows)
+                    if key in kept:
+                        kept[key].extend(rows)
+                    else:
+                        kept[key] = rows  # a new list for each would set off the garbage collector
             self._rows += _rows_of(state["sides"])
         self._forget_changes()
 

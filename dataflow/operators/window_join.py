@@ -329,9 +329,7 @@ class WindowJoin(MovingVertex, EndVertex):
             for window, sides in opened.items():
                 for side, rows in enumerate(sides):
                     self._came_back(self.open.get(window, ({}, {}))[side], rows)
-                    for key, records in rows.items():
-                        for record in records:
-                            self._keep(side, key, window, record)
+                    self.open.setdefault(window, ({}, {}))[side].update(rows)  # of keys that are not here
             self._placed_rows += sum(map(_rows_of, opened.values()))
         self._forget_changes()
 

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples.distinct_count import DistinctCount
+from rayad.dataflow.hashing import hash_keys, key_group, stable_hash
 from rayad.dataflow.operators import key_groups, touched_keys
 from rayad.dataflow.operators.aggregates import Sum
 from rayad.dataflow.operators.column_best import BestOfBatch, BestRecords, EpochBest
@@ -17,11 +19,12 @@ from rayad.dataflow.operators.event_windows import EventWindows
 from rayad.dataflow.operators.stateful import Distinct, Join, StatefulMap
 from rayad.dataflow.operators.totals import EpochTotals, Fold, Totals
 from rayad.dataflow.operators.window_join import WindowJoin
+from rayad.progress import Timestamp
 from tests.dataflow import test_state_of_keyed_operators as keyed_operators
 from tests.dataflow import test_state_of_totals as totals
 from tests.dataflow import test_state_of_windows as windows
-from tests.dataflow.driven import Step, steps_with
-from tests.dataflow.moving import check_moves
+from tests.dataflow.driven import Driven, Step, steps_with
+from tests.dataflow.moving import KEY_GROUPS, check_moves
 
 KINDS = pytest.mark.parametrize(("columns", "rows"), [(True, False), (False, True), (True, True)], ids=["columns", "rows", "both"])
 CHANCE = st.randoms(use_true_random=False)
@@ -102,3 +105,81 @@ def test_best_records_of_epochs_move(columnar: bool, data: st.DataObject, chance
     best = BestRecords(windows.VALUE, largest=False)
     batches = windows.RECORDS.map(lambda some: (0, windows.sent(BestOfBatch(windows.KEY, best), some, columnar)))
     check_moves(lambda: EpochBest(best), data.draw(steps_with(batches)), chance)
+
+
+class OnePort(DistinctCount):
+    """The example with ``(key, value)`` pairs as records come routed here."""
+
+    def on_recv(self, edge: int, batch: Any, time: Any) -> None:
+        super().on_recv(edge, [key for key, _ in batch], time)
+
+
+@settings(max_examples=40)
+@given(steps=steps_with(keyed_operators.PAIRS), chance=CHANCE)
+def test_a_vertex_of_a_user_moves(steps: list[Step], chance: random.Random) -> None:
+    check_moves(OnePort, steps, chance)
+
+
+@settings(max_examples=200)
+@given(
+    steps=st.lists(st.tuples(st.sampled_from(["put", "put", "put", "remove", "give", "slice"]), st.integers(0, 40)), max_size=40),
+    chance=CHANCE,
+)
+def test_the_index_of_a_dict_follows_what_comes_and_goes(steps: list[tuple[str, int]], chance: random.Random) -> None:
+    kept: dict[Any, int] = {f"k{i}": i for i in range(20)}
+    index = key_groups.MutableLeaving(8)
+    slices = index.slices([kept])
+    for at, (kind, number) in enumerate(steps):
+        key = f"k{number}"
+        if kind == "put":
+            kept[key] = at
+        elif kind == "remove" and kept.pop(key, None) is not None:
+            index.removed(kept, key)
+        elif kind == "slice":
+            next(slices, None)
+        elif kind == "give":
+            groups = frozenset(chance.sample(range(8), 2))
+            expected = {key: value for key, value in kept.items() if key_group(key, 8) in groups}
+            left = {key: value for key, value in kept.items() if key not in expected}
+            assert index.out_of(kept, groups) == expected
+            assert kept == left
+            index.came_back(kept, expected)
+            kept.update(expected)
+
+
+BULK: list[list[Any]] = [
+    ["a", "ü", ""],
+    [1, -5, 2**63 - 1],
+    [1, 2**70],
+    ["\ud800"],
+    [1.0, 0.5, -0.0],
+    [("a", 1), ("b", 2)],
+    [(), ()],
+    [("a", (1, None)), ("b", (True, 2.5))],
+    [None, "a", 1, (1, 2)],
+    [True, False],
+    [b"x"],
+    [],
+]
+
+
+@pytest.mark.parametrize("keys", BULK)
+def test_keys_in_bulk_hash_as_one_by_one(keys: list[Any]) -> None:
+    assert hash_keys(keys).tolist() == [stable_hash(key) for key in keys]
+
+
+@pytest.mark.parametrize("groups", [{3}, {3, 5, 8}, set(range(11))], ids=["few", "some", "most"])
+def test_what_was_given_is_not_in_what_is_restored(groups: set[int]) -> None:
+    run = Driven(lambda: Totals(Sum()))
+    run.context.key_groups = KEY_GROUPS
+    for epoch in range(2):
+        run.step(("recv", 0, totals.sums_of(False, range(200)), Timestamp(epoch)))
+        run.step(("notify",))
+    given_away = run.vertex.give(frozenset(groups))["columns"]
+    run.vertex.gave()
+    run.step(("crash",))
+    assert isinstance(run.vertex, Totals)
+    assert run.vertex.columns is not None
+    left = dict(run.vertex.columns.rows())
+    assert left == {key: (2, 2) for key in range(200) if key_group(key, KEY_GROUPS) not in groups}
+    assert sorted(given_away.column(0).to_pylist()) == [key for key in range(200) if key not in left]
