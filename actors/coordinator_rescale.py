@@ -225,7 +225,8 @@ class Rescaler:
     def _move(self, prepared: Plan, stages: dict[int, int], newcomers: list[str], began_s: float, prepared_s: float) -> Rescale:
         of, crew = self._of, self._of._crew
         goal = layouts.target(prepared, stages)
-        plan, groups, steps = prepared, layouts.FIRST_STEP_GROUPS, 0
+        most_s = of.config.rescale_pause_s
+        plan, groups, steps = prepared, layouts.FIRST_STEP_GROUPS if most_s is not None else prepared.key_groups, 0
         names, pauses = crew.names(), list[tuple[int, float]]()
         while plan.layout != goal or not steps:  # where only newcomers come, senders have to be told all the same
             if all(stage not in plan.layout.owners for stage in stages):
@@ -238,7 +239,7 @@ class Rescaler:
             moving = [name for name in names if stage_of(name) in stages]
             last = [cost for _, cost in self._get([crew.actors[name].change.remote("costs") for name in moving], 60.0) if cost is not None]
             pauses.append((groups, max((cost.state_s for cost in last), default=0.0)))
-            groups = layouts.groups_of_next_step(pauses)
+            groups = layouts.groups_of_next_step(pauses, most_s) if most_s is not None else prepared.key_groups
         waits = [crew.actors[name].await_change.remote("is_drained", STEP_TIMEOUT_S) for name in names]
         self._get(waits, STEP_TIMEOUT_S)
         costs = self._retire(prepared, plan, names)

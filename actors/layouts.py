@@ -14,9 +14,7 @@ from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import DataflowError, RescaleRefused
 
 FIRST_STEP_GROUPS = 4
-"""So many key-groups the first step of a change moves; later ones as many as fit into STEP_PAUSE_S."""
-STEP_PAUSE_S = 0.015
-"""How long one step may keep a replica from its work."""
+"""So many key-groups the first step of a change moves; later ones as many as fit into RunConfig.rescale_pause_s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +106,10 @@ def next_layout(plan: Plan, goal: Layout, groups: int) -> Layout:
     return Layout(now.replicas, owners, goal.rebalanced)
 
 
-def groups_of_next_step(costs: Sequence[tuple[int, float]]) -> int:
+def groups_of_next_step(costs: Sequence[tuple[int, float]], pause_s: float = 0.015) -> int:
     """How many key-groups the next step moves, after steps of so many that kept a replica for so many seconds.
 
-    A step costs something in any case, and something for each group. The groups' share shall be no more than STEP_PAUSE_S, or than what
+    A step costs something in any case, and something for each group. The groups' share shall be no more than ``pause_s``, or than what
     the step costs in any case: smaller steps would make the whole longer and no pause shorter.
 
     >>> groups_of_next_step([(4, 0.004)]), groups_of_next_step([(4, 0.004), (8, 0.008)]), groups_of_next_step([(4, 0.104), (8, 0.108)])
@@ -123,7 +121,7 @@ def groups_of_next_step(costs: Sequence[tuple[int, float]]) -> int:
     few, many = min(costs), max(costs)
     each_s = max(0.0, (many[1] - few[1]) / (many[0] - few[0])) if many[0] > few[0] else 0.0
     fixed_s = max(0.0, last_s - each_s * groups)
-    return max(1, int(min(4 * groups, max(STEP_PAUSE_S, fixed_s) / each_s))) if each_s else 4 * groups
+    return max(1, int(min(4 * groups, max(pause_s, fixed_s) / each_s))) if each_s else 4 * groups
 
 
 # -- in snapshots ------------------------------------------------------------------------------------

@@ -97,6 +97,8 @@ class RunConfig:
             nothing waits. 0 combines within one turn of work only.
         start_timeout_s: how long the actors may take to start.
         cpus_per_replica: what each vertex actor asks Ray for.
+        rescale_pause_s: how long one step of a change of layout may keep a replica from its work: large state moves in many steps; None: all
+            key-groups at once (docs/design/rescaling.md).
         unix_sockets: whether replicas on one node talk over Unix sockets; False makes all of them use TCP, as between nodes.
         host: address that replicas listen on for other nodes; the node's own address on a cluster, loopback on a single node.
     """
@@ -114,6 +116,7 @@ class RunConfig:
     combine_hold_s: float = 0.1
     start_timeout_s: float = 120.0
     cpus_per_replica: float = 0.01
+    rescale_pause_s: float | None = 0.015
     host: str | None = None
     unix_sockets: bool = True
 
@@ -128,6 +131,8 @@ class RunConfig:
             raise ConfigError(f"RunConfig.resume is {self.resume!r}: it must be 'latest', a snapshot's number or path, or None")
         for what in ("window_bytes", "spill_memory_bytes", "start_timeout_s"):
             _positive(getattr(self, what), f"RunConfig.{what}")
+        if self.rescale_pause_s is not None:
+            _positive(self.rescale_pause_s, "RunConfig.rescale_pause_s")
         for what in ("cpus_per_replica", "combine_hold_s"):
             _positive(getattr(self, what), f"RunConfig.{what}", zero=True)
 

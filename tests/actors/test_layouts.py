@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.actors import layouts
-from rayad.actors.layouts import FIRST_STEP_GROUPS, STEP_PAUSE_S, RescaleRefused, groups_of_next_step
+from rayad.actors.layouts import FIRST_STEP_GROUPS, RescaleRefused, groups_of_next_step
 from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import DataflowError
 from tests.programs.totals import first
@@ -88,7 +88,7 @@ def test_steps_grow_until_their_groups_cost_what_a_pause_may(fixed_s: float, eac
         assert 1 <= groups <= 4 * costs[-1][0]
         costs.append((groups, fixed_s + each_s * groups))
     if each_s > 1e-6 and turns > 8:
-        worth_s = max(STEP_PAUSE_S, fixed_s)
+        worth_s = max(0.015, fixed_s)
         share_s = each_s * costs[-1][0]
         assert share_s <= 1.05 * worth_s + each_s or costs[-1][0] <= 2 * FIRST_STEP_GROUPS
         assert share_s >= 0.9 * worth_s - each_s

@@ -1,0 +1,274 @@
+"""Replicas come and go under load: what of it the output shows.
+
+A source gives records by the clock, whether the system keeps up or not (an open loop), after it has given every key once. A keyed vertex
+counts them, with a million keys of state, and a sink notes how old each record is. Meanwhile the vertex goes from 1 replica to 4 and to 2:
+
+- *fluid*: ``job.rescale``, a few key-groups at a time; *all at once*: the same with all that move in one step.
+- *restart*: what one would do without: a savepoint, an end, a start from it with the other number of replicas.
+
+The *gap* is the longest time without any output, the *latency* that of the records made from the beginning of a change until it is done,
+beside those made before the first one. Every record is counted exactly once, and in order within its key, or the benchmark fails.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rayad as rd
+from benchmarks.machine import settle
+from benchmarks.measurement import Measurement, Ratio, Series, WrongResult, quantile
+from rayad.actors.job import Job, JobState
+
+TITLE = "Rescaling under load"
+NEEDS_RAY = True
+KINDS = ("fluid", "all at once", "restart")
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured.
+
+    Args:
+        keys: of the counting vertex, all of them there from the beginning.
+        rate_per_s: records made by the clock.
+        batch: records of one batch of the source.
+        steady_s: how long is measured before the first change, and between two.
+        replicas: of the vertex, one after the other.
+    """
+
+    repetitions: int = 3
+    keys: int = 1_000_000
+    rate_per_s: int = 20_000
+    batch: int = 100
+    steady_s: float = 6.0
+    replicas: tuple[int, ...] = (1, 4, 2)
+
+
+FULL = Sizes()
+QUICK = Sizes(repetitions=1, keys=5_000, rate_per_s=4_000, steady_s=0.5)
+
+
+class Clocked(rd.Source):
+    """Every key once, then records by the clock, until a file says that it is enough."""
+
+    def __init__(self, sizes: Sizes, folder: str) -> None:
+        self.sizes, self.folder = sizes, folder
+
+    def list_parts(self) -> list[int]:
+        return [0]
+
+    def build_part(self, part: int, resume: Any | None) -> rd.SourcePart:
+        return ClockedPart(self, resume)
+
+
+class ClockedPart(rd.SourcePart):
+    """``(key, number of the record, when it was due)``; the offset is how many have been made, and when the clock began."""
+
+    LOADED = 10_000
+
+    def __init__(self, source: Clocked, resume: tuple[int, float] | None) -> None:
+        self.sizes, self.end = source.sizes, Path(source.folder) / "enough"
+        self.made, self.begin_s = resume or (0, 0.0)
+        self.looked_s = 0.0
+
+    def next_batch(self) -> rd.SourceBatch | None:
+        sizes, made = self.sizes, self.made
+        if made < sizes.keys:
+            self.made = min(sizes.keys, made + self.LOADED)
+            return rd.SourceBatch(0, [(number, number, 0.0) for number in range(made, self.made)])
+        now = time.time()
+        if not self.begin_s:
+            self.begin_s = now
+        if now - self.looked_s > 0.1:
+            self.looked_s = now
+            if self.end.exists():
+                return None
+        due = int((now - self.begin_s) * sizes.rate_per_s) - (made - sizes.keys)
+        if due < sizes.batch:
+            return rd.SourceBatch(0, [])
+        self.made += sizes.batch
+        begin = made - sizes.keys
+        numbers = range(begin, begin + sizes.batch)
+        return rd.SourceBatch(0, [(n * 7919 % sizes.keys, sizes.keys + n, self.begin_s + n / sizes.rate_per_s) for n in numbers])
+
+    def epoch_floor(self) -> int:
+        return 0
+
+    def offset(self) -> tuple[int, float]:
+        return self.made, self.begin_s
+
+
+def count(state: int, record: tuple[int, int, float]) -> tuple[int, tuple[int, int, float]]:
+    """How often a key has come."""
+    return state + 1, (state + 1, record[1], record[2])
+
+
+class Ages(rd.Sink):
+    """When records came and how old they were, in files of their own: they outlive a job that is ended."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def open(self, replica: int, parallelism: int) -> rd.SinkWriter:
+        return AgesWriter(self.folder)
+
+    def publish(self, staged: Sequence[Any]) -> dict[str, int]:
+        return {"records": sum(part[0] for part in staged), "counts": sum(part[1] for part in staged)}
+
+
+class AgesWriter(rd.SinkWriter):
+    """Of one replica."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.ages: list[tuple[float, float]] = []
+        self.records = self.counts = 0
+        self.last_s = time.time()
+
+    def write(self, at: rd.Timestamp, batch: Any) -> None:
+        now = time.time()
+        for _, (seen, _, due_s) in batch:
+            self.records += 1
+            self.counts += seen
+            if due_s:
+                self.ages.append((now, now - due_s))
+        if now - self.last_s > 0.5:
+            self.flush()
+
+    def flush(self) -> None:
+        self.last_s = time.time()
+        if self.ages:
+            np.save(Path(self.folder) / f"{uuid.uuid4().hex}.npy", np.array(self.ages))
+            self.ages = []
+
+    def stage(self) -> tuple[int, int]:
+        self.flush()
+        told, self.records, self.counts = (self.records, self.counts), 0, 0
+        return told
+
+    def abort(self) -> None:
+        self.flush()
+
+
+@dataclass(slots=True)
+class Run:
+    """What one run showed: seconds, by change; and the latencies of the steady time."""
+
+    steady: np.ndarray
+    gaps: list[float]
+    latencies: list[np.ndarray]
+    took: list[float]
+    pauses: list[float]
+
+
+def start(sizes: Sizes, folder: str, replicas: int, *, kind: str, resume: str | None = None) -> Job:
+    """The job, with a store where it has to be started again."""
+    flow = rd.Dataflow("rescaled")
+    records = flow.source(Clocked(sizes, folder), name="clock")
+    records.key_by(lambda record: record[0]).stateful_map(count, 0, name="count").sink(Ages(folder), "ages")
+    store = f"{folder}/store" if kind == "restart" else None
+    run = rd.RunConfig(storage_path=store, resume=resume, rescale_pause_s=None if kind == "all at once" else 0.015)
+    return flow.submit(run, rd.ScalingConfig(parallelism={"count": replicas}))
+
+
+def measure_run(sizes: Sizes, kind: str) -> Run:
+    """One run through all numbers of replicas. Raises WrongResult unless every record was counted once."""
+    folder = tempfile.mkdtemp(prefix="rayad-rescale-")
+    try:
+        job = start(sizes, folder, sizes.replicas[0], kind=kind)
+        until_steady(job, folder)
+        changes: list[tuple[float, float]] = []
+        pauses = []
+        time.sleep(sizes.steady_s)
+        for replicas in sizes.replicas[1:]:
+            began_s = time.time()
+            if kind == "restart":
+                path = job.savepoint()
+                job.cancel()
+                job = start(sizes, folder, replicas, kind=kind, resume=path)
+                while job.progress().state.value != "running":
+                    time.sleep(0.01)
+            else:
+                pauses.append(job.rescale("count", replicas).pause_s)
+            changes.append((began_s, time.time()))
+            time.sleep(sizes.steady_s)
+        (Path(folder) / "enough").touch()
+        told = job.wait(120)["ages"]
+        if kind == "restart":
+            return summed(folder, changes, pauses)  # what an ended job's writers counted went with it
+        made = told["records"] - sizes.keys
+        often = np.bincount(np.arange(made) * 7919 % sizes.keys, minlength=sizes.keys) + 1
+        if told["counts"] != int((often * (often + 1) // 2).sum()):
+            raise WrongResult(f"{kind}: the counts of {told['records']} records sum up to {told['counts']}")
+        return summed(folder, changes, pauses)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def until_steady(job: Job, folder: str, timeout_s: float = 120.0) -> None:
+    """Wait until records by the clock come out young."""
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        files = sorted(Path(folder).glob("*.npy"), key=os.path.getmtime)
+        if files and float(np.load(files[-1])[-1, 1]) < 0.05:
+            return
+        if job.state is JobState.FAILED:
+            job.wait()
+        time.sleep(0.1)
+    raise WrongResult(f"the job did not keep up with its source within {timeout_s} s")
+
+
+def summed(folder: str, changes: list[tuple[float, float]], pauses: list[float]) -> Run:
+    """Gaps and latencies of each change, and before the first."""
+    ages = np.concatenate([np.load(path) for path in Path(folder).glob("*.npy")])
+    ages = ages[np.argsort(ages[:, 0], kind="stable")]
+    came, old = ages[:, 0], ages[:, 1]
+    made = came - old
+    steady = old[(came < changes[0][0]) & (came > changes[0][0] - 5.0)]
+    gaps, latencies = [], []
+    for began_s, ended_s in changes:
+        around = came[(came > began_s - 1.0) & (came < ended_s + 2.0)]
+        gaps.append(float(np.diff(around).max()))
+        latencies.append(old[(made >= began_s) & (made <= ended_s)])
+    return Run(steady, gaps, latencies, [ended - began for began, ended in changes], pauses)
+
+
+def run(sizes: Sizes) -> Measurement:
+    """All kinds in turn."""
+    out = Measurement("rescale", TITLE, asdict(sizes))
+    steps = [f"{a} to {b}" for a, b in zip(sizes.replicas, sizes.replicas[1:], strict=False)]
+    series: dict[str, Series] = {}
+
+    def add(name: str, value_s: float) -> None:
+        if name not in series:
+            series[name] = out.new_series(name, "ms", "15")
+        series[name].add(1e3 * value_s)
+
+    for _ in range(sizes.repetitions):
+        for kind in KINDS:
+            settle()
+            found = measure_run(sizes, kind)
+            add(f"{kind}: latency before, 99th percentile", quantile(found.steady.tolist(), 0.99))
+            for step, gap, latency, took in zip(steps, found.gaps, found.latencies, found.took, strict=True):
+                add(f"{kind}, {step}: longest gap in the output", gap)
+                add(f"{kind}, {step}: latency meanwhile, 99th percentile", quantile(latency.tolist(), 0.99))
+                add(f"{kind}, {step}: latency meanwhile, longest", float(latency.max()))
+                add(f"{kind}, {step}: from the call to its end", took)
+            for step, pause in zip(steps, found.pauses, strict=False):
+                add(f"{kind}, {step}: longest pause of a replica", pause)
+    for step in steps:
+        for kind in KINDS[1:]:
+            out.ratios.append(Ratio(f"{kind}, {step}: longest gap in the output", f"fluid, {step}: longest gap in the output", "above 1"))
+        meanwhile = f"fluid, {step}: latency meanwhile, 99th percentile"
+        out.ratios.append(Ratio(meanwhile, "fluid: latency before, 99th percentile", ""))
+    return out
