@@ -205,7 +205,7 @@ class Coordinator(CoordinatorControl):
         out = {}
         for name in names:
             part = parts.get(self._crew.replica(name))
-            arguments = (self._host, self.incarnation, store, part, self._incarnations, self.plan.layout)
+            arguments = (self._host, self.incarnation, store, part, self._incarnations, self.plan.layout, False, self.config)
             out[name] = self._crew.actors[name].listen.remote(*arguments)
         return out
 

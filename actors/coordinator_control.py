@@ -76,6 +76,10 @@ class CoordinatorControl:
         actors = dict(self._crew.actors)
         return {s.name: s.parallelism for s in self.plan.stages}, {name: actors[name] for name in self._crew.names() if name in actors}
 
+    def configure(self, changes: dict[str, Any]) -> None:
+        """See Job.configure."""
+        self.rescaler.configure(changes)
+
     def look(self) -> tuple[JobState, list[ReplicaReport], dict[int, Any], int]:
         """State, what the replicas did, views by stage, active pointstamps."""
         if self.state is not JobState.RUNNING:

@@ -22,8 +22,9 @@ from rayad.actors.layouts import Rescale
 from rayad.actors.migration import StepCost
 from rayad.actors.protocol import PROGRESS, replica_name, stage_of
 from rayad.actors.ray_actors import Failure, failure_of
+from rayad.dataflow.config import configured
 from rayad.dataflow.plan import Plan
-from rayad.progress import RayadError, RescaleRefused
+from rayad.progress import ConfigError, RayadError, RescaleRefused
 
 if TYPE_CHECKING:
     from rayad.actors.coordinator import Coordinator
@@ -81,6 +82,25 @@ class Rescaler:
                 finally:
                     self._is_idle.set()
                 clock.sleep(0.05)
+
+    def configure(self, changes: Mapping[str, Any]) -> None:
+        """See :meth:`rayad.actors.job.Job.configure`. From any thread."""
+        of = self._of
+        config = configured(of.config, changes)
+        with self._one_at_a_time:
+            of._running.wait(of.config.start_timeout_s)
+            if of.state is not JobState.RUNNING:
+                raise ConfigError(f"configure({dict(changes)}): job {of._name!r} is {of.state.value}")
+            self._is_idle.clear()
+            try:
+                for turn in ("first", "senders", "receivers"):
+                    names = of._crew.names()
+                    self._get([of._crew.actors[name].change.remote("configure", dict(changes), turn) for name in names], 60.0)
+            except _Stopped:
+                pass  # those that begin anew begin with it
+            finally:
+                of.config = of._crew.config = config
+                self._is_idle.set()
 
     def stop(self) -> None:
         """The coordinator's thread: the job has failed or is over; a change under way ends before anything else is done."""

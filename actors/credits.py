@@ -52,6 +52,11 @@ class SendWindow:
         """What was sent and not granted back."""
         return Grant(self.in_flight_batches, self.in_flight_bytes)
 
+    def resize(self, batches: int, size_bytes: int) -> None:
+        """Another window from now on; what is in flight beyond it stays so. The receiver's must not be the larger one meanwhile."""
+        _check_window(batches, size_bytes)
+        self.batches, self.bytes = batches, size_bytes
+
     def may_send(self) -> bool:
         """Say whether another batch, of any size, may be sent; always true when nothing is in flight."""
         return self.in_flight_batches < self.batches and self.in_flight_bytes < self.bytes
@@ -99,12 +104,19 @@ class ReceiveWindow:
 
     def __init__(self, batches: int, bytes: int) -> None:  # noqa: A002 - the public name
         _check_window(batches, bytes)
+        self.consumed_batches = 0
+        self.consumed_bytes = 0
         self.batches = batches
         self.bytes = bytes
         self._grant_batches = max(1, batches // 2)
         self._grant_bytes = max(1, bytes // 2)
-        self.consumed_batches = 0
-        self.consumed_bytes = 0
+
+    def resize(self, batches: int, size_bytes: int) -> Grant | None:
+        """Another window from now on; give the grant that is due by it."""
+        _check_window(batches, size_bytes)
+        self.batches, self.bytes = batches, size_bytes
+        self._grant_batches, self._grant_bytes = max(1, batches // 2), max(1, size_bytes // 2)
+        return self.settle() if self.consumed_batches >= self._grant_batches or self.consumed_bytes >= self._grant_bytes else None
 
     def on_consumed(self, size_bytes: int) -> Grant | None:
         """Note that a batch was consumed; give the grant to send, if it is time for one."""

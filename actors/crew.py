@@ -29,7 +29,7 @@ class Crew:
         self.actors: dict[str, Any] = {}
         self._cpus = config.cpus_per_replica
         self._identity = (job, secret)
-        self._config = config
+        self.config = config
         self._pings: dict[str, tuple[Any, float]] = {}
         self._pinged_s = 0.0
 
@@ -44,7 +44,7 @@ class Crew:
                 if name not in self.actors:
                     spec = spec if spec is not None else ray.put(plan_for(self.plan, stage.id))
                     options = remote_vertex().options(num_cpus=self._cpus)
-                    self.actors[name] = options.remote(spec, stage.id, replica, self._config, *self._identity)
+                    self.actors[name] = options.remote(spec, stage.id, replica, self.config, *self._identity)
 
     def dismiss(self, names: Collection[str]) -> None:
         """End these: they have retired, or will not be needed."""
@@ -84,7 +84,7 @@ class Crew:
     def silent(self, names: Collection[str]) -> str | None:
         """One of these that has not answered for too long: stopped, or on a node that is gone (Ray may take a minute to notice)."""
         now_s = clock.monotonic()
-        patience_s = self._config.failures.heartbeat_timeout_s
+        patience_s = self.config.failures.heartbeat_timeout_s
         if now_s - self._pinged_s < min(5.0, patience_s / 4):
             return None
         self._pinged_s = now_s

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from rayad.actors.credits import ReceiveWindow
 from rayad.actors.outbound import window_of
 from rayad.actors.plane import Plane
-from rayad.actors.protocol import Kind, pack_credit
+from rayad.actors.protocol import DRIVER, Kind, pack_credit
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import PlanEdge
 
@@ -25,7 +25,7 @@ class MutableGranting:
         self._plane = plane
         self._edges = edges
         self._received_bytes = received_bytes
-        self._config = config
+        self._config = self._drivers = config
         self._windows: dict[tuple[int, str], ReceiveWindow] = {}
         self._busy_s: dict[tuple[int, str], float] = {}
         self._since_s = 0.0
@@ -41,6 +41,17 @@ class MutableGranting:
             del self._windows[key]
             self._busy_s.pop(key, None)
 
+    def configure(self, config: RunConfig) -> None:
+        """Other windows for the channels between replicas; grants that are due by them are sent."""
+        self._config = config
+        for (edge, peer), window in self._windows.items():
+            if peer == DRIVER:
+                continue
+            grant = window.resize(window_of(self._edges[edge], config), int(config.window_bytes))
+            if grant is not None:
+                busy_s, self._busy_s[edge, peer] = self._busy_s.get((edge, peer), 0.0), 0.0
+                self._plane.send(peer, Kind.CREDIT, edge, pack_credit(grant.batches, grant.bytes, busy_s))
+
     def grant(self, tokens: Iterable[tuple[int, str, int]], *, counts: bool = True) -> None:
         """Batches ``(edge, peer, bytes)`` have been consumed since :meth:`begin` or the last call: grant, where a grant is due."""
         tokens = list(tokens)
@@ -50,8 +61,9 @@ class MutableGranting:
             key = (edge, peer)
             window = self._windows.get(key)
             if window is None:
-                batches = window_of(self._edges[edge] if counts else None, self._config)
-                window = self._windows[key] = ReceiveWindow(batches, int(self._config.window_bytes))
+                config = self._config if counts else self._drivers
+                batches = window_of(self._edges[edge] if counts else None, config)
+                window = self._windows[key] = ReceiveWindow(batches, int(config.window_bytes))
             if counts:
                 self._received_bytes[edge] += size
             grant = window.on_consumed(size)

@@ -88,6 +88,7 @@ class ReplicaHost:
         self.core = ReplicaCore(plan, self.stage, replica, room=self._out.room, gated=gated)
         self._out.attach(self.core)
         self._granting = MutableGranting(self.plane, self._edges, self.core.outputs.counters.received_bytes, config)
+        self.core.outputs.batch_rows = config.batch_rows
         self.statistics = HostStatistics(self)
         self._is_rewinding = False
         host_upstream.expect(self, incarnations or {})

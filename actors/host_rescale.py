@@ -18,6 +18,7 @@ from rayad.actors.migration import MutableMigration, StepCost, Transfer, lay_out
 from rayad.actors.plane import Address, Frame
 from rayad.actors.protocol import PROGRESS, Kind, replica_name
 from rayad.actors.replica import ReplicaCore
+from rayad.dataflow.config import configured
 from rayad.dataflow.plan import Layout
 from rayad.progress import ProtocolError, Timestamp
 
@@ -195,6 +196,23 @@ class HostRescale:
             return host.core.stage_sinks()
         assert self.leaving_base is not None
         return dict(enumerate(host.snapshots.participant.staged(self.leaving_base)))
+
+    def configure(self, changes: Mapping[str, Any], turn: str) -> None:
+        """Runtime parameters change, in three turns: receivers grant by the smaller windows; senders, and all else; receivers.
+
+        A receiver grants when half of its window is consumed: with the larger one while its sender had the smaller, neither would go on.
+        """
+        host = self.host
+        before, after = host.config, configured(host.config, changes)
+        if turn == "first":
+            batches, size = min(before.window_batches, after.window_batches), min(before.window_bytes, after.window_bytes)
+            host._granting.configure(configured(before, {"window_batches": batches, "window_bytes": size}))
+        elif turn == "senders":
+            host.config = after
+            host.core.outputs.batch_rows = after.batch_rows
+            host._out.configure(after)
+        else:
+            host._granting.configure(after)
 
     # -- in the loop ------------------------------------------------------------------------------------
     def tick(self) -> None:

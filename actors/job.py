@@ -233,6 +233,13 @@ class Job(ABC):
         """
 
     @abstractmethod
+    def configure(self, **changes: Any) -> None:
+        """Change runtime parameters while the job runs: fields of :class:`RunConfig` that bound buffers, batches and pauses
+        (``window_batches``, ``window_bytes``, ``batch_rows``, ``combine_hold_s``, ``rescale_pause_s``). Nothing halts; replicas that come
+        later have them, too. Raises ConfigError for others, and values that cannot be.
+        """
+
+    @abstractmethod
     def input(self, name: str) -> JobInput:
         """The sending end of the live input ``name``."""
 

@@ -19,7 +19,7 @@ from rayad.actors.input_log import InputLog
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result
 from rayad.actors.job_store import JobStore, NothingWhole, Superseded
 from rayad.actors.layouts import Rescale, asked_of, names_of, restored
-from rayad.actors.local_parts import HeldUp, LocalInput, LocalProbe, Ready, StillOpen, cannot_move, explain, feed, pieces_by_chance
+from rayad.actors.local_parts import HeldUp, LocalInput, LocalProbe, Ready, StillOpen, cannot_move, configure_local, explain, feed, new_core
 from rayad.actors.local_rescale import Fence, LocalRescale, Marker, Retired, go_on_as_asked, rescale_to
 from rayad.actors.local_results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
 from rayad.actors.local_snapshots import LocalSnapshots
@@ -27,7 +27,7 @@ from rayad.actors.local_upstream import restart_upstream
 from rayad.actors.replica import ReplicaCore
 from rayad.actors.replica_state import thaw
 from rayad.actors.upstream import Region, gated_edges, region_of
-from rayad.dataflow.config import RunConfig, ScalingConfig
+from rayad.dataflow.config import RunConfig, ScalingConfig, configured
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.graph import NodeKind
 from rayad.progress import ConfigError, DataflowError, JobTracker, Timestamp, View
@@ -100,10 +100,7 @@ class LocalJob(Job):
         for stage in self.plan.stages:
             for replica in range(stage.parallelism):
                 where = (stage.id, replica)
-                self.reports[where], self.views[where] = deque(), deque()
-                core = ReplicaCore(self.plan, stage, replica, room=self._room_of(where), gated=self._gated)
-                self.cores[where] = core
-                core.outputs.piece_rows = pieces_by_chance(self._random)
+                core = new_core(self, stage, replica)
                 core.start(resumed := parts.get((stage.name, replica)))
                 if resumed is not None:
                     self._refill(where, resumed.rest["log"])
@@ -169,13 +166,6 @@ class LocalJob(Job):
     def now_s(self) -> float:
         """The clock that intervals are measured with."""
         return clock.monotonic()
-
-    def _room_of(self, where: Where) -> Any:
-        def room(edge: int, replica: int) -> int:
-            waiting = self.channels.get((edge, where[1], replica))
-            return -len(waiting) if waiting is not None else 0
-
-        return room
 
     @property
     def state(self) -> JobState:
@@ -439,6 +429,10 @@ class LocalJob(Job):
 
     def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> Rescale:
         return rescale_to(self, vertex if isinstance(vertex, Mapping) else {vertex: replicas})  # type: ignore[dict-item]
+
+    def configure(self, **changes: Any) -> None:
+        self.config = configured(self.config, changes)
+        configure_local(self)
 
     def explain_stuck(self) -> str:
         return explain(self)

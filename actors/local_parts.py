@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 import time as clock
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.job import JobInput, Probe, describe_blockers
 from rayad.actors.on_demand import rows_of
+from rayad.actors.replica import ReplicaCore
+from rayad.dataflow.plan import Stage
 from rayad.progress import DataflowError, InternalError, Timestamp
 
 if TYPE_CHECKING:
@@ -103,6 +106,16 @@ def feed(job: LocalJob, event: Any) -> bool:
     return True
 
 
+def configure_local(job: LocalJob) -> None:
+    """The job's configuration has changed: windows and sizes of batches; what was held up by a smaller window may move."""
+    job._window = job.config.window_batches
+    for core in job.cores.values():
+        core.outputs.batch_rows = job.config.batch_rows
+    for at in [at for at in job._blocked if job._queued.get(at, 0) < job._window]:
+        for event in sorted(job._blocked.pop(at)):
+            job._ready.add(event)
+
+
 def cannot_move(job: LocalJob) -> Exception:
     """Why a job that is not complete has nothing to do."""
     still = [name for name, stage in job.plan.inputs.items() if job.cores[stage, 0].input_epoch is not None]
@@ -173,6 +186,22 @@ def explain(job: LocalJob) -> str:
     parts.extend(f"{count} batches wait on {job._edges[c[0]].name} {c[1]}->{c[2]}" for c, count in held.items())
     parts.extend(f"input {name!r} is open" for name, stage in job.plan.inputs.items() if job.cores[stage, 0].input_epoch is not None)
     return "\n".join(parts) or "nothing is waiting"
+
+
+def new_core(job: LocalJob, stage: Stage, replica: int) -> ReplicaCore:
+    """A replica that is not started yet, with its queues."""
+    at = (stage.id, replica)
+
+    def room(edge: int, target: int) -> int:
+        waiting = job.channels.get((edge, replica, target))
+        return -len(waiting) if waiting is not None else 0
+
+    core = job.cores[at] = ReplicaCore(job.plan, stage, replica, room=room, gated=job._gated)
+    core.outputs.piece_rows = pieces_by_chance(job._random)
+    core.outputs.batch_rows = job.config.batch_rows
+    job.reports.setdefault(at, deque()).clear()
+    job.views.setdefault(at, deque()).clear()
+    return core
 
 
 def pieces_by_chance(chance: random.Random) -> Callable[[int, Any], int]:

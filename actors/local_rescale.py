@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rayad.actors import layouts
 from rayad.actors.graph_shape import channels_out
 from rayad.actors.layouts import Rescale
+from rayad.actors.local_parts import new_core
 from rayad.actors.migration import MutableMigration, Transfer, lay_out, let_go, may_move
 from rayad.actors.part_files import write_staged
 from rayad.actors.replica import ReplicaCore
@@ -92,9 +93,7 @@ class LocalRescale:
         for stage in plan.stages:
             for replica in range(old.stage(stage.id).parallelism, stage.parallelism):
                 at = (stage.id, replica)
-                job.reports[at], job.views[at] = deque(), deque()
-                core = ReplicaCore(plan, stage, replica, room=job._room_of(at), gated=job._gated)
-                job.cores[at] = core
+                core = new_core(job, stage, replica)
                 core.start(None)
                 why = may_move(stage, plan, core.vertex)
                 if why:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.input_log import InputLog
-from rayad.actors.replica import ReplicaCore
+from rayad.actors.local_parts import new_core
 from rayad.actors.upstream import Changes, Region, zeroing
 from rayad.dataflow.graph import NodeKind
 
@@ -47,7 +47,7 @@ def restart_upstream(job: LocalJob, region: Region) -> bool:
         for replica in range(stage.parallelism) if stage.id in region.stages else ():
             at = (stage.id, replica)
             job.cores[at].close()
-            job.cores[at] = core = ReplicaCore(job.plan, stage, replica, room=job._room_of(at), gated=job._gated)
+            core = new_core(job, stage, replica)
             resumed = parts.get((stage.name, replica))
             core.start(resumed)
             if resumed is not None:

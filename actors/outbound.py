@@ -90,6 +90,15 @@ class MutableOutbound:
                     if not edge.is_feedback:
                         self._windows[edge.id, peer] = SendWindow(window_of(edge, self._config), int(self._config.window_bytes))
 
+    def configure(self, config: RunConfig) -> None:
+        """Other windows from now on; what waits for room that is there now is sent."""
+        self._config = config
+        for (edge, peer), window in self._windows.items():
+            window.resize(window_of(self._edges[edge], config), int(config.window_bytes))
+            self._send_waiting((edge, peer), window)
+        for edge in self._pools:
+            self._serve(edge)
+
     def close_all_but(self, plan: Plan) -> None:
         """Replicas have gone that this plan does not have: nothing is on the way to them."""
         self.lay_out(plan)

@@ -16,6 +16,7 @@ from rayad.actors.failures import is_located, raise_located
 from rayad.actors.on_demand import ANY, cut, rows_of
 from rayad.autoscale.statistics import MutableReplicaCounters
 from rayad.dataflow.columnar import keyed_columns, to_rows
+from rayad.dataflow.config import BATCH_ROWS
 from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import PartitionKind
 from rayad.dataflow.hashing import MutableRouter
@@ -25,10 +26,6 @@ from rayad.dataflow.sink import SinkWriter
 from rayad.progress import RayadError, Timestamp
 
 Emit = Callable[[Timestamp, Any], None]
-
-
-COALESCE_ROWS_MAX = 4096
-"""Lists of one time for one replica are joined up to this many records while they wait to be sent."""
 
 
 class Outgoing:
@@ -70,6 +67,8 @@ class MutableOutputs:
         self._growing: dict[tuple[int, int, Timestamp], Outgoing] = {}
         self._gatherers: list[tuple[Gatherer, list[Emit], ApplyStep]] = []
         self.batches_out = 0
+        self.batch_rows = BATCH_ROWS
+        """Lists of one time for one replica are joined up to this many records while they wait to be sent."""
         inputs, outputs = ([e.id for e in plan.edges if end(e) == stage.id] for end in (attrgetter("target"), attrgetter("source")))
         self.counters = MutableReplicaCounters(stage.name, replica, inputs=inputs, outputs=outputs, now_s=0.0)
         self.copied = frozenset(edge.id for edge in plan.edges if edge.partition is PartitionKind.BROADCAST)
@@ -355,10 +354,10 @@ class MutableOutputs:
         return taken
 
     def _push(self, edge: PlanEdge, replica: int, time: Timestamp, batch: Any) -> None:
-        if type(batch) is list and len(batch) < COALESCE_ROWS_MAX:
+        if type(batch) is list and len(batch) < self.batch_rows:
             key = (edge.id, replica, time)
             waiting = self._growing.get(key)
-            if waiting is not None and len(waiting.batch) + len(batch) <= COALESCE_ROWS_MAX:
+            if waiting is not None and len(waiting.batch) + len(batch) <= self.batch_rows:
                 if waiting.is_own:
                     waiting.batch.extend(batch)
                 else:

@@ -75,10 +75,11 @@ class VertexActor:
         incarnations: dict[str, int] | None = None,
         layout: Layout | None = None,
         is_newcomer: bool = False,
+        changed: RunConfig | None = None,
     ) -> Address | Failure:
         """Build the replica, from the beginning or from its part of a snapshot, and open its plane; again for each incarnation.
 
-        ``layout``: of the job now; ``is_newcomer``: it comes into a running job.
+        ``layout``: of the job now; ``is_newcomer``: it comes into a running job; ``changed``: the configuration now.
         """
         try:
             plan, stage, replica, config = self._arguments
@@ -88,7 +89,7 @@ class VertexActor:
                 assert self._host is not None
                 self._host.discard()  # another actor did not start
             options: dict[str, Any] = {"incarnation": incarnation, "store": store, "part": part, "incarnations": incarnations}
-            self._host = ReplicaHost(plan, stage, replica, config, **self._identity, **options)
+            self._host = ReplicaHost(plan, stage, replica, changed or config, **self._identity, **options)
             self._has_run = False
             self._host.rescale.is_newcomer = is_newcomer
             return self._host.listen(host)

@@ -24,7 +24,7 @@ from rayad.actors.ray_actors import Failure, with_control
 from rayad.actors.ray_cluster import ensure_ray
 from rayad.actors.ray_inputs import InputPlane, RayInput
 from rayad.actors.replica_report import ReplicaReport
-from rayad.dataflow.config import RunConfig, ScalingConfig
+from rayad.dataflow.config import RunConfig, ScalingConfig, configured
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import Plan
 from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp
@@ -32,7 +32,7 @@ from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefuse
 _log = logging.getLogger(__name__)
 _CONTROL_METHODS = (
     "cancel", "where", "saved_inputs", "replicas", "look", "look_at_snapshots", "blockers", "frontier", "wait_epoch", "stop", "savepoint",
-    "rescale",
+    "rescale", "configure",
 )  # fmt: skip
 
 
@@ -296,6 +296,16 @@ class RayJob(Job):
             except RayActorError as error:
                 if not self._start_again(error):
                     raise RescaleRefused(f"rescale({wanted}): the coordinator died: {error}") from None
+
+    def configure(self, **changes: Any) -> None:
+        config = configured(self._config, changes)
+        if self._outcome is not None:
+            raise ConfigError(f"configure({changes}): job {self.name!r} is {self._outcome.state.value}")
+        try:
+            ray.get(self._coordinator.configure.remote(changes))
+        except RayTaskError as error:
+            raise error.cause if isinstance(error.cause, RayadError) else error from None
+        self._config = config
 
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)

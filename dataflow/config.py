@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from rayad.dataflow.graph import check_name
 from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
 from rayad.progress import ConfigError, DataflowError
+
+BATCH_ROWS = 4096
+"""Default of ``RunConfig.batch_rows``."""
 
 
 def _positive(value: Any, what: str, *, zero: bool = False) -> None:
@@ -91,14 +94,15 @@ class RunConfig:
             the path that ``job.savepoint()`` gave, from that one; None starts afresh.
         key_groups: number of key-groups; no keyed vertex can have more replicas.
         window_batches, window_bytes: credits of each channel; what may be under way to a slow receiver.
+        batch_rows: lists of records for one replica are joined up to so many while they wait to be sent.
         spill_memory_bytes: how much of a feedback edge's backlog a replica keeps in memory before it goes to disk.
         spill_directory: where; the system's temporary folder by default.
         combine_hold_s: how long a replica that has more input at hand may go on combining before what it has leaves; without more input
             nothing waits. 0 combines within one turn of work only.
         start_timeout_s: how long the actors may take to start.
         cpus_per_replica: what each vertex actor asks Ray for.
-        rescale_pause_s: how long one step of a change of layout may keep a replica from its work: large state moves in many steps; None: all
-            key-groups at once (docs/design/rescaling.md).
+        rescale_pause_s: how long one step of a change of layout may keep a replica from its work: large state moves in many steps;
+            None: all key-groups at once (docs/design/rescaling.md).
         unix_sockets: whether replicas on one node talk over Unix sockets; False makes all of them use TCP, as between nodes.
         host: address that replicas listen on for other nodes; the node's own address on a cluster, loopback on a single node.
     """
@@ -111,6 +115,7 @@ class RunConfig:
     key_groups: int = DEFAULT_KEY_GROUPS
     window_batches: int = 64
     window_bytes: int = 16 << 20
+    batch_rows: int = BATCH_ROWS
     spill_memory_bytes: int = 64 << 20
     spill_directory: str | None = None
     combine_hold_s: float = 0.1
@@ -125,8 +130,9 @@ class RunConfig:
             check_name(self.name, "the job name")
         if isinstance(self.key_groups, bool) or not isinstance(self.key_groups, int) or not 1 <= self.key_groups <= 32768:
             raise ConfigError(f"RunConfig.key_groups is {self.key_groups!r}: it must be an int from 1 to 32768")
-        if isinstance(self.window_batches, bool) or not isinstance(self.window_batches, int) or self.window_batches < 1:
-            raise ConfigError(f"RunConfig.window_batches is {self.window_batches!r}: it must be an int of at least 1")
+        for what, count in (("window_batches", self.window_batches), ("batch_rows", self.batch_rows)):
+            if not _is_count(count):
+                raise ConfigError(f"RunConfig.{what} is {count!r}: it must be an int of at least 1")
         if self.resume is not None and (isinstance(self.resume, bool) or not isinstance(self.resume, (int, str)) or not self.resume):
             raise ConfigError(f"RunConfig.resume is {self.resume!r}: it must be 'latest', a snapshot's number or path, or None")
         for what in ("window_bytes", "spill_memory_bytes", "start_timeout_s"):
@@ -140,6 +146,19 @@ class RunConfig:
     def keeps_snapshots(self) -> bool:
         """Whether the job has a store for snapshots."""
         return self.storage_path is not None or self.snapshots.interval_s is not None or self.resume is not None
+
+
+CHANGEABLE = ("window_batches", "window_bytes", "batch_rows", "combine_hold_s", "rescale_pause_s")
+"""What of a RunConfig may change while the job runs."""
+
+
+def configured(run: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+    """The configuration with these changes. Raises ConfigError where one cannot be."""
+    wrong = sorted(set(changes) - set(CHANGEABLE))
+    if wrong or not changes:
+        told = f"{wrong[0]!r} is fixed when the job starts" if wrong else "nothing is to be changed"
+        raise ConfigError(f"configure({dict(changes)}): {told}; what may change while it runs: {', '.join(CHANGEABLE)}")
+    return replace(run, **changes)
 
 
 Parallelism = int | Mapping[str, int | tuple[int, int]]

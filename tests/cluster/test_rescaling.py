@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,37 @@ from tests.programs import model
 
 pytestmark = pytest.mark.cluster
 Check = Callable[[], None]
-EPOCHS = [[(31 * epoch + 7 * i) % 97 for i in range(60)] for epoch in range(1500)]
+ROWS = 60
+
+
+def numbers_of(epoch: int) -> list[int]:
+    return [(31 * epoch + 7 * i) % 97 for i in range(ROWS)]
+
+
+class Endless(rd.Source):
+    """An epoch every 4 ms, until the job is stopped."""
+
+    def list_parts(self) -> list[int]:
+        return [0]
+
+    def build_part(self, part: int, resume: int | None) -> rd.SourcePart:
+        return EndlessPart(resume or 0)
+
+
+class EndlessPart(rd.SourcePart):
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def next_batch(self) -> rd.SourceBatch | None:
+        time.sleep(0.004)
+        self.at += 1
+        return rd.SourceBatch(self.at - 1, numbers_of(self.at - 1))
+
+    def epoch_floor(self) -> int:
+        return self.at
+
+    def offset(self) -> int:
+        return self.at
 
 
 class Runs(rd.Vertex):
@@ -81,24 +112,28 @@ def _send_tests_by_value(ray_cluster: None) -> Iterator[None]:
 
 def runs(name: str) -> rd.Dataflow:
     flow = rd.Dataflow(name)
-    pairs = flow.source(Paced(EPOCHS, pause_s=0.004), name="ticks").map(lambda n: (n % 31, n), name="pair")
+    pairs = flow.source(Endless(), name="ticks").map(lambda n: (n % 31, n), name="pair")
     numbered = flow.vertex(Runs, inputs=[pairs.key_by(lambda pair: pair[0])], name="runs")
     numbered.rebalance().map(lambda record: record, name="pass").collect("runs")
     return flow
 
 
 def require_runs(result: Any) -> None:
-    """Each key's records are numbered without a gap, in the order in which the source gave them."""
+    """Each key's records are numbered without a gap, in the order in which the source gave them, and none of what was read is missing."""
     by_key: dict[int, list[tuple[int, int]]] = {}
     for _, (key, number, value) in result["runs"]:
         by_key.setdefault(key, []).append((number, value))
+    epochs, left = divmod(sum(map(len, by_key.values())), ROWS)
+    assert epochs
+    assert not left
     wanted: dict[int, list[int]] = {}
-    for value in (value for epoch in EPOCHS for value in epoch):
+    for value in (value for epoch in range(epochs) for value in numbers_of(epoch)):
         wanted.setdefault(value % 31, []).append(value)
-    assert {key: [number for number, _ in sorted(found)] for key, found in by_key.items()} == {
+    found = {key: sorted(entries) for key, entries in by_key.items()}
+    assert {key: [number for number, _ in entries] for key, entries in found.items()} == {
         key: list(range(1, len(values) + 1)) for key, values in wanted.items()
     }
-    assert {key: [value for _, value in sorted(found)] for key, found in by_key.items()} == wanted
+    assert {key: [value for _, value in entries] for key, entries in found.items()} == wanted
 
 
 def running(job: Job, stage: str) -> Job:
@@ -115,7 +150,7 @@ def test_up_and_down_under_load(nothing_left: Check) -> None:
     assert two.after == {**up.after, "runs": 2, "rebalance": 3}
     job.rescale("rebalance", 1)
     assert [len(pids) for _, pids in sorted(job.pids().items())] == [1, 2, 1]
-    result = job.wait(120)
+    result = job.stop(timeout_s=120)
     require_runs(result)
     nothing_left()
 
@@ -157,7 +192,7 @@ def test_a_replica_killed_while_its_groups_move(nothing_left: Check, tmp_path: P
     asking.join(90)
     assert told[0].after["runs"] == 3
     assert len(job.pids()["runs"]) == 3
-    result = job.wait(120)
+    result = job.stop(timeout_s=120)
     require_runs(result)
     assert result.statistics.failures == 1
     nothing_left()
@@ -169,7 +204,7 @@ def test_replicas_that_cannot_be_placed(nothing_left: Check) -> None:
     with pytest.raises(rd.RescaleRefused, match=r"the layout stays .*'runs': 1.*free resources now"):
         job.rescale("runs", 3, timeout_s=3.0)
     assert len(job.pids()["runs"]) == 1
-    require_runs(job.wait(120))
+    require_runs(job.stop(timeout_s=120))
     nothing_left()
 
 
@@ -187,3 +222,14 @@ def test_what_cannot_be_is_refused_by_name(ray_cluster: None, wanted: dict[str, 
     with pytest.raises(rd.RescaleRefused, match=told):
         job.rescale(wanted)
     job.cancel()
+
+
+def test_windows_change_while_it_runs(nothing_left: Check) -> None:
+    job = running(runs("configured").submit(rd.RunConfig(window_batches=1), parallelism=1), "runs")
+    job.configure(window_batches=32, batch_rows=100, combine_hold_s=0.0)
+    job.rescale("runs", 2)
+    job.configure(window_batches=2)
+    require_runs(job.stop(timeout_s=120))
+    with pytest.raises(rd.ConfigError, match="job 'configured' is complete"):
+        job.configure(window_batches=1)
+    nothing_left()
