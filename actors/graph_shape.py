@@ -53,6 +53,14 @@ def channels_out(plan: Plan, stage: Stage, replica: int) -> list[Channel]:
     return [(edge.id, target) for edge in plan.edges if edge.source == stage.id for target in targets_of(plan, edge, replica)]
 
 
+def channels_to_mark(before: Plan, after: Plan, stage: int, replica: int) -> list[Channel]:
+    """On which channels a replica puts a marker when the layout changes: all that it has by the old layout and by the new one.
+
+    By the new one, too, and also to stages that do not change: so nobody gets a batch by a layout that it has not heard of.
+    """
+    return list(dict.fromkeys([*channels_out(before, before.stage(stage), replica), *channels_out(after, after.stage(stage), replica)]))
+
+
 def targets_of(plan: Plan, edge: PlanEdge, source: int) -> range:
     """The replicas of an edge's target that one of its source can send to."""
     if edge.routing in (PartitionKind.KEYS, PartitionKind.BROADCAST, PartitionKind.REBALANCE):

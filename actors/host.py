@@ -101,7 +101,7 @@ class ReplicaHost:
     def listen(self, host: str) -> Address:
         """Build the vertex or open the source, and open the plane; gives the address for the other replicas."""
         snapshots = self.snapshots
-        self.core.start(snapshots.resumed if snapshots is not None else None)
+        self.core.start(snapshots.resumed if snapshots is not None else None, is_newcomer=self.rescale.is_newcomer)
         if snapshots is not None:
             snapshots.attach()
             snapshots.refill()

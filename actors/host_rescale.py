@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.batches import decode_batch, encode_batch
-from rayad.actors.graph_shape import channels_out
+from rayad.actors.graph_shape import channels_out, channels_to_mark
 from rayad.actors.host_looking import peers_of
-from rayad.actors.migration import MutableMigration, StepCost, Transfer, lay_out, let_go, may_move
+from rayad.actors.migration import MutableMigration, StepCost, Transfer, changes, lay_out, let_go, may_move
 from rayad.actors.plane import Address, Frame
 from rayad.actors.protocol import PROGRESS, Kind, replica_name
 from rayad.actors.replica import ReplicaCore
@@ -118,13 +118,11 @@ class HostRescale:
         lay_out(core, after)
         host._out.lay_out(after)
         host.plan, host.stage = after, after.stage(host.stage.id)
-        changed = {s.id for s in after.stages if (s.parallelism, s.owners) != (before.stage(s.id).parallelism, before.stage(s.id).owners)}
         marker = MARK + marshal.dumps((step, self._layout_data))
-        for edge, replica in channels_out(before, before.stage(host.stage.id), host.replica):
-            if host._edges[edge].target in changed:
-                self._send_mark(edge, replica, marker, binds=False)
+        for edge, replica in channels_to_mark(before, after, host.stage.id, host.replica):
+            self._send_mark(edge, replica, marker, binds=False)
         self._end_step()
-        if host.stage.id in changed:
+        if changes(before, after, host.stage.id):
             self.migration = MutableMigration(core, before, after, self.released)
             gives_s = clock.perf_counter()
             self.migration.begin()
@@ -323,7 +321,8 @@ class HostRescale:
     def _send(self, target: int, transfer: Transfer) -> None:
         host = self.host
         rights = [(location, time[0], *time[1]) for location, time in transfer.rights]
-        head = marshal.dumps((transfer.kind, self.step, self._layout_data, transfer.edge, rights))
+        ends = [(time[0], *time[1]) if time is not None else None for time in (transfer.hold, transfer.latest)]
+        head = marshal.dumps((transfer.kind, self.step, self._layout_data, transfer.edge, rights, ends))
         parts: list[Any] = [len(head).to_bytes(8, "little") + head]
         if transfer.kind == "state":
             assert transfer.state is not None
@@ -337,14 +336,16 @@ class HostRescale:
         host = self.host
         data = memoryview(frame.payload)
         at = 8 + int.from_bytes(data[:8], "little")
-        kind, step, layout, edge, rights = marshal.loads(data[8:at])
+        kind, step, layout, edge, rights, ends = marshal.loads(data[8:at])
         self.relayout(step, _unpacked(layout))
         migration = self.migration
         if migration is None or step != self.step:
             raise ProtocolError(f"{host.name} got a transfer of step {step} from {frame.peer!r} in step {self.step}")
         time, batch = decode_batch(data[at:]) if kind == "batch" else (None, None)
         state = bytes(data[at:]) if kind == "state" else None
-        transfer = Transfer(kind, state, tuple((entry[0], Timestamp.of(entry[1], entry[2:])) for entry in rights), edge, time, batch)
+        of = Timestamp.of
+        hold, latest = (of(end[0], end[1:]) if end is not None else None for end in ends)
+        transfer = Transfer(kind, state, tuple((entry[0], of(entry[1], entry[2:])) for entry in rights), hold, latest, edge, time, batch)
         migration.on_transfer(host._replica_of[frame.peer], transfer)
         while host.core.notify():
             pass

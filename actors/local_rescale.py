@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors import layouts
-from rayad.actors.graph_shape import channels_out
+from rayad.actors.graph_shape import channels_out, channels_to_mark
 from rayad.actors.layouts import Rescale
 from rayad.actors.local_parts import new_core
-from rayad.actors.migration import MutableMigration, Transfer, lay_out, let_go, may_move
+from rayad.actors.migration import MutableMigration, Transfer, changes, lay_out, let_go, may_move
 from rayad.actors.part_files import write_staged
 from rayad.actors.replica import ReplicaCore
 from rayad.dataflow.plan import Plan
@@ -94,7 +94,7 @@ class LocalRescale:
             for replica in range(old.stage(stage.id).parallelism, stage.parallelism):
                 at = (stage.id, replica)
                 core = new_core(job, stage, replica)
-                core.start(None)
+                core.start(None, is_newcomer=True)
                 why = may_move(stage, plan, core.vertex)
                 if why:
                     raise RescaleRefused(f"rescale({stage.name!r}, ...): {why}")
@@ -146,12 +146,10 @@ class LocalRescale:
         job._move_out(at)
         before, after = core.plan, job.plan
         lay_out(core, after)
-        changed = {s.id for s in after.stages if (s.parallelism, s.owners) != (before.stage(s.id).parallelism, before.stage(s.id).owners)}
-        for edge, target in channels_out(before, before.stage(at[0]), at[1]):
-            if job._edges[edge].target in changed:
-                job._put((edge, at[1], target), None, Marker(self.step, after))
-                self._will_arrive((edge, at[1], target))
-        if at[0] in changed:
+        for edge, target in channels_to_mark(before, after, *at):
+            job._put((edge, at[1], target), None, Marker(self.step, after))
+            self._will_arrive((edge, at[1], target))
+        if changes(before, after, at[0]):
             old = self.migrations.get(at)
             if old is not None:
                 assert old.is_settled
@@ -328,7 +326,9 @@ def start_rescale(job: LocalJob, wanted: Mapping[str, int], *, groups: int | Non
         why = may_move(job.plan.stage(stage), job.plan, job.cores[stage, 0].vertex)
         if why:
             raise RescaleRefused(f"rescale({job.plan.stage(stage).name!r}, {stages[stage]}): {why}")
-    job.rescaling = LocalRescale(job, stages, groups=groups) if stages else None
+    if not stages:
+        return None
+    job.rescaling = LocalRescale(job, stages, groups=groups)
     return job.rescaling
 
 

@@ -21,7 +21,7 @@ from rayad.actors.replica import ReplicaCore
 from rayad.autoscale.layout import moves
 from rayad.dataflow.graph import NodeKind, PartitionKind
 from rayad.dataflow.plan import Plan, Stage
-from rayad.dataflow.vertex import EndVertex, Vertex
+from rayad.dataflow.vertex import Vertex
 from rayad.progress import InternalError, MutableNotificator, Timestamp
 
 HELD_BATCHES_MAX = 256
@@ -40,12 +40,15 @@ class Transfer:
         kind: "state" (of some key-groups), "batch" (passed on unprocessed), "end" (all was passed on).
         state: pieces as :func:`rayad.actors.part_files.dumped` makes them; None: there was none.
         rights: capabilities that come along.
+        hold, latest: of an EndVertex: its right to send at the end of its input, and the last time that brought something.
         edge, time, batch: of a batch.
     """
 
     kind: str
     state: bytes | None = None
     rights: tuple[Right, ...] = ()
+    hold: Timestamp | None = None
+    latest: Timestamp | None = None
     edge: int = 0
     time: Timestamp | None = None
     batch: Any = None
@@ -99,6 +102,7 @@ class MutableMigration:
         self.released: deque[Released] = deque() if released is None else released
         self.cost = StepCost()
         keyed = [edge for edge in before.edges if edge.target == stage.id and edge.routing is PartitionKind.KEYS and edge.key is not None]
+        self._copied = {edge.id for edge in before.edges if edge.target == stage.id and edge.routing is PartitionKind.BROADCAST}
         self._splits = {edge.id: MutableKeySplit(edge.key, before.key_groups) for edge in keyed if edge.key is not None}
         changes = moves(before.owners(stage), after.owners(after.stage(stage.id))) if keyed else {}
         self.leaving = {new: groups for (old, new), groups in changes.items() if old == mine}
@@ -157,9 +161,11 @@ class MutableMigration:
                 location = stage.notify_location if capability == notification.guarantee else stage.capability_location
                 rights.append((location, capability))
                 core._change(location, capability, 1)
+        if core.hold is not None:
+            core._change(stage.capability_location, core.hold, 1)
         data = b"".join(dumped(state))
         self.cost.state_bytes += len(data)
-        self.outgoing.append((target, Transfer("state", state=data, rights=tuple(rights))))
+        self.outgoing.append((target, Transfer("state", state=data, rights=tuple(rights), hold=core.hold, latest=core._latest)))
 
     def _pass_on_parked(self) -> None:
         core = self.core
@@ -201,6 +207,9 @@ class MutableMigration:
         self._token = token
         split = self._splits.get(edge)
         if split is None:
+            if edge in self._copied:
+                self._copy(edge, time, batch)
+                return [batch]
             if not self.is_retiring:
                 return [batch]
             self._turn += 1
@@ -240,6 +249,14 @@ class MutableMigration:
             self._give_back(token)
         return []
 
+    def _copy(self, edge: int, time: Timestamp, batch: Any) -> None:
+        """A broadcast batch by the old layout: replicas that have come did not get it, and have got state that it concerns."""
+        targets = [target for target, groups in self.leaving.items() if groups] if self._missing else []
+        if targets:
+            self.core._change(*self.core._counted(edge, time), len(targets))
+        for target in targets:
+            self._pass_on(target, edge, time, batch)
+
     def _pass_on(self, sibling: int, edge: int, time: Timestamp, part: Any) -> None:
         self.cost.passed_on += 1
         self.outgoing.append((sibling, Transfer("batch", edge=edge, time=time, batch=part)))
@@ -256,6 +273,8 @@ class MutableMigration:
             assert transfer.state is not None
             assert core.vertex is not None
             take(core, loaded(transfer.state), transfer.rights)
+            if transfer.hold is not None:
+                take_hold(core, transfer.hold, transfer.latest)
         elif transfer.kind == "batch":
             assert transfer.time is not None
             self.released.append((transfer.edge, transfer.time, transfer.batch, None))
@@ -264,6 +283,12 @@ class MutableMigration:
             held = self._held.pop(source)
             self._held_count -= len(held)
             self.released.extend(held)
+
+
+def changes(before: Plan, after: Plan, stage: int) -> bool:
+    """Whether a step concerns the replicas of a stage."""
+    old, new = before.stage(stage), after.stage(stage)
+    return (old.parallelism, old.owners) != (new.parallelism, new.owners)
 
 
 def lay_out(core: ReplicaCore, plan: Plan) -> None:
@@ -279,6 +304,9 @@ def let_go(core: ReplicaCore) -> None:
     for notification in core.notificator.pending():
         core._hold_back(notification.guarantee, notification.capability, -1)
     core.notificator = MutableNotificator()
+    if core.hold is not None:
+        core._change(core.stage.capability_location, core.hold, -1)
+        core.hold = None
 
 
 def take(core: ReplicaCore, state: Any, rights: Sequence[Right]) -> None:
@@ -291,6 +319,16 @@ def take(core: ReplicaCore, state: Any, rights: Sequence[Right]) -> None:
         core._change(location, time, -1)
 
 
+def take_hold(core: ReplicaCore, hold: Timestamp, latest: Timestamp | None) -> None:
+    """An EndVertex' right to send at the end came along and counts already: a replica that has one keeps its own."""
+    if core.hold is None:
+        core.hold = hold
+    else:
+        core._change(core.stage.capability_location, hold, -1)
+    if latest is not None and (core._latest is None or core._latest < latest):
+        core._latest = latest
+
+
 def may_move(stage: Stage, plan: Plan, vertex: Vertex | None) -> str:
     """Why the replicas of a stage cannot be added or removed while it runs; "" when they can. ``vertex`` None: not known here."""
     if not stage.inputs:
@@ -298,17 +336,19 @@ def may_move(stage: Stage, plan: Plan, vertex: Vertex | None) -> str:
     kinds = {edge.partition for edge in plan.edges if edge.target == stage.id}
     if PartitionKind.SINGLE in kinds:
         return f"{stage.name!r} has one replica by its nature: its input goes to a single one"
-    if PartitionKind.BROADCAST in kinds:
-        return f"{stage.name!r} gets broadcast input: a new replica would have missed what came before"
     if stage.kind is not NodeKind.VERTEX:
-        return ""
-    if kinds != {PartitionKind.KEYS}:
+        copied = PartitionKind.BROADCAST in kinds
+        return f"{stage.name!r} gets broadcast input, which each replica passes on: there would be more of it" if copied else ""
+    if PartitionKind.KEYS not in kinds or kinds - {PartitionKind.KEYS, PartitionKind.BROADCAST}:
         return f"{stage.name!r} is a vertex whose input is not keyed: which part of its state would move? Put key_by before it"
-    if isinstance(vertex, EndVertex):
-        return f"{stage.name!r} keeps the right to send until its input ends (EndVertex), which cannot move"
     if vertex is not None and (type(vertex).give is Vertex.give or type(vertex).take is Vertex.take):
         return f"{stage.name!r} is a {type(vertex).__name__} without give(self, groups) and take(self, state): its state cannot be divided"
+    if vertex is not None and PartitionKind.BROADCAST in kinds and not vertex.broadcast_may_repeat:
+        return (
+            f"{stage.name!r} is a {type(vertex).__name__} with broadcast input: a new replica would miss, or get twice, what came before it; "
+            "if twice is harmless, set broadcast_may_repeat = True"
+        )
     return ""
 
 
-__all__ = ["MutableMigration", "StepCost", "Transfer", "lay_out", "let_go", "may_move"]
+__all__ = ["MutableMigration", "StepCost", "Transfer", "changes", "lay_out", "let_go", "may_move"]

@@ -84,8 +84,11 @@ class ReplicaCore(VertexContext):
         self._rights: tuple[Timestamp, ...] = ()  # that came along with state, while it is taken up
 
     # -- life --------------------------------------------------------------------
-    def start(self, resumed: ResumedPart | None = None) -> None:
-        """Build the vertex or open the source; what it holds from the beginning, or from the cut of a snapshot, is in ``changes``."""
+    def start(self, resumed: ResumedPart | None = None, *, is_newcomer: bool = False) -> None:
+        """Build the vertex or open the source; what it holds from the beginning, or from the cut of a snapshot, is in ``changes``.
+
+        ``is_newcomer``: it comes into a running job, and gets all rights that it has from its siblings.
+        """
         stage = self.stage
         if stage.kind is NodeKind.SOURCE:
             if resumed is None or resumed.rest["source"] is not None:
@@ -118,7 +121,7 @@ class ReplicaCore(VertexContext):
                     "the loop could "
                     "never end; put it outside the loop"
                 )
-            self.hold = Timestamp(0) if resumed is None else resumed.rest["hold"]
+            self.hold = resumed.rest["hold"] if resumed is not None else None if is_newcomer else Timestamp(0)
             if self.hold is not None:
                 self._change(stage.capability_location, self.hold, 1)
         if resumed is not None:

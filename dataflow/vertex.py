@@ -73,6 +73,10 @@ class Vertex:
     """Whether the state is taken in the replica's own process, however large it is: right where :meth:`checkpoint` must not run in a forked
     copy, and where it gives large arrays and little else, which are copied faster than a process is forked. May be a property."""
 
+    broadcast_may_repeat: bool = False
+    """For rescaling: whether a replica may get a broadcast batch twice, as one that comes into a running job can: before the senders know
+    of it, its siblings pass on to it what they get."""
+
     _context: VertexContext | None = None
 
     # -- what the author writes ------------------------------------------------

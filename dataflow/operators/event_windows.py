@@ -43,6 +43,7 @@ class EventWindows(MovingVertex, EndVertex):
     """
 
     sequential = True
+    broadcast_may_repeat = True
 
     def __init__(self, aggregator: Aggregator, windows: Any, max_delay: Any, *, columnar: bool = False) -> None:
         if columnar:

@@ -221,6 +221,7 @@ class WindowJoin(MovingVertex, EndVertex):
     """
 
     sequential = True
+    broadcast_may_repeat = True
 
     def __init__(self, windows: Tumbling | Sliding, delays: tuple[Any, Any]) -> None:
         self.windows = windows
