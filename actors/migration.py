@@ -345,8 +345,8 @@ def may_move(stage: Stage, plan: Plan, vertex: Vertex | None) -> str:
         return f"{stage.name!r} is a {type(vertex).__name__} without give(self, groups) and take(self, state): its state cannot be divided"
     if vertex is not None and PartitionKind.BROADCAST in kinds and not vertex.broadcast_may_repeat:
         return (
-            f"{stage.name!r} is a {type(vertex).__name__} with broadcast input: a new replica would miss, or get twice, what came before it; "
-            "if twice is harmless, set broadcast_may_repeat = True"
+            f"{stage.name!r} is a {type(vertex).__name__} with broadcast input: a new replica would miss, or get twice, what came before "
+            "it; if twice is harmless, set broadcast_may_repeat = True"
         )
     return ""
 
