@@ -28,6 +28,7 @@ import rayad as rd
 from benchmarks.machine import settle
 from benchmarks.measurement import Measurement, Ratio, Series, WrongResult, quantile
 from rayad.actors.job import Job, JobState
+from rayad.actors.layouts import Rescale
 
 TITLE = "Rescaling under load"
 NEEDS_RAY = True
@@ -169,6 +170,7 @@ class Run:
     latencies: list[np.ndarray]
     took: list[float]
     pauses: list[float]
+    paused_share: float
 
 
 def start(sizes: Sizes, folder: str, replicas: int, *, kind: str, resume: str | None = None) -> Job:
@@ -188,7 +190,8 @@ def measure_run(sizes: Sizes, kind: str) -> Run:
         job = start(sizes, folder, sizes.replicas[0], kind=kind)
         until_steady(job, folder)
         changes: list[tuple[float, float]] = []
-        pauses = []
+        pauses: list[Rescale] = []
+        running_s = time.time()
         time.sleep(sizes.steady_s)
         for replicas in sizes.replicas[1:]:
             began_s = time.time()
@@ -199,18 +202,19 @@ def measure_run(sizes: Sizes, kind: str) -> Run:
                 while job.progress().state.value != "running":
                     time.sleep(0.01)
             else:
-                pauses.append(job.rescale("count", replicas).pause_s)
+                pauses.append(job.rescale("count", replicas))
             changes.append((began_s, time.time()))
             time.sleep(sizes.steady_s)
         (Path(folder) / "enough").touch()
+        share = sum(change.paused_s for change in pauses) / (time.time() - running_s)
         told = job.wait(120)["ages"]
         if kind == "restart":
-            return summed(folder, changes, pauses)  # what an ended job's writers counted went with it
+            return summed(folder, changes, [change.pause_s for change in pauses], share)  # what an ended job's writers counted went with it
         made = told["records"] - sizes.keys
         often = np.bincount(np.arange(made) * 7919 % sizes.keys, minlength=sizes.keys) + 1
         if told["counts"] != int((often * (often + 1) // 2).sum()):
             raise WrongResult(f"{kind}: the counts of {told['records']} records sum up to {told['counts']}")
-        return summed(folder, changes, pauses)
+        return summed(folder, changes, [change.pause_s for change in pauses], share)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -228,7 +232,7 @@ def until_steady(job: Job, folder: str, timeout_s: float = 120.0) -> None:
     raise WrongResult(f"the job did not keep up with its source within {timeout_s} s")
 
 
-def summed(folder: str, changes: list[tuple[float, float]], pauses: list[float]) -> Run:
+def summed(folder: str, changes: list[tuple[float, float]], pauses: list[float], share: float) -> Run:
     """Gaps and latencies of each change, and before the first."""
     ages = np.concatenate([np.load(path) for path in Path(folder).glob("*.npy")])
     ages = ages[np.argsort(ages[:, 0], kind="stable")]
@@ -240,7 +244,7 @@ def summed(folder: str, changes: list[tuple[float, float]], pauses: list[float])
         around = came[(came > began_s - 1.0) & (came < ended_s + 2.0)]
         gaps.append(float(np.diff(around).max()))
         latencies.append(old[(made >= began_s) & (made <= ended_s)])
-    return Run(steady, gaps, latencies, [ended - began for began, ended in changes], pauses)
+    return Run(steady, gaps, latencies, [ended - began for began, ended in changes], pauses, share)
 
 
 def run(sizes: Sizes) -> Measurement:
@@ -248,6 +252,7 @@ def run(sizes: Sizes) -> Measurement:
     out = Measurement("rescale", TITLE, asdict(sizes))
     steps = [f"{a} to {b}" for a, b in zip(sizes.replicas, sizes.replicas[1:], strict=False)]
     series: dict[str, Series] = {}
+    shares: dict[str, list[float]] = {}
 
     def add(name: str, value_s: float) -> None:
         if name not in series:
@@ -266,6 +271,12 @@ def run(sizes: Sizes) -> Measurement:
                 add(f"{kind}, {step}: from the call to its end", took)
             for step, pause in zip(steps, found.pauses, strict=False):
                 add(f"{kind}, {step}: longest pause of a replica", pause)
+            if found.pauses:
+                shares.setdefault(kind, []).append(100 * found.paused_share)
+    for kind, percent in shares.items():
+        share = out.new_series(f"{kind}: share of the run in which a replica stood still for changes", "%", "15")
+        for value in percent:
+            share.add(value)
     for step in steps:
         for kind in KINDS[1:]:
             out.ratios.append(Ratio(f"{kind}, {step}: longest gap in the output", f"fluid, {step}: longest gap in the output", "above 1"))
