@@ -81,7 +81,7 @@ def prepared(plan: Plan, wanted: Mapping[int, int]) -> Layout:
     now = plan.layout
     owners = {stage.id: plan.owners(stage) for stage in plan.stages if stage.id in wanted and is_keyed(plan, stage.id)}
     replicas = {stage: max(count, wanted.get(stage, 0)) for stage, count in now.replicas.items()}
-    return Layout(replicas, {**now.owners, **owners}, now.rebalanced)
+    return Layout(replicas, {**now.owners, **owners}, now.rebalanced | _ends(plan, wanted))
 
 
 def target(plan: Plan, wanted: Mapping[int, int]) -> Layout:
@@ -89,9 +89,12 @@ def target(plan: Plan, wanted: Mapping[int, int]) -> Layout:
     now = plan.layout
     keyed = [stage for stage in plan.stages if stage.id in wanted and is_keyed(plan, stage.id)]
     owners = {stage.id: owners_for(plan.owners(stage), wanted[stage.id]) for stage in keyed}
-    forward = [edge for edge in plan.edges if edge.partition is PartitionKind.FORWARD]
-    rebalanced = {edge.id for edge in forward if edge.source in wanted or edge.target in wanted}
-    return Layout({**now.replicas, **wanted}, {**now.owners, **owners}, now.rebalanced | rebalanced)
+    return Layout({**now.replicas, **wanted}, {**now.owners, **owners}, now.rebalanced | _ends(plan, wanted))
+
+
+def _ends(plan: Plan, wanted: Mapping[int, int]) -> set[int]:
+    """The edges that are forward no longer. Newcomers never send forward: the replica of their number need not be there."""
+    return {e.id for e in plan.edges if e.partition is PartitionKind.FORWARD and (e.source in wanted or e.target in wanted)}
 
 
 def next_layout(plan: Plan, goal: Layout, groups: int) -> Layout:

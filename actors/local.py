@@ -233,7 +233,7 @@ class LocalJob(Job):
             elif self.cores[at].source_step() is None:
                 self._ready.discard(event)
             self._after(at)
-        elif kind in ("relayout", "arrive", "transfer", "leave"):
+        elif kind in ("index", "relayout", "arrive", "transfer", "leave"):
             assert self.rescaling is not None
             self.rescaling.perform(kind, at)
         elif kind == "input":

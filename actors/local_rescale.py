@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,7 @@ class LocalRescale:
         self.is_waiting = True
         self.is_done = False
         self._at: dict[Where, int] = {}
+        self._indices: dict[Where, Iterator[None]] = {}
         self._ends = 0
         self._left: set[Where] = set()
         self._moved: list[Any] = []
@@ -103,7 +104,14 @@ class LocalRescale:
                 job._ready.add(("view", at))
         if job.snapshots is not None:
             job.snapshots.snapshots.lay_out(layouts.names_of(plan))
-        self._next_step()
+        for at, core in job.cores.items():
+            if at[0] in self.wanted and core.vertex is not None:
+                index = core.vertex.index_for_giving()
+                if index is not None:
+                    self._indices[at] = index
+                    job._ready.add(("index", at))
+        if not self._indices:
+            self._next_step()
 
     def _next_step(self) -> None:
         job = self.job
@@ -131,6 +139,10 @@ class LocalRescale:
             migration.on_transfer(source, transfer)
             self._release((stage, target), migration)
             job._after((stage, target))
+        elif kind == "index":
+            if next(self._indices[at], self) is self:
+                job._ready.discard((kind, at))
+                del self._indices[at]
         elif kind == "arrive":
             job._ready.discard((kind, at))
             self._arrive(at)
@@ -236,7 +248,10 @@ class LocalRescale:
             if snapshots is None or (snapshots.snapshots.pending is None and snapshots.committing is None and not snapshots.forgetting):
                 self.begin()
             return
-        if self.is_done:
+        if self.is_done or self._indices:
+            return
+        if self.step == self._steps_before:
+            self._next_step()
             return
         if self.leaving:
             if not self._ends and all(self._has_left(at) for at in self.leaving):
@@ -274,6 +289,9 @@ class LocalRescale:
 
     def _commit(self) -> None:
         job = self.job
+        for core in job.cores.values():
+            if core.vertex is not None:
+                core._guard("gave", core.vertex.gave)
         for at in self.leaving:
             core = job.cores[at]
             job.retired.batches[at[0]] = job.retired.batches.get(at[0], 0) + core.batches_in
@@ -291,14 +309,26 @@ class LocalRescale:
             del job.cores[at]
             for waiting in (job.reports, job.views):
                 del waiting[at]
-            for event in [event for event in job._ready.items if event[1] == at]:
-                job._ready.discard(event)
+            self._forget(at)
         if job.snapshots is not None:
             job.snapshots.snapshots.lay_out(layouts.names_of(job.plan))
             for participant in job.snapshots.participants.values():
                 participant.lay_out(job.plan)
             job.snapshots.snapshots.hasten()
         self.is_done = True
+
+    def _forget(self, at: Where) -> None:
+        """A replica is gone: so are the marks on the channels to it, of steps that took nothing from it and of attempts given up."""
+        job = self.job
+        into = [channel for channel in job.channels if (job._edges[channel[0]].target, channel[2]) == at]
+        for event in [event for event in job._ready.items if event[1] == at or event[1] in into]:
+            job._ready.discard(event)
+        for put_aside in (job._blocked, job._aligning):
+            put_aside.pop(at, None)
+        for channel in into:
+            left = [time for time, _ in job.channels.pop(channel) if time is not None]
+            if left:
+                raise InternalError(f"{len(left)} batches were on their way to replica {at[1]} of {job.plan.stage(at[0]).name!r}, now gone")
 
     def told(self) -> Rescale:
         """What it came to."""

@@ -214,9 +214,9 @@ class LocalSnapshots:
         kept = [number for number in self.store.store.numbers() if number >= self.begun.number]
         kept = kept[-self.store.config.snapshots.keep :]  # a savepoint may be much older
         self._inputs = {number: inputs for number, inputs in self._inputs.items() if number >= kept[0]}
-        if kept[0] in self._inputs:
-            for name, frames in self._inputs[kept[0]].items():  # they need not be kept for replay
-                self.job._input_log[self.job.plan.inputs[name], 0].trim(frames)
+        if all(number in self._inputs for number in kept):  # one that is void may have had more than the one before it
+            for name, stage in self.job.plan.inputs.items():  # what all have need not be kept for replay
+                self.job._input_log[stage, 0].trim(min(self._inputs[number].get(name, 0) for number in kept))
 
     # -- the replicas' part ------------------------------------------------------------------------
     def on_barrier(self, at: Where, channel: Channel, barrier: Barrier) -> None:
@@ -252,9 +252,9 @@ class LocalSnapshots:
         job = self.job
         job._ready.discard(("overtake", channel))
         waiting = job.channels[channel]
-        place = next((i for i, (time, thing) in enumerate(waiting) if time is None and thing.unaligned), None)
+        place = next((i for i, (_, mark) in enumerate(waiting) if isinstance(mark, Barrier) and mark.unaligned), None)
         if place is None or any(time is None for time, _ in list(waiting)[:place]):
-            return  # it has been consumed in turn, or an older barrier is ahead of it
+            return  # it has been consumed in turn, or an older barrier is ahead of it, or the marker of a change of layout
         at = (job._edges[channel[0]].target, channel[2])
         ahead = list(waiting)[:place]
         barrier = waiting[place][1]
@@ -345,6 +345,7 @@ class LocalSnapshots:
         self.reports.clear()
         estimator = self.snapshots.estimator
         manifest = self.store.recover()
+        self._inputs[manifest.number] = manifest.notes.get("inputs", {})
         self.snapshots = self._new_bookkeeping(manifest, attempts + 1)
         self.snapshots.estimator = estimator
 

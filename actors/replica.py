@@ -380,9 +380,9 @@ class ReplicaCore(VertexContext):
         if not _comparable(time, depth):
             self._refuse(f"notify_at({time!r:.60})", time)
         if capability is not None:
-            if not replica_rights.may_act_at(self, time):
+            if not replica_rights.may_wait_for(self, time):
                 self._refuse(f"notify_at({time})", time)
-            if capability is not time and (not _comparable(capability, depth) or not replica_rights.may_act_at(self, capability)):
+            if not _comparable(capability, depth) or not replica_rights.may_act_at(self, capability):
                 self._refuse(f"notify_at({time}, capability={capability}), by its capability,", capability)
         if capability is None:
             self._waits_unseen = True

@@ -11,10 +11,15 @@ if TYPE_CHECKING:
 
 
 def may_act_at(core: ReplicaCore, time: Timestamp) -> bool:
-    """Whether a notification may be asked for at a time: at or beyond what is handled, or beyond a right that came along with state."""
+    """Whether what is sent later may be of a time: at or beyond what is handled, or beyond a right that came along with state."""
     if core._now is not None:
         return core._now <= time
     return any(right <= time for right in core._rights)
+
+
+def may_wait_for(core: ReplicaCore, time: Timestamp) -> bool:
+    """Whether a notification at a time may be waited for: with state that is taken up any, if a right came along to answer at all."""
+    return core._now <= time if core._now is not None else bool(core._rights)
 
 
 def check_not_waiting_for_itself(core: ReplicaCore, time: Timestamp, capability: Timestamp) -> None:
@@ -30,4 +35,4 @@ def check_not_waiting_for_itself(core: ReplicaCore, time: Timestamp, capability:
         )
 
 
-__all__ = ["check_not_waiting_for_itself", "may_act_at"]
+__all__ = ["check_not_waiting_for_itself", "may_act_at", "may_wait_for"]
