@@ -1,6 +1,7 @@
 """``python -m tests.simulation``: thousands of simulated runs, what struck them when, and whether each gave what it must.
 
-``--seeds 1000`` runs so many; ``--seed 17`` runs one again and says more.
+``--seeds 1000`` runs so many; ``--seed 17`` runs one again and says more. In every second run, that of an odd seed, replicas come and go;
+``--rescales``: in every one, ``--no-rescales``: in none.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Iterable, Iterator
 from rich.console import Console
 from rich.table import Table
 
-from tests.simulation.faults import CELLS, MATRIX, PHASES, faults_of
+from tests.simulation.changes import COUNTED
+from tests.simulation.faults import CELLS, CELLS_OF_CHANGES, CHANGING, MATRIX, MATRIX_OF_CHANGES, PHASES, faults_of
 from tests.simulation.harness import FAULTS, Outcome, run
 
 SEEDS = 10_000
@@ -27,7 +29,7 @@ class Tally:
     """What many runs came to."""
 
     def __init__(self) -> None:
-        self.runs = 0
+        self.runs = self.rescaled = 0
         self.cells: Counter[tuple[str, str]] = Counter()
         self.figures: Counter[str] = Counter()
         self.violations: list[Outcome] = []
@@ -35,6 +37,7 @@ class Tally:
     def add(self, outcome: Outcome) -> None:
         """One more run."""
         self.runs += 1
+        self.rescaled += outcome.rescales
         self.cells += outcome.cells
         self.figures += outcome.figures
         if outcome.violation:
@@ -43,37 +46,52 @@ class Tally:
     def wrong(self) -> list[str]:
         """Why the whole does not show what it is to show; empty when it does."""
         out = [f"{len(self.violations)} runs gave something else than they must"] if self.violations else []
-        out += [f"{kind!r} while {phase} never struck" for kind, phase in CELLS if not self.cells[kind, phase]]
-        needed = ("logged on feedback edges", "logged on other edges", "waiting at the sender", "parked", "notifications", "increments")
-        happened = ("superseded", "refused", "recovered upstream alone")
-        return out + [f"there was nothing {what}" for what in (*needed, *happened) if not self.figures[what]]
+        cells = CELLS + (CELLS_OF_CHANGES if self.rescaled else [])
+        out += [f"{kind!r} while {phase} never struck" for kind, phase in cells if not self.cells[kind, phase]]
+        needed = ["logged on feedback edges", "logged on other edges", "waiting at the sender", "parked", "notifications", "increments"]
+        needed += ["superseded", "refused"]
+        if self.rescaled < self.runs:
+            needed.append("recovered upstream alone")
+        if self.rescaled:
+            needed += ["changes asked for again", "changes of 2 vertices or more", *(f"changes: {name}" for name in COUNTED)]
+        return out + [f"there was nothing {what}" for what in needed if not self.figures[what]]
 
 
-def run_all(seeds: Iterable[int], processes: int) -> Iterator[Outcome]:
-    """Run seeds, in several processes, as they come."""
+def run_all(seeds: Iterable[int], processes: int, *, rescales: bool | None = False) -> Iterator[Outcome]:
+    """Run seeds, in several processes, as they come; ``rescales`` None: those of odd seeds with changes of layout."""
+    runs = [(seed, seed % 2 == 1 if rescales is None else rescales) for seed in seeds]
     if processes == 1:
-        yield from map(run, seeds)
+        yield from map(_run, runs)
         return
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        yield from pool.imap_unordered(run, seeds, chunksize=16)
+        yield from pool.imap_unordered(_run, runs, chunksize=16)
+
+
+def _run(given: tuple[int, bool]) -> Outcome:
+    return run(given[0], rescales=given[1])
 
 
 def show(tally: Tally, console: Console, took_s: float) -> None:
     """Print faults by phase, figures, violations."""
     table = Table(title=f"Faults that struck in {tally.runs} runs, by kind and phase")
+    shown = (*PHASES, *CHANGING) if tally.rescaled else PHASES
+    matrix = {kind: set(phases) for kind, phases in MATRIX.items()}
+    for kind, phases in MATRIX_OF_CHANGES.items() if tally.rescaled else ():
+        matrix.setdefault(kind, set()).update(phases)
     table.add_column("fault")
-    for phase in PHASES:
+    for phase in shown:
         table.add_column(phase, justify="right")
-    for kind, phases in MATRIX.items():
-        table.add_row(kind, *(str(tally.cells[kind, phase]) if phase in phases else "" for phase in PHASES))
+    for kind, mine in matrix.items():
+        table.add_row(kind, *(str(tally.cells[kind, phase]) if phase in mine else "" for phase in shown))
     table.add_section()
-    table.add_row("all", *(str(sum(n for (_, of), n in tally.cells.items() if of == phase)) for phase in PHASES))
+    table.add_row("all", *(str(sum(n for (_, of), n in tally.cells.items() if of == phase)) for phase in shown))
     console.print(table)
     for what, count in sorted(tally.figures.items()):
         console.print(f"{count:>10} {what}")
-    console.print(f"{tally.runs} runs, {sum(tally.cells.values())} faults, {len(tally.violations)} violations, {took_s:.0f} s")
+    console.print(f"{tally.runs} runs, in {tally.rescaled} of which replicas come and go; {sum(tally.cells.values())} faults and changes")
+    console.print(f"{len(tally.violations)} violations, {took_s:.0f} s")
     for outcome in tally.violations[:SHOWN]:
-        console.print(f"python -m tests.simulation --seed {outcome.seed}    # {outcome.program}: {outcome.violation}")
+        console.print(f"{outcome.again}    # {outcome.program}: {outcome.violation}")
     for why in tally.wrong():
         console.print(f"WRONG: {why}")
 
@@ -85,20 +103,23 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="run this one alone, and say more")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    flag = argparse.BooleanOptionalAction
+    parser.add_argument("--rescales", action=flag, help="replicas come and go in every run, or in none; by default in every second one")
     given = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 140)
     if given.seed is not None:
-        outcome = run(given.seed)
-        for fault in faults_of(given.seed, FAULTS):
+        rescales = given.seed % 2 == 1 if given.rescales is None else given.rescales
+        outcome = run(given.seed, rescales=rescales)
+        for fault in faults_of(given.seed, FAULTS, rescales=rescales):
             console.print(str(fault))
         console.print(outcome)
         return 1 if outcome.violation else 0
     began_s = time.monotonic()
     tally = Tally()
-    for outcome in run_all(range(given.first, given.first + given.seeds), given.processes):
+    for outcome in run_all(range(given.first, given.first + given.seeds), given.processes, rescales=given.rescales):
         tally.add(outcome)
         if outcome.violation and len(tally.violations) <= SHOWN:
-            console.print(f"seed {outcome.seed} ({outcome.program}): {outcome.violation}")
+            console.print(f"{outcome.again}    # {outcome.program}: {outcome.violation}")
     show(tally, console, time.monotonic() - began_s)
     return 1 if tally.wrong() else 0
 

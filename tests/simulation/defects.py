@@ -33,20 +33,21 @@ def defect(plant: Plant) -> Plant:
 
 
 @contextmanager
-def planted(name: str) -> Iterator[None]:
+def planted(plant: Plant) -> Iterator[None]:
     """The production code has this defect."""
     with ExitStack() as stack:
-        DEFECTS[name](stack)
+        plant(stack)
         yield
 
 
-def first_violation(name: str, seeds: range) -> Outcome | None:
+def first_violation(plant: Plant, seeds: range, *, rescales: bool = False) -> Outcome | None:
     """The first run that a defect spoils; None: it was not caught."""
-    with planted(name):
-        return next((outcome for seed in seeds if (outcome := run(seed)).violation), None)
+    with planted(plant):
+        return next((outcome for seed in seeds if (outcome := run(seed, rescales=rescales)).violation), None)
 
 
-def _replace(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+def replaced(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    """``make`` gives what stands in the place of an attribute."""
     stack.enter_context(patch.object(owner, name, make(getattr(owner, name))))
 
 
@@ -60,7 +61,7 @@ def _changed_cut(stack: ExitStack, **changes: Any) -> None:
 
         return cut
 
-    _replace(stack, ReplicaCore, "cut", make)
+    replaced(stack, ReplicaCore, "cut", make)
 
 
 # -- alignment and logs --------------------------------------------------------------------------------------------------------
@@ -68,12 +69,12 @@ def _changed_cut(stack: ExitStack, **changes: Any) -> None:
 
 @defect
 def nothing_is_blocked(stack: ExitStack) -> None:
-    _replace(stack, MutableAlignment, "blocked", lambda real: lambda self, channel: False)
+    replaced(stack, MutableAlignment, "blocked", lambda real: lambda self, channel: False)
 
 
 @defect
 def feedback_is_not_blocked_before_the_capture(stack: ExitStack) -> None:
-    _replace(stack, MutableAlignment, "blocked", lambda real: lambda self, channel: channel in self.regular and real(self, channel))
+    replaced(stack, MutableAlignment, "blocked", lambda real: lambda self, channel: channel in self.regular and real(self, channel))
 
 
 @defect
@@ -81,22 +82,22 @@ def the_loop_log_is_dropped(stack: ExitStack) -> None:
     def make(real: Any) -> Any:
         return lambda self, channel, data: None if channel in self.alignment.feedback else real(self, channel, data)
 
-    _replace(stack, MutableParticipant, "log", make)
+    replaced(stack, MutableParticipant, "log", make)
 
 
 @defect
 def batches_are_logged_twice(stack: ExitStack) -> None:
-    _replace(stack, MutableParticipant, "log", lambda real: lambda self, *args: (real(self, *args), real(self, *args)))
+    replaced(stack, MutableParticipant, "log", lambda real: lambda self, *args: (real(self, *args), real(self, *args)))
 
 
 @defect
 def the_unaligned_log_lacks_what_was_ahead_of_the_barrier(stack: ExitStack) -> None:
-    _replace(stack, MutableParticipant, "on_barrier", lambda real: lambda self, channel, barrier, ahead=(): real(self, channel, barrier))
+    replaced(stack, MutableParticipant, "on_barrier", lambda real: lambda self, channel, barrier, ahead=(): real(self, channel, barrier))
 
 
 @defect
 def what_waits_at_the_sender_is_forgotten(stack: ExitStack) -> None:
-    _replace(stack, LocalSnapshots, "_put_barrier", lambda real: lambda self, *args: (real(self, *args), [])[1])
+    replaced(stack, LocalSnapshots, "_put_barrier", lambda real: lambda self, *args: (real(self, *args), [])[1])
 
 
 @defect
@@ -116,8 +117,8 @@ def the_barrier_goes_before_what_combiners_hold(stack: ExitStack) -> None:
 
         return init
 
-    _replace(stack, MutableParticipant, "_take", make)
-    _replace(stack, MutableParticipant, "__init__", make_init)
+    replaced(stack, MutableParticipant, "_take", make)
+    replaced(stack, MutableParticipant, "__init__", make_init)
 
 
 @defect
@@ -130,7 +131,7 @@ def the_state_is_taken_when_it_is_written(stack: ExitStack) -> None:
         return lambda self, at, capture, state: real(self, at, capture, None if state is None else dumped(state()))
 
     stack.enter_context(patch.object(LocalSnapshots, "_captured", captured))
-    _replace(stack, LocalSnapshots, "_written", make)
+    replaced(stack, LocalSnapshots, "_written", make)
 
 
 @defect
@@ -144,7 +145,7 @@ def nobody_is_told_that_an_attempt_was_given_up(stack: ExitStack) -> None:
 
         return perform
 
-    _replace(stack, LocalSnapshots, "perform", make)
+    replaced(stack, LocalSnapshots, "perform", make)
 
 
 # -- what a part holds ---------------------------------------------------------------------------------------------------------
@@ -167,17 +168,17 @@ def parked_batches_are_forgotten(stack: ExitStack) -> None:
 
 @defect
 def restored_batches_are_not_counted(stack: ExitStack) -> None:
-    _replace(stack, ReplicaCore, "count_waiting", lambda real: lambda self, edge, time: None)
+    replaced(stack, ReplicaCore, "count_waiting", lambda real: lambda self, edge, time: None)
 
 
 @defect
 def the_source_goes_on_one_record_early(stack: ExitStack) -> None:
-    _replace(stack, _ItemsPart, "offset", lambda real: lambda self: (self.epoch, max(0, self.row - 1)))
+    replaced(stack, _ItemsPart, "offset", lambda real: lambda self: (self.epoch, max(0, self.row - 1)))
 
 
 @defect
 def the_source_goes_on_one_record_late(stack: ExitStack) -> None:
-    _replace(stack, _ItemsPart, "offset", lambda real: lambda self: (self.epoch, self.row + 1))
+    replaced(stack, _ItemsPart, "offset", lambda real: lambda self: (self.epoch, self.row + 1))
 
 
 @defect
@@ -185,12 +186,12 @@ def a_live_input_goes_on_in_epoch_0(stack: ExitStack) -> None:
     def make(real: Any) -> Any:
         return lambda core, rest: real(core, {**rest, "input_epoch": 0 if rest["input_epoch"] is not None else None})
 
-    _replace(stack, replica_resume, "resume_input", make)
+    replaced(stack, replica_resume, "resume_input", make)
 
 
 @defect
 def frames_of_live_inputs_are_not_sent_again(stack: ExitStack) -> None:
-    _replace(stack, InputLog, "rewind", lambda real: lambda self, taken: setattr(self, "taken", self.first + len(self._frames)))
+    replaced(stack, InputLog, "rewind", lambda real: lambda self, taken: setattr(self, "taken", self.first + len(self._frames)))
 
 
 @defect
@@ -207,7 +208,7 @@ def an_increment_does_not_name_what_it_builds_on(stack: ExitStack) -> None:
     def make(real: Any) -> Any:
         return lambda self, barrier, file, *, incremental: real(self, barrier, file, incremental=False)
 
-    _replace(stack, MutableStateChain, "wrote", make)
+    replaced(stack, MutableStateChain, "wrote", make)
 
 
 # -- the coordinator -----------------------------------------------------------------------------------------------------------
@@ -224,7 +225,7 @@ def one_acknowledgement_is_enough(stack: ExitStack) -> None:
 
         return on_report
 
-    _replace(stack, MutableSnapshots, "on_report", make)
+    replaced(stack, MutableSnapshots, "on_report", make)
 
 
 @defect
@@ -235,7 +236,7 @@ def acknowledgements_of_attempts_given_up_count(stack: ExitStack) -> None:
 
         return on_report
 
-    _replace(stack, MutableSnapshots, "on_report", make)
+    replaced(stack, MutableSnapshots, "on_report", make)
 
 
 @defect
@@ -255,17 +256,17 @@ def parts_are_acknowledged_before_they_are_written(stack: ExitStack) -> None:
 
         return write
 
-    _replace(stack, SnapshotStore, "write_part", make)
+    replaced(stack, SnapshotStore, "write_part", make)
 
 
 @defect
 def what_attempts_given_up_had_staged_is_lost(stack: ExitStack) -> None:
-    _replace(stack, MutableParticipant, "_take", lambda real: lambda self, barrier: (self._staged.clear(), real(self, barrier)))
+    replaced(stack, MutableParticipant, "_take", lambda real: lambda self, barrier: (self._staged.clear(), real(self, barrier)))
 
 
 @defect
 def what_was_staged_for_the_end_is_lost_at_recovery(stack: ExitStack) -> None:
-    _replace(stack, MutableSnapshots, "__init__", lambda real: lambda self, *args, staged=(), **kwargs: real(self, *args, **kwargs))
+    replaced(stack, MutableSnapshots, "__init__", lambda real: lambda self, *args, staged=(), **kwargs: real(self, *args, **kwargs))
 
 
 # -- the store -----------------------------------------------------------------------------------------------------------------
@@ -278,12 +279,12 @@ def checksums_are_not_verified(stack: ExitStack) -> None:
             return bytes(stream.read())
 
     stack.enter_context(patch.object(SnapshotStore, "read_part", read))
-    _replace(stack, SnapshotStore, "check_part", lambda real: lambda self, file: None)
+    replaced(stack, SnapshotStore, "check_part", lambda real: lambda self, file: None)
 
 
 @defect
 def a_number_can_be_taken_twice(stack: ExitStack) -> None:
-    _replace(stack, SnapshotStore, "_refuse_unless_newest", lambda real: lambda self, *args: None)
+    replaced(stack, SnapshotStore, "_refuse_unless_newest", lambda real: lambda self, *args: None)
 
     def link(source: str, target: str) -> None:
         with open(source, "rb") as file, open(target, "wb") as out:
@@ -295,7 +296,7 @@ def a_number_can_be_taken_twice(stack: ExitStack) -> None:
 @defect
 def only_the_same_number_is_refused(stack: ExitStack) -> None:
     """The fence falls when retention deletes the claim."""
-    _replace(stack, SnapshotStore, "_refuse_unless_newest", lambda real: lambda self, *args: None)
+    replaced(stack, SnapshotStore, "_refuse_unless_newest", lambda real: lambda self, *args: None)
 
 
 @defect
@@ -308,7 +309,7 @@ def recovery_takes_the_snapshots_of_any_run(stack: ExitStack) -> None:
 
         return recover
 
-    _replace(stack, JobStore, "recover", make)
+    replaced(stack, JobStore, "recover", make)
 
 
 @defect
@@ -333,7 +334,7 @@ def sinks_commit_before_the_manifest(stack: ExitStack) -> None:
 
         return publish
 
-    _replace(stack, JobStore, "publish", make)
+    replaced(stack, JobStore, "publish", make)
 
 
 @defect
@@ -345,12 +346,12 @@ def sinks_do_not_commit_again_at_recovery(stack: ExitStack) -> None:
 
         return go_on
 
-    _replace(stack, JobStore, "_go_on_from", make)
+    replaced(stack, JobStore, "_go_on_from", make)
 
 
 @defect
 def sinks_are_not_rolled_back(stack: ExitStack) -> None:
-    _replace(stack, JobStore, "_go_on_from", lambda real: lambda self, manifest: self.let_sinks_publish(manifest))
+    replaced(stack, JobStore, "_go_on_from", lambda real: lambda self, manifest: self.let_sinks_publish(manifest))
 
 
 @defect
@@ -360,4 +361,4 @@ def a_claim_commits_under_its_own_number(stack: ExitStack) -> None:
 
 @defect
 def a_fallback_leaves_no_claim(stack: ExitStack) -> None:
-    _replace(stack, JobStore, "_take_again", lambda real: lambda self, manifest: manifest)
+    replaced(stack, JobStore, "_take_again", lambda real: lambda self, manifest: manifest)

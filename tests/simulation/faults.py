@@ -11,6 +11,8 @@ RUNNING = ("steady", *SNAPSHOT)
 ALWAYS = (*RUNNING, "recovering")
 PHASES = (*ALWAYS, "finishing")
 """Finishing: the dataflow is complete, its last snapshot and the results are not."""
+CHANGING = ("waiting", "moving", "leaving")
+"""A change of layout waits for the snapshot under way; key-groups move; replicas retire."""
 
 DAMAGES = ("truncated", "flipped", "missing")
 MATRIX: dict[str, tuple[str, ...]] = {
@@ -34,6 +36,22 @@ MATRIX: dict[str, tuple[str, ...]] = {
 }
 CELLS = [(kind, phase) for kind, phases in MATRIX.items() for phase in phases]
 
+CHANGES = ("rescale up", "rescale down", "rescale several")
+MATRIX_OF_CHANGES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(CHANGES, RUNNING),
+    **dict.fromkeys(("crash all", "crash replica", "crash progress", "crash coordinator"), CHANGING),
+    **dict.fromkeys(("driver death", "second coordinator"), CHANGING),
+    **dict.fromkeys(DAMAGES, CHANGING),
+    **dict.fromkeys(("slow disk", "full disk", "torn write", "given up"), ("waiting",)),
+    "error in on_recv": CHANGING,
+    "error in give": ("moving",),
+    "error in take": ("moving",),
+    "error in a newcomer": ("waiting",),
+    "another change": CHANGING,
+}
+"""What besides can happen where replicas come and go."""
+CELLS_OF_CHANGES = [(kind, phase) for kind, phases in MATRIX_OF_CHANGES.items() for phase in phases]
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -44,16 +62,17 @@ class Fault:
     delay: int
 
 
-def faults_of(seed: int, count: int) -> list[Fault]:
-    """The faults of a run: neighbouring seeds go through the whole matrix, each time in another order."""
+def faults_of(seed: int, count: int, *, rescales: bool = False) -> list[Fault]:
+    """The faults of a run, among them changes of layout if there are any: neighbouring seeds go through all, each time in another order."""
+    cells = CELLS + CELLS_OF_CHANGES if rescales else CELLS
     first = seed * count
     out = []
     for at in range(first, first + count):
-        turn, place = divmod(at, len(CELLS))
-        order = list(CELLS)
+        turn, place = divmod(at, len(cells))
+        order = list(cells)
         random.Random(turn).shuffle(order)
         out.append(order[place])
     rng = random.Random(seed)
-    longest = {"steady": 30, "aligning": 8, "logging": 8, "writing": 4}
+    longest = {"steady": 30, "aligning": 8, "logging": 8, "writing": 4, "waiting": 4, "moving": 20, "leaving": 3}
     faults = [Fault(kind, phase, rng.randint(0, longest.get(phase, 0))) for kind, phase in out]
     return sorted(faults, key=lambda fault: fault.phase == "finishing")

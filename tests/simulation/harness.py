@@ -14,18 +14,22 @@ from typing import Any
 
 import rayad as rd
 from rayad.actors.job_store import JobStore
+from rayad.actors.layouts import asked_of
 from rayad.actors.local import LocalJob
 from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
 from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
 from rayad.dataflow.items import CollectSink
 from rayad.progress import DataflowError, SnapshotError
 from tests.programs.catalog import PROGRAMS
 from tests.programs.model import canonical
 from tests.programs.program import Program
+from tests.simulation.changes import KEY_GROUPS, movable
 from tests.simulation.damage import refused
 from tests.simulation.disk import FaultyDisk
 from tests.simulation.faults import Fault, faults_of
 from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob
+from tests.simulation.moving import MOVING
 from tests.simulation.replaced import end_replaced
 from tests.simulation.shelf import Shelf, ShelfSink
 from tests.simulation.topologies import TOPOLOGIES
@@ -37,6 +41,8 @@ LOOPS = [program for program in TOPOLOGIES if "loop" in program.name]
 """They are drawn twice as often."""
 NO_NEW_DRIVER = {"live"}
 """Programs whose feed asserts what holds for a driver from the beginning only."""
+FIXED = {"sinks"}
+"""Programs whose result says how many writers there were."""
 FAST = "/dev/shm"
 
 
@@ -53,16 +59,32 @@ class Outcome:
     ticks: int = 0
     cells: Counter[tuple[str, str]] = field(default_factory=Counter)
     figures: Counter[str] = field(default_factory=Counter)
+    rescales: bool = False
+
+    @property
+    def again(self) -> str:
+        """The command that runs it again."""
+        return f"python -m tests.simulation --seed {self.seed} --{'' if self.rescales else 'no-'}rescales"
 
 
 def all_programs() -> dict[str, Program]:
     """By name; those of the simulation itself first."""
-    return {program.name: program for program in [*PROGRAMS, *TOPOLOGIES]}
+    return {program.name: program for program in [*PROGRAMS, *TOPOLOGIES, *MOVING]}
 
 
-def program_of(seed: int) -> tuple[Program, int]:
+@cache
+def programs_that_move(of: str) -> list[Program]:
+    """Those with a vertex whose replicas can be added and removed, loops twice; ``of``: "catalog" or "topologies"."""
+    programs = PROGRAMS if of == "catalog" else [*MOVING, *MOVING, *TOPOLOGIES, *LOOPS]
+    return [p for p in programs if p.name not in FIXED and movable(p.flow().plan(p.parallelism or 2))]
+
+
+def program_of(seed: int, *, rescales: bool = False) -> tuple[Program, int]:
     """Which program a seed runs, and with how many replicas."""
     rng = random.Random(~seed)
+    if rescales:
+        program = rng.choice(programs_that_move("catalog" if rng.random() < CATALOG_SHARE else "topologies"))
+        return program, rng.choice([1, 2, 2, 3])
     program = rng.choice(PROGRAMS) if rng.random() < CATALOG_SHARE else rng.choice(TOPOLOGIES + LOOPS)
     return program, rng.choice([1, 2, 2, 3, 3])
 
@@ -78,15 +100,33 @@ def undisturbed(name: str, parallelism: int) -> dict[str, Counter[str]]:
     return {sink: canonical(result[sink]) for sink in result if isinstance(result[sink], list) and program.expected()}
 
 
-def run(seed: int, *, faults: list[Fault] | None = None, program: Program | None = None, count: int = FAULTS) -> Outcome:
-    """Run one seed."""
-    drawn, parallelism = program_of(seed)
+def run(
+    seed: int,
+    *,
+    faults: list[Fault] | None = None,
+    program: Program | None = None,
+    count: int = FAULTS,
+    rescales: bool = False,
+    groups: int | str | None = "drawn",
+    mode: str | None = None,
+) -> Outcome:
+    """Run one seed.
+
+    Args:
+        faults, program: instead of those that the seed draws.
+        count: how many faults it draws.
+        rescales: whether replicas come and go meanwhile.
+        groups: how many key-groups a step of a change moves; "drawn": drawn.
+        mode: of snapshots, instead of the one that the seed draws.
+    """
+    drawn, parallelism = program_of(seed, rescales=rescales)
     chosen = program or drawn
     if chosen.parallelism is not None:
         parallelism = chosen.parallelism
     folder = tempfile.mkdtemp(prefix="rayad-simulation-", dir=FAST if os.path.isdir(FAST) else None)
-    outcome = Outcome(seed, chosen.name, parallelism)
-    run_of = _Run(seed, chosen, parallelism, faults_of(seed, count) if faults is None else faults, folder)
+    outcome = Outcome(seed, chosen.name, parallelism, rescales=rescales)
+    strikes = faults_of(seed, count, rescales=rescales) if faults is None else faults
+    run_of = _Run(seed, chosen, parallelism, strikes, folder, mode=mode, rescales=rescales, groups=groups)
     try:
         run_of.drive()
     except Exception as error:
@@ -100,7 +140,18 @@ def run(seed: int, *, faults: list[Fault] | None = None, program: Program | None
 
 
 class _Run:
-    def __init__(self, seed: int, program: Program, parallelism: int, faults: list[Fault], folder: str) -> None:
+    def __init__(
+        self,
+        seed: int,
+        program: Program,
+        parallelism: int,
+        faults: list[Fault],
+        folder: str,
+        *,
+        mode: str | None,
+        rescales: bool,
+        groups: int | str | None,
+    ) -> None:
         self.rng = rng = random.Random(seed * 7919 + 13)
         self.seed = seed
         self.program = program
@@ -108,8 +159,10 @@ class _Run:
         if program.name in NO_NEW_DRIVER:
             faults = [Fault("crash all", f.phase, f.delay) if needs_new_driver(f) else f for f in faults]
             faults = [f for f in faults if f.phase != "finishing"]
-        mode = rng.choice(["aligned", "aligned", "unaligned", "mixed", "timeout"])
-        self.world = World(seed, faults, mode, "loop" in program.name, FaultyDisk(folder))
+        drawn = rng.choice(["aligned", "aligned", "unaligned", "mixed", "timeout"])
+        mode = mode or drawn
+        self.rescales = rescales
+        self.world = World(seed, faults, mode, "loop" in program.name, FaultyDisk(folder), rescales=rescales, groups=groups)
         self.world.start_job = self.start
         self.is_committing = rng.random() < 0.6 or any(f.kind == "error in commit" for f in faults)
         self.expected = undisturbed(program.name, parallelism)
@@ -122,7 +175,8 @@ class _Run:
                 alignment_timeout_s={"unaligned": 0.0, "timeout": 0.05}.get(mode),
                 keep=rng.choice([1, 2, 2, 3]),
             ),
-            failures=FailureConfig(max_failures=1000, recovery=rng.choice(["graph", "graph", "upstream"])),
+            failures=FailureConfig(max_failures=1000, recovery="graph" if rescales else rng.choice(["graph", "graph", "upstream"])),
+            key_groups=KEY_GROUPS if rescales else DEFAULT_KEY_GROUPS,
         )
 
     # -- drivers -----------------------------------------------------------------------------------
@@ -136,9 +190,16 @@ class _Run:
         self.drivers += 1
         self.world.reports.clear()  # another run has actors of its own: what old ones say goes to nobody
         config = _replace(self.config, resume=resume)
-        plan = flow.plan(self.parallelism)
-        store = JobStore(flow.name, plan, config, self.world.store, run=f"run {self.drivers}")
         scaling = ScalingConfig(parallelism=self.parallelism)
+        if self.rescales and self.drivers > 1 and self.program.parallelism is None and self.rng.random() < 0.3:
+            before = flow.plan(self.parallelism)
+            asked = {name: self.rng.randint(1, 3) for name in movable(before)}
+            other = ScalingConfig(parallelism=asked, default=self.parallelism)
+            now = asked_of(flow.plan(scaling=other))
+            if all(now[name] == count or name in asked for name, count in asked_of(before).items()):
+                scaling = other  # the job changes to it, from the snapshot's layout
+        plan = flow.plan(scaling=scaling, key_groups=config.key_groups)
+        store = JobStore(flow.name, plan, config, self.world.store, run=f"run {self.drivers}")
         return SimulatedJob(self.world, flow, config, scaling, seed=self.seed + 1000 * self.drivers, store=store)
 
     def _put_on_shelves(self, flow: rd.Dataflow) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from rayad.actors import local
+from rayad.actors import local, local_parts
 from rayad.actors.job import Result
 from rayad.actors.local import LocalJob
 from rayad.actors.local_results import only_a_snapshot_goes_on
 from rayad.actors.replica import ReplicaCore
+from rayad.progress import SnapshotError
+from tests.simulation import holding
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -45,7 +48,7 @@ class SimulatedCore(ReplicaCore):
         super().start(resumed)
 
     def _guard(self, what: str, call: Callable[[], Any]) -> Any:
-        if what == "restore" and self.world.breaks("error in restore"):
+        if what in ("restore", "give", "take") and self.world.breaks(f"error in {what}"):
             call = _raise
         return super()._guard(what, call)
 
@@ -72,7 +75,7 @@ class SimulatedJob(LocalJob):
     def _start(self) -> None:
         if self.world.current is self:
             self.world.on_start(self)
-        with patch.object(local, "ReplicaCore", partial(SimulatedCore, self.world)):
+        with patch.object(local_parts, "ReplicaCore", partial(SimulatedCore, self.world)):
             super()._start()
 
     def step(self) -> bool:
@@ -80,9 +83,14 @@ class SimulatedJob(LocalJob):
         if world.current is not self:
             return super().step()
         world.tick(self)
-        if super().step():
-            return True
-        return world.on_idle(self)
+        with ExitStack() as stack:
+            change = self.rescaling
+            if change is not None and change.is_waiting:  # it may build newcomers now
+                stack.enter_context(patch.object(local_parts, "ReplicaCore", partial(SimulatedCore, world)))
+            if change is not None and world.is_coordinator_dead:
+                stack.enter_context(patch.object(change, "advance", lambda: None))
+            has_moved = super().step()
+        return has_moved or world.on_idle(self)
 
     def wait(self, timeout_s: float | None = None) -> Result:
         def is_over(job: LocalJob) -> bool:
@@ -96,10 +104,10 @@ class SimulatedJob(LocalJob):
         if world.current is not self:
             return super()._perform(event)
         world.trace(event)
-        if world.holds(self, event):
+        if holding.holds(world, self, event):
             return True
         world.look(self, event)
-        broken = world.hook_to_break(self, event)
+        broken = holding.hook_to_break(world, self, event)
         if broken is None:
             return super()._perform(event)
         vertex, hook, kind = broken
@@ -114,6 +122,12 @@ class SimulatedJob(LocalJob):
         finally:
             vertex.__dict__.pop(hook, None)
 
+    def _may_go_on(self, error: Exception) -> bool:
+        """Failures that nobody simulated are no reason to recover, but violations."""
+        if isinstance(error, (SnapshotError, SimulatedCrash)) or "simulated" in str(error).lower():
+            return super()._may_go_on(error)
+        return False
+
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, (DriverDied, Replaced)):
             return
@@ -121,7 +135,16 @@ class SimulatedJob(LocalJob):
 
 
 def phases_now(job: LocalJob) -> set[str]:
-    """Where the replicas and the coordinator are with the pending snapshot."""
+    """Where the replicas and the coordinator are with the pending snapshot, and with the change of layout."""
+    snapshots, change = job.snapshots, job.rescaling
+    assert snapshots is not None
+    is_waiting = change is not None and change.is_waiting
+    if change is not None and not change.is_done and not is_waiting:
+        return {change.phase}
+    return (_phases(job) - {"steady"}) | {"waiting"} if is_waiting else _phases(job)
+
+
+def _phases(job: LocalJob) -> set[str]:
     snapshots = job.snapshots
     assert snapshots is not None
     if snapshots.committing is not None:
@@ -141,8 +164,3 @@ def phases_now(job: LocalJob) -> set[str]:
     if snapshots.reports or any(("write", at) in job._ready.place for at in snapshots.writing):
         out.add("writing")
     return out or {"aligning"}
-
-
-def receiver(job: LocalJob, channel: tuple[int, int, int]) -> tuple[int, int]:
-    """The replica that a channel leads to."""
-    return job._edges[channel[0]].target, channel[2]

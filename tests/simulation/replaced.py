@@ -20,7 +20,8 @@ def step_replaced(world: World, zombie: SimulatedJob) -> None:
     try:
         if world.rng.random() < 0.01:
             zombie.crash()
-        if snapshots.snapshots.pending is None and snapshots.committing is None and world.rng.random() < 0.2:
+        is_free = snapshots.snapshots.pending is None and snapshots.committing is None and not world.changes.is_under_way(zombie)
+        if is_free and world.rng.random() < 0.2:
             snapshots.begin(unaligned=world.rng.random() < 0.5)
         if not zombie.step() and zombie.tracker.is_complete():
             zombie._complete()
@@ -29,7 +30,7 @@ def step_replaced(world: World, zombie: SimulatedJob) -> None:
         world.figures["superseded"] += 1
         world.zombies.remove(zombie)
     except (SnapshotError, DataflowError) as error:
-        if "void" not in str(error) and "whole snapshot" not in str(error):
+        if not any(why in str(error) for why in ("void", "whole snapshot", "simulated")):
             raise
         world.figures["superseded"] += 1
         world.zombies.remove(zombie)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.defects import DEFECTS, first_violation, planted
+from tests.simulation.defects_of_changes import DEFECTS_OF_CHANGES
 from tests.simulation.harness import run
 
 QUICK = (
@@ -15,6 +16,14 @@ QUICK = (
     "parts are acknowledged before they are written",
     "recovery takes the snapshots of any run",
 )
+QUICK_OF_CHANGES = (
+    "a split is not counted",
+    "rights do not come along",
+    "an old owner works off what leaves",
+    "an old owner keeps a copy",
+    "what who retires has staged is lost",
+    "the layout is not in the manifest",
+)
 RUNS = 60
 RUNS_OF_ALL = 300
 CAUGHT_SHARE = 0.95
@@ -22,21 +31,36 @@ CAUGHT_SHARE = 0.95
 
 def test_there_are_enough_defects() -> None:
     assert len(DEFECTS) >= 20
+    assert len(DEFECTS_OF_CHANGES) >= 20
     assert set(QUICK) <= DEFECTS.keys()
-    for name in DEFECTS:
-        with planted(name):  # there still is what it changes
+    assert set(QUICK_OF_CHANGES) <= DEFECTS_OF_CHANGES.keys()
+    for plant in [*DEFECTS.values(), *DEFECTS_OF_CHANGES.values()]:
+        with planted(plant):  # there still is what it changes
             pass
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_defect_is_caught(name: str) -> None:
-    caught = first_violation(name, range(RUNS))
+    caught = first_violation(DEFECTS[name], range(RUNS))
     assert caught is not None
     assert not run(caught.seed).violation, "it is not there when the defect is not"
+
+
+@pytest.mark.parametrize("name", QUICK_OF_CHANGES)
+def test_a_defect_in_changes_of_layout_is_caught(name: str) -> None:
+    caught = first_violation(DEFECTS_OF_CHANGES[name], range(RUNS), rescales=True)
+    assert caught is not None
+    assert not run(caught.seed, rescales=True).violation, "it is not there when the defect is not"
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
 def test_nearly_all_defects_are_caught() -> None:
-    missed = [name for name in DEFECTS if first_violation(name, range(RUNS_OF_ALL)) is None]
+    missed = [name for name in DEFECTS if first_violation(DEFECTS[name], range(RUNS_OF_ALL)) is None]
     assert len(missed) <= (1 - CAUGHT_SHARE) * len(DEFECTS), missed
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+def test_all_defects_in_changes_of_layout_are_caught() -> None:
+    assert not [name for name, plant in DEFECTS_OF_CHANGES.items() if first_violation(plant, range(RUNS_OF_ALL), rescales=True) is None]

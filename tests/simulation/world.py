@@ -11,10 +11,11 @@ from typing import Any
 
 from rayad.snapshots.coordination import PartReport
 from rayad.snapshots.store import MANIFEST
+from tests.simulation.changes import Changes
 from tests.simulation.damage import can_damage, choose_damage, damage
 from tests.simulation.disk import FaultyDisk, FaultyStore, whole_snapshots
-from tests.simulation.faults import DAMAGES, Fault
-from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob, phases_now, receiver
+from tests.simulation.faults import CHANGES, DAMAGES, Fault
+from tests.simulation.job import DriverDied, Replaced, SimulatedCrash, SimulatedJob, phases_now
 from tests.simulation.replaced import step_replaced
 from tests.simulation.shelf import Shelf
 
@@ -23,11 +24,6 @@ TIMEOUT_S = 3.0
 PATIENCE = 400
 """After so many steps without its phase a fault is left out."""
 TICKS_MAX = 60_000
-SLOW = {"writing": "write", "publishing": "publish", "committing": "commit"}
-HELD_BY_DEATH: dict[str, tuple[str, ...]] = {
-    "crash progress": ("report", "view"),
-    "crash coordinator": ("acknowledge", "publish", "commit", "begin", "forget"),
-}
 
 
 class World:
@@ -37,15 +33,27 @@ class World:
         faults: what is to strike, one after another.
         mode: "aligned", "unaligned" or "mixed".
         start_job: starts the job again, from its newest snapshot.
+        rescales, groups: whether replicas come and go, and how many key-groups a step moves (see :class:`Changes`).
     """
 
-    def __init__(self, seed: int, faults: list[Fault], mode: str, has_loop: bool, disk: FaultyDisk) -> None:
+    def __init__(
+        self,
+        seed: int,
+        faults: list[Fault],
+        mode: str,
+        has_loop: bool,
+        disk: FaultyDisk,
+        *,
+        rescales: bool = False,
+        groups: int | str | None = "drawn",
+    ) -> None:
         self.rng = random.Random(seed ^ 0x5EED)
         self.mode = mode
         self.has_loop = has_loop
         self.disk = disk
         self.store = FaultyStore(disk)
         self.shelves: dict[str, Shelf] = {}
+        self.changes = Changes(self, seed, is_on=rescales, groups=groups)
         self.current: SimulatedJob | None = None
         self.zombies: list[SimulatedJob] = []
         self.successor: SimulatedJob | None = None
@@ -111,6 +119,7 @@ class World:
         if self.armed is None and self.left:
             self.armed = self.left.pop(0)
             self._delay, self._waited, self._is_set = self.armed.delay, 0, False
+        self.changes.tick(job)
         self._maybe_begin(job)
         self._maybe_give_up(job)
         if self._give_ups and job.snapshots is not None and job.snapshots.snapshots.pending is not None:
@@ -124,7 +133,7 @@ class World:
                 self._leave_out()
 
     def _advance(self, job: SimulatedJob, fault: Fault) -> None:
-        self._waited += 1
+        self._waited += not self.changes.is_under_way(job)
         if self._waited > PATIENCE:
             self._leave_out()
             return
@@ -141,11 +150,11 @@ class World:
     def _maybe_begin(self, job: SimulatedJob) -> None:
         snapshots = job.snapshots
         assert snapshots is not None
-        if snapshots.snapshots.pending is not None or snapshots.committing is not None:
+        if snapshots.snapshots.pending is not None or snapshots.committing is not None or self.changes.is_under_way(job):
             return
         if self._is_quiet and self.armed is None and (self.left or self._has_ended):
             return
-        wants = self.armed is not None and self.armed.phase not in ("steady", "finishing")
+        wants = self.armed is not None and self.armed.phase not in ("steady", "finishing", "moving", "leaving")
         if self.rng.random() < (0.3 if wants else 0.03):
             unaligned = self.mode == "unaligned" or (self.mode == "mixed" and self.rng.random() < 0.5)
             if self.armed is not None and self.armed.phase == "logging" and not self.has_loop:
@@ -169,6 +178,10 @@ class World:
 
     def on_idle(self, job: SimulatedJob) -> bool:
         """Nothing can move; while faults are left the job is not yet let go to its end."""
+        if self._dead is not None:
+            return True
+        if self.changes.is_under_way(job):
+            raise AssertionError(f"a change of layout cannot go on: {job.explain_stuck()}")
         if self.armed is not None and self.armed.phase == "finishing" and self._dead is None:
             if not self._is_set and job.tracker.is_complete():
                 self._strike(job, self.armed)
@@ -184,32 +197,10 @@ class World:
             self.figures["begun"] += 1
         return True
 
-    def holds(self, job: SimulatedJob, event: Any) -> bool:
-        """Whether an event does not happen now: who should do it is dead, disk or channel is slow, or the source waits for faults."""
-        kind, at = event
-        if self._dead is not None:
-            what, where = self._dead
-            if kind in HELD_BY_DEATH.get(what, ()):
-                return True
-            if what == "crash replica" and where == (receiver(job, at) if kind in ("batch", "overtake") else at):
-                return True
-        if self._slow > 0 and self.armed is not None and kind == SLOW.get(self.armed.phase):
-            self._slow -= 1
-            if self._is_set and not self._is_slow:
-                self._is_slow = True
-                self.struck("slow disk")
-            if not self._slow:
-                self._is_slow = False
-                self._done()
-            return True
-        if kind == "batch" and self._is_uneven:
-            if at not in self._lags:
-                self._lags[at] = self.rng.random() < 0.3
-            if self._lags[at] and self.rng.random() < 0.85:
-                return True
-        if kind in ("source", "input") and (self.armed is not None or self.left) and self.armed_needs_time:
-            return self.rng.random() < 0.7
-        return False
+    @property
+    def is_coordinator_dead(self) -> bool:
+        """Whether nobody leads changes of layout now."""
+        return self._dead is not None and self._dead[0] == "crash coordinator"
 
     @property
     def armed_needs_time(self) -> bool:
@@ -235,21 +226,6 @@ class World:
             del self.reports[:-8]
         elif kind == "publish":
             self.figures["published"] += 1
-
-    def hook_to_break(self, job: SimulatedJob, event: Any) -> tuple[Any, str, str] | None:
-        """Which of the user's functions fails if this event calls it: (vertex, name, fault)."""
-        if self.armed is None or not self._is_set:
-            return None
-        kind, at = event
-        if self.armed.kind == "error in on_recv" and kind == "batch" and job.channels[at][0][0] is not None:
-            vertex = job.cores[receiver(job, at)].vertex
-            return None if vertex is None else (vertex, "on_recv", "error in on_recv")
-        if self.armed.kind == "error in checkpoint" and kind in ("batch", "begin", "overtake", "impatient"):
-            if kind == "batch" and job.channels[at][0][0] is not None:
-                return None
-            vertex = job.cores[receiver(job, at) if kind in ("batch", "overtake") else at].vertex
-            return None if vertex is None else (vertex, "checkpoint", "error in checkpoint")
-        return None
 
     # -- faults ------------------------------------------------------------------------------------
     def struck(self, kind: str) -> None:
@@ -344,6 +320,12 @@ class World:
             self._give_ups = rng.randint(0, 3)
             self.struck(kind)
             snapshots.give_up("simulated")
+        elif kind in CHANGES:
+            if self.changes.start(job, kind):
+                self.struck(kind)
+        elif kind == "another change":
+            if self.changes.refuse_another(job):
+                self.struck(kind)
         elif kind == "late acknowledgement":
             if self.reports:
                 snapshots.reports.extend(rng.choices(self.reports, k=rng.randint(1, 3)))
@@ -376,6 +358,8 @@ class World:
     def on_core_start(self) -> None:
         """One replica is about to be built."""
         self._count_down()
+        if self.current is not None and self.current.rescaling is not None and self.breaks("error in a newcomer"):
+            raise SimulatedCrash("error in a newcomer")
 
     def _on_read(self) -> None:
         fault = self.armed

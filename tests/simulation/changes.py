@@ -1,0 +1,132 @@
+"""Changes of layout among the events of a run: who is asked to have how many replicas when, and what is asked for again after a failure."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors.layouts import asked_of
+from rayad.actors.local_rescale import start_rescale
+from rayad.actors.migration import may_move
+from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.plan import Plan
+from rayad.progress import RescaleRefused
+from tests.simulation.faults import CHANGES, CHANGING
+from tests.simulation.job import SimulatedJob
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+KEY_GROUPS = 8
+"""Few, so that one at a time does not take long."""
+REPLICAS_MAX = 4
+STEPS: tuple[int | None, ...] = (None, None, 1, 1, 2, 3)
+"""How many key-groups a step moves; None: all at once."""
+COUNTED = ("steps", "moved_groups", "moved_bytes", "passed_on", "held")
+
+
+def movable(plan: Plan) -> list[str]:
+    """The vertices whose replicas can be added and removed."""
+    return [s.name for s in plan.stages if not may_move(s, plan, s.op() if s.kind is NodeKind.VERTEX else None)]
+
+
+class Changes:
+    """The changes of layout of one run.
+
+    Args:
+        is_on: whether there are any.
+        groups: how many key-groups each step moves, as :data:`STEPS`; "drawn": drawn for each change.
+    """
+
+    def __init__(self, world: World, seed: int, *, is_on: bool, groups: int | str | None = "drawn") -> None:
+        self.world = world
+        self.is_on = is_on
+        self.rng = random.Random(seed ^ 0xC4A)
+        self.wanted: dict[str, int] = {}
+        self.groups = groups
+        self._share = self.rng.choice([0.0, 0.0, 0.01])  # of steps at which one is asked for besides
+        self._seen: Any = None
+        self._last = ""
+
+    @staticmethod
+    def is_under_way(job: SimulatedJob) -> bool:
+        """Whether the layout is changing, as far as snapshots are concerned."""
+        assert job.snapshots is not None
+        return job.snapshots._is_rescaling()
+
+    def tick(self, job: SimulatedJob) -> None:
+        """Before each step."""
+        change = job.rescaling
+        if change is not None and change.is_done and change is not self._seen:
+            self._seen = change
+            told = change.told()
+            self.world.figures["changes of layout"] += 1
+            for name in COUNTED:
+                self.world.figures[f"changes: {name}"] += getattr(told, name)
+        if not self.is_on or self.is_under_way(job):
+            return
+        now = asked_of(job.plan)
+        lost = {name: count for name, count in self.wanted.items() if now[name] != count}
+        armed = self.world.armed
+        if lost:
+            if self.rng.random() < 0.2:
+                self.world.figures["changes asked for again"] += 1
+                self._ask(job, lost)
+        elif armed is not None and armed.phase in CHANGING and not self.world._is_set:
+            assert job.snapshots is not None
+            taken = job.snapshots.snapshots.pending is not None or job.snapshots.committing is not None
+            if self.rng.random() < 0.3 and (taken or armed.phase != "waiting"):
+                self.start(job, "rescale down" if armed.phase == "leaving" else self._last or self.rng.choice(CHANGES))
+        elif self.rng.random() < self._share:
+            self.start(job, self.rng.choice(CHANGES))
+
+    def start(self, job: SimulatedJob, direction: str) -> bool:
+        """Ask for a change of this kind; False: there is none now. What cannot shrink grows first."""
+        if self.is_under_way(job):
+            return False
+        rng, counts = self.rng, asked_of(job.plan)
+        self._last = direction
+        now = {name: counts[name] for name in movable(job.plan)}
+        if direction == "rescale up":
+            now = {name: count for name, count in now.items() if count < REPLICAS_MAX}
+        elif direction == "rescale down" and not any(count > 1 for count in now.values()):
+            self.start(job, "rescale up")
+            return False
+        elif direction == "rescale down":
+            now = {name: count for name, count in now.items() if count > 1}
+        if not now:
+            return False
+        if direction == "rescale up":
+            name = rng.choice(sorted(now))
+            wanted = {name: rng.randint(now[name] + 1, REPLICAS_MAX)}
+        elif direction == "rescale down":
+            name = rng.choice(sorted(now))
+            wanted = {name: rng.randint(1, now[name] - 1)}
+        else:
+            names = rng.sample(sorted(now), rng.randint(min(2, len(now)), len(now)))
+            wanted = {name: rng.choice([n for n in range(1, REPLICAS_MAX + 1) if n != now[name]]) for name in names}
+        return self._ask(job, wanted)
+
+    def _ask(self, job: SimulatedJob, wanted: dict[str, int]) -> bool:
+        groups = self.rng.choice(STEPS) if self.groups == "drawn" else self.groups
+        assert not isinstance(groups, str)
+        self.world.trace(("rescale", sorted(wanted.items()), groups))
+        self.wanted.update(wanted)
+        started = start_rescale(job, wanted, groups=groups)
+        self.world.figures[f"changes of {min(len(wanted), 2)} vertices{'' if len(wanted) < 2 else ' or more'}"] += 1
+        return started is not None
+
+    def refuse_another(self, job: SimulatedJob) -> bool:
+        """Ask for a change while one is under way: it must be refused, and change nothing."""
+        change = job.rescaling
+        names = movable(job.plan)
+        try:
+            start_rescale(job, {names[0]: REPLICAS_MAX + 1})
+        except RescaleRefused as error:
+            if "under way" not in str(error) or job.rescaling is not change:
+                raise AssertionError(f"refused, but {error}") from error
+            return True
+        raise AssertionError("a second change of layout was begun")
+
+
+__all__ = ["KEY_GROUPS", "Changes", "movable"]

@@ -1,0 +1,323 @@
+"""Realistic mistakes in changes of layout, planted one at a time, as in :mod:`tests.simulation.defects`."""
+
+from __future__ import annotations
+
+import pickle
+from collections import deque
+from contextlib import ExitStack
+from typing import Any
+from unittest.mock import patch
+
+from rayad.actors import layouts, local_rescale, local_snapshots
+from rayad.actors.local_rescale import LocalRescale, Marker
+from rayad.actors.local_snapshots import LocalSnapshots
+from rayad.actors.migration import MutableMigration, Transfer
+from rayad.actors.part_files import dumped
+from rayad.actors.replica_parts import MutableParticipant
+from rayad.dataflow.plan import Layout
+from rayad.snapshots.coordination import MutableSnapshots
+from tests.simulation import moving
+from tests.simulation.defects import Plant, replaced
+
+DEFECTS_OF_CHANGES: dict[str, Plant] = {}
+
+
+def defect(plant: Plant) -> Plant:
+    """Register a defect under its function's name."""
+    DEFECTS_OF_CHANGES[plant.__name__.replace("_", " ")] = plant
+    return plant
+
+
+# -- progress ------------------------------------------------------------------------------------------------------------------
+
+
+@defect
+def there_is_no_fence(stack: ExitStack) -> None:
+    """What is passed on leaves before the report that counts it is applied."""
+
+    def fence(self: Any, at: Any) -> None:
+        migration = self.migrations.get(at)
+        if migration is not None and migration.outgoing:
+            self.on_fence(at, local_rescale.Fence(list(migration.outgoing)))
+            migration.outgoing.clear()
+
+    stack.enter_context(patch.object(LocalRescale, "fence", fence))
+
+
+@defect
+def rights_do_not_come_along(stack: ExitStack) -> None:
+    def send_state(self: Any, target: int, groups: Any, state: Any) -> None:
+        self.outgoing.append((target, Transfer("state", state=b"".join(dumped(state)))))
+
+    stack.enter_context(patch.object(MutableMigration, "_send_state", send_state))
+
+
+@defect
+def rights_that_come_along_are_not_counted(stack: ExitStack) -> None:
+    _uncounted(stack, "_send_state")
+
+
+@defect
+def rights_that_came_along_are_not_released(stack: ExitStack) -> None:
+    def take(core: Any, state: Any, rights: Any) -> None:
+        core._rights = tuple(time for _, time in rights)
+        core.vertex.take(state)
+        core._rights = ()
+
+    stack.enter_context(patch("rayad.actors.migration.take", take))
+
+
+@defect
+def a_split_is_not_counted(stack: ExitStack) -> None:
+    _uncounted(stack, "_sort")
+
+
+def _uncounted(stack: ExitStack, name: str) -> None:
+    def make(real: Any) -> Any:
+        def silent(self: Any, *args: Any, **kwargs: Any) -> Any:
+            with patch.object(self.core, "_change", lambda *_: None):
+                return real(self, *args, **kwargs)
+
+        return silent
+
+    replaced(stack, MutableMigration, name, make)
+
+
+@defect
+def who_retires_keeps_its_notifications(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(local_rescale, "let_go", lambda core: None))
+
+
+# -- who has what --------------------------------------------------------------------------------------------------------------
+
+
+@defect
+def the_marker_goes_before_the_last_old_batch(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def relayout(self: Any, at: Any) -> None:
+            def put(channel: Any, time: Any, batch: Any) -> None:
+                put_last(channel, time, batch)
+                waiting = self.job.channels[channel]
+                if isinstance(batch, Marker) and len(waiting) > 1:
+                    waiting.insert(len(waiting) - 2, waiting.pop())
+
+            put_last = self.job._put
+            with patch.object(self.job, "_put", put):
+                real(self, at)
+
+        return relayout
+
+    replaced(stack, LocalRescale, "_relayout", make)
+
+
+@defect
+def combiners_give_out_what_they_hold_by_the_new_layout(stack: ExitStack) -> None:
+    """Behind the marker, though an old owner may have told that all was passed on."""
+
+    def make(real: Any) -> Any:
+        def relayout(self: Any, at: Any) -> None:
+            if self._at.get(at, 0) < self.step:
+                with patch.object(self.job, "_move_out", lambda at: None):
+                    real(self, at)
+            else:
+                real(self, at)
+
+        return relayout
+
+    replaced(stack, LocalRescale, "_relayout", make)
+
+
+@defect
+def parked_batches_stay(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(MutableMigration, "_pass_on_parked", lambda self: None))
+
+
+@defect
+def the_end_comes_too_early(stack: ExitStack) -> None:
+    replaced(stack, MutableMigration, "begin", lambda real: lambda self: (real(self), self._missing and self._end()))
+
+
+@defect
+def markers_of_feedback_edges_are_not_waited_for(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def init(self: Any, core: Any, before: Any, *args: Any) -> None:
+            real(self, core, before, *args)
+            feedback = {edge.id for edge in before.edges if edge.is_feedback}
+            self._missing = {channel for channel in self._missing if channel[0] not in feedback}
+
+        return init
+
+    replaced(stack, MutableMigration, "__init__", make)
+
+
+@defect
+def held_pieces_go_before_those_passed_on(stack: ExitStack) -> None:
+    """They are released with the first thing that comes from the old owner."""
+
+    def make(real: Any) -> Any:
+        def on_transfer(self: Any, source: int, transfer: Any) -> None:
+            if self._held.get(source):
+                held, self._held[source] = self._held[source], deque()
+                self._held_count -= len(held)
+                self.released.extend(held)
+            real(self, source, transfer)
+
+        return on_transfer
+
+    replaced(stack, MutableMigration, "on_transfer", make)
+
+
+@defect
+def a_new_owner_does_not_hold(stack: ExitStack) -> None:
+    _without_targets(stack, "from")
+
+
+@defect
+def an_old_owner_works_off_what_leaves(stack: ExitStack) -> None:
+    _without_targets(stack, "to")
+
+
+def _without_targets(stack: ExitStack, direction: str) -> None:
+    def make(real: Any) -> Any:
+        def init(self: Any, *args: Any) -> None:
+            real(self, *args)
+            for groups in (self.leaving if direction == "to" else self.arriving).values():
+                self._table[list(groups)] = 0
+
+        return init
+
+    replaced(stack, MutableMigration, "__init__", make)
+
+
+@defect
+def an_old_owner_keeps_a_copy(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def begin(self: Any) -> None:
+            vertex = self.core.vertex
+            if vertex is None or not self.leaving:
+                real(self)
+                return
+            kept = pickle.loads(pickle.dumps(vertex.checkpoint()))
+            real(self)
+            vertex.restore(kept)
+
+        return begin
+
+    replaced(stack, MutableMigration, "begin", make)
+
+
+@defect
+def who_retires_drops_what_anybody_may_process(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def pass_on(self: Any, sibling: int, edge: int, time: Any, part: Any) -> None:
+            if edge in self._splits:
+                real(self, sibling, edge, time, part)
+            else:
+                self.core._change(*self.core._counted(edge, time), -1)
+
+        return pass_on
+
+    replaced(stack, MutableMigration, "_pass_on", make)
+
+
+@defect
+def what_arrives_behind_other_batches_is_not_looked_at(stack: ExitStack) -> None:
+    """A marker counts when it has arrived, while old batches still wait for their turn."""
+    replaced(stack, MutableMigration, "take_out", lambda real: lambda self, edge, time, batch, token=None: batch)
+
+
+@defect
+def forward_edges_stay_forward(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def target(plan: Any, wanted: Any) -> Any:
+            goal = real(plan, wanted)
+            return Layout(goal.replicas, goal.owners, plan.layout.rebalanced)
+
+        return target
+
+    replaced(stack, layouts, "target", make)
+
+
+# -- snapshots -----------------------------------------------------------------------------------------------------------------
+
+
+@defect
+def what_who_retires_has_staged_is_lost(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(MutableSnapshots, "leave_behind", lambda self, staged: None))
+
+
+@defect
+def what_earlier_attempts_of_who_retires_had_staged_is_lost(stack: ExitStack) -> None:
+    replaced(stack, MutableParticipant, "staged", lambda real: lambda self, base: (self._staged.clear(), real(self, base))[1])
+
+
+@defect
+def a_snapshot_begins_during_a_change(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(LocalSnapshots, "_is_rescaling", lambda self: False))
+
+
+@defect
+def a_change_begins_during_a_snapshot(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        return lambda self: self.begin() if self.is_waiting else real(self)
+
+    replaced(stack, LocalRescale, "advance", make)
+
+
+@defect
+def the_layout_is_not_in_the_manifest(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(local_snapshots, "layout_notes", lambda plan, asked: {}))
+
+
+@defect
+def the_owners_are_not_in_the_manifest(stack: ExitStack) -> None:
+    """Only how many replicas there are."""
+
+    def make(real: Any) -> Any:
+        return lambda plan, asked: {**real(plan, asked), "owners": {}}
+
+    replaced(stack, local_snapshots, "layout_notes", make)
+
+
+@defect
+def replicas_align_the_channels_of_the_old_layout(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(MutableParticipant, "lay_out", lambda self, plan: None))
+
+
+@defect
+def parts_of_the_old_layout_make_a_snapshot(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(MutableSnapshots, "lay_out", lambda self, names: None))
+
+
+# -- the users' vertices -------------------------------------------------------------------------------------------------------
+
+
+@defect
+def a_notification_of_which_nothing_is_left_fails(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def on_notify(self: Any, time: Any) -> None:
+            if not self.waiting.get(time):
+                raise KeyError(time)
+            real(self, time)
+
+        return on_notify
+
+    replaced(stack, moving.Closing, "on_notify", make)
+
+
+@defect
+def nobody_asks_for_notifications_of_what_is_taken_up(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def take(self: Any, state: Any) -> None:
+            with patch.object(self, "ask", lambda time: None):
+                real(self, state)
+
+        return take
+
+    replaced(stack, moving.Keyed, "take", make)
+
+
+@defect
+def an_increment_follows_a_change(stack: ExitStack) -> None:
+    replaced(stack, moving.Changed, "take", lambda real: moving.Keyed.take)
+    replaced(stack, moving.Changed, "give", lambda real: moving.Keyed.give)

@@ -1,0 +1,71 @@
+"""Which events do not happen now, since who should do them is dead or slow, and which of the user's functions fail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rayad.actors.local import LocalJob
+    from tests.simulation.job import SimulatedJob
+    from tests.simulation.world import World
+
+SLOW = {"writing": "write", "publishing": "publish", "committing": "commit", "waiting": "write"}
+HELD_BY_DEATH: dict[str, tuple[str, ...]] = {
+    "crash progress": ("report", "view"),
+    "crash coordinator": ("acknowledge", "publish", "commit", "begin", "forget", "relayout", "leave"),
+}
+LAGGING = ("batch", "transfer", "relayout", "arrive", "report")
+"""What has a channel or a connection to come through, which may be slow."""
+
+
+def actor(job: LocalJob, event: Any) -> Any:
+    """The replica that an event happens at; for the coordinator's and the disk's something else."""
+    kind, at = event
+    if kind in ("batch", "overtake", "arrive"):
+        return job._edges[at[0]].target, at[2]
+    return (at[0], at[2]) if kind == "transfer" else at
+
+
+def holds(world: World, job: SimulatedJob, event: Any) -> bool:
+    """Whether an event does not happen now: who should do it is dead, disk or channel is slow, or the source waits for faults."""
+    kind, at = event
+    if world._dead is not None:
+        what, where = world._dead
+        if kind in HELD_BY_DEATH.get(what, ()):
+            return True
+        if what == "crash replica" and where == actor(job, event):
+            return True
+    if world._slow > 0 and world.armed is not None and kind == SLOW.get(world.armed.phase):
+        world._slow -= 1
+        if world._is_set and not world._is_slow:
+            world._is_slow = True
+            world.struck("slow disk")
+        if not world._slow:
+            world._is_slow = False
+            world._done()
+        return True
+    if world._is_uneven and kind in LAGGING:
+        channel = at if kind == "batch" else event
+        if channel not in world._lags:
+            world._lags[channel] = world.rng.random() < 0.3
+        if world._lags[channel] and world.rng.random() < 0.85:
+            return True
+    if kind in ("source", "input") and (world.armed is not None or world.left) and world.armed_needs_time:
+        return world.rng.random() < 0.7
+    return False
+
+
+def hook_to_break(world: World, job: SimulatedJob, event: Any) -> tuple[Any, str, str] | None:
+    """Which of the user's functions fails if this event calls it: (vertex, name, fault)."""
+    if world.armed is None or not world._is_set:
+        return None
+    kind, at = event
+    if world.armed.kind == "error in on_recv" and (kind == "transfer" or (kind == "batch" and job.channels[at][0][0] is not None)):
+        vertex = job.cores[actor(job, event)].vertex
+        return None if vertex is None else (vertex, "on_recv", "error in on_recv")
+    if world.armed.kind == "error in checkpoint" and kind in ("batch", "begin", "overtake", "impatient"):
+        if kind == "batch" and job.channels[at][0][0] is not None:
+            return None
+        vertex = job.cores[actor(job, event)].vertex
+        return None if vertex is None else (vertex, "checkpoint", "error in checkpoint")
+    return None

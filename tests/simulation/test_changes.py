@@ -1,0 +1,133 @@
+"""Replicas come and go: named cases of topology, direction, snapshots, size of steps and faults; many seeded runs."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from dataclasses import dataclass
+
+import pytest
+
+from tests.simulation.__main__ import Tally, run_all
+from tests.simulation.faults import CHANGING, Fault
+from tests.simulation.harness import FAULTS, all_programs, programs_that_move, run
+
+SEEDS = 240
+TRIES = 8
+"""A fault may miss its phase in one run; then another seed is taken."""
+
+TOPOLOGIES = (
+    "sim log", "sim log in columns", "sim forward", "sim closing", "sim moving capabilities", "sim moving increments", "sim chain",
+    "sim collatz loop", "sim stairs loop", "sim live log", "sim pipeline", "sim loop", "sim loop with join", "sim totals in loop",
+    "sim nested loops", "sim live loop", "sim join", "sim combined", "sim window", "sim in order", "functions", "sliding-columns",
+    "best-records-rows", "sim several sources", "totals-mixed", "join-columns", "loop-nested-3-keyed", "ordered",
+)  # fmt: skip
+DIRECTIONS: dict[str, tuple[str, ...]] = {
+    "up": ("rescale up",),
+    "down": ("rescale down",),
+    "several": ("rescale several",),
+    "up-down": ("rescale up", "rescale down"),
+}
+KINDS = ("crash all", "crash replica", "crash progress", "crash coordinator", "driver death", "second coordinator", "error in on_recv")
+WHENS = ("before", "waiting", "moving", "leaving", "after", "never")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A topology, what is asked for, how snapshots are aligned, how many key-groups a step moves, and what strikes when."""
+
+    topology: str
+    direction: str
+    mode: str
+    groups: int | None
+    kind: str
+    when: str
+
+    @property
+    def name(self) -> str:
+        """To find it again."""
+        size = "all-at-once" if self.groups is None else "one-at-a-time"
+        fault = "no-fault" if self.when == "never" else f"{self.kind}-{self.when}"
+        return "/".join((self.topology, self.direction, self.mode, size, fault)).replace(" ", "-")
+
+    def faults(self) -> list[Fault]:
+        """In order."""
+        asked = [Fault(kind, "steady", 5) for kind in DIRECTIONS[self.direction]]
+        if self.when == "waiting":
+            asked[-1] = Fault(asked[-1].kind, "aligning", 0)
+        if self.when == "never":
+            return asked
+        if self.when == "before":
+            return [Fault(self.kind, "steady", 3), *asked]
+        if self.when == "after":
+            return [*asked, Fault(self.kind, "steady", 6)]
+        return [*asked, Fault(self.kind, self.when, 0 if self.when == "waiting" else 2)]
+
+    def run(self) -> None:
+        """Until the fault has struck when it shall; every run must give what it must."""
+        program = all_programs()[self.topology]
+        for seed in range(TRIES):
+            outcome = run(seed, program=program, faults=self.faults(), rescales=True, groups=self.groups, mode=self.mode)
+            assert not outcome.violation, outcome
+            phase = self.when if self.when in CHANGING else "steady"
+            asked = all(any(outcome.cells[kind, of] for of in ("steady", "aligning")) for kind in DIRECTIONS[self.direction])
+            struck = self.when == "never" or outcome.cells[self.kind, phase]
+            if asked and struck and outcome.figures["changes of layout"] >= len(DIRECTIONS[self.direction]):
+                return
+        raise AssertionError(f"the fault never struck: {outcome}")
+
+
+def cases() -> tuple[list[Case], list[Case]]:
+    """Those of every test run, in which all pairs of topology, direction and alignment are; and all others."""
+    chosen, others = [], []
+    for turn, (topology, direction, mode) in enumerate(itertools.product(TOPOLOGIES, DIRECTIONS, ("aligned", "unaligned"))):
+        phases = [when for when in WHENS if when != "leaving" or direction in ("down", "up-down")]  # several may all grow
+        mine = phases[(turn // 8 + turn % 8) % len(phases)]
+        for groups, when in itertools.product((None, 1), phases):
+            kind = KINDS[(turn + len(others)) % len(KINDS)]
+            if topology == "sim live log" and kind in ("driver death", "second coordinator"):
+                kind = "crash all"
+            case = Case(topology, direction, mode, groups, kind, when)
+            is_chosen = when == mine and (groups is None) == (turn % 2 == 0)
+            (chosen if is_chosen else others).append(case)
+    return chosen, others
+
+
+CHOSEN, OTHERS = cases()
+
+
+@pytest.mark.parametrize("case", CHOSEN, ids=lambda case: case.name)
+def test_a_case(case: Case) -> None:
+    case.run()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_all_other_cases(topology: str) -> None:
+    for case in OTHERS:
+        if case.topology == topology:
+            case.run()
+
+
+def test_there_are_enough_cases() -> None:
+    assert len({case.name for case in CHOSEN}) == len(CHOSEN) >= 76
+    assert {case.when for case in CHOSEN} == set(WHENS)
+    assert {case.kind for case in CHOSEN} == set(KINDS)
+    assert {case.direction for case in CHOSEN} == set(DIRECTIONS)
+    assert len({(case.when, case.direction) for case in CHOSEN}) == 4 * len(WHENS) - 2  # nobody leaves where replicas are only added
+    names = {program.name for of in ("catalog", "topologies") for program in programs_that_move(of)}
+    assert set(TOPOLOGIES) <= names
+
+
+def test_many_runs_with_all_faults_and_changes() -> None:
+    tally = Tally()
+    for outcome in run_all(range(SEEDS), min(2, os.cpu_count() or 1), rescales=True):
+        tally.add(outcome)
+    assert not tally.violations, "\n".join(f"{o.again}: {o.violation}" for o in tally.violations[:10])
+    assert not tally.wrong()
+    assert sum(tally.cells.values()) > 0.9 * FAULTS * SEEDS
+
+
+def test_a_seed_gives_the_same_trace_again() -> None:
+    assert [run(seed, rescales=True).digest for seed in range(8)] == [run(seed, rescales=True).digest for seed in range(8)]
