@@ -73,8 +73,9 @@ class CoordinatorControl:
         """Replicas by vertex, and the handles of the vertex actors by plane name; None while the job does not run."""
         if self.state is not JobState.RUNNING or not self._running.is_set():
             return None
-        actors = dict(self._crew.actors)
-        return {s.name: s.parallelism for s in self.plan.stages}, {name: actors[name] for name in self._crew.names() if name in actors}
+        actors, newcomers = dict(self._crew.actors), self.rescaler.newcomers
+        there = {name: actors[name] for name in self._crew.names() if name in actors and name not in newcomers}
+        return {s.name: s.parallelism for s in self.plan.stages}, there
 
     def configure(self, changes: dict[str, Any]) -> None:
         """See Job.configure."""
@@ -86,7 +87,8 @@ class CoordinatorControl:
             return self.state, [], {}, 0
         try:
             crew, progress = dict(self._crew.actors), self._crew.actors[PROGRESS]
-            reports = ray.get([crew[name].look.remote() for name in self._crew.names()], timeout=10)
+            there = [name for name in self._crew.names() if name in crew and name not in self.rescaler.newcomers]
+            reports = ray.get([crew[name].look.remote() for name in there], timeout=10)
             views, active = ray.get([progress.call.remote("look"), progress.call.remote("active")], timeout=10)
             return self.state, reports, views, active
         except (RayActorError, RayTaskError, GetTimeoutError, KeyError):
