@@ -56,7 +56,7 @@ class Sizes:
 
 
 FULL = Sizes()
-QUICK = Sizes(repetitions=1, keys=5_000, rate_per_s=4_000, steady_s=0.5)
+QUICK = Sizes(repetitions=1, keys=5_000, rate_per_s=4_000, steady_s=0.3, replicas=(1, 2))
 
 
 class Clocked(rd.Source):

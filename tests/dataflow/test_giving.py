@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import Any
 
@@ -26,6 +27,9 @@ from tests.dataflow import test_state_of_windows as windows
 from tests.dataflow.driven import Driven, Step, steps_with
 from tests.dataflow.moving import KEY_GROUPS, check_moves
 
+_SOME = int(os.environ.get("RAYAD_MOVES", "15"))
+"""Examples of each operator; 60 and more when operators change."""
+
 KINDS = pytest.mark.parametrize(("columns", "rows"), [(True, False), (False, True), (True, True)], ids=["columns", "rows", "both"])
 CHANCE = st.randoms(use_true_random=False)
 
@@ -39,32 +43,32 @@ def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("keys", totals.KEYS)
 @pytest.mark.parametrize("name", totals.AGGREGATORS)
 @KINDS
-@settings(max_examples=40)
+@settings(max_examples=_SOME)
 @given(data=st.data(), chance=CHANCE)
 def test_totals_move(name: str, keys: str, columns: bool, rows: bool, data: st.DataObject, chance: random.Random) -> None:
     check_moves(lambda: Totals(totals.AGGREGATORS[name]()), data.draw(totals.steps(name, keys, columns, rows)), chance)
 
 
 @pytest.mark.parametrize("vertex", [EpochTotals, EpochWindows])
-@settings(max_examples=40)
+@settings(max_examples=_SOME)
 @given(data=st.data(), chance=CHANCE)
 def test_totals_of_epochs_move(vertex: Any, data: st.DataObject, chance: random.Random) -> None:
     check_moves(lambda: vertex(Sum()), data.draw(totals.steps("sum", "names", True, True)), chance)
 
 
-@settings(max_examples=60)
+@settings(max_examples=_SOME)
 @given(drawn=steps_with(totals.FOLDED, first=[(0, [(key, 0) for key in "abcdefg"])]), chance=CHANCE)
 def test_folds_move(drawn: Any, chance: random.Random) -> None:
     check_moves(lambda: Fold(list, lambda kept, value: [*kept, value]), drawn, chance)
 
 
-@settings(max_examples=80)
+@settings(max_examples=_SOME)
 @given(steps=steps_with(keyed_operators.PAIRS, first=[(0, [(key, 0) for key in keyed_operators.KEYS])]), chance=CHANCE)
 def test_distinct_moves(steps: list[Step], chance: random.Random) -> None:
     check_moves(Distinct, steps, chance)
 
 
-@settings(max_examples=80)
+@settings(max_examples=_SOME)
 @given(steps=steps_with(keyed_operators.PAIRS, first=[(0, [(key, 1) for key in keyed_operators.KEYS])]), chance=CHANCE)
 def test_stateful_map_moves_and_forgets_what_was_forgotten(steps: list[Step], chance: random.Random) -> None:
     check_moves(lambda: StatefulMap(lambda kept, value: ([*kept, value] if value else None, len(kept)), list), steps, chance)
@@ -72,7 +76,7 @@ def test_stateful_map_moves_and_forgets_what_was_forgotten(steps: list[Step], ch
 
 @pytest.mark.parametrize("how", keyed_operators.JOINS)
 @KINDS
-@settings(max_examples=60)
+@settings(max_examples=_SOME)
 @given(data=st.data(), chance=CHANCE)
 def test_joins_move(how: str, columns: bool, rows: bool, data: st.DataObject, chance: random.Random) -> None:
     check_moves(Join, data.draw(keyed_operators.join_steps(how, columns, rows)), chance)
@@ -91,7 +95,7 @@ def test_windows_move(how: str, aggregator: str, columns: bool, rows: bool, data
 
 @pytest.mark.parametrize("how", ["tumbling", "sliding"])
 @KINDS
-@settings(max_examples=60)
+@settings(max_examples=_SOME)
 @given(data=st.data(), chance=CHANCE)
 def test_window_joins_move(how: str, columns: bool, rows: bool, data: st.DataObject, chance: random.Random) -> None:
     steps = data.draw(windows.join_steps(columns, rows))
@@ -99,7 +103,7 @@ def test_window_joins_move(how: str, columns: bool, rows: bool, data: st.DataObj
 
 
 @pytest.mark.parametrize("columnar", [True, False], ids=["columns", "rows"])
-@settings(max_examples=40)
+@settings(max_examples=_SOME)
 @given(data=st.data(), chance=CHANCE)
 def test_best_records_of_epochs_move(columnar: bool, data: st.DataObject, chance: random.Random) -> None:
     best = BestRecords(windows.VALUE, largest=False)
@@ -114,13 +118,13 @@ class OnePort(DistinctCount):
         super().on_recv(edge, [key for key, _ in batch], time)
 
 
-@settings(max_examples=40)
+@settings(max_examples=_SOME)
 @given(steps=steps_with(keyed_operators.PAIRS), chance=CHANCE)
 def test_a_vertex_of_a_user_moves(steps: list[Step], chance: random.Random) -> None:
     check_moves(OnePort, steps, chance)
 
 
-@settings(max_examples=200)
+@settings(max_examples=_SOME)
 @given(
     steps=st.lists(st.tuples(st.sampled_from(["put", "put", "put", "remove", "give", "slice"]), st.integers(0, 40)), max_size=40),
     chance=CHANCE,
