@@ -43,9 +43,9 @@ class SimulatedCore(ReplicaCore):
         super().__init__(*args, **kwargs)
         self.world = world
 
-    def start(self, resumed: Any = None) -> None:
+    def start(self, resumed: Any = None, *, is_newcomer: bool = False) -> None:
         self.world.on_core_start()
-        super().start(resumed)
+        super().start(resumed, is_newcomer=is_newcomer)
 
     def _guard(self, what: str, call: Callable[[], Any]) -> Any:
         if what in ("restore", "give", "take") and self.world.breaks(f"error in {what}"):
@@ -124,7 +124,7 @@ class SimulatedJob(LocalJob):
 
     def _may_go_on(self, error: Exception) -> bool:
         """Failures that nobody simulated are no reason to recover, but violations."""
-        if isinstance(error, (SnapshotError, SimulatedCrash)) or "simulated" in str(error).lower():
+        if isinstance(error, (SnapshotError, SimulatedCrash)) or any(word in str(error) for word in ("simulated", "SimulatedCrash")):
             return super()._may_go_on(error)
         return False
 
