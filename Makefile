@@ -40,7 +40,7 @@ test: lint ## Lint, then every test: cores, simulation, cluster, notebooks, doct
 soak: $(STAMP) ## The tests that take long: large programs on Ray
 	$(BIN)/python -m pytest -m soak tests $(ARGS)
 
-simulate: $(STAMP) ## Simulated runs with faults, two processes, some minutes; ARGS="--seeds 1000", ARGS="--seed 17" for one again
+simulate: $(STAMP) ## Simulated runs with faults, in every second one replicas come and go; ARGS="--seeds 1000 --rescales", ARGS="--seed 17"
 	$(BIN)/python -m tests.simulation $(ARGS)
 
 chaos: $(STAMP) ## Kill and stop the processes of jobs on real Ray, and compare with the model; ARGS="--kills 500 --seed 1"

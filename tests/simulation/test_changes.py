@@ -20,7 +20,7 @@ TOPOLOGIES = (
     "sim log", "sim log in columns", "sim forward", "sim closing", "sim moving capabilities", "sim moving increments", "sim chain",
     "sim collatz loop", "sim stairs loop", "sim live log", "sim pipeline", "sim loop", "sim loop with join", "sim totals in loop",
     "sim nested loops", "sim live loop", "sim join", "sim combined", "sim window", "sim in order", "functions", "sliding-columns",
-    "best-records-rows", "sim several sources", "totals-mixed", "join-columns", "loop-nested-3-keyed", "ordered",
+    "session-rows", "window-join-sliding-6-columns", "totals-mixed", "join-columns", "loop-nested-3-keyed", "ordered",
 )  # fmt: skip
 DIRECTIONS: dict[str, tuple[str, ...]] = {
     "up": ("rescale up",),

@@ -1,0 +1,165 @@
+"""What the simulation of changes of layout has found: each of these was wrong once."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rayad as rd
+from rayad.actors.layouts import groups_of_next_step
+from rayad.actors.local import LocalJob
+from rayad.actors.local_parts import Ready
+from rayad.actors.local_rescale import LocalRescale, Marker, start_rescale
+from tests.programs import model as m
+from tests.programs.totals import first, second
+from tests.simulation.moving import PAIRS, Later, closed
+
+GROUPS = 8
+
+
+def submitted(flow: rd.Dataflow, folder: Path | None = None, **options: Any) -> LocalJob:
+    snapshots: Any = {"storage_path": str(folder)} if folder is not None else {}
+    job = flow.submit(rd.RunConfig(key_groups=GROUPS, **snapshots), runtime="local", **options)
+    assert isinstance(job, LocalJob)
+    return job
+
+
+def test_a_notification_with_a_later_capability_moves() -> None:
+    """``take`` was refused to wait for a time before its capability, so a job recovered from that failure for ever."""
+    flow = rd.Dataflow("later")
+    flow.from_epochs(PAIRS, batch_rows=1).key_by(first).vertex(Later, name="later").collect("out")
+    wanted = [(rd.Timestamp(time.epoch + 2), record) for time, record in closed(m.epochs(PAIRS))]
+    for seed in range(5):
+        job = submitted(flow, seed=seed, parallelism=2)
+        for replicas in (3, 1):
+            for _ in range(25):
+                job.step()
+            job.rescale("later", replicas)
+        assert m.same(job.wait()["out"], wanted)
+
+
+def test_a_vertex_hears_in_every_runtime_that_a_change_is_over() -> None:
+    """What Totals knew of its keys for one change hid a key from the next one, when it had left and come back."""
+    flow = rd.Dataflow("back and forth")
+    flow.from_epochs([[(i % 5, 1) for i in range(20)]] * 6, batch_rows=1).key_by(first).sum(second, name="sums").collect("out")
+    wanted = m.collected(m.epochs([[(i % 5, 1) for i in range(20)]] * 6), first, second, sum)
+    for seed in range(6):
+        job = submitted(flow, seed=seed, parallelism=1)
+        for replicas in (2, 1, 2, 1, 3, 1):
+            for _ in range(12):
+                job.step()
+            job.rescale("sums", replicas)
+        assert m.same(job.wait()["out"], wanted)
+        assert all(getattr(core.vertex, "_leaving", None) is None for core in job.cores.values())
+
+
+def test_who_has_retired_gets_no_marks() -> None:
+    """Markers of steps that took nothing from a replica, and barriers of attempts given up, were still on the channels to it."""
+    flow = rd.Dataflow("marks")
+    flow.from_epochs(PAIRS, batch_rows=1).key_by(first).count(name="counts").collect("out")
+    job = submitted(flow, seed=1, parallelism=1)
+    job.rescale("counts", 3)
+    stage = next(stage.id for stage in job.plan.stages if stage.name == "counts")
+    edge = next(edge.id for edge in job.plan.edges if edge.target == stage)
+    job._put((edge, 0, 2), None, Marker(-7, None))
+    change = start_rescale(job, {"counts": 2})
+    assert isinstance(change, LocalRescale)
+    job._ready.discard(("batch", (edge, 0, 2)))
+    put_aside = job.channels[edge, 0, 2].popleft()
+    while not (change.leaving and not change._ends and all(change._has_left(at) for at in change.leaving)):
+        job.step()
+    job.channels[edge, 0, 2].append(put_aside)
+    job._ready.add(("batch", (edge, 0, 2)))
+    job._blocked.setdefault((stage, 2), set()).add(("batch", (edge, 0, 2)))
+    change.advance()
+    assert change.is_done
+    assert (edge, 0, 2) not in job.channels
+    assert not [event for event in job._ready.items if event[1] == (edge, 0, 2)]
+    assert m.same(job.wait()["out"], m.collected(m.epochs(PAIRS), first, first, len))
+
+
+def test_a_channel_that_was_emptied_meanwhile_is_left_alone() -> None:
+    """Its event came back when its receiver was no longer held up, and there was no batch."""
+    ready = Ready()
+    ready.again({("batch", (0, 0, 0)), ("batch", (0, 0, 1)), ("source", (1, 0))}, {(0, 0, 0): deque(), (0, 0, 1): deque([1])})
+    assert sorted(ready.items) == [("batch", (0, 0, 1)), ("source", (1, 0))]
+
+
+def test_an_unaligned_barrier_waits_behind_a_marker(tmp_path: Path) -> None:
+    """It looked for what an old marker does not have."""
+    flow = rd.Dataflow("unaligned")
+    flow.from_epochs(PAIRS, batch_rows=1).key_by(first).count(name="counts").collect("out")
+    for seed in range(12):
+        job = submitted(flow, tmp_path / str(seed), seed=seed, parallelism=2)
+        for _ in range(10):
+            job.step()
+        job.rescale("counts", 3)
+        assert job.snapshots is not None
+        job.snapshots.begin(unaligned=True)
+        assert m.same(job.wait()["out"], m.collected(m.epochs(PAIRS), first, first, len))
+        assert job.snapshots.failures == 0
+
+
+def test_a_void_snapshot_does_not_say_what_need_not_be_sent_again(tmp_path: Path) -> None:
+    """Frames of a live input were forgotten that the older snapshot, from which the job went on, had not consumed."""
+    flow = rd.Dataflow("void")
+    flow.input("pairs").key_by(first).count(name="counts").collect("out")
+    snapshots = rd.SnapshotConfig(keep=3)
+    job = flow.submit(rd.RunConfig(storage_path=str(tmp_path), snapshots=snapshots), runtime="local", seed=3)
+    assert isinstance(job, LocalJob)
+    pairs = job.input("pairs")
+    taken = []
+    for epoch, records in enumerate(PAIRS[:3]):
+        pairs.send(records)
+        pairs.advance_to(epoch + 1)
+        while job.step():
+            pass
+        assert job.snapshots is not None
+        job.snapshots.begin()
+        while job.step():
+            pass
+        taken.append(job.snapshots.store.manifest)
+    newest = taken[-1]
+    assert newest is not None
+    os.remove(f"{job.snapshots.store.store.folder}/{newest.parts[0].rest.path}")  # type: ignore[union-attr]
+    job.crash()
+    barrier = job.snapshots.begin()
+    while job.snapshots.snapshots.published < barrier.slot or job.snapshots.committing is not None:
+        job.step()
+    log = next(iter(job._input_log.values()))
+    assert log.first <= 4, "the last two frames are in the void snapshot alone"
+    job.crash()
+    for epoch, records in enumerate(PAIRS[3:], start=3):
+        pairs.send(records)
+        pairs.advance_to(epoch + 1)
+    pairs.close()
+    assert m.same(job.wait()["out"], m.collected(m.epochs(PAIRS), first, first, len))
+
+
+def test_a_step_that_cost_next_to_nothing() -> None:
+    """The size of the next one was an infinite float."""
+    assert groups_of_next_step([(4, 1e-312), (8, 2e-312)]) == 32
+
+
+@pytest.mark.parametrize("replicas", [2, 3])
+def test_newcomers_do_not_send_forward(replicas: int) -> None:
+    """A newcomer sent to the replica of its own number, which is not there, before it had heard of the new layout."""
+    flow = rd.Dataflow("newcomers")
+
+    def body(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
+        return inner.filter(lambda n: n > 0).map(lambda n: n - 1), inner
+
+    flow.from_epochs([[5, 3], [4]], batch_rows=1).iterate(body, name="one").iterate(body, name="two").collect("out")
+    counts = submitted(flow, parallelism=1)
+    wanted = counts.wait()["out"]
+    movable = [stage.name for stage in counts.plan.stages if stage.inputs]
+    for seed in range(20):
+        job = submitted(flow, seed=seed, parallelism=1)
+        for _ in range(4):
+            job.step()
+        job.rescale(movable[seed % len(movable)], replicas)
+        assert m.same(job.wait()["out"], wanted)
