@@ -74,7 +74,8 @@ class Adapting:
                 return job.wait(timeout_s=max(0.0, began_s + at_s - time.monotonic()))
             except TimeoutError:
                 told = job.rescale(vertex, replicas)
-                print(f"{replicas} replicas after {time.monotonic() - began_s:.1f} s; it took {told.took_s:.2f} s beside the running job")
+                after_s, still_ms = time.monotonic() - began_s, 1000 * told.paused_s
+                print(f"{replicas} replicas after {after_s:.1f} s: it took {told.took_s:.2f} s; a replica stood still {still_ms:.1f} ms")
         return job.wait()
 
     def draw(self, picture: Path, vertex: str, title: str) -> None:

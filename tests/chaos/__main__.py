@@ -47,7 +47,8 @@ class Run:
         self.folder = Path(tempfile.mkdtemp(prefix="rayad-chaos-"))
         self.kills = 0
         self.is_impatient = self.rng.random() < options.impatient
-        self.victim = Victim(topology, seed, options.epochs, self.folder, 3.0 if self.is_impatient else 60.0)
+        patience_s = 3.0 if self.is_impatient else 60.0
+        self.victim = Victim(topology, seed, options.epochs, self.folder, patience_s, rescales=options.rescale)
 
     def go(self) -> None:
         """All faults, then the end."""
@@ -217,6 +218,7 @@ def main() -> int:
     parser.add_argument("--impatient", type=float, default=0.25, help="share of runs whose heartbeat_timeout_s is 3")
     parser.add_argument("--long-stop-s", type=float, default=8.0, help="how long processes are stopped in those")
     parser.add_argument("--patience-s", type=float, default=100.0, help="a job that does not come back in that time is stuck")
+    parser.add_argument("--rescale", action="store_true", help="replicas come and go meanwhile (jobs that recover as a whole)")
     parser.add_argument("--out", help="add the figures to this file, a line of JSON")
     parser.add_argument("--keep-going", action="store_true", help="go on after a violation")
     options = parser.parse_args()
@@ -228,7 +230,7 @@ def main() -> int:
     began_s = time.monotonic()
     names = [options.only] if options.only else list(TOPOLOGIES)
     while kills < options.kills and time.monotonic() - began_s < 60 * options.minutes and not (options.only and runs):
-        seed = options.seed + runs
+        seed = options.seed + runs * (2 if options.rescale else 1)  # the odd ones recover upstream, and do not rescale
         topology = names[seed // 2 % len(names)]  # with both kinds of recovery, see disturbed.recovery_of
         run = Run(options, topology, seed, table)
         told = "as the model says"
@@ -249,7 +251,8 @@ def main() -> int:
         kills += run.kills
         recoveries += run.victim.recoveries
         print(
-            f"seed {seed} {topology}, {recovery_of(seed)}: {run.kills} kills, {told}; {kills} kills in {runs} runs, "
+            f"seed {seed} {topology}, {recovery_of(seed)}: {run.kills} kills, {run.victim.changes()} changes of layout, {told}; "
+            f"{kills} kills in {runs} runs, "
             f"{time.monotonic() - began_s:.0f} s, {violations} violations",
             flush=True,
         )

@@ -34,13 +34,22 @@ class Victim:
     Args:
         topology, seed, epochs: what it runs.
         folder: of this run alone.
+        rescales: whether replicas come and go meanwhile.
     """
 
     def __init__(
-        self, topology: str, seed: int, epochs: int, folder: Path, heartbeat_timeout_s: float = 60.0, cpus_per_replica: float = 0.01
+        self,
+        topology: str,
+        seed: int,
+        epochs: int,
+        folder: Path,
+        heartbeat_timeout_s: float = 60.0,
+        cpus_per_replica: float = 0.01,
+        *,
+        rescales: bool = False,
     ) -> None:
         self.topology, self.seed, self.epochs, self.folder = topology, seed, epochs, folder
-        self.options = (heartbeat_timeout_s, cpus_per_replica)
+        self.options = (heartbeat_timeout_s, cpus_per_replica, int(rescales))
         self.doomed: set[int] = set()
         self.recoveries: list[tuple[str, float]] = []
         self._marks: list[Mark] = []
@@ -60,6 +69,11 @@ class Victim:
         command = [sys.executable, "-m", "tests.chaos.driver", *map(str, words)]
         self.struck("start")
         self.driver = subprocess.Popen(command, stdout=self.log, stderr=self.log, env={**os.environ, "RAY_ADDRESS": ""})
+
+    def changes(self) -> int:
+        """How many changes of layout there have been."""
+        path = self.folder / "changes"
+        return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
 
     def is_over(self) -> bool:
         """Whether the driver has ended; the job has then ended as well."""
