@@ -54,6 +54,7 @@ def test_replicas_come_and_go_and_the_frames_stay_in_order(address: str, tmp_pat
     assert "as the sequential version's" in printed
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("policy", "rate"), [("mpr", []), ("ds2", ["--rate", "40"])])
 def test_a_policy_adds_replicas_and_a_picture_shows_it(policy: str, rate: list[str], address: str, tmp_path: Path) -> None:
     """A replica does 16 frames a second: with one of them 400 frames would take 25 seconds, and 40 a second are far away."""
