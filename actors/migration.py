@@ -209,7 +209,11 @@ class MutableMigration:
         if split is None:
             if edge in self._copied:
                 self._copy(edge, time, batch)
-                return [batch]
+                if not self.is_retiring:
+                    return [batch]
+                core._change(*core._counted(edge, time), -1)  # nothing is left here that it concerns, and nobody waits for its turn
+                self._give_back(token)
+                return []
             if not self.is_retiring:
                 return [batch]
             self._turn += 1

@@ -14,8 +14,11 @@ from rayad.actors.layouts import groups_of_next_step
 from rayad.actors.local import LocalJob
 from rayad.actors.local_parts import Ready
 from rayad.actors.local_rescale import LocalRescale, Marker, start_rescale
+from rayad.dataflow.graph import PartitionKind
 from tests.programs import model as m
 from tests.programs.totals import first, second
+from tests.simulation.changes import movable
+from tests.simulation.harness import all_programs
 from tests.simulation.moving import PAIRS, Later, closed
 
 GROUPS = 8
@@ -163,3 +166,24 @@ def test_newcomers_do_not_send_forward(replicas: int) -> None:
             job.step()
         job.rescale(movable[seed % len(movable)], replicas)
         assert m.same(job.wait()["out"], wanted)
+
+
+def test_who_retires_leaves_no_copies_unread() -> None:
+    """Broadcast batches that had arrived and waited for their turn were never consumed, so on Ray the job would never have ended."""
+    program = all_programs()["session-rows"]
+    unread = 0
+    for seed in range(10):
+        job = submitted(program.flow(), seed=seed, parallelism=3)
+        for _ in range(20 + 5 * seed):
+            job.step()
+        change = start_rescale(job, dict.fromkeys(movable(job.plan), 1))
+        assert change is not None
+        while not change.is_done:  # what was broadcast arrives, and its turn does not come before they retire
+            change.advance()
+            for event in list(job._ready.items):
+                if event[0] == "batch" and job._edges[event[1][0]].partition is PartitionKind.BROADCAST:
+                    unread += any(time is not None for time, _ in job.channels[event[1]])
+                elif event[0] != "source" and event in job._ready.place:
+                    job._perform(event)
+        program.verify(job.wait())
+    assert unread

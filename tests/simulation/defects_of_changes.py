@@ -221,6 +221,23 @@ def who_retires_drops_what_anybody_may_process(stack: ExitStack) -> None:
 
 
 @defect
+def copies_of_broadcast_batches_are_not_passed_on(stack: ExitStack) -> None:
+    """New owners may not have got them, and have got state that they concern."""
+    stack.enter_context(patch.object(MutableMigration, "_copy", lambda self, edge, time, batch: None))
+
+
+@defect
+def who_retires_leaves_copies_unread(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def take_out(self: Any, edge: int, time: Any, batch: Any, token: Any = None) -> Any:
+            return batch if edge in self._copied else real(self, edge, time, batch, token)
+
+        return take_out
+
+    replaced(stack, MutableMigration, "take_out", make)
+
+
+@defect
 def what_arrives_behind_other_batches_is_not_looked_at(stack: ExitStack) -> None:
     """A marker counts when it has arrived, while old batches still wait for their turn."""
     replaced(stack, MutableMigration, "take_out", lambda real: lambda self, edge, time, batch, token=None: batch)
