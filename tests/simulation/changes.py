@@ -11,7 +11,8 @@ from rayad.actors.migration import may_move
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import RescaleRefused
-from tests.simulation.faults import CHANGES, CHANGING
+from tests.simulation.damage import can_damage
+from tests.simulation.faults import CHANGES, CHANGING, DAMAGES
 from tests.simulation.job import SimulatedJob
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ class Changes:
         elif armed is not None and armed.phase in CHANGING and not self.world._is_set:
             assert job.snapshots is not None
             taken = job.snapshots.snapshots.pending is not None or job.snapshots.committing is not None
-            if self.rng.random() < 0.3 and (taken or armed.phase != "waiting"):
+            can_strike = armed.kind not in DAMAGES or can_damage(self.world)
+            if self.rng.random() < 0.3 and can_strike and (taken or armed.phase != "waiting"):
                 self.start(job, "rescale down" if armed.phase == "leaving" else self._last or self.rng.choice(CHANGES))
         elif self.rng.random() < self._share:
             self.start(job, self.rng.choice(CHANGES))

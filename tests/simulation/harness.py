@@ -74,8 +74,9 @@ def all_programs() -> dict[str, Program]:
 
 @cache
 def programs_that_move(of: str) -> list[Program]:
-    """Those with a vertex whose replicas can be added and removed, loops twice; ``of``: "catalog" or "topologies"."""
-    programs = PROGRAMS if of == "catalog" else [*MOVING, *MOVING, *TOPOLOGIES, *LOOPS]
+    """Those with a vertex whose replicas can be added and removed; loops, and windows that wait, twice; ``of``: "catalog", "topologies"."""
+    delayed = [program for program in PROGRAMS if "delayed" in program.name]
+    programs = PROGRAMS if of == "catalog" else [*MOVING, *MOVING, *TOPOLOGIES, *LOOPS, *delayed]
     return [p for p in programs if p.name not in FIXED and movable(p.flow().plan(p.parallelism or 2))]
 
 

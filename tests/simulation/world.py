@@ -24,6 +24,8 @@ TIMEOUT_S = 3.0
 PATIENCE = 400
 """After so many steps without its phase a fault is left out."""
 TICKS_MAX = 60_000
+NO_SNAPSHOT = ("steady", "finishing", "moving", "leaving")
+"""Phases that need none, except to be damaged."""
 
 
 class World:
@@ -154,7 +156,7 @@ class World:
             return
         if self._is_quiet and self.armed is None and (self.left or self._has_ended):
             return
-        wants = self.armed is not None and self.armed.phase not in ("steady", "finishing", "moving", "leaving")
+        wants = self.armed is not None and (self.armed.kind in DAMAGES or self.armed.phase not in NO_SNAPSHOT)
         if self.rng.random() < (0.3 if wants else 0.03):
             unaligned = self.mode == "unaligned" or (self.mode == "mixed" and self.rng.random() < 0.5)
             if self.armed is not None and self.armed.phase == "logging" and not self.has_loop:
