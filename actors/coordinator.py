@@ -317,7 +317,9 @@ class Coordinator(CoordinatorControl):
             if self._cancelled.is_set():
                 raise _Failed(Failure("job", "cancelled", "", None, False))
             for ref in self._wait(waiting):
-                name, second = waiting.pop(ref)
+                name, second = waiting.pop(ref, ("", None))
+                if not name:
+                    continue  # of a newcomer that was sent away
                 answer = self._get(ref, self._who(name))
                 if isinstance(answer, Failure) and name in self.rescaler.newcomers:
                     continue  # the change is refused

@@ -24,13 +24,15 @@ from rayad.actors.protocol import PROGRESS, replica_name, stage_of
 from rayad.actors.ray_actors import Failure, failure_of
 from rayad.dataflow.config import configured
 from rayad.dataflow.plan import Plan
-from rayad.progress import ConfigError, RayadError, RescaleRefused
+from rayad.progress import ConfigError, ProtocolError, RayadError, RescaleRefused
 
 if TYPE_CHECKING:
     from rayad.actors.coordinator import Coordinator
 
 STOP_TIMEOUT_S = 30.0
 """How long a change may take to notice that the job has failed."""
+OVER_SOON_S = 3.0
+"""So much later than its replicas the progress actor's call may end, when the job completes in the middle of a change."""
 STEP_TIMEOUT_S = 600.0
 """How long one step may take, and one replica to finish what is on its way out."""
 _log = logging.getLogger(__name__)
@@ -153,7 +155,7 @@ class Rescaler:
         if not stages:
             return Rescale(layouts.asked_of(before), layouts.asked_of(before))
         if of.config.failures.recovery == "upstream":
-            raise RescaleRefused("rescale(...): FailureConfig(recovery='upstream') holds batches before vertices by time; use 'graph'")
+            raise RescaleRefused(layouts.NOT_UPSTREAM)
         for stage in stages:
             why = self._get([of._crew.actors[replica_name(stage, 0)].change.remote("may_move")], timeout_s)[0]
             if why:
@@ -170,10 +172,9 @@ class Rescaler:
             except _Stopped:
                 raise
             except Exception as error:
-                self.failure = failure_of("a change of layout", error)
-                while not self._stop.wait(0.1):  # the coordinator's thread takes it from here
-                    if of.state is not JobState.RUNNING:
-                        break
+                if not self._is_over(OVER_SOON_S):
+                    self.failure = failure_of("a change of layout", error)
+                self._leave_to_coordinator()
                 raise _Stopped from None
         finally:
             if keeper is not None:
@@ -213,12 +214,14 @@ class Rescaler:
             waits = [crew.actors[name].await_change.remote("is_prepared", left_s) for name in old]
             if newcomers:
                 waits.append(progress.call.remote("joined", newcomers, left_s))
-            if not all(self._get(waits, left_s + 5.0)):
-                raise RescaleRefused("the new replicas did not connect in time")
+            self._await(waits, "have connected", left_s)
         except Exception as error:
             if isinstance(error, _Stopped) or self._stop.is_set():
                 raise _Stopped from None
             self._undo(before, old, newcomers)
+            if self._is_over(OVER_SOON_S if isinstance(error, ProtocolError) else 0.0):
+                self._leave_to_coordinator()
+                raise _Stopped from None
             why = str(error)
             if isinstance(error, (RayError, TimeoutError)):
                 free = ray.available_resources().get("CPU", 0.0)
@@ -231,6 +234,8 @@ class Rescaler:
     def _undo(self, before: Plan, old: list[str], newcomers: list[str]) -> None:
         of = self._of
         of._crew.plan = before
+        for ref in [ref for ref, (name, _) in list(of._runs.items()) if name in newcomers]:
+            of._runs.pop(ref, None)  # nobody waits for them
         of._crew.dismiss(newcomers)
         try:
             self._get([of._crew.actors[PROGRESS].call.remote("forget", newcomers)], 10.0)
@@ -255,13 +260,13 @@ class Rescaler:
             self._step, steps = self._step + 1, steps + 1
             self._get([crew.actors[name].change.remote("relayout", self._step, plan.layout) for name in names], STEP_TIMEOUT_S)
             waits = [crew.actors[name].await_change.remote("is_settled", STEP_TIMEOUT_S, self._step) for name in names]
-            self._get(waits, STEP_TIMEOUT_S)
+            self._await(waits, f"have settled step {steps} of a change")
             moving = [name for name in names if stage_of(name) in stages]
             last = [cost for _, cost in self._get([crew.actors[name].change.remote("costs") for name in moving], 60.0) if cost is not None]
             pauses.append((groups, max((cost.state_s for cost in last), default=0.0)))
             groups = layouts.groups_of_next_step(pauses, most_s) if most_s is not None else prepared.key_groups
         waits = [crew.actors[name].await_change.remote("is_drained", STEP_TIMEOUT_S) for name in names]
-        self._get(waits, STEP_TIMEOUT_S)
+        self._await(waits, "have consumed what was passed on to them")
         costs = self._retire(prepared, plan, names)
         of.plan = crew.plan = plan
         if of._keeper is not None:
@@ -293,16 +298,16 @@ class Rescaler:
         base = of._keeper.begin_leaving(gone) if of._keeper is not None else 0
         with self._left:
             self.leaving.update(dict.fromkeys(gone))
-        self._get([crew.actors[name].change.remote("leave", base) for name in gone], STEP_TIMEOUT_S)
-        deadline_s = clock.monotonic() + STEP_TIMEOUT_S
-        with self._left:
-            while not all(self.leaving.get(name) is not None for name in gone):
-                if self._stop.is_set() or clock.monotonic() > deadline_s:
-                    raise _Stopped
-                self._left.wait(0.1)
-            left = {name: self.leaving.pop(name) for name in gone}
-        if of._keeper is not None:
-            of._keeper.part(gone, plan, left)
+        calls = [crew.actors[name].change.remote("leave", base) for name in gone]
+        try:
+            self._get(calls, STEP_TIMEOUT_S)
+        except _Stopped:
+            raise
+        except Exception:
+            self._part(gone, prepared, OVER_SOON_S)  # the job is complete, perhaps; some may have left before
+            raise
+        if not self._part(gone, plan, STEP_TIMEOUT_S):
+            raise TimeoutError(f"after {STEP_TIMEOUT_S:.1f} s not all of {gone} have left")
         waits = []
         for name in names:
             if name in gone:
@@ -313,9 +318,23 @@ class Rescaler:
             ends = [(edge, one) for edge, one in ends if mine in targets_of(plan, _edge(plan, edge), int(one.split(".")[1]))]
             if ends:
                 waits.append(crew.actors[name].await_change.remote("has_ended", STEP_TIMEOUT_S, ends))
-        self._get(waits, STEP_TIMEOUT_S)
+        self._await(waits, "have met the last markers of those that retire")
         crew.dismiss(gone)
         return costs
+
+    def _part(self, gone: list[str], plan: Plan, timeout_s: float) -> bool:
+        """Wait until these have left, and keep what they leave; gives whether all have."""
+        deadline_s = clock.monotonic() + timeout_s
+        with self._left:
+            while any(self.leaving[name] is None for name in gone) and clock.monotonic() < deadline_s:
+                if self._stop.is_set():
+                    raise _Stopped
+                self._left.wait(0.1)
+            left = {name: self.leaving.pop(name) for name in gone if self.leaving[name] is not None}
+            self.leaving.clear()
+        if self._of._keeper is not None:
+            self._of._keeper.part(list(left), plan, left)
+        return len(left) == len(gone)
 
     # -- waiting ---------------------------------------------------------------------------------------
     def _get(self, refs: list[Any], timeout_s: float) -> list[Any]:
@@ -338,6 +357,21 @@ class Rescaler:
                 raise  # perhaps one of them; else the coordinator's thread hears of it, too
             self._stop.wait(STOP_TIMEOUT_S)
             raise _Stopped from None
+
+    def _await(self, waits: list[Any], what: str, timeout_s: float = STEP_TIMEOUT_S) -> None:
+        """Each of these calls has to give True."""
+        if not all(self._get(waits, timeout_s + 5.0)):
+            raise TimeoutError(f"after {timeout_s:.1f} s not all replicas {what}")
+
+    def _is_over(self, patience_s: float) -> bool:
+        """Whether the dataflow is complete, or its progress actor is gone: then an error in a change is a consequence of that."""
+        refs = [ref for ref, (name, _) in list(self._of._runs.items()) if name == PROGRESS]
+        return not refs or bool(ray.wait(refs, timeout=patience_s)[0])
+
+    def _leave_to_coordinator(self) -> None:
+        """Wait until the coordinator's thread has taken notice: it ends the job, or begins anew."""
+        while not self._stop.wait(0.05) and self._of.state is JobState.RUNNING:
+            pass
 
     def _until(self, condition: Any, timeout_s: float, what: str) -> None:
         deadline_s = clock.monotonic() + timeout_s

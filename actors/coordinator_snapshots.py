@@ -138,6 +138,7 @@ class SnapshotKeeper:
     def end_change(self) -> None:
         """Snapshots may begin again, and one does: it keeps the new layout."""
         self.snapshots.hasten()
+        self._leaving.clear()
         self._is_changing = False
         self.wakeup()
 
@@ -172,7 +173,10 @@ class SnapshotKeeper:
                 where = (self.store.store, stage, int(name.split(".")[1]), self._incarnation, barrier)
                 self.snapshots.leave_behind(write_staged(*where, staged.values()))
             self._leaving.difference_update(names)
-            self.lay_out(plan)
+            self.plan = plan
+            self._names = {name: replica for name, replica in self._names.items() if name not in names}
+            if self.snapshots.pending is None:
+                self.snapshots.lay_out(self._names.values())
 
         self._mailbox.ask(part, timeout_s=60.0)
 

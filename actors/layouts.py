@@ -13,6 +13,7 @@ from rayad.dataflow.graph import PartitionKind
 from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import DataflowError, RescaleRefused
 
+NOT_UPSTREAM = "rescale(...): FailureConfig(recovery='upstream') holds batches before vertices by time; use recovery='graph'"
 FIRST_STEP_GROUPS = 4
 """So many key-groups the first step of a change moves; later ones as many as fit into RunConfig.rescale_pause_s."""
 

@@ -348,7 +348,7 @@ def start_rescale(job: LocalJob, wanted: Mapping[str, int], *, groups: int | Non
     """Begin a change of layout, as soon as no snapshot is under way; None: it is so already. Raises RescaleRefused."""
     job._raise_if_over()
     if job._gated:
-        raise RescaleRefused("rescale(...): FailureConfig(recovery='upstream') holds batches before vertices by time; use recovery='graph'")
+        raise RescaleRefused(layouts.NOT_UPSTREAM)
     if job.rescaling is not None and not job.rescaling.is_done:
         raise RescaleRefused("rescale(...): another change of layout is under way")
     stages = layouts.wanted_replicas(job.plan, wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import threading
 import time
@@ -232,4 +233,26 @@ def test_windows_change_while_it_runs(nothing_left: Check) -> None:
     require_runs(job.stop(timeout_s=120))
     with pytest.raises(rd.ConfigError, match="job 'configured' is complete"):
         job.configure(window_batches=1)
+    nothing_left()
+
+
+def change_for_ever(job: Job) -> None:
+    for one, two in itertools.cycle([(1, 2), (2, 1)]):
+        job.rescale({"runs": one, "rebalance": two})
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["no store", "store"])
+def test_a_job_that_completes_in_the_middle_of_a_change(nothing_left: Check, tmp_path: Path, keeps: bool) -> None:
+    """The change is done or refused; the job is complete all the same, with all its results."""
+    config = surviving(tmp_path, failures=0) if keeps else rd.RunConfig()
+    for number, epochs in enumerate((60, 200, 400)):
+        flow = rd.Dataflow(f"ending{number}")
+        pairs = flow.source(Paced([numbers_of(e) for e in range(epochs)], pause_s=0.004), name="ticks").map(lambda n: (n % 31, n))
+        flow.vertex(Runs, inputs=[pairs.key_by(lambda pair: pair[0])], name="runs").rebalance().map(lambda record: record).collect("runs")
+        job = flow.submit(config, parallelism=1)
+        with pytest.raises(rd.RescaleRefused, match="is complete"):
+            change_for_ever(job)
+        result = job.wait(60)
+        assert len(result["runs"]) == ROWS * epochs
+        require_runs(result)
     nothing_left()
