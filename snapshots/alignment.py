@@ -65,7 +65,6 @@ class MutableAlignment(Generic[C]):
         self.void = 0
         """The newest snapshot that was given up; its barriers are still on their way."""
         self._missing: set[C] = set()
-        self._closed: set[C] = set()
 
     @property
     def is_aligning(self) -> bool:
@@ -110,7 +109,7 @@ class MutableAlignment(Generic[C]):
         """
         if channel not in self.regular and channel not in self.feedback:
             raise ProtocolError(f"barrier {number} came on {channel!r}, which is no input of this replica")
-        if channel in self._closed or self.is_old(number):
+        if self.is_old(number):
             return NOTHING
         verdict = NOTHING
         if number > self.number:
@@ -119,12 +118,6 @@ class MutableAlignment(Generic[C]):
             raise ProtocolError(f"barrier {number} came on {channel!r} twice")
         self._missing.discard(channel)
         return self._after(verdict, unaligned)
-
-    def on_end(self, channel: C) -> Verdict:
-        """A channel has ended: it will bring neither batches nor barriers."""
-        self._closed.add(channel)
-        self._missing.discard(channel)
-        return self._after(NOTHING, False) if self.number else NOTHING
 
     def turn_unaligned(self) -> Verdict:
         """Alignment takes too long: capture now, and log what the channels bring before their barriers."""
@@ -152,7 +145,7 @@ class MutableAlignment(Generic[C]):
         dropped = self.give_up()
         self.number = number
         self.captured = False
-        self._missing = set((self.regular | self.feedback) - self._closed)
+        self._missing = set(self.regular | self.feedback)
         return self._after(Verdict(dropped=dropped), unaligned) if not self.regular else Verdict(dropped=dropped)
 
     def _after(self, verdict: Verdict, unaligned: bool) -> Verdict:

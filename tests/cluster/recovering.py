@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import cloudpickle
 import psutil
 import ray
 
 import rayad as rd
 from tests.cluster.conftest import job_processes
 from tests.programs import model
+
+
+@contextmanager
+def by_value(*modules: ModuleType) -> Iterator[None]:
+    """These modules, and this one, go to workers by value: they cannot import the tests."""
+    everything = (sys.modules[__name__], *modules)
+    for module in everything:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in everything:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
 class Paced(rd.Source):

@@ -7,12 +7,10 @@ import time as clock
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import cloudpickle
 import pytest
 
 import rayad as rd
-from tests.cluster import recovering
-from tests.cluster.recovering import Paced, kill, surviving, wait_for_snapshots
+from tests.cluster.recovering import Paced, by_value, kill, surviving, wait_for_snapshots
 from tests.programs import model
 
 pytestmark = pytest.mark.cluster
@@ -22,13 +20,8 @@ EPOCHS = [list(range(60)), [], list(range(100, 130))]
 
 @pytest.fixture(scope="module", autouse=True)
 def _send_tests_by_value(ray_cluster: None) -> Iterator[None]:
-    """Workers cannot import the tests."""
-    modules = (recovering, model, sys.modules[__name__])
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    yield
-    for module in modules:
-        cloudpickle.unregister_pickle_by_value(module)
+    with by_value(model, sys.modules[__name__]):
+        yield
 
 
 def work(n: int) -> list[tuple[int, bytes]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import cloudpickle
 import pytest
 
+from tests.cluster.recovering import by_value
 from tests.programs.catalog import MODULES, PROGRAMS
 from tests.programs.program import Program
 
@@ -14,11 +14,8 @@ from tests.programs.program import Program
 @pytest.fixture(scope="module", autouse=True)
 def _send_programs_by_value(ray_cluster: None) -> Iterator[None]:
     """Workers cannot import the tests; the programs travel with the jobs."""
-    for module in MODULES:
-        cloudpickle.register_pickle_by_value(module)
-    yield
-    for module in MODULES:
-        cloudpickle.unregister_pickle_by_value(module)
+    with by_value(*MODULES):
+        yield
 
 
 REPLICAS_MAX = 7

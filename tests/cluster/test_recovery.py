@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import psutil
 import pytest
 
 import rayad as rd
 from rayad.actors.job import JobState
 from tests.cluster import recovering
-from tests.cluster.recovering import Paced, actors, is_dead, kill, snapshots_in, surviving, until, wait_for_snapshots
+from tests.cluster.recovering import Paced, actors, by_value, is_dead, kill, snapshots_in, surviving, until, wait_for_snapshots
 from tests.programs import loops, model
 
 pytestmark = pytest.mark.cluster
@@ -29,13 +28,8 @@ EPOCHS = [[(31 * epoch + 7 * i) % 23 for i in range(20)] for epoch in range(250)
 
 @pytest.fixture(scope="module", autouse=True)
 def _send_tests_by_value(ray_cluster: None) -> Iterator[None]:
-    """Workers cannot import the tests."""
-    modules = (recovering, model, loops, sys.modules[__name__])
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    yield
-    for module in modules:
-        cloudpickle.unregister_pickle_by_value(module)
+    with by_value(model, loops, sys.modules[__name__]):
+        yield
 
 
 def counting(name: str, *, pause_s: float = 0.01, epochs: list[list[int]] = EPOCHS) -> rd.Dataflow:

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import psutil
 import pytest
 
 import rayad as rd
 from rayad.actors.job import Job
 from tests.cluster import recovering
-from tests.cluster.recovering import Paced, surviving, until, wait_for_snapshots
+from tests.cluster.recovering import Paced, by_value, surviving, until, wait_for_snapshots
 from tests.programs import model
 
 pytestmark = pytest.mark.cluster
@@ -103,12 +102,8 @@ class Collatz(rd.Vertex):
 
 @pytest.fixture(scope="module", autouse=True)
 def _send_tests_by_value(ray_cluster: None) -> Iterator[None]:
-    modules = (recovering, model, sys.modules[__name__])
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
-    yield
-    for module in modules:
-        cloudpickle.unregister_pickle_by_value(module)
+    with by_value(model, sys.modules[__name__]):
+        yield
 
 
 def runs(name: str) -> rd.Dataflow:

@@ -91,13 +91,6 @@ def test_a_barrier_twice_and_a_strange_channel_are_errors() -> None:
         MutableAlignment("ab", "b")
 
 
-def test_a_channel_that_ends_is_not_waited_for() -> None:
-    alignment = MutableAlignment("ab")
-    alignment.on_barrier("a", 1)
-    assert alignment.on_end("b") == Verdict(capture=True, complete=True)
-    assert alignment.on_barrier("a", 2) == Verdict(capture=True, complete=True)
-
-
 def test_giving_up_frees_the_channels() -> None:
     alignment = MutableAlignment("ab")
     assert alignment.give_up() is None
