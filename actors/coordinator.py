@@ -339,9 +339,9 @@ class Coordinator(CoordinatorControl):
                         staged[sink].append(part)
                 else:
                     counts = answer
-            if self.rescaler.failure is not None:
+            if self.rescaler.failure is not None and self.rescaler.failure not in failures:
                 failures.append(self.rescaler.failure)
-                break
+                deadline_s = min(deadline_s, clock.monotonic() + GRACE_S)
             if not failures:
                 silent = self._crew.silent({name for name, _ in waiting.values()})
                 if silent is not None:

@@ -6,6 +6,7 @@ from the last snapshot, in its layout; the change is then asked for again. Desig
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time as clock
@@ -24,15 +25,13 @@ from rayad.actors.protocol import PROGRESS, replica_name, stage_of
 from rayad.actors.ray_actors import Failure, failure_of
 from rayad.dataflow.config import configured
 from rayad.dataflow.plan import Plan
-from rayad.progress import ConfigError, ProtocolError, RayadError, RescaleRefused
+from rayad.progress import ConfigError, RayadError, RescaleRefused
 
 if TYPE_CHECKING:
     from rayad.actors.coordinator import Coordinator
 
 STOP_TIMEOUT_S = 30.0
 """How long a change may take to notice that the job has failed."""
-OVER_SOON_S = 3.0
-"""So much later than its replicas the progress actor's call may end, when the job completes in the middle of a change."""
 STEP_TIMEOUT_S = 600.0
 """How long one step may take, and one replica to finish what is on its way out."""
 _log = logging.getLogger(__name__)
@@ -61,6 +60,7 @@ class Rescaler:
         """What went wrong in the middle of a change: the job has to begin anew from its last snapshot."""
         self.changes: list[Rescale] = []
         self._wanted: dict[str, int] = {}
+        self._held: Any = None
 
     def rescale(self, wanted: Mapping[str, int], timeout_s: float) -> Rescale:
         """See :meth:`rayad.actors.job.Job.rescale`. From any thread."""
@@ -95,20 +95,27 @@ class Rescaler:
                 raise ConfigError(f"configure({dict(changes)}): job {of._name!r} is {of.state.value}")
             self._is_idle.clear()
             try:
+                self._hold()
                 for turn in ("first", "senders", "receivers"):
                     names = of._crew.names()
                     self._get([of._crew.actors[name].change.remote("configure", dict(changes), turn) for name in names], 60.0)
             except _Stopped:
                 pass  # those that begin anew begin with it
             finally:
+                self._release()
                 of.config = of._crew.config = config
                 self._is_idle.set()
 
     def stop(self) -> None:
         """The coordinator's thread: the job has failed or is over; a change under way ends before anything else is done."""
         self._stop.set()
-        if not self._is_idle.wait(STOP_TIMEOUT_S):
-            _log.warning("job %r: a change of layout did not end within %s s", self._of._name, STOP_TIMEOUT_S)
+        deadline_s = clock.monotonic() + STOP_TIMEOUT_S
+        while not self._is_idle.wait(0.01):
+            if self._of._keeper is not None:
+                self._of._keeper.serve()  # it may have asked something, and waits
+            if clock.monotonic() > deadline_s:
+                _log.warning("job %r: a change of layout did not end within %s s", self._of._name, STOP_TIMEOUT_S)
+                break
         self.newcomers.clear()
         self.leaving.clear()
         self.failure = None
@@ -172,13 +179,27 @@ class Rescaler:
             except _Stopped:
                 raise
             except Exception as error:
-                if not self._is_over(OVER_SOON_S):
-                    self.failure = failure_of("a change of layout", error)
+                told = failure_of("a change of layout", error)
+                self.failure = dataclasses.replace(told, is_lost_peer=True)  # if another failure is found, that is the cause
                 self._leave_to_coordinator()
                 raise _Stopped from None
         finally:
             if keeper is not None:
                 keeper.end_change()
+            self._release()
+
+    def _hold(self) -> None:
+        """From here to :meth:`_release` the job is not over, even if nothing is left to do. Raises _Stopped when it is over already."""
+        progress = self._of._crew.actors[PROGRESS]
+        if not self._get([progress.call.remote("hold")], STOP_TIMEOUT_S)[0]:
+            self._leave_to_coordinator()
+            raise _Stopped
+        self._held = progress
+
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.call.remote("release")  # nobody waits: it may be gone
 
     def _prepare(self, before: Plan, prepared: Plan, moving: set[int], deadline_s: float) -> list[str]:
         """Start the newcomers and connect everybody; if that fails the old layout stays."""
@@ -200,6 +221,7 @@ class Rescaler:
                 if isinstance(answer, Failure):
                     raise RescaleRefused(f"{of._who(name)} could not be started: {answer.message}")
                 of.addresses[name] = answer
+            self._hold()
             of._incarnations.update(dict.fromkeys(newcomers, incarnation))
             if of._keeper is not None:
                 of._keeper.welcome(newcomers, incarnation, prepared)
@@ -219,9 +241,6 @@ class Rescaler:
             if isinstance(error, _Stopped) or self._stop.is_set():
                 raise _Stopped from None
             self._undo(before, old, newcomers)
-            if self._is_over(OVER_SOON_S if isinstance(error, ProtocolError) else 0.0):
-                self._leave_to_coordinator()
-                raise _Stopped from None
             why = str(error)
             if isinstance(error, (RayError, TimeoutError)):
                 free = ray.available_resources().get("CPU", 0.0)
@@ -267,7 +286,7 @@ class Rescaler:
             groups = layouts.groups_of_next_step(pauses, most_s) if most_s is not None else prepared.key_groups
         waits = [crew.actors[name].await_change.remote("is_drained", STEP_TIMEOUT_S) for name in names]
         self._await(waits, "have consumed what was passed on to them")
-        costs = self._retire(prepared, plan, names)
+        costs = self._retire(plan, names)
         of.plan = crew.plan = plan
         if of._keeper is not None:
             of._keeper.lay_out(plan)
@@ -288,26 +307,18 @@ class Rescaler:
             max((cost.pause_s for cost in costs), default=0.0),
         )
 
-    def _retire(self, prepared: Plan, plan: Plan, names: list[str]) -> list[StepCost]:
+    def _retire(self, plan: Plan, names: list[str]) -> list[StepCost]:
         """Those beyond the new layout end; what their sink writers have staged is kept."""
         of, crew = self._of, self._of._crew
         gone = [name for name in names if int(name.split(".")[1]) >= plan.stage(stage_of(name)).parallelism]
         if not gone:
             return []
         costs = [total for total, _ in self._get([crew.actors[name].change.remote("costs") for name in gone], 60.0)]
-        base = of._keeper.begin_leaving(gone) if of._keeper is not None else 0
+        base = of._keeper.base() if of._keeper is not None else 0
         with self._left:
             self.leaving.update(dict.fromkeys(gone))
-        calls = [crew.actors[name].change.remote("leave", base) for name in gone]
-        try:
-            self._get(calls, STEP_TIMEOUT_S)
-        except _Stopped:
-            raise
-        except Exception:
-            self._part(gone, prepared, OVER_SOON_S)  # the job is complete, perhaps; some may have left before
-            raise
-        if not self._part(gone, plan, STEP_TIMEOUT_S):
-            raise TimeoutError(f"after {STEP_TIMEOUT_S:.1f} s not all of {gone} have left")
+        self._get([crew.actors[name].change.remote("leave", base) for name in gone], STEP_TIMEOUT_S)
+        self._part(gone, plan)
         waits = []
         for name in names:
             if name in gone:
@@ -322,19 +333,19 @@ class Rescaler:
         crew.dismiss(gone)
         return costs
 
-    def _part(self, gone: list[str], plan: Plan, timeout_s: float) -> bool:
-        """Wait until these have left, and keep what they leave; gives whether all have."""
-        deadline_s = clock.monotonic() + timeout_s
+    def _part(self, gone: list[str], plan: Plan) -> None:
+        """Wait until these have left, and keep what they leave."""
+        deadline_s = clock.monotonic() + STEP_TIMEOUT_S
         with self._left:
-            while any(self.leaving[name] is None for name in gone) and clock.monotonic() < deadline_s:
+            while any(self.leaving[name] is None for name in gone):
                 if self._stop.is_set():
                     raise _Stopped
+                if clock.monotonic() > deadline_s:
+                    raise TimeoutError(f"after {STEP_TIMEOUT_S:.1f} s not all of {gone} have left")
                 self._left.wait(0.1)
-            left = {name: self.leaving.pop(name) for name in gone if self.leaving[name] is not None}
-            self.leaving.clear()
+            left = {name: self.leaving.pop(name) for name in gone}
         if self._of._keeper is not None:
-            self._of._keeper.part(list(left), plan, left)
-        return len(left) == len(gone)
+            self._of._keeper.part(gone, plan, left)
 
     # -- waiting ---------------------------------------------------------------------------------------
     def _get(self, refs: list[Any], timeout_s: float) -> list[Any]:
@@ -352,9 +363,10 @@ class Rescaler:
             return list(ray.get(refs))
         except RayTaskError as error:
             raise (error.cause if isinstance(error.cause, Exception) else error) from None
-        except RayActorError:
-            if self.newcomers:
-                raise  # perhaps one of them; else the coordinator's thread hears of it, too
+        except RayActorError as error:
+            rest = {actor._actor_id.hex() for name, actor in self._of._crew.actors.items() if name not in self.newcomers}
+            if self.newcomers and error.actor_id not in rest:
+                raise  # one of them; of others the coordinator's thread hears, too
             self._stop.wait(STOP_TIMEOUT_S)
             raise _Stopped from None
 
@@ -362,11 +374,6 @@ class Rescaler:
         """Each of these calls has to give True."""
         if not all(self._get(waits, timeout_s + 5.0)):
             raise TimeoutError(f"after {timeout_s:.1f} s not all replicas {what}")
-
-    def _is_over(self, patience_s: float) -> bool:
-        """Whether the dataflow is complete, or its progress actor is gone: then an error in a change is a consequence of that."""
-        refs = [ref for ref, (name, _) in list(self._of._runs.items()) if name == PROGRESS]
-        return not refs or bool(ray.wait(refs, timeout=patience_s)[0])
 
     def _leave_to_coordinator(self) -> None:
         """Wait until the coordinator's thread has taken notice: it ends the job, or begins anew."""

@@ -49,8 +49,6 @@ class SnapshotKeeper:
         self._mailbox = Mailbox()
         self._mailbox.open(self.wakeup)
         self._is_changing = False
-        self._leaving: set[str] = set()
-        self._is_final_due = False
         self._left = 0
         self._starts = [replica_name(s.id, r) for s in plan.stages if not s.inputs for r in range(s.parallelism)]
         self._finally = [sink.key for sink in plan.sinks if not getattr(sink.sink, "commits", False)]
@@ -138,7 +136,6 @@ class SnapshotKeeper:
     def end_change(self) -> None:
         """Snapshots may begin again, and one does: it keeps the new layout."""
         self.snapshots.hasten()
-        self._leaving.clear()
         self._is_changing = False
         self.wakeup()
 
@@ -153,14 +150,9 @@ class SnapshotKeeper:
 
         self._mailbox.ask(welcome)
 
-    def begin_leaving(self, names: list[str]) -> int:
-        """These are about to retire: the last snapshot waits for it. Gives the attempt that was published last."""
-
-        def begin() -> int:
-            self._leaving.update(names)
-            return self.snapshots.base
-
-        return int(self._mailbox.ask(begin))
+    def base(self) -> int:
+        """The attempt that was published last."""
+        return int(self._mailbox.ask(lambda: self.snapshots.base))
 
     def part(self, names: list[str], plan: Plan, left: dict[str, dict[Any, tuple[str, Any]]]) -> None:
         """These have gone, or do not come; what their sink writers had staged goes with the next snapshot."""
@@ -172,7 +164,6 @@ class SnapshotKeeper:
                 stage = plan.stage(stage_of(name))
                 where = (self.store.store, stage, int(name.split(".")[1]), self._incarnation, barrier)
                 self.snapshots.leave_behind(write_staged(*where, staged.values()))
-            self._leaving.difference_update(names)
             self.plan = plan
             self._names = {name: replica for name, replica in self._names.items() if name not in names}
             if self.snapshots.pending is None:
@@ -194,8 +185,7 @@ class SnapshotKeeper:
 
     def close(self) -> None:
         """Close the plane."""
-        self._is_live = self._is_connected = self._is_changing = self._is_final_due = False
-        self._leaving.clear()
+        self._is_live = self._is_connected = self._is_changing = False
         if self._plane is not None:
             self._plane.close(linger_s=0.0)
             self._plane = None
@@ -209,12 +199,13 @@ class SnapshotKeeper:
             self._on_frame(frame)
         self._plane.take_lost()
         self._mailbox.serve()
-        if self._is_final_due and not self._leaving:
-            self._is_final_due = False
-            self._begin_final()
         if self._is_live and self.final is None:
             self._look_at_clock()
         return self.final is not None
+
+    def serve(self) -> None:
+        """Answer what other threads have asked."""
+        self._mailbox.serve()
 
     def wakeup(self) -> None:
         """From any thread: look again."""
@@ -229,7 +220,7 @@ class SnapshotKeeper:
             number, _, why = bytes(frame.payload).decode().partition(" ")
             self._give_up(int(number), why)
         elif frame.kind == Kind.FINISHED:
-            self._is_final_due = True
+            self._begin_final()
         else:
             raise ProtocolError(f"the coordinator got a frame of kind {frame.kind} from {frame.peer!r}")
 

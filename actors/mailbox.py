@@ -56,13 +56,22 @@ class Mailbox:
             wake = self._wake
         if wake is not None:
             wake()
-        if not question.answered.wait(timeout_s):
+        if not question.answered.wait(timeout_s) and not self._is_settled_after_all(question):
             raise ProtocolError(
                 f"the event loop did not answer a control call within {timeout_s} s: it is busy in user code or was stopped"
             )
         if question.error is not None:
             raise question.error
         return question.answer
+
+    def _is_settled_after_all(self, question: _Question) -> bool:
+        """Nobody waits any longer: a question that still waits is taken back, one that is being answered is waited for."""
+        with self._lock:
+            if question in self._questions:
+                self._questions.remove(question)
+                return False
+        question.answered.wait()
+        return True
 
     def watch(self, predicate: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait until ``predicate``, looked at by the loop after each change, holds."""
@@ -86,8 +95,9 @@ class Mailbox:
         """Answer what has been asked. Cheap when there is nothing."""
         while self._questions:
             with self._lock:
-                question = self._questions.popleft()
-            question.settle()
+                question = self._questions.popleft() if self._questions else None
+            if question is not None:
+                question.settle()
         if self._watchers:
             with self._lock:
                 watchers, self._watchers = self._watchers, []

@@ -46,6 +46,8 @@ class ProgressHost:
         self._survives = survives
         self._switch: _Switch | None = None
         self._joining: set[str] = set()
+        self._holds = 0
+        self._is_over = False
 
     def listen(self, host: str, unix: str = "auto") -> Address:
         """Open the plane; gives the address for the replicas."""
@@ -92,7 +94,8 @@ class ProgressHost:
                 for name in self.names.get(node, ()):
                     plane.send(name, Kind.VIEW, node, payload)
             mailbox.serve()
-            if tracker.is_complete():
+            if tracker.is_complete() and not self._holds:
+                self._is_over = True
                 return
             frames = plane.poll(1.0)
             for frame in frames:
@@ -126,6 +129,23 @@ class ProgressHost:
             raise ConnectionError("the progress actor was given up: the job goes on in another incarnation")
 
     # -- changes of layout -----------------------------------------------------------------------
+    def hold(self) -> bool:
+        """Control call: the job is not over before :meth:`release`, even if nothing is left to do; False when it is over already."""
+
+        def hold() -> bool:
+            self._holds += not self._is_over
+            return not self._is_over
+
+        return self.mailbox.ask(hold)  # type: ignore[no-any-return]
+
+    def release(self) -> None:
+        """Control call: what :meth:`hold` was asked for is done."""
+
+        def release() -> None:
+            self._holds -= 1
+
+        self.mailbox.ask(release)
+
     def join(self, names: list[str], incarnation: int) -> None:
         """Control call: these replicas will register while the job runs; they may go when they have."""
 

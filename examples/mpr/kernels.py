@@ -152,6 +152,9 @@ def draw_road(number: int, width: int, height: int) -> Any:
     return np.clip(frame + grain, 0, 255).astype(np.uint8)
 
 
+pause = time.sleep
+
+
 class Waiting(NamedTuple):
     """A kernel that waits besides, as for a disk or another service: ``wait_s`` times the result's load, which is from 0 to 1."""
 
@@ -161,5 +164,5 @@ class Waiting(NamedTuple):
 
     def __call__(self, item: Any) -> Any:
         result = self.kernel(item)
-        time.sleep(self.wait_s * self.load(result))
+        pause(self.wait_s * self.load(result))
         return result

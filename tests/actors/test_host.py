@@ -193,3 +193,20 @@ def test_stop_ends_an_endless_source_and_keeps_what_was_read() -> None:
     hosts.host("endless").stop()
     hosts.join()
     assert sorted(r for _, r in hosts.result("out")) == sorted(_GIVEN)
+
+
+def test_a_job_that_is_held_is_not_over_before_it_is_released() -> None:
+    flow = rd.Dataflow("held")
+    flow.from_epochs([["to be", "or not"]]).flat_map(str.split).key_by(lambda w: w).count().collect("counts")
+    hosts = start_hosts(flow)
+    progress = hosts.hosts[PROGRESS]
+    assert progress.hold()
+    assert progress.hold()
+    assert progress.mailbox.watch(progress.tracker.is_complete, 20.0)
+    progress.release()
+    hosts.threads[PROGRESS].join(0.2)
+    assert all(thread.is_alive() for thread in hosts.threads.values())
+    progress.release()
+    hosts.join()
+    assert not progress.hold()
+    assert sorted(record for _, record in hosts.result("counts")) == [("be", 1), ("not", 1), ("or", 1), ("to", 1)]

@@ -180,7 +180,7 @@ def test_a_waiting_kernel_waits_by_the_load_of_its_result(
     name: str, waits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[float] = []
-    monkeypatch.setattr(module("kernels").time, "sleep", waited.append)
+    monkeypatch.setattr(module("kernels"), "pause", waited.append)
     app = small(name, tmp_path)
     assert module("versions").run(app.waiting(2.0), "sequential").md5 == module("versions").run(app, "sequential").md5
     assert len(waited) == ITEMS[name]

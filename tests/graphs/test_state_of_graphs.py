@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.dataflow.operators import touched_keys
+from rayad.dataflow.operators.stored_columns import Unchanging
 from rayad.graphs import ProgramVertex, VertexProgram, bfs, connected_components, pagerank, pregel, strongly_connected_components
 from rayad.graphs.adjacency import MutableAdjacency
 from rayad.graphs.contraction import MutableContraction
@@ -97,6 +98,8 @@ def swapping(cls: type[RoundVertex], chance: random.Random, seen: dict[str, int]
 
 def plain(value: Any) -> Any:
     """Without array types, sharing, and an order of dicts that means nothing."""
+    if isinstance(value, Unchanging):
+        return plain(value.value)
     if isinstance(value, dict):
         return sorted((repr(key), plain(part)) for key, part in value.items())
     if isinstance(value, (list, tuple, set)):

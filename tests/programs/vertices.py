@@ -36,6 +36,19 @@ class DistinctCount(rd.Vertex):
     def on_notify(self, time: rd.Timestamp) -> None:
         self.send_by(1, list(self.counts.pop(time).items()), time)
 
+    def give(self, groups: frozenset[int]) -> dict[rd.Timestamp, dict[Any, int]]:
+        given = {}
+        for time, counts in self.counts.items():
+            given[time] = {r: counts.pop(r) for r in list(counts) if rd.key_group(r, self.key_groups) in groups}
+        return {time: counts for time, counts in given.items() if counts}
+
+    def take(self, state: dict[rd.Timestamp, dict[Any, int]]) -> None:
+        for time, counts in state.items():
+            if time not in self.counts:
+                self.counts[time] = {}
+                self.notify_at(time)
+            self.counts[time].update(counts)
+
 
 def distinct_count(flow: rd.Dataflow) -> None:
     words = flow.from_epochs(WORDS, parts=2, batch_rows=1).key_by(lambda w: w)
@@ -170,6 +183,20 @@ class Merge(rd.Vertex):
             self.sides[time] = ([], [])
             self.notify_at(time)
         self.sides[time][edge].extend(rd.to_rows(batch))
+
+    def give(self, groups: frozenset[int]) -> dict[rd.Timestamp, tuple[list[Any], list[Any]]]:
+        given = {}
+        for time, sides in self.sides.items():
+            leaving = [[r for r in side if rd.key_group(first(r), self.key_groups) in groups] for side in sides]
+            self.sides[time] = ([r for r in sides[0] if r not in leaving[0]], [r for r in sides[1] if r not in leaving[1]])
+            if any(leaving):
+                given[time] = (leaving[0], leaving[1])
+        return given
+
+    def take(self, state: dict[rd.Timestamp, tuple[list[Any], list[Any]]]) -> None:
+        for time, sides in state.items():
+            for edge in (0, 1):
+                self.on_recv(edge, sides[edge], time)
 
     def on_notify(self, time: rd.Timestamp) -> None:
         left, right = self.sides.pop(time)
