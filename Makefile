@@ -13,6 +13,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
 DOCTESTED := __init__.py progress dataflow snapshots autoscale graphs
 ARGS ?=
+# Processes that run tests side by side: all tests on Ray in one of them, the others in the rest. 0: one after the other in one process.
+WORKERS ?= 2
 
 # Python 3.11 is what the lock was tried with; else the first one that is not older.
 ifndef PYTHON
@@ -35,7 +37,7 @@ demo: $(STAMP) ## Run the demo: flights, from Spark through a dataflow on Ray
 	$(BIN)/python examples/flights.py $(ARGS)
 
 test: lint ## Lint, then every test: cores, simulation, cluster, notebooks, doctests; ARGS="-k frontier" for some
-	$(BIN)/python -m pytest -m "not soak" --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not soak" --durations 20 --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
 
 soak: $(STAMP) ## The tests that take long: large programs on Ray
 	$(BIN)/python -m pytest -m soak tests $(ARGS)

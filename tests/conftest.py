@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 # ci: the same examples on every run, so that a red build is red for everybody; it prints the blob that repeats a failure.
@@ -20,6 +21,17 @@ settings.register_profile(
     "deep", deadline=None, print_blob=True, phases=PHASES, max_examples=5_000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Side by side (``-n``), one process gets all tests on Ray, first and one after the other; the rest go to whoever is free."""
+    if not hasattr(config, "workerinput"):
+        return
+    on_ray = Path(__file__).parent / "cluster"
+    for item in items:
+        if item.path.is_relative_to(on_ray):
+            item.add_marker(pytest.mark.xdist_group("ray"))
+    items.sort(key=lambda item: not item.path.is_relative_to(on_ray))
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
