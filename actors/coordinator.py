@@ -31,10 +31,12 @@ from rayad.actors.replica_report import ReplicaReport
 from rayad.actors.upstream import region_of
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
-from rayad.progress import RayadError
+from rayad.progress import RayadError, SnapshotError
 
 GRACE_S = 0.5
 """After the first failure: how long others may still report, because the first to be noticed is seldom the cause."""
+LAST_PARTS_S = 60.0
+"""After all replicas have ended: how long their parts of the last snapshot may be on their way."""
 
 _log = logging.getLogger(__name__)
 
@@ -313,9 +315,11 @@ class Coordinator(CoordinatorControl):
         counts: dict[str, int] = {}
         failures: list[Failure] = []
         deadline_s = float("inf")
-        while waiting and clock.monotonic() < deadline_s:
+        while (waiting or (self._is_final_missing() and not failures)) and clock.monotonic() < deadline_s:
             if self._cancelled.is_set():
                 raise _Failed(Failure("job", "cancelled", "", None, False))
+            if not waiting:
+                deadline_s = min(deadline_s, clock.monotonic() + LAST_PARTS_S)
             for ref in self._wait(waiting):
                 name, second = waiting.pop(ref, ("", None))
                 if not name:
@@ -352,11 +356,20 @@ class Coordinator(CoordinatorControl):
                     break
         if failures:
             raise _Failed(min(failures, key=lambda f: (f.is_lost_peer, f.error is None and "died" not in f.message)), failed)
+        if self._is_final_missing():
+            raise SnapshotError(f"all replicas have ended, and {LAST_PARTS_S:g} s later parts of the last snapshot are missing")
         return reports, counts, staged
+
+    def _is_final_missing(self) -> bool:
+        """Whether a last snapshot has to be published: a replica ends when it has sent its part, which is looked at later, perhaps."""
+        return self._keeper is not None and self._keeper.final is None
 
     def _wait(self, waiting: dict[Any, tuple[str, Any]]) -> list[Any]:
         """Which long calls have ended; takes part in the snapshots meanwhile."""
         keeper = self._keeper
+        if keeper is not None and not waiting:
+            keeper.poll(0.1)
+            return []
         if keeper is None or keeper.poll(0.1):
             return list(ray.wait(list(waiting), num_returns=1, timeout=0.2)[0])
         return list(ray.wait(list(waiting), num_returns=len(waiting), timeout=0)[0])

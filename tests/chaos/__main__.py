@@ -2,7 +2,8 @@
 
 Each run is one of twelve dataflows (``topologies.py``) under a seed, which also draws the faults. A fault strikes at a phase that
 is waited for: steady, aligning (a barrier has been taken somewhere and not everywhere), writing (parts), committing (the manifest is there,
-sinks publish), recovering (from the fault before). A fault counts when it has been seen to happen. The table at the end has how often.
+sinks publish), changing (with ``--rescale``: its layout), recovering (from the fault before). A fault counts when it has been seen to
+happen. The table at the end has how often.
 
     python -m tests.chaos --kills 500 --seed 1        the same seeds draw the same faults; when they strike is up to the machine
     python -m tests.chaos --only loop-join --seed 17  one run again
@@ -33,6 +34,8 @@ from tests.chaos.victims import PHASES, Victim, Violation
 
 KILLS = (*["replica"] * 8, *["progress"] * 5, *["coordinator"] * 2, "driver")
 STOP_S = 5.0
+CHANGE_S = 2.5
+"""How long a change of layout may go on before the fault strikes: most of it is the start of newcomers."""
 FULL_S = 1.5
 VIOLATIONS_MAX = 5
 Table = collections.Counter[tuple[str, str]]
@@ -65,14 +68,16 @@ class Run:
         """One fault."""
         rng, victim = self.rng, self.victim
         draw = rng.random()
-        phase = rng.choice([*PHASES, "recovering"])
+        usual = [phase for phase in PHASES if phase != "changing"]
+        phase = rng.choice([*usual, "recovering", *(["changing"] * 5 if self.options.rescale else [])])
         if phase == "recovering":
             time.sleep(rng.uniform(0.05, 1.5))
         else:
             if not victim.is_back() and not self.comes_back():
                 return
             time.sleep(rng.uniform(0.0, 0.2))
-            victim.wait_for(phase, 3.0)
+            if victim.wait_for(phase, 3.0) and phase == "changing":
+                time.sleep(rng.uniform(0.0, CHANGE_S))
         if draw < 0.9:
             for _ in range(rng.choice([1, 1, 2])):
                 self.kill(rng.choice(KILLS))

@@ -36,6 +36,7 @@ def rescale(job: Any, seed: int, folder: str) -> None:
     while movable:
         time.sleep(draw.uniform(0.2, 2.0))
         wanted = {name: draw.randint(1, 3) for name in draw.sample(movable, draw.randint(1, len(movable)))}
+        disturbed.mark(folder, "change-begins")
         try:
             told = job.rescale(wanted, timeout_s=60.0)
         except rd.RescaleRefused as refused:
@@ -44,6 +45,8 @@ def rescale(job: Any, seed: int, folder: str) -> None:
             elif " is complete" in str(refused) or " is failed" in str(refused):
                 return
             continue
+        finally:
+            disturbed.mark(folder, "change-ended")
         if told.steps:
             with open(f"{folder}/changes", "a", encoding="utf-8") as file:
                 print(wanted, file=file)

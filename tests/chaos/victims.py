@@ -20,7 +20,7 @@ from tests.cluster.conftest import job_processes
 from tests.cluster.recovering import actors, address, is_dead
 
 KINDS = {"replica": "VertexActor", "progress": "ProgressActor", "coordinator": "Coordinator"}
-PHASES = ("steady", "aligning", "writing", "committing", "recovering")
+PHASES = ("steady", "aligning", "writing", "committing", "changing", "recovering")
 STUCK_S = 100.0
 
 
@@ -105,6 +105,9 @@ class Victim:
         """What it is doing now, as its marks and its store tell."""
         if not self.is_back():
             return "recovering"
+        changes = [one for one in self.marks() if one.what.startswith("change-") and one.when_s > self._struck_s]
+        if changes and changes[-1].what == "change-begins":
+            return "changing"
         commits = [one for one in self.marks() if one.what.startswith("commit-") and one.when_s > self._struck_s]
         if commits and commits[-1].what == "commit-begins":
             return "committing"
