@@ -7,7 +7,7 @@ import logging
 import secrets
 import threading
 import time as clock
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -288,24 +288,28 @@ class RayJob(Job):
         wanted = vertex if isinstance(vertex, Mapping) else {vertex: replicas}
         if self._outcome is not None:
             raise RescaleRefused(f"rescale({wanted}): job {self.name!r} is {self._outcome.state.value}")
-        while True:
-            try:
-                return ray.get(self._coordinator.rescale.remote(dict(wanted), timeout_s))  # type: ignore[no-any-return]
-            except RayTaskError as error:
-                raise error.cause if isinstance(error.cause, RayadError) else error from None
-            except RayActorError as error:
-                if not self._start_again(error):
-                    raise RescaleRefused(f"rescale({wanted}): the coordinator died: {error}") from None
+        told = f"rescale({wanted})"
+        return self._change(lambda: self._coordinator.rescale.remote(dict(wanted), timeout_s), RescaleRefused, told)  # type: ignore[no-any-return]
 
     def configure(self, **changes: Any) -> None:
         config = configured(self._config, changes)
         if self._outcome is not None:
             raise ConfigError(f"configure({changes}): job {self.name!r} is {self._outcome.state.value}")
-        try:
-            ray.get(self._coordinator.configure.remote(changes))
-        except RayTaskError as error:
-            raise error.cause if isinstance(error.cause, RayadError) else error from None
+        self._change(lambda: self._coordinator.configure.remote(changes), ConfigError, f"configure({changes})")
         self._config = config
+
+    def _change(self, ask: Callable[[], Any], refused: type[RayadError], what: str) -> Any:
+        """Ask the coordinator for a change, and if it dies meanwhile the one that goes on."""
+        while True:
+            try:
+                return ray.get(ask())
+            except RayTaskError as error:
+                raise error.cause if isinstance(error.cause, RayadError) else error from None
+            except RayActorError as error:
+                if self._cancelling:
+                    raise refused(f"{what}: job {self.name!r} was cancelled") from None
+                if not self._start_again(error):
+                    raise refused(f"{what}: the coordinator died: {error}") from None
 
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)

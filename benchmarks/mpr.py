@@ -9,6 +9,7 @@ each item, by its load.
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import sys
@@ -24,7 +25,7 @@ import ray
 
 from benchmarks import inputs
 from benchmarks.machine import ROOT, WORKER_NICE, in_process
-from benchmarks.measurement import Chart, Line, Measurement, Panel, Ratio
+from benchmarks.measurement import Chart, Line, Measurement, Panel, Ratio, Table, WrongResult
 from benchmarks.side_by_side import Outcome, System, compare
 
 TITLE = "The MPR applications: a dataflow, pools of actors, one loop"
@@ -58,6 +59,9 @@ class Sizes:
     waiting_mandelbrot_ms: float = 50.0
     waiting_video: tuple[int, int] = (200, 160)
     waiting_video_ms: float = 15.0
+    changing: tuple[int, ...] = (3, 1, 4, 2)
+    """Replicas of runs with changes, one change right after the other, over and over until the run ends."""
+    changes_most: int = 100
 
 
 FULL = Sizes()
@@ -76,6 +80,7 @@ QUICK = Sizes(
     waiting_mandelbrot_ms=10.0,
     waiting_video=(10, 160),
     waiting_video_ms=5.0,
+    changes_most=1,
 )
 
 
@@ -125,10 +130,12 @@ def application(name: str, sizes: Sizes, scratch: Path, waits: bool = False) -> 
     return replace(program.application(sizes.primes if name == PRIMES else sizes.primes_in_chunks), batch_items=sizes.chunk)
 
 
-def run_version(name: str, sizes: Sizes, runtime: str, workers: int, waits: bool = False, chunk: int = 1) -> Outcome:
+def run_version(
+    name: str, sizes: Sizes, runtime: str, workers: int, waits: bool = False, chunk: int = 1, adapting: Any = None
+) -> Outcome:
     """One run of one version."""
     with tempfile.TemporaryDirectory(prefix="rayad-mpr-") as scratch:
-        done = module("versions").run(application(name, sizes, Path(scratch), waits), runtime, workers, chunk=chunk)
+        done = module("versions").run(application(name, sizes, Path(scratch), waits), runtime, workers, chunk=chunk, adapting=adapting)
     return Outcome(done.seconds, done.md5)
 
 
@@ -201,6 +208,30 @@ def measure_waiting(name: str, sizes: Sizes, out: Measurement) -> None:
         out.ratios.append(Ratio(named(waiting(name), "ray", first), named(waiting(name), "ray", most), f"near {most / first:g}"))
 
 
+def measure_changes(sizes: Sizes, out: Measurement) -> None:
+    """Runs whose replicas come and go all the time: what share of them the replica that stood still most did so."""
+    head = ["application", "changes", "run, s", "mean time of a change, s", "replica stood still, ms", "share of the run", "longest, ms"]
+    table = Table("Replicas that come and go without a break", head)
+    for name in PROGRAMS:
+        told = changing(sizes)
+        outcome = run_version(name, sizes, "ray", sizes.changing[-1], adapting=told)
+        if outcome.digest != run_alone(name, sizes).digest:
+            raise WrongResult(f"{name}: with changes of replicas the bytes are others than those of one loop")
+        still_ms = [1000 * change.paused_s for change in told.changed]
+        longest_ms = max((1000 * change.pause_s for change in told.changed), default=0.0)
+        mean_s = sum(change.took_s for change in told.changed) / max(1, len(told.changed))
+        share = f"{sum(still_ms) / outcome.seconds / 10:.3f} %"
+        table.add(name, len(told.changed), f"{outcome.seconds:.1f}", f"{mean_s:.2f}", f"{sum(still_ms):.1f}", share, f"{longest_ms:.1f}")
+    out.tables.append(table)
+    out.checks.append("replicas that come and go: the same bytes (MD5)")
+
+
+def changing(sizes: Sizes) -> Any:
+    """One change after the other."""
+    changes = itertools.islice(itertools.cycle(sizes.changing), sizes.changes_most)
+    return module("adapting").Adapting(changes=tuple((0.0, replicas) for replicas in changes))
+
+
 def run(sizes: Sizes) -> Measurement:
     """Each application by itself, all versions in turn; then the waiting ones."""
     out = Measurement("mpr", TITLE, asdict(sizes))
@@ -211,6 +242,7 @@ def run(sizes: Sizes) -> Measurement:
     out.charts.append(Chart("waiting", "Work that waits", "replicas or actors", "items/s"))
     for name in sizes.waits:
         measure_waiting(name, sizes, out)
+    measure_changes(sizes, out)
     out.tables = [table for table in out.tables if any(cell != "-" for row in table.rows for cell in row[1:])]
     out.notes.append(
         f"Load of the machine (1 min): {began:.2f} at the beginning, {os.getloadavg()[0]:.2f} at the end, of {os.cpu_count()} processors. "

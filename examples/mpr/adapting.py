@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ class Adapting:
         interval_s: from one decision to the next.
         journal: file of what was measured and decided.
         changes: ``(seconds after it was submitted, replicas)``.
+        changed: what these came to, in their order; filled while the job runs.
     """
 
     policy: str | None = None
@@ -36,6 +37,7 @@ class Adapting:
     interval_s: float = 1.0
     journal: str | None = None
     changes: tuple[tuple[float, int], ...] = ()
+    changed: list[Any] = field(default_factory=list)
 
     def scaling(self, flow: rd.Dataflow, vertex: str, replicas: int) -> rd.ScalingConfig:
         """As a configuration: ``replicas`` of the vertex, or with a policy at most so many."""
@@ -73,7 +75,12 @@ class Adapting:
             try:
                 return job.wait(timeout_s=max(0.0, began_s + at_s - time.monotonic()))
             except TimeoutError:
-                told = job.rescale(vertex, replicas)
+                try:
+                    told = job.rescale(vertex, replicas)
+                except rd.RescaleRefused as refused:
+                    print(refused)  # the job is complete, perhaps
+                    continue
+                self.changed.append(told)
                 after_s, still_ms = time.monotonic() - began_s, 1000 * told.paused_s
                 print(f"{replicas} replicas after {after_s:.1f} s: it took {told.took_s:.2f} s; a replica stood still {still_ms:.1f} ms")
         return job.wait()

@@ -194,6 +194,26 @@ def test_a_replica_killed_while_its_groups_move(nothing_left: Check, tmp_path: P
     nothing_left()
 
 
+def test_a_job_cancelled_in_the_middle_of_a_change(nothing_left: Check) -> None:
+    """Who asked is told, and nothing stays behind: not the newcomers either."""
+    job = running(runs("cancelled").submit(parallelism=1), "runs")
+    told: list[str] = []
+
+    def ask() -> None:
+        try:
+            change_for_ever(job)
+        except rd.RescaleRefused as refused:
+            told.append(str(refused))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    until(lambda: len(recovering.actors("VertexActor")) > 3, "newcomers are there")
+    job.cancel()
+    asking.join(60)
+    assert "cancelled" in told[0]
+    nothing_left()
+
+
 def test_replicas_that_cannot_be_placed(nothing_left: Check) -> None:
     """The old layout stays, and the job says so."""
     job = running(runs("full").submit(rd.RunConfig(cpus_per_replica=1.0), parallelism=1), "runs")
