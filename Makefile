@@ -37,7 +37,7 @@ demo: $(STAMP) ## Run the demo: flights, from Spark through a dataflow on Ray
 	$(BIN)/python examples/flights.py $(ARGS)
 
 test: lint ## Lint, then every test: cores, simulation, cluster, notebooks, doctests; ARGS="-k frontier" for some
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not soak" --durations 20 --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak" --durations 20 --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
 
 soak: $(STAMP) ## The tests that take long: large programs on Ray
 	$(BIN)/python -m pytest -m soak tests $(ARGS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -23,15 +24,18 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Side by side (``-n``), one process gets all tests on Ray, first and one after the other; the rest go to whoever is free."""
-    if not hasattr(config, "workerinput"):
-        return
-    on_ray = Path(__file__).parent / "cluster"
-    for item in items:
-        if item.path.is_relative_to(on_ray):
-            item.add_marker(pytest.mark.xdist_group("ray"))
-    items.sort(key=lambda item: not item.path.is_relative_to(on_ray))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Side by side (``-n 2``), one process gets all tests on Ray, one after the other; the rest go to whoever is free."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneForRay(LoadScopeScheduling):
+        """The largest scope, which is this one, is given out first."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return "ray" if nodeid.startswith("tests/cluster/") else nodeid
+
+    return OneForRay(config, log)
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
