@@ -104,6 +104,7 @@ class Autoscaler:
     ) -> None:
         self._config = scaling
         self._ended = threading.Event()
+        self._awake = threading.Event()
         self._turn = threading.Lock()
         executor = ThreadPoolExecutor(1, thread_name_prefix="rayad-rescale")
         before = _journal_before(journal) if goes_on and journal is not None else None
@@ -130,7 +131,9 @@ class Autoscaler:
                     self.loop.round()
             except (RayError, GetTimeoutError):
                 _log.debug("the coordinator does not answer", exc_info=True)  # it has ended, and the driver will say so
-            self._ended.wait(max(0.0, self._config.report_interval_s - (clock.monotonic() - began_s)))
+            while (left_s := self._config.report_interval_s - (clock.monotonic() - began_s)) > 0 and not self._ended.is_set():
+                self._awake.wait(left_s)
+                self._awake.clear()
 
     def ping(self) -> None:
         """Answer, if alive."""
@@ -139,9 +142,15 @@ class Autoscaler:
         """What it has seen and done."""
         return self.loop.look()
 
+    def configure(self, report_interval_s: float) -> None:
+        """From now on a round begins so many seconds after the one before, the next one included."""
+        self._config = replace(self._config, report_interval_s=report_interval_s)
+        self._awake.set()
+
     def finish(self) -> ScalingProgress:
         """The job is over."""
         self._ended.set()
+        self._awake.set()
         is_between = self._turn.acquire(timeout=FINISH_TIMEOUT_S)
         try:
             return self.loop.finish()
@@ -180,7 +189,7 @@ class AutoscalerHandle:
         self._end()
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0, "num_cpus": 0, "scheduling_strategy": here}
-        actor = ray.remote(**options)(with_control(Autoscaler, "ping", "look", "finish"))
+        actor = ray.remote(**options)(with_control(Autoscaler, "ping", "look", "configure", "finish"))
         self._actor = actor.remote(coordinator, *self._arguments, goes_on)
         self._actor.run.remote()
 
@@ -193,6 +202,13 @@ class AutoscalerHandle:
             return ray.get(actor.look.remote(), timeout=ASK_TIMEOUT_S)  # type: ignore[no-any-return]
         except RayError:
             return None
+
+    def configure(self, report_interval_s: float) -> None:
+        """See :meth:`rayad.actors.job.Job.configure`. Raises ConfigError for an interval that cannot be."""
+        job, graph, layout, scaling, journal = self._arguments
+        self._arguments = (job, graph, layout, replace(scaling, report_interval_s=report_interval_s), journal)
+        if self._actor is not None:
+            ray.get(self._actor.configure.remote(report_interval_s), timeout=ASK_TIMEOUT_S)
 
     def finish(self) -> ScalingProgress | None:
         """The job is over: end it, and give what it has seen and done. Several threads may see the job end."""

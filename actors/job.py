@@ -235,8 +235,9 @@ class Job(ABC):
     @abstractmethod
     def configure(self, **changes: Any) -> None:
         """Change runtime parameters while the job runs: fields of :class:`RunConfig` that bound buffers, batches and pauses
-        (``window_batches``, ``window_bytes``, ``batch_rows``, ``combine_hold_s``, ``rescale_pause_s``). Nothing halts; replicas that come
-        later have them, too. Raises ConfigError for others, and values that cannot be.
+        (``window_batches``, ``window_bytes``, ``batch_rows``, ``combine_hold_s``, ``rescale_pause_s``), and the autoscaler's
+        ``report_interval_s``. Nothing halts; replicas that come later have them, too. Raises ConfigError for others, and values that
+        cannot be.
         """
 
     @abstractmethod

@@ -24,7 +24,7 @@ from rayad.actors.ray_actors import Failure, with_control
 from rayad.actors.ray_cluster import ensure_ray
 from rayad.actors.ray_inputs import InputPlane, RayInput
 from rayad.actors.replica_report import ReplicaReport
-from rayad.dataflow.config import RunConfig, ScalingConfig, configured
+from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, configured
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import Plan
 from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp
@@ -292,10 +292,14 @@ class RayJob(Job):
         return self._change(lambda: self._coordinator.rescale.remote(dict(wanted), timeout_s), RescaleRefused, told)  # type: ignore[no-any-return]
 
     def configure(self, **changes: Any) -> None:
-        config = configured(self._config, changes)
+        scaling = {name: changes.pop(name) for name in (REPORT_INTERVAL,) if name in changes and self._autoscaler is not None}
+        config = configured(self._config, changes) if changes or not scaling else self._config
         if self._outcome is not None:
-            raise ConfigError(f"configure({changes}): job {self.name!r} is {self._outcome.state.value}")
-        self._change(lambda: self._coordinator.configure.remote(changes), ConfigError, f"configure({changes})")
+            raise ConfigError(f"configure({changes or scaling}): job {self.name!r} is {self._outcome.state.value}")
+        if scaling and self._autoscaler is not None:
+            self._autoscaler.configure(**scaling)
+        if changes:
+            self._change(lambda: self._coordinator.configure.remote(changes), ConfigError, f"configure({changes})")
         self._config = config
 
     def _change(self, ask: Callable[[], Any], refused: type[RayadError], what: str) -> Any:

@@ -150,14 +150,19 @@ class RunConfig:
 
 CHANGEABLE = ("window_batches", "window_bytes", "batch_rows", "combine_hold_s", "rescale_pause_s")
 """What of a RunConfig may change while the job runs."""
+REPORT_INTERVAL = "report_interval_s"
+"""What of a ScalingConfig may."""
 
 
 def configured(run: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
     """The configuration with these changes. Raises ConfigError where one cannot be."""
     wrong = sorted(set(changes) - set(CHANGEABLE))
+    if REPORT_INTERVAL in wrong:
+        raise ConfigError(f"configure({dict(changes)}): {REPORT_INTERVAL!r} is the autoscaler's, and this job has none")
     if wrong or not changes:
         told = f"{wrong[0]!r} is fixed when the job starts" if wrong else "nothing is to be changed"
-        raise ConfigError(f"configure({dict(changes)}): {told}; what may change while it runs: {', '.join(CHANGEABLE)}")
+        known = ", ".join((*CHANGEABLE, REPORT_INTERVAL))
+        raise ConfigError(f"configure({dict(changes)}): {told}; what may change while it runs: {known}")
     return replace(run, **changes)
 
 

@@ -23,6 +23,9 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+OWN_RAY = {f"tests/cluster/test_{name}.py" for name in ("environment", "guard", "job_submit", "spark_without_java")}
+"""Their tests start a Ray of their own each."""
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
@@ -30,10 +33,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
 
     class OneForRay(LoadScopeScheduling):
-        """The largest scope, which is this one, is given out first."""
+        """The largest scope, which is this one, is given out first; then the tests that start a Ray of their own each."""
 
         def _split_scope(self, nodeid: str) -> str:
-            return "ray" if nodeid.startswith("tests/cluster/") else nodeid
+            path = nodeid.split("::")[0]
+            return path.replace("tests/cluster/", "ray/") if path in OWN_RAY else "ray" if path.startswith("tests/cluster/") else nodeid
 
     return OneForRay(config, log)
 

@@ -35,6 +35,7 @@ def test_a_job_goes_on_with_other_windows(seed: int) -> None:
     [
         ({}, "nothing is to be changed; what may change while it runs: window_batches"),
         ({"key_groups": 512}, "'key_groups' is fixed when the job starts"),
+        ({"report_interval_s": 1.0}, "'report_interval_s' is the autoscaler's, and this job has none"),
         ({"window_batches": 0}, "RunConfig.window_batches is 0: it must be an int of at least 1"),
         ({"combine_hold_s": -1.0}, "RunConfig.combine_hold_s is -1.0"),
     ],

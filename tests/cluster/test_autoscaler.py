@@ -247,3 +247,14 @@ def test_a_job_goes_on_with_another_autoscaler_when_its_coordinator_dies(nothing
     numbers = [value["number"] for value in values if value["kind"] == "decision"]
     assert numbers == list(range(len(numbers))), "the second goes on from the first one's journal"
     assert result.statistics.scaling.latest.decision.reason == "only observed"
+
+
+def test_its_interval_changes_while_it_runs(nothing_left: Callable[[], None]) -> None:
+    job = program(300).submit(scaling=rd.ScalingConfig(policy="observe", report_interval_s=3600.0))
+    with pytest.raises(rd.ConfigError, match=r"report_interval_s is 0\.0"):
+        job.configure(report_interval_s=0.0)
+    while (told := job.progress().scaling) is None or told.latest is None:
+        time.sleep(0.05)
+        assert job.progress().state.value in ("starting", "running")
+        job.configure(report_interval_s=0.05, window_batches=4)
+    assert len(job.wait()["out"]) == 300

@@ -30,7 +30,7 @@ def address(ray_cluster: None) -> str:
 
 @pytest.mark.parametrize(
     ("name", "runtime"),
-    [*((name, "ray") for name in SMALL), ("bzip2_file", "pool"), ("primes", "pool"), ("lanes", "actorpool"), ("mandelbrot", "actorpool")],
+    [*((name, "ray") for name in SMALL), ("primes", "pool"), ("lanes", "actorpool")],
 )
 def test_an_application_on_ray_gives_the_bytes_of_the_sequential_version(name: str, runtime: str, address: str, tmp_path: Path) -> None:
     arguments = ["--runtime", runtime, "--replicas", "3", *SMALL[name]]

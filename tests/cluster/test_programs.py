@@ -21,11 +21,14 @@ def _send_programs_by_value(ray_cluster: None) -> Iterator[None]:
 REPLICAS_MAX = 7
 """Larger programs take one process per replica and many seconds of start: they run with ``make soak``."""
 ALSO = {"join", "loop-components", "tumbling-columns"}
+WINDOW_JOINS = {"window-join-sliding-6-columns", "window-join-tumbling-0-rows"}
+"""Of eight."""
 
 
 def _size(program: Program) -> list[pytest.MarkDecorator]:
     small = program.name in ALSO or program.flow().plan(program.parallelism or 2).replicas <= REPLICAS_MAX
-    return [] if small else [pytest.mark.soak]
+    is_one_of_many = program.name.startswith("window-join") and program.name not in WINDOW_JOINS
+    return [] if small and not is_one_of_many else [pytest.mark.soak]
 
 
 @pytest.mark.parametrize("program", [pytest.param(p, id=p.name, marks=_size(p)) for p in PROGRAMS])

@@ -66,6 +66,7 @@ def test_the_java_of_the_wheel_runs_spark_where_there_is_no_other(path_without_j
     assert "COUNT 10" in said
 
 
+@pytest.mark.soak
 def test_what_does_not_fit_or_is_not_up_in_time_is_refused_and_a_later_start_works() -> None:
     said = run(
         "ray.init(num_cpus=2, include_dashboard=False)\n"
