@@ -23,8 +23,10 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
-OWN_RAY = {f"tests/cluster/test_{name}.py" for name in ("environment", "guard", "job_submit", "spark_without_java")}
-"""Their tests start a Ray of their own each."""
+OTHER_RAY = {
+    f"tests/cluster/test_{name}.py" for name in ("environment", "examples_mpr", "guard", "job_submit", "programs", "spark_without_java")
+}
+"""They start a Ray of their own, or do as well with that of another process: so there is something on Ray for two processes to do."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -33,11 +35,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
 
     class OneForRay(LoadScopeScheduling):
-        """The largest scope, which is this one, is given out first; then the tests that start a Ray of their own each."""
+        """The largest scope, which is this one, is given out first; then the other files on Ray."""
 
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.split("::")[0]
-            return path.replace("tests/cluster/", "ray/") if path in OWN_RAY else "ray" if path.startswith("tests/cluster/") else nodeid
+            return path.replace("tests/cluster/", "ray/") if path in OTHER_RAY else "ray" if path.startswith("tests/cluster/") else nodeid
 
     return OneForRay(config, log)
 
