@@ -42,7 +42,7 @@ class CoordinatorLink:
 
     Args:
         coordinator: handle of an actor with ``replicas()``, which gives ``(layout, handles by plane name)``, or None while the job does not
-            run; and ``rescale(changes, timeout_s)``.
+            run; and ``rescale(changes, timeout_s, decided_for)``.
     """
 
     def __init__(self, coordinator: Any) -> None:
@@ -71,10 +71,10 @@ class CoordinatorLink:
                 found.append(reading)
         return found
 
-    def rescale(self, changes: Mapping[str, int], timeout_s: float) -> Any:
+    def rescale(self, changes: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int]) -> Any:
         """See `scaling_loop.Link`."""
         try:
-            return ray.get(self._coordinator.rescale.remote(dict(changes), timeout_s))
+            return ray.get(self._coordinator.rescale.remote(dict(changes), timeout_s, dict(decided_for)))
         except RayTaskError as error:
             raise error.cause if isinstance(error.cause, Exception) else error from None
 

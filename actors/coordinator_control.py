@@ -9,6 +9,7 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
+from rayad.actors import layouts
 from rayad.actors.coordinator_rescale import Rescaler
 from rayad.actors.coordinator_snapshots import SnapshotKeeper
 from rayad.actors.crew import Crew
@@ -65,9 +66,9 @@ class CoordinatorControl:
             raise SnapshotError(f"job {self._name!r} is {self.state.value}: no savepoint can be taken")
         return self._keeper.savepoint(timeout_s)
 
-    def rescale(self, wanted: dict[str, int], timeout_s: float = 120.0) -> Rescale:
-        """See Job.rescale."""
-        return self.rescaler.rescale(wanted, timeout_s)
+    def rescale(self, wanted: dict[str, int], timeout_s: float = 120.0, decided_for: dict[str, int] | None = None) -> Rescale:
+        """See Job.rescale; refused when the layout is not, or no longer, the one that this was ``decided_for``."""
+        return self.rescaler.rescale(wanted, timeout_s, decided_for)
 
     def replicas(self) -> tuple[dict[str, int], dict[str, Any]] | None:
         """Replicas by vertex, and the handles of the vertex actors by plane name; None while the job does not run."""
@@ -75,7 +76,7 @@ class CoordinatorControl:
             return None
         actors, newcomers = dict(self._crew.actors), self.rescaler.newcomers
         there = {name: actors[name] for name in self._crew.names() if name in actors and name not in newcomers}
-        return {s.name: s.parallelism for s in self.plan.stages}, there
+        return layouts.asked_of(self.plan), there
 
     def configure(self, changes: dict[str, Any]) -> None:
         """See Job.configure."""

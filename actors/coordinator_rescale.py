@@ -62,14 +62,17 @@ class Rescaler:
         self._wanted: dict[str, int] = {}
         self._held: Any = None
 
-    def rescale(self, wanted: Mapping[str, int], timeout_s: float) -> Rescale:
-        """See :meth:`rayad.actors.job.Job.rescale`. From any thread."""
+    def rescale(self, wanted: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int] | None = None) -> Rescale:
+        """See :meth:`rayad.actors.job.Job.rescale`. From any thread; refused if ``decided_for`` another layout than now."""
         began_s, of = clock.monotonic(), self._of
         with self._one_at_a_time:
             while True:
                 of._running.wait(timeout_s)
                 if of.state is not JobState.RUNNING:
                     raise RescaleRefused(f"rescale({dict(wanted)}): job {of._name!r} is {of.state.value}")
+                now = layouts.asked_of(of.plan)
+                if decided_for is not None and decided_for != now:
+                    raise RescaleRefused(f"rescale({dict(wanted)}): decided for the layout {dict(decided_for)}, which is {now} by now")
                 self._is_idle.clear()
                 try:
                     change = self._change(wanted, began_s, timeout_s)

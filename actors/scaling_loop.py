@@ -46,8 +46,9 @@ class Link(Protocol):
     def readings(self) -> Sequence[ReplicaReading]:
         """The latest reading of every replica that answers."""
 
-    def rescale(self, changes: Mapping[str, int], timeout_s: float) -> Any:
-        """Change the layout, all vertices at once; returns when it is so, raises ConfigError with the reason when it stays."""
+    def rescale(self, changes: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int]) -> Any:
+        """Change the layout, all vertices at once; returns when it is so, raises ConfigError with the reason when it stays: also when it is
+        another one by now than it was ``decided_for``."""
 
 
 class Listener(Protocol):
@@ -170,7 +171,7 @@ class ScalingLoop:
                 self._tell(partial(listener.on_sample, sample, layout))
         self._report(core.journal.records[-1])
         if decision.changes:
-            self._pending = self._execute(partial(self.link.rescale, dict(decision.changes), self.config.timeout_s))
+            self._pending = self._execute(partial(self.link.rescale, dict(decision.changes), self.config.timeout_s, dict(layout)))
             self._settle()
         return decision
 

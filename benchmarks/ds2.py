@@ -125,6 +125,17 @@ class Step:
         return record[0], record[1] - 1
 
 
+class TooMany:
+    """Holds until a vertex has so many replicas, then decides as another policy does."""
+
+    def __init__(self, policy: Any, replicas: int) -> None:
+        self.policy, self.replicas, self.begins = policy, replicas, False
+
+    def __call__(self, samples: Any, state: Any, now_s: float) -> Any:
+        self.begins = self.begins or max(state.layout.values()) >= self.replicas
+        return self.policy(samples, state, now_s) if self.begins else rd.autoscale.Hold(reason="there are not too many yet")
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A dataflow, what it must give, and how many replicas it needs."""
@@ -180,7 +191,7 @@ def run_once(case: Case, replicas: int, sizes: Sizes) -> tuple[dict[str, int], l
         journal = str(Path(folder) / "scaling.jsonl")
         scaling = rd.ScalingConfig(
             parallelism=dict.fromkeys(case.needs, (1, sizes.most)),
-            policy=policy,
+            policy=TooMany(policy, replicas),
             report_interval_s=sizes.interval_s,
             window_s=2 * seconds,
             warm_up_s=seconds,

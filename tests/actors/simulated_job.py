@@ -30,8 +30,9 @@ class SimulatedJob:
     def readings(self) -> Sequence[ReplicaReading]:
         return self.dataflow.readings()
 
-    def rescale(self, changes: Mapping[str, int], timeout_s: float) -> str:
+    def rescale(self, changes: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int]) -> str:
         self.asked.append(dict(changes))
+        assert decided_for == self.layout()
         if self.refuses:
             raise rd.ConfigError(self.refuses)
         self.dataflow.rescale(changes)

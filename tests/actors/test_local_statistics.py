@@ -99,7 +99,7 @@ def test_readings_are_enough_for_a_policy() -> None:
         def readings(self) -> list[ReplicaReading]:
             return readings_of(job)
 
-        def rescale(self, changes: dict[str, int], timeout_s: float) -> object:
+        def rescale(self, changes: dict[str, int], timeout_s: float, decided_for: dict[str, int]) -> object:
             return job.rescale(changes)
 
     config = rd.ScalingConfig(parallelism={"rebalance": (1, 4)}, window_s=0.0, warm_up_s=0.0)

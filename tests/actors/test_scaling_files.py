@@ -95,7 +95,7 @@ def test_what_stands_in_parameters_is_done_once_and_what_cannot_be_is_said(tmp_p
     assert job.asked == [{"count": 3}]
     assert held[0] is not None
     assert held[0].reason == "parameters.json says {'lines': 1, 'count': 3}"
-    job.rescale({"count": 2}, 1.0)
+    job.rescale({"count": 2}, 1.0, job.layout())
     job.rounds(loop, 3)
     assert job.asked == [{"count": 3}, {"count": 2}], "a user's own change stays"
     reasons = []

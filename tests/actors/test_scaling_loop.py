@@ -62,7 +62,7 @@ def test_a_layout_that_a_user_asked_for_is_noticed() -> None:
     job = SimulatedJob(rate=50.0)
     loop = loop_of(job, FunctionPolicy(lambda samples, state, now_s: None))
     job.rounds(loop, 2)
-    job.rescale({"count": 3}, 1.0)
+    job.rescale({"count": 3}, 1.0, job.layout())
     job.rounds(loop, 2)
     assert loop.look().layout == {"lines": 1, "count": 3}
     assert loop.core is not None

@@ -189,10 +189,10 @@ class SimulatedCoordinator:
     def a_reading(self, index: int) -> ReplicaReading:
         return self.job.readings()[index]
 
-    def rescale(self, changes: dict[str, int], timeout_s: float) -> str:
+    def rescale(self, changes: dict[str, int], timeout_s: float, decided_for: dict[str, int]) -> str:
         if changes != {"count": 5}:
             raise rd.ConfigError(f"only five fit: {changes}")
-        return self.job.rescale(changes, timeout_s)
+        return self.job.rescale(changes, timeout_s, decided_for)
 
 
 def test_the_actor_asks_a_coordinator_that_is_an_actor(ray_cluster: None) -> None:
@@ -203,7 +203,7 @@ def test_the_actor_asks_a_coordinator_that_is_an_actor(ray_cluster: None) -> Non
     while len(link.readings()) < 2:
         time.sleep(0.1)  # who does not answer in time is left out
     with pytest.raises(rd.ConfigError, match="only five fit"):
-        link.rescale({"count": 4}, 1.0)
+        link.rescale({"count": 4}, 1.0, {"lines": 1, "count": 1})
     graph = ScalingGraph.of(["lines", "count"], [("lines", "count")], sources=["lines"])
 
     def five(samples: Any, state: Any, now_s: float) -> dict[str, int]:

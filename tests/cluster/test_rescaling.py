@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
+import ray
 
 import rayad as rd
 from rayad.actors.job import Job
@@ -244,6 +245,9 @@ def test_windows_change_while_it_runs(nothing_left: Check) -> None:
     job = running(runs("configured").submit(rd.RunConfig(window_batches=1), parallelism=1), "runs")
     job.configure(window_batches=32, batch_rows=100, combine_hold_s=0.0)
     job.rescale("runs", 2)
+    before = {stage.name: 1 for stage in job.plan.stages}
+    with pytest.raises(rd.RescaleRefused, match=r"decided for the layout .*'runs': 1.* which is .*'runs': 2"):
+        ray.get(job._coordinator.rescale.remote({"runs": 3}, 60.0, before))  # as an autoscaler that decided before the user did
     job.configure(window_batches=2)
     require_runs(job.stop(timeout_s=120))
     with pytest.raises(rd.ConfigError, match="job 'configured' is complete"):
