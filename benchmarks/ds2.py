@@ -54,7 +54,7 @@ class Sizes:
 
 
 FULL = Sizes()
-QUICK = Sizes(repetitions=1, seconds=12.0, too_many=2, most=2, lines_per_s=20.0, numbers_per_s=5.0, interval_s=0.5)
+QUICK = Sizes(repetitions=1, seconds=15.0, too_many=3, most=3, lines_per_s=20.0, numbers_per_s=10.0, interval_s=0.5)
 
 
 class ByTheClock(rd.Source):
