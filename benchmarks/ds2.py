@@ -40,7 +40,7 @@ class Sizes:
         utilization: how busy replicas shall be at most.
     """
 
-    repetitions: int = 2
+    repetitions: int = 3
     seconds: float = 60.0
     too_many: int = 7
     most: int = 8
