@@ -13,7 +13,7 @@ from tests.simulation.faults import CHANGING, Fault
 from tests.simulation.harness import FAULTS, all_programs, programs_that_move, run
 
 SEEDS = 240
-TRIES = 8
+TRIES = 60
 """A fault may miss its phase in one run; then another seed is taken."""
 
 TOPOLOGIES = (
