@@ -16,6 +16,7 @@ import pytest
 import ray
 
 import rayad as rd
+from benchmarks.ds2 import ByTheClock
 from rayad.actors.autoscaler_actor import Autoscaler, CoordinatorLink
 from rayad.actors.scaling_files import read_lines
 from rayad.actors.scaling_metrics import GAUGES, ScalingMetrics
@@ -24,44 +25,6 @@ from tests.actors.simulated_job import SimulatedJob, loop_of
 
 CONTROLLER = Path(__file__).parent.parent / "actors" / "controller.py"
 pytestmark = pytest.mark.timeout(240)
-
-
-class Stream(rd.Source):
-    """Numbers at a rate; it knows what it has not given yet."""
-
-    def __init__(self, rate_per_s: float, records: int) -> None:
-        self.rate_per_s = rate_per_s
-        self.records = records
-
-    def list_parts(self) -> list[int]:
-        return [0]
-
-    def build_part(self, part: int, resume: Any) -> rd.SourcePart:
-        return _StreamPart(self.rate_per_s, self.records, resume or 0)
-
-
-class _StreamPart(rd.SourcePart):
-    def __init__(self, rate_per_s: float, records: int, given: int) -> None:
-        self.rate_per_s = rate_per_s
-        self.records = records
-        self.given = given
-        self.began_s = time.monotonic() - given / rate_per_s
-
-    def _due(self) -> int:
-        return min(self.records, int((time.monotonic() - self.began_s) * self.rate_per_s))
-
-    def next_batch(self) -> rd.SourceBatch | None:
-        if self.given >= self.records:
-            return None
-        batch = list(range(self.given, min(self._due(), self.given + 4)))
-        self.given += len(batch)
-        return rd.SourceBatch(0, batch)
-
-    def offset(self) -> int:
-        return self.given
-
-    def backlog(self) -> int:
-        return self._due() - self.given
 
 
 def slowly(number: int) -> int:
@@ -79,7 +42,7 @@ def replicas_of(job: Any, vertex: str) -> list[Any]:
 
 def program(records: int) -> rd.Dataflow:
     flow = rd.Dataflow("waiting")
-    flow.source(Stream(100.0, records), name="numbers").rebalance().map(slowly).collect("out")
+    flow.source(ByTheClock(100.0, records), name="numbers").rebalance().map(slowly).collect("out")
     return flow
 
 
