@@ -32,11 +32,14 @@ from rayad.actors.upstream import region_of
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import RayadError, SnapshotError
+from rayad.snapshots.store import StoreAwayError
 
 GRACE_S = 0.5
 """After the first failure: how long others may still report, because the first to be noticed is seldom the cause."""
 LAST_PARTS_S = 60.0
 """After all replicas have ended: how long their parts of the last snapshot may be on their way."""
+STORE_AWAY_S = 0.5
+"""Between two questions to a store that does not answer, when the job has to go on from it."""
 
 _log = logging.getLogger(__name__)
 
@@ -164,8 +167,20 @@ class Coordinator(CoordinatorControl):
         self._crew.relieve(list(self._crew.actors), self.incarnation)
         self.incarnation += 1
         self._crew.hire()  # newcomers start while the parts are verified
-        self._keeper.recover()
+        self._recover_from(self._keeper)
         self._lay_out()
+
+    def _recover_from(self, keeper: SnapshotKeeper) -> None:
+        """Choose the snapshot to go on from; a store that does not answer is waited for as long as an actor that starts."""
+        deadline_s = clock.monotonic() + self.config.start_timeout_s
+        while True:
+            try:
+                keeper.recover()
+                return
+            except StoreAwayError as error:
+                if self._cancelled.wait(STORE_AWAY_S) or clock.monotonic() > deadline_s:
+                    raise
+                _log.warning("job %r: waiting for the store: %s", self._name, error)
 
     def _lay_out(self) -> None:
         """The layout is that of the snapshot to go on from."""

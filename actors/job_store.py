@@ -5,6 +5,7 @@ Both runtimes use it. It touches files and the user's sinks; when to do what is 
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from typing import Any
@@ -19,8 +20,9 @@ from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
 from rayad.snapshots.coordination import MutableSnapshots, SnapshotStatistics
 from rayad.snapshots.recovery import begin_run, claim_of
-from rayad.snapshots.store import MANIFEST, Manifest, SnapshotStore
+from rayad.snapshots.store import MANIFEST, Manifest, SnapshotStore, StoreAwayError
 
+_log = logging.getLogger(__name__)
 DEFAULT_FOLDER = os.path.join("~", ".rayad")
 
 
@@ -91,6 +93,8 @@ class JobStore:
         assert self.begun is not None
         assert self.manifest is not None
         refused: list[str] = []
+        if not self.store.numbers():
+            raise StoreAwayError(f"{self.store.folder!r} has no snapshot at all, although job {self.job!r} has published {self._newest}")
         for number, found, why in self.store.newest_first():
             if number < self.begun.number:
                 break
@@ -121,7 +125,8 @@ class JobStore:
     def publish(self, snapshots: MutableSnapshots, incarnation: int, notes: dict[str, Any]) -> Manifest:
         """Make the complete attempt a snapshot."""
         known: dict[str, Any] = {"job": self.job, "graph": self.graph, "key_groups": self.plan.key_groups, "run": self.run}
-        notes = {**notes, "identities": self.identities, "void": self._void}
+        attempt = [incarnation, snapshots.attempts]
+        notes = {**notes, "identities": self.identities, "void": self._void, "attempt": attempt}
         manifest = snapshots.manifest(incarnation=incarnation, notes=notes, **known)
         try:
             self.store.publish(manifest)
@@ -129,10 +134,16 @@ class JobStore:
             numbers = self.store.numbers()
             if not numbers or numbers[-1] < manifest.number:
                 raise
-            if not self._is_ours(manifest):
+            # The last step may have failed when it had taken effect; what another run has published may have taken the place of ours.
+            there = self.store.load(manifest.number if manifest.number in numbers else numbers[-1])
+            if there.run != self.run:
                 raise Superseded(
                     f"snapshot {manifest.number} of job {self.job!r} was published by another run: this one has been superseded"
                 ) from None
+            if there.notes["attempt"] != attempt:
+                # An earlier attempt took effect while the store could not say so, and was given up: what it staged goes with the next too.
+                self._newest = snapshots.published = manifest.number
+                raise SnapshotError(f"snapshot {manifest.number} is there, of an attempt that was given up: take the next") from None
         self.manifest = manifest
         self._newest = manifest.number
         return manifest
@@ -154,9 +165,17 @@ class JobStore:
         """What the writers of a sink have staged, as a manifest lists it."""
         return [value for _, value in read_staged(self.store, [one for one in manifest.staged if one.sink == key])]
 
-    def retain(self) -> None:
-        """Forget all but the newest snapshots, savepoints, and the beginning of this run as long as nothing newer is there."""
-        self.store.retain(self.config.snapshots.keep, also=self.savepoints)
+    def retain(self) -> bool:
+        """Forget all but the newest snapshots, savepoints, and the beginning of this run as long as nothing newer is there.
+
+        False when the store did not do it: the next time will.
+        """
+        try:
+            self.store.retain(self.config.snapshots.keep, also=self.savepoints)
+        except SnapshotError as error:
+            _log.warning("job %r: %s", self.job, error)
+            return False
+        return True
 
     def note(self, manifest: Manifest) -> None:
         """A savepoint stays."""
@@ -189,13 +208,6 @@ class JobStore:
         self._newest = claim.number
         self._void = claim.notes["void"]
         return claim
-
-    def _is_ours(self, manifest: Manifest) -> bool:
-        """Whether a manifest is in the store although its publication failed: the last step may fail when it has taken effect."""
-        try:
-            return self.store.load(manifest.number).run == self.run
-        except SnapshotError:
-            return False
 
     def _check_sinks(self) -> dict[str, Any]:
         for sink in self.plan.sinks:

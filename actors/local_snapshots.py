@@ -210,7 +210,8 @@ class LocalSnapshots:
             self._retain()
 
     def _retain(self) -> None:
-        self.store.retain()
+        if not self.store.retain():
+            return
         kept = [number for number in self.store.store.numbers() if number >= self.begun.number]
         kept = kept[-self.store.config.snapshots.keep :]  # a savepoint may be much older
         self._inputs = {number: inputs for number, inputs in self._inputs.items() if number >= kept[0]}
@@ -376,9 +377,9 @@ class LocalSnapshots:
             if not self.job.step():
                 raise ProtocolError("the pending snapshot cannot complete")
         barrier = self.begin("savepoint")
-        while self.snapshots.published < barrier.slot or self.committing is not None:
+        while self.snapshots.base < barrier.number or self.committing is not None:
             pending = self.snapshots.pending
-            if pending != barrier and self.snapshots.published < barrier.slot:
+            if pending != barrier and self.snapshots.base < barrier.number:
                 raise SnapshotError(f"the savepoint was given up: {self.snapshots.why_given_up}")
             if not self.job.step():
                 raise ProtocolError("the savepoint cannot complete: nothing can move")

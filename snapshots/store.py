@@ -31,6 +31,10 @@ _NUMBER = re.compile(r"\d{12}")
 _CHUNK_BYTES = 1 << 20
 
 
+class StoreAwayError(SnapshotError):
+    """The store does not even say which snapshots it has: nothing is known to be lost, so one waits for it."""
+
+
 class PartFile(NamedTuple):
     """A file of a part: path below the store's folder, length, digest in hex."""
 
@@ -236,8 +240,11 @@ class SnapshotStore:
             raise SnapshotError(f"cannot publish snapshot {manifest.number} in {self.folder!r}: {error}") from error
         try:
             self._refuse_unless_newest(manifest.number, manifest.number + 1)
-        except SnapshotError:
-            self.filesystem.delete_file(path)
+        except SnapshotError as refused:
+            try:
+                self.filesystem.delete_file(path)
+            except OSError as error:
+                raise SnapshotError(f"{refused}; snapshot {manifest.number} may be there all the same: {error}") from error
             raise
 
     def _refuse_unless_newest(self, number: int, at_least: int) -> None:
@@ -247,11 +254,14 @@ class SnapshotStore:
             raise SnapshotError(f"snapshot {number} {what} in {self.folder!r}: two coordinators, or a number used twice")
 
     def numbers(self) -> list[int]:
-        """The snapshots that have been published, ascending."""
-        infos = self.filesystem.get_file_info(fs.FileSelector(self.folder, allow_not_found=True))
-        names = sorted(info.base_name for info in infos if info.type == fs.FileType.Directory and _NUMBER.fullmatch(info.base_name))
-        paths = [f"{self.folder}/{name}/{MANIFEST}" for name in names]
-        found = self.filesystem.get_file_info(paths) if paths else []
+        """The snapshots that have been published, ascending. Raises StoreAwayError when the folder cannot be listed."""
+        try:
+            infos = self.filesystem.get_file_info(fs.FileSelector(self.folder, allow_not_found=True))
+            names = sorted(info.base_name for info in infos if info.type == fs.FileType.Directory and _NUMBER.fullmatch(info.base_name))
+            paths = [f"{self.folder}/{name}/{MANIFEST}" for name in names]
+            found = self.filesystem.get_file_info(paths) if paths else []
+        except OSError as error:
+            raise StoreAwayError(f"the snapshots in {self.folder!r} cannot be listed: {error}") from error
         return [int(name) for name, info in zip(names, found, strict=True) if info.type == fs.FileType.File]
 
     def load(self, number: int) -> Manifest:
@@ -310,7 +320,14 @@ class SnapshotStore:
         """Delete all but the newest ``keep`` snapshots and those of ``also`` (savepoints), and parts that no kept one names.
 
         Gives the numbers deleted. The manifest goes first: a crash in between leaves parts behind, never a manifest without them.
+        Raises SnapshotError when the store does not do it: then the next time does the rest.
         """
+        try:
+            return self._retain(keep, also)
+        except OSError as error:
+            raise SnapshotError(f"old snapshots in {self.folder!r} cannot be deleted: {error}") from error
+
+    def _retain(self, keep: int, also: Sequence[int]) -> list[int]:
         numbers = self.numbers()
         whole: dict[int, Manifest] = {}
         damaged: set[int] = set()  # they are of no use, so they do not count; they stay for somebody who can mend them
@@ -374,4 +391,4 @@ def _safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]", lambda match: f"%{ord(match[0]):x}", name)
 
 
-__all__ = ["FORMAT", "Manifest", "PartFile", "ReplicaPart", "SnapshotStore", "StagedPart"]
+__all__ = ["FORMAT", "Manifest", "PartFile", "ReplicaPart", "SnapshotStore", "StagedPart", "StoreAwayError"]

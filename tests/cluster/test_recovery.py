@@ -306,18 +306,29 @@ def test_readers_of_parquet_see_whole_snapshots_only(nothing_left: Check, tmp_pa
 
 
 def test_a_store_that_is_not_there_for_a_while(nothing_left: Check, tmp_path: Path) -> None:
+    """Attempts at snapshots fail meanwhile, and a recovery waits for it."""
     job = counting("storeless").submit(surviving(tmp_path, snapshots={"failures_max": None}), parallelism=1)
     wait_for_snapshots(tmp_path, "storeless", 1)
     store = tmp_path / "storeless" / "snapshots"
     away = tmp_path / "away"
-    store.rename(away)
-    store.write_text("a file stands where the folder was")
+
+    def take_away() -> None:
+        store.rename(away)
+        store.write_text("a file stands where the folder was")
+
+    def bring_back() -> None:
+        store.unlink()
+        away.rename(store)
+
+    take_away()
     time.sleep(0.6)  # attempts fail
     assert job.state is JobState.RUNNING
-    store.unlink()
-    away.rename(store)
+    bring_back()
     wait_for_snapshots(tmp_path, "storeless", 1)
+    take_away()
     kill("VertexActor", -1)
+    time.sleep(1.0)  # the coordinator looks for the snapshot to go on from
+    bring_back()
     result = job.wait(timeout_s=60)
     require_counts(result)
     assert result.statistics.failures == 1

@@ -20,6 +20,7 @@ from rayad.dataflow.items import _ItemsPart
 from rayad.snapshots.alignment import MutableAlignment
 from rayad.snapshots.coordination import MutableSnapshots
 from rayad.snapshots.store import Manifest, SnapshotStore
+from tests.programs.program import Program
 from tests.simulation.harness import Outcome, run
 
 Plant = Callable[[ExitStack], None]
@@ -40,10 +41,10 @@ def planted(plant: Plant) -> Iterator[None]:
         yield
 
 
-def first_violation(plant: Plant, seeds: range, *, rescales: bool = False) -> Outcome | None:
-    """The first run that a defect spoils; None: it was not caught."""
+def first_violation(plant: Plant, seeds: range, *, rescales: bool = False, program: Program | None = None) -> Outcome | None:
+    """The first run that a defect spoils, of a program instead of those that the seeds draw; None: it was not caught."""
     with planted(plant):
-        return next((outcome for seed in seeds if (outcome := run(seed, rescales=rescales)).violation), None)
+        return next((outcome for seed in seeds if (outcome := run(seed, rescales=rescales, program=program)).violation), None)
 
 
 def replaced(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:

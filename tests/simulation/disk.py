@@ -19,6 +19,7 @@ class FaultyDisk:
     """The disk of one run; it outlives jobs, drivers and coordinators.
 
     ``full``: how many writes fail from now on, by what is written ("part", "manifest"). ``torn``: whether half of it is there then.
+    ``away``: how many listings and deletions fail from now on.
     ``on_failed``: told of each write that failed. ``on_read``, ``on_write``: called before each file is opened.
     """
 
@@ -26,6 +27,7 @@ class FaultyDisk:
         self.folder = folder
         self.full: dict[str, int] = {}
         self.torn = False
+        self.away = 0
         self.lost_answers = 0
         self.damaged: dict[str, bytes] = {}
         self.on_failed: Callable[[str], None] = _nothing
@@ -73,9 +75,24 @@ class FaultyFileSystem:
         self._disk = disk
         self._real = fs.LocalFileSystem()
         self.create_dir = self._real.create_dir
-        self.get_file_info = self._real.get_file_info
-        self.delete_file = self._real.delete_file
-        self.delete_dir = self._real.delete_dir
+
+    def get_file_info(self, what: Any) -> Any:
+        self._require_there()
+        return self._real.get_file_info(what)
+
+    def delete_file(self, path: str) -> None:
+        self._require_there()
+        self._real.delete_file(path)
+
+    def delete_dir(self, path: str) -> None:
+        self._require_there()
+        self._real.delete_dir(path)
+
+    def _require_there(self) -> None:
+        if self._disk.away > 0:
+            self._disk.away -= 1
+            self._disk.on_failed("listing")
+            raise OSError(errno.EHOSTDOWN, "Host is down (simulated)")
 
     def open_input_stream(self, path: str, compression: Any = None) -> Any:
         self._disk.on_read()
@@ -127,7 +144,10 @@ class FaultyStore(SnapshotStore):
 def whole_snapshots(store: FaultyStore) -> list[int]:
     """Which snapshots have no damaged file and are not void, found without the store's own checks."""
     out: list[int] = []
-    for number in store.numbers():
+    away, store.disk.away = store.disk.away, 0  # who looks here is not the job
+    numbers = store.numbers()
+    store.disk.away = away
+    for number in numbers:
         names = {f"{number:012d}/{MANIFEST}"}
         if not names & store.disk.damaged.keys():
             manifest = store.load(number)

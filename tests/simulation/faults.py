@@ -25,6 +25,7 @@ MATRIX: dict[str, tuple[str, ...]] = {
     "slow disk": ("writing", "publishing", "committing"),
     "full disk": ("writing", "publishing", "recovering", "finishing"),
     "torn write": ("writing", "publishing", "recovering", "finishing"),
+    "store away": ("publishing", "committing"),
     "lost answer": ("publishing", "recovering", "finishing"),
     **dict.fromkeys(DAMAGES, ALWAYS),
     "error in on_recv": RUNNING,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.programs.catalog import PROGRAMS
 from tests.simulation.defects import DEFECTS, first_violation, planted
 from tests.simulation.defects_of_changes import DEFECTS_OF_CHANGES
 from tests.simulation.harness import run
@@ -24,6 +25,8 @@ QUICK_OF_CHANGES = (
     "what who retires has staged is lost",
     "the layout is not in the manifest",
 )
+RARE = {"copies of broadcast batches are not passed on": "datetimes-columns-naive"}
+"""What few programs would notice, and one that does: watermarks are broadcast to windows that move."""
 RUNS = 60
 RUNS_OF_ALL = 300
 CAUGHT_SHARE = 0.95
@@ -63,4 +66,10 @@ def test_nearly_all_defects_are_caught() -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(3000)
 def test_all_defects_in_changes_of_layout_are_caught() -> None:
-    assert not [name for name, plant in DEFECTS_OF_CHANGES.items() if first_violation(plant, range(RUNS_OF_ALL), rescales=True) is None]
+    programs = {program.name: program for program in PROGRAMS}
+    missed = [
+        name
+        for name, plant in DEFECTS_OF_CHANGES.items()
+        if first_violation(plant, range(RUNS_OF_ALL), rescales=True, program=programs.get(RARE.get(name, ""))) is None
+    ]
+    assert not missed

@@ -250,7 +250,7 @@ class World:
         if self.armed is not None and self.armed.phase != "finishing":
             self.left.insert(0, Fault("crash all", self.rng.choice(["steady", "aligning", "writing"]), 0))
         self._is_slow = False
-        self._slow, self.disk.full, self.disk.lost_answers = 0, {}, 0
+        self._slow, self.disk.full, self.disk.lost_answers, self.disk.away = 0, {}, 0, 0
         for shelf in self.shelves.values():
             shelf.failing = 0
         self._interrupt_at = -1
@@ -277,7 +277,7 @@ class World:
         elif phase == "recovering":
             if kind == "error in restore" and not can_damage(self):
                 return
-            if kind in ("full disk", "torn write", "lost answer"):
+            if kind in ("full disk", "torn write", "lost answer", "store away"):
                 self._set_disk(kind, "manifest")
                 raise DriverDied
             if kind == "error in commit":
@@ -313,7 +313,7 @@ class World:
             self._slow = rng.randint(3, 40)
             if rng.random() < 0.5:
                 self.clock_s += 2 * TIMEOUT_S
-        elif kind in ("full disk", "torn write", "lost answer"):
+        elif kind in ("full disk", "torn write", "lost answer", "store away"):
             self._is_set = True
             self._set_disk(kind, "part" if phase == "writing" or (phase == "finishing" and rng.random() < 0.5) else "manifest")
         elif kind == "error in commit":
@@ -395,6 +395,8 @@ class World:
         self.disk.torn = kind == "torn write"
         if kind == "lost answer":
             self.disk.lost_answers = 1
+        elif kind == "store away":
+            self.disk.away = self.rng.randint(1, 5)
         else:
             self.disk.full = {what: self.rng.randint(1, 4)}
 
@@ -411,7 +413,7 @@ class World:
     def _on_write_failed(self, what: str) -> None:
         fault = self.armed
         self.figures["writes failed"] += 1
-        if fault is not None and self._is_set and fault.kind in ("full disk", "torn write", "lost answer"):
+        if fault is not None and self._is_set and fault.kind in ("full disk", "torn write", "lost answer", "store away"):
             self.struck(fault.kind)
 
     def on_write(self) -> None:

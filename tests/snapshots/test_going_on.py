@@ -147,6 +147,61 @@ def test_a_full_store_costs_an_attempt_and_not_the_job(tmp_path: Path, monkeypat
     assert job.savepoint().endswith("2")
 
 
+class Away:
+    """A file system of which listings fail, deletions too, or only from the given call on."""
+
+    def __init__(self, real: Any, after: int = 0) -> None:
+        self._real = real
+        self._left = after
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("get_file_info", "delete_file", "delete_dir"):
+            self._left -= 1
+            if self._left < 0:
+                raise OSError("the host is down")
+        return getattr(self._real, name)
+
+
+def test_a_store_that_cannot_be_listed_costs_an_attempt_and_not_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: only what failed while a file was written was expected, so that a store away a moment later ended the job."""
+    job = start(tmp_path, Recorded("out", []))
+    store = store_of(job)
+    monkeypatch.setattr(store, "filesystem", Away(store.filesystem))
+    with pytest.raises(SnapshotError, match=r"given up: .*cannot be listed: the host is down"):
+        job.savepoint()
+    monkeypatch.undo()
+    assert job.savepoint().endswith("2")
+    job.wait()
+
+
+def test_a_snapshot_that_came_to_be_unnoticed_uses_up_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest is written, then the store is gone: whether there is a snapshot is not known, and its attempt is given up."""
+    told: list[tuple[Any, ...]] = []
+    job = start(tmp_path, Recorded("out", told))
+    store = store_of(job)
+    monkeypatch.setattr(store, "filesystem", Away(store.filesystem, after=2))
+    with pytest.raises(SnapshotError, match=r"given up: .*cannot be listed"):
+        job.savepoint()
+    monkeypatch.undo()
+    assert store.numbers() == [1, 2]
+    with pytest.raises(SnapshotError, match="snapshot 2 is there, of an attempt that was given up"):
+        job.savepoint()
+    assert job.savepoint().endswith("3")
+    assert ("commit", 2) not in told
+    job.wait()
+
+
+def test_old_snapshots_that_cannot_be_deleted_are_deleted_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = start(tmp_path, Recorded("out", []))
+    store = store_of(job)
+    assert job.snapshots is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "filesystem", Away(store.filesystem))
+        assert not job.snapshots.store.retain()
+    assert job.snapshots.store.retain()
+    job.wait()
+
+
 def test_an_attempt_given_up_before_a_source_has_begun_blocks_nobody(tmp_path: Path) -> None:
     """Its barrier comes on one channel and never on the other."""
     for seed in range(30):
