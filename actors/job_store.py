@@ -135,8 +135,8 @@ class JobStore:
             if not numbers or numbers[-1] < manifest.number:
                 raise
             # The last step may have failed when it had taken effect; what another run has published may have taken the place of ours.
-            there = self.store.load(manifest.number if manifest.number in numbers else numbers[-1])
-            if there.run != self.run:
+            there = self._found(manifest.number if manifest.number in numbers else numbers[-1])
+            if there is None or there.run != self.run:
                 raise Superseded(
                     f"snapshot {manifest.number} of job {self.job!r} was published by another run: this one has been superseded"
                 ) from None
@@ -208,6 +208,15 @@ class JobStore:
         self._newest = claim.number
         self._void = claim.notes["void"]
         return claim
+
+    def _found(self, number: int) -> Manifest | None:
+        """A manifest; None when it is damaged: then it is not of this run, which has not seen it whole. Raises StoreAwayError."""
+        try:
+            return self.store.load(number)
+        except StoreAwayError:
+            raise
+        except SnapshotError:
+            return None
 
     def _check_sinks(self) -> dict[str, Any]:
         for sink in self.plan.sinks:

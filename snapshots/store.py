@@ -32,7 +32,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class StoreAwayError(SnapshotError):
-    """The store does not even say which snapshots it has: nothing is known to be lost, so one waits for it."""
+    """The store does not say which snapshots it has, or does not give one: nothing is known to be damaged."""
 
 
 class PartFile(NamedTuple):
@@ -272,7 +272,9 @@ class SnapshotStore:
                 outer = json.loads(stream.read())
             body = outer["manifest"]
             digest = outer["digest"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:
+            raise StoreAwayError(f"{name} in {self.folder!r} cannot be read: {type(error).__name__}: {error}", path=name) from error
+        except (ValueError, KeyError, TypeError) as error:
             raise SnapshotError(f"{name} in {self.folder!r} cannot be read: {type(error).__name__}: {error}", path=name) from error
         if not isinstance(body, str) or not isinstance(digest, str) or not hmac.compare_digest(self._digest_of(body.encode()), digest):
             raise SnapshotError(f"{name} in {self.folder!r} is not what was written, or was written with another secret", path=name)

@@ -101,6 +101,11 @@ def undisturbed(name: str, parallelism: int) -> dict[str, Counter[str]]:
     return {sink: canonical(result[sink]) for sink in result if isinstance(result[sink], list) and program.expected()}
 
 
+def run_drawn(given: tuple[int, bool]) -> Outcome:
+    """Run a seed, with changes of layout or without."""
+    return run(given[0], rescales=given[1])
+
+
 def run(
     seed: int,
     *,
@@ -324,3 +329,8 @@ class _ResumedInput:
     def close(self) -> None:
         self._real.close()
 
+    def __enter__(self) -> _ResumedInput:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -85,3 +85,14 @@ def test_failures_are_bounded(tmp_path: Path) -> None:
     assert isinstance(raised.value.__cause__, ValueError)
     assert job.snapshots is not None
     assert job.snapshots.failures == job.snapshots.recoveries == 3
+
+
+def test_the_command_runs_seeds_in_several_processes() -> None:
+    """Regression: what it called in them stood in its own module, which a process that is spawned does not find."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    command = [sys.executable, "-m", "tests.simulation", "--seeds", "34", "--processes", "2"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert "34 runs, in 17 of which replicas come and go" in done.stdout, done.stderr
+    assert "0 violations" in done.stdout
+    assert done.returncode == 1, "so few runs do not have every fault in every phase, and it says so"
+    assert "never struck" in done.stdout
