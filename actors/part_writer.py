@@ -39,7 +39,7 @@ _PARENT_DEATH = 1  # PR_SET_PDEATHSIG
 
 @dataclass(slots=True)
 class Written:
-    """What became of a capture: its files, or why there are none."""
+    """What became of a capture: its files, or why there are none; ``cost_s``: processor time beside the replica's pause."""
 
     capture: Capture
     state: PartFile | None = None
@@ -72,7 +72,6 @@ class PartWriter:
         written = self._open[capture.barrier.number] = Written(capture)
         if capture.state is None:
             return
-        began_s = clock.perf_counter()
         is_large = records >= FORK_RECORDS_MIN or (self._last_bytes >= FORK_BYTES_MIN and not capture.is_increment)
         source: Any
         try:
@@ -83,7 +82,6 @@ class PartWriter:
         except Exception as error:
             written.why_failed = f"its state could not be taken: {type(error).__name__}: {error}"
             return
-        written.cost_s += clock.perf_counter() - began_s
         self._put("state", written, source)
 
     def complete(self, capture: Capture) -> None:

@@ -2,7 +2,8 @@
 
 A job that is never short of input sums by key; replicas are killed at random times, the same for every choice of interval. What counts is
 what has been committed when the time is over, beside what the job does in that time without snapshots and failures: the utilization of
-seed 004. The model's figure is computed from what the run itself showed: cost of a snapshot, failures, time to be back.
+seed 004. The model's figures are computed from what the run itself showed, cost of a snapshot, how long it took, time to be back: in the
+long run, at that rate of failures, and for these very kills (the process of the model, step by step, with the same choice of interval).
 """
 
 from __future__ import annotations
@@ -13,19 +14,22 @@ import signal
 import statistics
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import rayad as rd
 from benchmarks.machine import settle
 from benchmarks.measurement import Measurement, Ratio
 from benchmarks.snapshot_cost import Rows, keyed, storage
-from rayad.snapshots.interval import optimal_interval_s, utilization
+from rayad.snapshots.coordination import FIRST_SOON
+from rayad.snapshots.interval import MutableIntervalEstimator, optimal_interval_s, utilization
+from rayad.snapshots.interval_simulation import Phase, ScheduledInterval, run_job
 
 TITLE = "The interval a job chooses itself, with kills"
 NEEDS_RAY = True
 ENDLESS = 10_000_000
 REPLICAS = 2
+LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,8 @@ class Sizes:
     repetitions: int = 3
     keys: int = 100_000
     epoch_rows: int = 50_000
-    seconds: float = 60.0
-    failure_every_s: float = 12.0
+    seconds: float = 150.0
+    failure_every_s: float = 15.0
     fixed_s: tuple[float, ...] = (30.0,)
 
 
@@ -51,15 +55,32 @@ FULL = Sizes()
 QUICK = Sizes(repetitions=1, keys=1_000, epoch_rows=2_000, seconds=8.0, failure_every_s=4.0, fixed_s=(2.0,))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
     """One job: epochs that its last snapshot holds, and what it showed."""
 
-    epochs: int
-    failures: int
-    cost_s: float
-    restart_s: float
-    interval_s: float
+    epochs: int = 0
+    failures: int = 0
+    away_s: list[float] = field(default_factory=list)
+    intervals_s: list[float] = field(default_factory=list)
+    snapshots: dict[int, Any] = field(default_factory=dict)
+
+    def watch(self, job: Any, until_s: float) -> None:
+        """Look at the job until then."""
+        while True:
+            progress = job.progress()
+            self.failures = progress.failures
+            self.intervals_s.append(progress.snapshot_interval_s)
+            if progress.snapshot is not None:
+                self.snapshots[progress.snapshot.number] = progress.snapshot
+            left_s = until_s - time.monotonic()
+            if left_s <= 0.0:
+                return
+            time.sleep(min(LOOK_S, left_s))
+
+    def of_snapshots(self, figure: str) -> float:
+        """The mean of a figure of its snapshots; 0 when there was none."""
+        return mean([getattr(one, figure) for one in self.snapshots.values()])
 
 
 def kill_times(sizes: Sizes) -> list[float]:
@@ -79,17 +100,14 @@ def run_once(sizes: Sizes, interval_s: Any, kills: list[float]) -> Run:
         job = sums(sizes, f"{folder}/out").submit(config, parallelism=REPLICAS)
         probe = job.probe("out")
         probe.wait(0, 120)
-        began_s, away_s, intervals = time.monotonic(), [], []
+        began_s, run = time.monotonic(), Run()
         try:
             for at in kills:
-                time.sleep(max(0.0, began_s + at - time.monotonic()))
-                away_s.append(kill(job))
-                progress = job.progress()
-                intervals.append(progress.snapshot_interval_s)
-            time.sleep(max(0.0, began_s + sizes.seconds - time.monotonic()))
-            progress = job.progress()
-            committed = committed_epochs(f"{folder}/out")
-            return Run(committed, progress.failures, cost_of(progress), mean(away_s), intervals[-1] if intervals else 0.0)
+                run.watch(job, began_s + at)
+                run.away_s.append(kill(job))
+            run.watch(job, began_s + sizes.seconds)
+            run.epochs = committed_epochs(f"{folder}/out")
+            return run
         finally:
             job.cancel()
 
@@ -131,7 +149,7 @@ def committed_epochs(out: str) -> int:
 
 def run_free(sizes: Sizes, kills: list[float]) -> float:
     """Epochs a second without snapshots and failures."""
-    epochs = max(10, round(sizes.seconds * 5))
+    epochs = max(10, round(sizes.seconds * 15))
     settle()
     statistics_of = keyed(Rows(epochs, sizes.epoch_rows, sizes.keys, columnar=True)).run(parallelism=REPLICAS).statistics
     return float(epochs / statistics_of.run_s)
@@ -144,28 +162,33 @@ def run(sizes: Sizes) -> Measurement:
     free = out.new_series("without snapshots and failures", "epochs/s", "?")
     choices: dict[str, Any] = {"auto": "auto", **{f"{seconds:g} s": seconds for seconds in sizes.fixed_s}}
     series = {name: out.new_series(f"interval {name}: committed", "epochs/s", "?") for name in choices}
-    head = ("interval", "failures", "measured utilization", "by the model", "cost, s", "away a failure, s", "interval used, s", "T*, s")
-    table = out.new_table("Measured and modelled", *head)
+    table = out.new_table(
+        "Measured and modelled",
+        *("interval", "failures", "measured utilization", "the model, these kills", "the model, long run"),
+        *("cost, s", "taken after, s", "away a failure, s", "interval used, s", "T*, s"),
+    )
     for _ in range(sizes.repetitions):
         free.add(run_free(sizes, kills))
         for name, interval_s in choices.items():
             done = run_once(sizes, interval_s, kills)
             out.check("every committed epoch is there once, from the first on", done.epochs >= 0, True)
             series[name].add(done.epochs / sizes.seconds)
-            rate = max(done.failures, 1) / sizes.seconds
             measured = done.epochs / sizes.seconds / free.repetitions[-1][0]
-            cost_s = max(done.cost_s, 1e-4)
-            modelled = utilization(max(done.interval_s, cost_s), cost_s, rate, done.restart_s)
-            best_s = optimal_interval_s(cost_s, rate)
-            figures = (measured, modelled, cost_s, done.restart_s, done.interval_s, best_s)
+            figures = (measured, *modelled(sizes, done, interval_s, kills))
             table.rows.append([name, str(done.failures), *(f"{figure:.3g}" for figure in figures)])
     out.ratios = [Ratio(series["auto"].name, series[f"{seconds:g} s"].name) for seconds in sizes.fixed_s]
     return out
 
 
-def cost_of(progress: Any) -> float:
-    """Seconds that a snapshot took from the work; the newest stands for all."""
-    return float(progress.snapshot.cost_s) if progress.snapshot is not None else 0.0
+def modelled(sizes: Sizes, done: Run, interval_s: Any, kills: list[float]) -> tuple[float, ...]:
+    """The model's utilization for these kills and in the long run, and what it was computed from."""
+    rate, cost_s, restart_s = max(done.failures, 1) / sizes.seconds, max(done.of_snapshots("cost_s"), 1e-4), mean(done.away_s)
+    lag_s, used_s = done.of_snapshots("took_s"), mean(done.intervals_s)
+    phase = Phase(duration_s=sizes.seconds, failures_per_s=rate, cost_s=cost_s, restart_s=restart_s)
+    choice = MutableIntervalEstimator(FIRST_SOON) if interval_s == "auto" else ScheduledInterval((sizes.seconds, interval_s))
+    replayed = run_job([phase], kills, choice, lag_s=lag_s).utilization
+    in_the_long_run = utilization(max(used_s, cost_s), cost_s, rate, restart_s, depth=2, hop_delay_s=lag_s)
+    return replayed, in_the_long_run, cost_s, lag_s, restart_s, used_s, optimal_interval_s(cost_s, rate)
 
 
 def mean(values: list[float]) -> float:
