@@ -11,7 +11,8 @@ import dataclasses
 import logging
 import threading
 import time as clock
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
@@ -42,6 +43,7 @@ STORE_AWAY_S = 0.5
 """Between two questions to a store that does not answer, when the job has to go on from it."""
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class _Failed(Exception):
@@ -80,13 +82,19 @@ class Coordinator(CoordinatorControl):
         self._stopping = False
 
     # -- the long call ----------------------------------------------------------------
-    def run(self) -> Outcome:
-        """Start everything, wait for the end, publish. Never raises: the outcome says what happened."""
+    def run(self, *, replaces: bool = False) -> Outcome:
+        """Start everything, wait for the end, publish. Never raises: the outcome says what happened.
+
+        Args:
+            replaces: it takes the place of a coordinator that died, so a store that is away is waited for.
+        """
+
+        def keeper() -> SnapshotKeeper:
+            return SnapshotKeeper(self.plan, JobStore(self._name, self.plan, self.config), job=self.job, secret=self.secret)
+
         try:
             if self.config.keeps_snapshots:
-                self._keeper = SnapshotKeeper(
-                    self.plan, JobStore(self._name, self.plan, self.config), job=self.job, secret=self.secret
-                )
+                self._keeper = self._when_there(keeper) if replaces else keeper()
             reports, counts, staged = self._run_incarnations()
             receipts = self._publish(staged)
             self.state = JobState.COMPLETE
@@ -167,16 +175,15 @@ class Coordinator(CoordinatorControl):
         self._crew.relieve(list(self._crew.actors), self.incarnation)
         self.incarnation += 1
         self._crew.hire()  # newcomers start while the parts are verified
-        self._recover_from(self._keeper)
+        self._when_there(self._keeper.recover)
         self._lay_out()
 
-    def _recover_from(self, keeper: SnapshotKeeper) -> None:
-        """Choose the snapshot to go on from; a store that does not answer is waited for as long as an actor that starts."""
+    def _when_there(self, look: Callable[[], T]) -> T:
+        """Look into the store; one that does not answer is waited for, as long as for an actor that starts."""
         deadline_s = clock.monotonic() + self.config.start_timeout_s
         while True:
             try:
-                keeper.recover()
-                return
+                return look()
             except StoreAwayError as error:
                 if self._cancelled.wait(STORE_AWAY_S) or clock.monotonic() > deadline_s:
                     raise

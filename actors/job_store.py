@@ -20,7 +20,7 @@ from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
 from rayad.snapshots.coordination import MutableSnapshots, SnapshotStatistics
 from rayad.snapshots.recovery import begin_run, claim_of
-from rayad.snapshots.store import MANIFEST, Manifest, SnapshotStore, StoreAwayError
+from rayad.snapshots.store import MANIFEST, Manifest, SnapshotStore, StoreAwayError, below
 
 _log = logging.getLogger(__name__)
 DEFAULT_FOLDER = os.path.join("~", ".rayad")
@@ -29,7 +29,7 @@ DEFAULT_FOLDER = os.path.join("~", ".rayad")
 def open_store(job: str, config: RunConfig) -> SnapshotStore:
     """The store of a job."""
     folder = config.storage_path if config.storage_path is not None else os.path.expanduser(DEFAULT_FOLDER)
-    return SnapshotStore(f"{folder.rstrip('/')}/{job}/snapshots", secret=config.snapshots.secret)
+    return SnapshotStore(below(folder, job, "snapshots"), secret=config.snapshots.secret)
 
 
 class JobStore:

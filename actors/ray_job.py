@@ -85,12 +85,12 @@ class RayJob(Job):
         self._config = config
         self._autoscaler = AutoscalerHandle(name, plan, scaling, config.storage_path) if scaling.is_adaptive else None
         self._stopping = False
+        self._coordinators_lost = 0
         self._start_coordinator()
         self._outcome: Outcome | None = None
         self._result: Result | None = None
         self._restarting = threading.Lock()
         self._cancelling = False
-        self._coordinators_lost = 0
         self._inputs: dict[str, RayInput] = {}
         self._feed = InputPlane(self)
         if self._survives():
@@ -102,7 +102,7 @@ class RayJob(Job):
         options = {"concurrency_groups": {"control": 16}, "max_restarts": 0, "max_task_retries": 0, "num_cpus": 0}
         coordinator = ray.remote(**options)(with_control(Coordinator, *_CONTROL_METHODS))
         self._coordinator = coordinator.remote(ray.put(self.plan), self._config, self.id, self._secret, self.name)
-        self._outcome_ref = self._coordinator.run.remote()
+        self._outcome_ref = self._coordinator.run.remote(replaces=self._coordinators_lost > 0)
         if self._autoscaler is not None:
             self._autoscaler.start(self._coordinator, goes_on=self._config.resume is not None)
         if self._stopping:

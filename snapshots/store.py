@@ -388,9 +388,19 @@ class SnapshotStore:
             os.close(descriptor)
 
 
+def below(folder: str, *names: str) -> str:
+    """A path, or a URI, of something in a folder; what a URI says after its path (``?endpoint_override=...``) stays its end.
+
+    >>> below("s3://bucket/jobs/?region=eu-west-1", "wordcount", "snapshots"), below("/jobs/", "wordcount")
+    ('s3://bucket/jobs/wordcount/snapshots?region=eu-west-1', '/jobs/wordcount')
+    """
+    path, mark, query = folder.partition("?") if "://" in folder else (folder, "", "")
+    return "/".join([path.rstrip("/"), *names]) + mark + query
+
+
 def _safe(name: str) -> str:
     """A vertex' name as part of a file name; different names stay different."""
     return re.sub(r"[^A-Za-z0-9_]", lambda match: f"%{ord(match[0]):x}", name)
 
 
-__all__ = ["FORMAT", "Manifest", "PartFile", "ReplicaPart", "SnapshotStore", "StagedPart", "StoreAwayError"]
+__all__ = ["FORMAT", "Manifest", "PartFile", "ReplicaPart", "SnapshotStore", "StagedPart", "StoreAwayError", "below"]

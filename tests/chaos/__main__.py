@@ -37,6 +37,8 @@ STOP_S = 5.0
 CHANGE_S = 2.5
 """How long a change of layout may go on before the fault strikes: most of it is the start of newcomers."""
 FULL_S = 1.5
+AWAY_S = 2.0
+DAMAGES = ("byte of a part flipped", "part truncated", "part missing")
 VIOLATIONS_MAX = 5
 Table = collections.Counter[tuple[str, str]]
 
@@ -78,15 +80,19 @@ class Run:
             time.sleep(rng.uniform(0.0, 0.2))
             if victim.wait_for(phase, 3.0) and phase == "changing":
                 time.sleep(rng.uniform(0.0, CHANGE_S))
-        if draw < 0.9:
+        if draw < self.options.kill_share:
             for _ in range(rng.choice([1, 1, 2])):
                 self.kill(rng.choice(KILLS))
-        elif draw < 0.93:
+            return
+        other = rng.random()
+        if other < 0.3:
             self.raise_in(rng.choice(FAULTS))
-        elif draw < 0.95:
+        elif other < 0.45:
             self.fill_store()
-        elif draw < 0.97:
-            self.flip()
+        elif other < 0.65:
+            self.damage()
+        elif other < 0.8:
+            self.take_store_away()
         else:
             self.stop(rng.choice(["replica", "progress", "coordinator", "driver"]))
 
@@ -174,9 +180,9 @@ class Run:
         if victim.given_up() > before:
             self.count("store full for a replica", phase)
 
-    def flip(self) -> None:
-        """A byte of the newest snapshot is another one; then a replica is killed: an older snapshot has to be gone on from."""
-        victim = self.victim
+    def damage(self) -> None:
+        """A file of the newest snapshot is not what it was; then a replica is killed: an older snapshot has to be gone on from."""
+        victim, rng = self.victim, self.rng
         numbers = victim.store().numbers()
         if not victim.is_back() or len(numbers) < 2:
             return
@@ -184,14 +190,37 @@ class Run:
         parts = sorted(newest.glob("*.rest.part"))
         if not parts:
             return  # the beginning of a run has no parts of its own
-        part = self.rng.choice(parts)
-        data = bytearray(part.read_bytes())
-        data[self.rng.randrange(len(data))] ^= 1 << self.rng.randrange(8)
-        part.write_bytes(data)
-        phase = victim.phase()
+        how, phase = rng.choice(DAMAGES), victim.phase()
+        try:
+            damage(rng.choice(parts), how, rng)
+        except FileNotFoundError:
+            return  # it has been given up meanwhile
         self.kill("replica")
         if self.comes_back() and any(self.is_claim(number) for number in victim.store().numbers() if number > numbers[-1]):
-            self.count("byte of a part flipped", phase)
+            self.count(how, phase)
+
+    def take_store_away(self) -> None:
+        """The folder of the snapshots is not there for a while, and something may be killed meanwhile: attempts fail, recoveries wait."""
+        victim, rng = self.victim, self.rng
+        store, away = self.folder / "chaos" / "snapshots", self.folder / "away"
+        if not victim.is_back():
+            return
+        phase = victim.phase()
+        store.rename(away)
+        try:
+            store.touch(exist_ok=False)
+        except FileExistsError:
+            shutil.rmtree(store)  # a part was being written, and made the folder anew: its attempt is to fail
+            store.touch()
+        try:
+            what = rng.choice(["", "", "replica", "progress", "coordinator"])
+            if what:
+                self.kill(what)
+            time.sleep(rng.uniform(0.1, AWAY_S))
+        finally:
+            store.unlink()
+            away.rename(store)
+        self.count(f"store away{' and SIGKILL ' + what if what else ''}", phase)
 
     def is_claim(self, number: int) -> bool:
         """Whether a manifest makes newer ones void."""
@@ -199,6 +228,18 @@ class Run:
             return self.victim.store().load(number).kind == "resume"
         except SnapshotError:
             return False
+
+
+def damage(file: Path, how: str, rng: random.Random) -> None:
+    """Spoil a file."""
+    data = bytearray(file.read_bytes())
+    if how == DAMAGES[0]:
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        file.write_bytes(data)
+    elif how == DAMAGES[1]:
+        file.write_bytes(data[: rng.randrange(len(data))])
+    else:
+        file.unlink()
 
 
 def print_table(table: Table, recoveries: list[tuple[str, float]]) -> None:
@@ -219,6 +260,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first run; the next has the next one")
     parser.add_argument("--only", choices=sorted(TOPOLOGIES), help="run this dataflow alone, once")
     parser.add_argument("--faults", type=int, default=40, help="for each run")
+    parser.add_argument("--kill-share", type=float, default=0.87, help="of the faults; the others are spread over what else can happen")
     parser.add_argument("--epochs", type=int, default=600, help="of input")
     parser.add_argument("--impatient", type=float, default=0.25, help="share of runs whose heartbeat_timeout_s is 3")
     parser.add_argument("--long-stop-s", type=float, default=8.0, help="how long processes are stopped in those")
