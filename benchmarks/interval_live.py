@@ -176,7 +176,7 @@ def run(sizes: Sizes) -> Measurement:
             measured = done.epochs / sizes.seconds / free.repetitions[-1][0]
             figures = (measured, *modelled(sizes, done, interval_s, kills))
             table.rows.append([name, str(done.failures), *(f"{figure:.3g}" for figure in figures)])
-    out.ratios = [Ratio(series["auto"].name, series[f"{seconds:g} s"].name) for seconds in sizes.fixed_s]
+    out.ratios = [Ratio(series["auto"].name, series[f"{seconds:g} s"].name, "above 1") for seconds in sizes.fixed_s]
     return out
 
 

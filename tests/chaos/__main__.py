@@ -31,6 +31,7 @@ from rayad.progress import SnapshotError
 from tests.chaos.disturbed import FAULTS, recovery_of
 from tests.chaos.topologies import TOPOLOGIES
 from tests.chaos.victims import PHASES, Victim, Violation
+from tests.cluster.recovering import away
 
 KILLS = (*["replica"] * 8, *["progress"] * 5, *["coordinator"] * 2, "driver")
 STOP_S = 5.0
@@ -202,24 +203,14 @@ class Run:
     def take_store_away(self) -> None:
         """The folder of the snapshots is not there for a while, and something may be killed meanwhile: attempts fail, recoveries wait."""
         victim, rng = self.victim, self.rng
-        store, away = self.folder / "chaos" / "snapshots", self.folder / "away"
         if not victim.is_back():
             return
         phase = victim.phase()
-        store.rename(away)
-        try:
-            store.touch(exist_ok=False)
-        except FileExistsError:
-            shutil.rmtree(store)  # a part was being written, and made the folder anew: its attempt is to fail
-            store.touch()
-        try:
-            what = rng.choice(["", "", "replica", "progress", "coordinator"])
+        what = rng.choice(["", "", "replica", "progress", "coordinator"])
+        with away(self.folder / "chaos" / "snapshots"):
             if what:
                 self.kill(what)
             time.sleep(rng.uniform(0.1, AWAY_S))
-        finally:
-            store.unlink()
-            away.rename(store)
         self.count(f"store away{' and SIGKILL ' + what if what else ''}", phase)
 
     def is_claim(self, number: int) -> bool:

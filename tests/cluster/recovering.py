@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
 import time
@@ -92,6 +93,25 @@ def until(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> A
 def snapshots_in(folder: Path, job: str) -> list[int]:
     """Numbers of the manifests in a job's store, the beginnings of runs included."""
     return sorted(int(path.parent.name) for path in (folder / job / "snapshots").glob("*/manifest.json"))
+
+
+@contextmanager
+def away(store: Path) -> Iterator[None]:
+    """The folder of a job's snapshots is not there for a while: a file stands in its place."""
+    aside = store.with_name(f"{store.name} aside")
+    store.rename(aside)
+    is_away = False
+    while not is_away:
+        try:
+            store.touch(exist_ok=False)
+            is_away = True
+        except FileExistsError:
+            shutil.rmtree(store, ignore_errors=True)  # a part was being written, and made the folder anew: its attempt is to fail
+    try:
+        yield
+    finally:
+        store.unlink()
+        aside.rename(store)
 
 
 def wait_for_snapshots(folder: Path, job: str, count: int = 1) -> None:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import rayad as rd
 from rayad.actors.job import JobState
 from rayad.snapshots.store import SnapshotStore
-from tests.cluster.recovering import Paced, kill, until
+from tests.cluster.recovering import Paced, by_value, kill, until
 from tests.integrations.object_store import serving
 
 pytestmark = pytest.mark.cluster
 EPOCHS = [[(31 * epoch + 7 * i) % 23 for i in range(20)] for epoch in range(200)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _send_tests_by_value(ray_cluster: None) -> Iterator[None]:
+    with by_value(sys.modules[__name__]):
+        yield
 
 
 def test_a_job_keeps_everything_on_an_object_store(nothing_left: Callable[[], None]) -> None:
