@@ -50,7 +50,7 @@ class Sizes:
     row_rows: int = 10_000_000
     epoch_rows: int = 100_000
     tokens: int = 20_000
-    rounds: int = 200
+    rounds: int = 600
     interval_s: float = 1.0
     few_keys: int = 10_000
     kills: int = 5
