@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import os
 import sys
@@ -65,7 +66,8 @@ def run_all(seeds: Iterable[int], processes: int, *, rescales: bool | None = Fal
         yield from map(run_drawn, runs)
         return
     # What the processes call stands in another module: this one is theirs, too, by another name.
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    quiet = (logging.disable, (logging.WARNING,))  # each fault is warned of
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), *quiet) as pool:
         yield from pool.map(run_drawn, runs, chunksize=16)
 
 

@@ -286,7 +286,8 @@ class _Run:
 def needs_new_driver(fault: Fault) -> bool:
     """Whether a fault is one, or may lead to one."""
     is_claim = fault.phase == "recovering" and fault.kind == "lost answer"
-    return is_claim or fault.kind in ("driver death", "second coordinator", "truncated", "flipped", "missing", "full disk", "torn write")
+    of_the_disk = ("truncated", "flipped", "missing", "full disk", "torn write", "store away")
+    return is_claim or fault.kind in ("driver death", "second coordinator", *of_the_disk)
 
 
 def _replace(config: RunConfig, **changes: Any) -> RunConfig:
