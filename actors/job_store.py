@@ -140,7 +140,7 @@ class JobStore:
                 raise Superseded(
                     f"snapshot {manifest.number} of job {self.job!r} was published by another run: this one has been superseded"
                 ) from None
-            if there.notes["attempt"] != attempt:
+            if there.notes.get("attempt") != attempt:  # a claim has none of its own
                 # An earlier attempt took effect while the store could not say so, and was given up: what it staged goes with the next too.
                 self._newest = snapshots.published = manifest.number
                 raise SnapshotError(f"snapshot {manifest.number} is there, of an attempt that was given up: take the next") from None
