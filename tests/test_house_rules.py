@@ -14,7 +14,7 @@ import pytest
 
 from tests.checkout import PACKAGES, ROOT, Breach, imported_modules, parse, python_files, refuse, text_files
 
-LINES_MAX = 450
+LINES_MAX = 900  # a screen too many for anything; cut by concept long before (docs/decisions/022-files-are-cut-by-concept.md)
 LINES_WAIVED: frozenset[str] = frozenset()  # empty, and meant to stay so: split the file
 FORBIDDEN_FILE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
 
