@@ -28,6 +28,7 @@ from rayad.actors.outcome import Outcome, stage_statistics
 from rayad.actors.plane import Address
 from rayad.actors.protocol import COORDINATOR, PROGRESS, stage_of
 from rayad.actors.ray_actors import Failure, failure_of
+from rayad.actors.ray_cluster import own_address
 from rayad.actors.replica_report import ReplicaReport
 from rayad.actors.upstream import region_of
 from rayad.dataflow.config import RunConfig
@@ -71,7 +72,6 @@ class Coordinator(CoordinatorControl):
         self._crew = Crew(plan, config, job, secret)
         self.asked = layouts.asked_of(plan)
         self.rescaler = Rescaler(self)
-        self._host = ""
         self._incarnations: dict[str, int] = {}
         self._runs: dict[Any, tuple[str, Any]] = {}
         self._found: dict[str, tuple[Address, int, dict[str, Any]]] = {}
@@ -200,7 +200,6 @@ class Coordinator(CoordinatorControl):
 
     def _start(self) -> None:
         """Create all actors that are not there side by side, exchange addresses, and begin."""
-        self._host = self.config.host or ("127.0.0.1" if len(ray.nodes()) == 1 else ray.util.get_node_ip_address())
         unix = "auto" if self.config.unix_sockets else "off"
         keeper, crew = self._keeper, self._crew
         if self.incarnation == 1:
@@ -211,9 +210,9 @@ class Coordinator(CoordinatorControl):
         self.addresses, self._runs = {}, {}
         self._incarnations = dict.fromkeys([PROGRESS, COORDINATOR, *crew.names()], self.incarnation)
         if keeper is not None:
-            self.addresses[COORDINATOR] = keeper.listen(self._host, self.incarnation, unix)
+            self.addresses[COORDINATOR] = keeper.listen(own_address(self.config.host), self.incarnation, unix)
         survives = self.config.failures.recovery == "upstream"
-        progress = crew.actors[PROGRESS].listen.remote(self._host, unix, self.incarnation, survives, self.plan.layout)
+        progress = crew.actors[PROGRESS].listen.remote(self.config.host, unix, self.incarnation, survives, self.plan.layout)
         self._await_listening({PROGRESS: progress, **self._listening(crew.names())})
         self.rescaler.check()
         self._run([PROGRESS, *crew.names()])
@@ -229,7 +228,7 @@ class Coordinator(CoordinatorControl):
         out = {}
         for name in names:
             part = parts.get(self._crew.replica(name))
-            arguments = (self._host, self.incarnation, store, part, self._incarnations, self.plan.layout, False, self.config)
+            arguments = (self.config.host, self.incarnation, store, part, self._incarnations, self.plan.layout, False, self.config)
             out[name] = self._crew.actors[name].listen.remote(*arguments)
         return out
 

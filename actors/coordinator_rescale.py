@@ -218,7 +218,7 @@ class Rescaler:
             crew.hire()
             incarnations = {**of._incarnations, **dict.fromkeys(newcomers, incarnation)}
             store = of._keeper.store.store if of._keeper is not None else None
-            arguments = (of._host, incarnation, store, None, incarnations, prepared.layout, True)
+            arguments = (of.config.host, incarnation, store, None, incarnations, prepared.layout, True)
             answers = self._get([crew.actors[name].listen.remote(*arguments) for name in newcomers], deadline_s - clock.monotonic())
             for name, answer in zip(newcomers, answers, strict=True):
                 if isinstance(answer, Failure):

@@ -43,7 +43,7 @@ class Crew:
                 name = replica_name(stage.id, replica)
                 if name not in self.actors:
                     spec = spec if spec is not None else ray.put(plan_for(self.plan, stage.id))
-                    options = remote_vertex().options(num_cpus=self._cpus)
+                    options = remote_vertex().options(num_cpus=self._cpus, scheduling_strategy="SPREAD")
                     self.actors[name] = options.remote(spec, stage.id, replica, self.config, *self._identity)
 
     def dismiss(self, names: Collection[str]) -> None:

@@ -1,7 +1,9 @@
 """Where a plane listens, and the sockets for it.
 
-Two processes are on one node when their kernels' boot ids and their network namespaces are equal: exactly then can the one
-reach the other's abstract Unix socket.  Host names and addresses cannot tell that (containers share them).
+Two processes can reach each other's abstract Unix sockets, and each other's loopback, when they share a network namespace: that is what
+`node_id` tells (the kernel's boot id and the namespace).  Host names, addresses and Ray's node ids cannot (containers share the first two,
+several raylets on one host have different ones).  Machines that were cloned while they ran share even a boot id: a Unix socket of a name
+that nobody can guess is then not there, and TCP is used.
 """
 
 from __future__ import annotations
@@ -28,15 +30,15 @@ class Address:
     """Where a plane listens: on a Unix socket for peers on its own node, on TCP for all others.  It pickles."""
 
     node: str
-    """Equal for processes that can reach each other's Unix sockets; "" for none."""
+    """Equal for processes that share a network namespace; "" where that cannot be known."""
     unix: str
-    """Name of the Unix socket; it begins with a zero byte when it is in the abstract namespace."""
+    """Name of the Unix socket, "" for none; it begins with a zero byte when it is in the abstract namespace."""
     host: str
     port: int
 
     def without_unix(self) -> Address:
         """Give this address without its Unix socket, so that even peers on the same node use TCP."""
-        return replace(self, node="", unix="")
+        return replace(self, unix="")
 
 
 @dataclass(slots=True)
@@ -129,19 +131,39 @@ def open_listeners(host: str, port: int = 0, *, unix: str = "auto") -> Listeners
         raise
     for listener in opened:
         listener.setblocking(False)
-    address = Address(node_id() if name else "", name, numeric, tcp.getsockname()[1])
+    address = Address(node_id(), name, numeric, tcp.getsockname()[1])
     return Listeners(address, tuple(opened), directory)
+
+
+def is_reachable(address: Address) -> bool:
+    """Whether an address means the same here as where it was given: loopback is another place on every node."""
+    if not address.node or address.node == node_id():
+        return True
+    return not ipaddress.ip_address(address.host.partition("%")[0]).is_loopback
 
 
 def open_connection(address: Address) -> tuple[socket.socket, str]:
     """Start connecting, without waiting; give the socket and "unix" or "tcp"."""
     if address.unix and address.node and address.node == node_id():
+        try:
+            return _open(address, "unix")
+        except (ConnectionRefusedError, FileNotFoundError):
+            pass  # not the same namespace after all, or the process is gone: then TCP says so
+    if not is_reachable(address):
+        raise ConfigError(
+            f"a process on another node listens at {address.host}, which is loopback and means another place here: "
+            "leave RunConfig(host=...) out, so that each node uses its own address, and let Ray know that address "
+            "(ray start --node-ip-address=...)"
+        )
+    return _open(address, "tcp")
+
+
+def _open(address: Address, transport: str) -> tuple[socket.socket, str]:
+    if transport == "unix":
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        transport = "unix"
     else:
         family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
-        transport = "tcp"
     try:
         tune(sock, transport)
         if transport == "unix":

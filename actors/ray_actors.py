@@ -17,6 +17,7 @@ from rayad.actors.host import ReplicaHost
 from rayad.actors.memory import keep_freed_memory
 from rayad.actors.plane import Address
 from rayad.actors.progress_host import ProgressHost
+from rayad.actors.ray_cluster import own_address
 from rayad.actors.replica_report import ReplicaReport
 from rayad.autoscale.statistics import ReplicaReading
 from rayad.dataflow.config import RunConfig
@@ -68,7 +69,7 @@ class VertexActor:
 
     def listen(
         self,
-        host: str,
+        host: str | None,
         incarnation: int,
         store: SnapshotStore | None = None,
         part: ReplicaPart | None = None,
@@ -79,7 +80,8 @@ class VertexActor:
     ) -> Address | Failure:
         """Build the replica, from the beginning or from its part of a snapshot, and open its plane; again for each incarnation.
 
-        ``layout``: of the job now; ``is_newcomer``: it comes into a running job; ``changed``: the configuration now.
+        ``host``: where to listen, None: at the address of its node; ``layout``: of the job now; ``is_newcomer``: it comes into a running
+        job; ``changed``: the configuration now.
         """
         try:
             plan, stage, replica, config = self._arguments
@@ -92,7 +94,7 @@ class VertexActor:
             self._host = ReplicaHost(plan, stage, replica, changed or config, **self._identity, **options)
             self._has_run = False
             self._host.rescale.is_newcomer = is_newcomer
-            return self._host.listen(host)
+            return self._host.listen(own_address(host))
         except Exception as error:
             if not self._has_run:
                 assert self._host is not None
@@ -164,11 +166,11 @@ class ProgressActor:
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._host: ProgressHost | None = None
 
-    def listen(self, host: str, unix: str, incarnation: int, survives: bool, layout: Layout) -> Address | Failure:
+    def listen(self, host: str | None, unix: str, incarnation: int, survives: bool, layout: Layout) -> Address | Failure:
         """Open the plane, with no progress made; again for each incarnation. ``survives``: the loss of replicas."""
         try:
             self._host = ProgressHost(self._plan.laid_out(layout), incarnation=incarnation, survives=survives, **self._identity)
-            return self._host.listen(host, unix)
+            return self._host.listen(own_address(host), unix)
         except Exception as error:
             return failure_of("progress", error)
 

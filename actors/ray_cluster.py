@@ -31,6 +31,15 @@ def ensure_ray(cpus_needed: float, what: str) -> None:
         )
 
 
+def own_address(host: str | None) -> str:
+    """Where an actor listens: at ``host`` if one is given, else at the address by which Ray knows the node that it runs on.
+
+    Each process asks for itself: only the node that has an address can listen there, and only the node's own address means the same
+    to all others. Loopback would do on a single node, until a second one joins.
+    """
+    return host or ray.util.get_node_ip_address()
+
+
 def is_ray_client() -> bool:
     """Whether this process talks to its cluster through Ray Client."""
     from ray.util.client import ray as client

@@ -104,7 +104,8 @@ class RunConfig:
         rescale_pause_s: how long one step of a change of layout may keep a replica from its work: large state moves in many steps;
             None: all key-groups at once (docs/design/rescaling.md).
         unix_sockets: whether replicas on one node talk over Unix sockets; False makes all of them use TCP, as between nodes.
-        host: address that replicas listen on for other nodes; the node's own address on a cluster, loopback on a single node.
+        host: address that all actors of the job listen on, which must be one of their node's; by default each listens on the address by
+            which Ray knows the node that it is on (``ray start --node-ip-address``).
     """
 
     name: str | None = None

@@ -39,6 +39,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.split("::")[0]
+            if path.startswith("tests/machines/"):
+                return "machines"  # they share one cluster
             return path.replace("tests/cluster/", "ray/") if path in OTHER_RAY else "ray" if path.startswith("tests/cluster/") else nodeid
 
     return OneForRay(config, log)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -217,7 +218,26 @@ def test_addresses_pickle_and_tell_the_node() -> None:
         first, second = a.listen(), b.listen("localhost")
         assert pickle.loads(pickle.dumps(first)) == first
         assert first.node == second.node != ""
-        assert first.without_unix().node == ""
+        assert first.without_unix() == replace(first, unix="")
+
+
+def test_loopback_of_another_node_is_refused_before_something_else_answers_there() -> None:
+    with new_plane("a") as a, new_plane("b") as b:
+        elsewhere = replace(b.listen(unix="off"), node="another node")
+        with pytest.raises(ConfigError) as caught:
+            a.connect("b", elsewhere)
+        assert str(caught.value) == (
+            "a process on another node listens at 127.0.0.1, which is loopback and means another place here: leave RunConfig(host=...) "
+            "out, so that each node uses its own address, and let Ray know that address (ray start --node-ip-address=...)"
+        )
+
+
+def test_a_unix_socket_that_is_not_there_after_all_is_passed_over_for_tcp() -> None:
+    """Machines that were cloned while they ran have one boot id, and each its first network namespace."""
+    with new_plane("a") as a, new_plane("b") as b:
+        cloned = replace(b.listen(unix="off"), unix="\0rayad-of-another-kernel")
+        join(a, b, cloned)
+        assert a.statistics().peers[0].transport == "tcp"
 
 
 def test_plane_is_a_context_manager() -> None:

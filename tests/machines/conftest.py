@@ -1,0 +1,23 @@
+"""One cluster of machines for all tests on machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.machines import links
+from tests.machines.machines import Machines
+
+
+@pytest.fixture(scope="session")
+def machines() -> Iterator[Machines]:
+    """Two machines; tests add others, and leave two behind. Skips, with the reason, where there can be none."""
+    reason = links.why_not()
+    if reason:
+        pytest.skip(f"no machines can be made here: {reason}")
+    made = Machines(2)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,135 @@
+"""A Ray cluster of machines (see :mod:`tests.machines.links`), and a driver on the first of them."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.machines import driver, guard, links
+
+RAY = Path(sys.executable).with_name("ray")
+PORT = 6399
+START_S = 60.0
+ROOT = Path(__file__).resolve().parents[2]
+HEALTH = {"period": 1000, "timeout": 1000, "initial_delay": 1000}
+"""In ms: Ray takes a minute to see that a node is gone, here some 12 s, which is longer than a cut that a job shall survive."""
+HEALTH_FAILURES = 12
+
+
+class CallFailed(AssertionError):
+    """A call in the driver raised."""
+
+
+class Machines:
+    """Some machines with Ray; the first is its head. Call :meth:`close` in the end; a killed process's are removed by the guard.
+
+    Args:
+        count: how many.
+        cpus: that each of them has for Ray.
+    """
+
+    def __init__(self, count: int, cpus: int = 2) -> None:
+        links.remove_stale()
+        prefix = f"ry{os.getpid():x}"
+        self.folder = Path(tempfile.mkdtemp(prefix="rayad-machines-"))
+        """Which all machines see, and which is removed in the end."""
+        self._guard = guard.start(prefix, str(self.folder))
+        self._cpus = cpus
+        self._driver: subprocess.Popen[bytes] | None = None
+        token = secrets.token_hex(16)
+        health = {f"RAY_health_check_{name}_ms": str(value) for name, value in HEALTH.items()}
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"},
+            **health,
+            "RAY_health_check_failure_threshold": str(HEALTH_FAILURES),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": token,
+            "PYTHONPATH": str(ROOT),
+        }
+        self.network = links.Network(prefix)
+        self.machines: list[int] = []
+        try:
+            self.start(1)
+            others = [self.begin(machine) for machine in range(2, count + 1)]
+            for wait in others:
+                wait()
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, machine: int, **resources: float) -> None:
+        """Make a machine, or switch one on again, and let it join."""
+        self.begin(machine, **resources)()
+
+    def begin(self, machine: int, **resources: float) -> Callable[[], None]:
+        """As :meth:`start`; what it gives waits until Ray is there."""
+        if links.processes(self.network.name(machine)):
+            raise OSError(f"machine {machine} is on")
+        if machine in self.machines:
+            self.network.mend(machine)
+        else:
+            self.network.add(machine)
+            self.machines.append(machine)
+        address = self.network.address(machine)
+        how = f"--head --port={PORT} --include-dashboard=false" if machine == 1 else f"--address={self.network.address(1)}:{PORT}"
+        custom = "".join(f'"{name}":{value},' for name, value in resources.items()).rstrip(",")
+        script = (
+            "mkdir -p /tmp/ray; mount -t tmpfs tmpfs /tmp/ray; mount -t tmpfs tmpfs /dev/shm; "
+            f"exec {RAY} start --block {how} --node-ip-address={address} --num-cpus={self._cpus} --object-store-memory=100000000 "
+            f"--resources='{{{custom}}}' --disable-usage-stats"
+        )
+        log = self.folder / f"ray-{machine}-{secrets.token_hex(2)}.log"
+        command = ["ip", "netns", "exec", self.network.name(machine), "unshare", "-m", "bash", "-c", script]
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self.environment, start_new_session=True
+            )
+
+        def wait() -> None:
+            deadline_s = time.monotonic() + START_S
+            while "Ray runtime started" not in (told := log.read_text(errors="replace")):
+                if process.poll() is not None or time.monotonic() > deadline_s:
+                    raise OSError(f"Ray did not start on machine {machine}:\n{told[-3000:]}")
+                time.sleep(0.1)
+
+        return wait
+
+    # -- the driver ----------------------------------------------------------------------------------------------------------------
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function of a module in the driver, which is on machine 1. Raises CallFailed with what it raised."""
+        if self._driver is None:
+            words = self.network.inside(1, sys.executable, "-m", "tests.machines.driver", f"{self.network.address(1)}:{PORT}")
+            log = (self.folder / "driver.log").open("ab")
+            self._driver = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=self.environment, start_new_session=True
+            )
+            log.close()
+        assert self._driver.stdin is not None
+        assert self._driver.stdout is not None
+        try:
+            driver.write(self._driver.stdin, (function, arguments))
+            is_good, answer = driver.read(self._driver.stdout)
+        except (EOFError, BrokenPipeError):
+            raise CallFailed(f"the driver has ended:\n{self.driver_log()}") from None
+        if not is_good:
+            raise CallFailed(f"{answer}\n{self.driver_log()}")
+        return answer
+
+    def driver_log(self) -> str:
+        """The end of what the driver printed."""
+        return (self.folder / "driver.log").read_text(errors="replace")[-4000:]
+
+    def close(self) -> None:
+        """End and remove everything."""
+        if self._driver is not None:
+            self._driver.kill()
+            self._driver.wait(10)
+        guard.let_go(self._guard)
