@@ -8,7 +8,7 @@ from typing import Any
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.ray_actors import Failure
 from rayad.actors.replica_report import ReplicaReport
-from rayad.dataflow.plan import Plan
+from rayad.dataflow.plan import Plan, sinks_of
 from rayad.progress import RayadError
 
 
@@ -24,23 +24,9 @@ class Outcome:
 
 def plan_for(plan: Plan, stage_id: int | None) -> Plan:
     """The plan with only what one stage needs: other stages' code and data stay away from its process."""
-    stages = tuple(s if s.id == stage_id else dataclasses.replace(s, op=None, parts=(), outputs=()) for s in plan.stages)
-    mine = _sinks_of(plan.stage(stage_id)) if stage_id is not None else set()
+    stages = tuple(s if s.id == stage_id else dataclasses.replace(s, op=None, parts=(), steps=(), outputs=()) for s in plan.stages)
+    mine = sinks_of(plan.stage(stage_id).steps) if stage_id is not None else set()
     return dataclasses.replace(plan, stages=stages, sinks=tuple(s for s in plan.sinks if s.id in mine))
-
-
-def _sinks_of(stage: Any) -> set[int]:
-    from rayad.dataflow.plan import ApplyStep, ShiftStep, SinkStep
-
-    found: set[int] = set()
-    queue = [step for steps in stage.outputs for step in steps]
-    while queue:
-        step = queue.pop()
-        if isinstance(step, SinkStep):
-            found.add(step.sink)
-        elif isinstance(step, (ApplyStep, ShiftStep)):
-            queue.extend(step.children)
-    return found
 
 
 def stage_statistics(reports: list[ReplicaReport], began_s: float) -> dict[str, dict[str, int]]:

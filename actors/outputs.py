@@ -1,14 +1,14 @@
 """What lies behind a vertex's outputs in one replica: the fused steps, the routing of batches to other replicas, the sink writers.
 
-Compiled once from the plan into nested closures, because every batch passes here. What leaves waits in ``outbox``; each push is counted
-by ``change`` in the same activation that caused it.
+Compiled once from the plan into a function for each step, or for several fused into one, because every batch passes here. What leaves
+waits in ``outbox``; each push is counted by ``change`` in the same activation that caused it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
 
@@ -21,11 +21,14 @@ from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import PartitionKind
 from rayad.dataflow.hashing import MutableRouter
 from rayad.dataflow.operators.keyed import import_conversions, require_columns
-from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, Stage, Step
+from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, Stage
 from rayad.dataflow.sink import SinkWriter
 from rayad.progress import RayadError, Timestamp
 
-Emit = Callable[[Timestamp, Any], None]
+Emit = Callable[[Timestamp, Any], Sequence[tuple[Timestamp, Any]] | None]
+"""What a compiled step does with a batch; it gives what goes on to its children."""
+FUSED_MAX = 64
+"""How many row steps run as one loop; each is one more iterator inside the next."""
 
 
 class Outgoing:
@@ -65,7 +68,7 @@ class MutableOutputs:
         self.is_large = False
         """Whether something is waiting that is not worth waiting longer."""
         self._growing: dict[tuple[int, int, Timestamp], Outgoing] = {}
-        self._gatherers: list[tuple[Gatherer, list[Emit], ApplyStep]] = []
+        self._gatherers: list[tuple[Gatherer, _Action, ApplyStep]] = []
         self.batches_out = 0
         self.batch_rows = BATCH_ROWS
         """Lists of one time for one replica are joined up to this many records while they wait to be sent."""
@@ -82,26 +85,24 @@ class MutableOutputs:
         self._turn: dict[int, int] = {}
         self._edges = {edge.id: edge for edge in plan.edges}
         self._sinks = {sink.id: sink for sink in plan.sinks}
-        self._emitters = [[self._compile(step) for step in steps] for steps in stage.outputs]
+        self._roots = self._compile_all()
 
     def lay_out(self, plan: Plan) -> None:
         """From now on route by another layout; what combiners hold must have been given out."""
         self.plan, self.stage = plan, plan.stage(self.stage.id)
         self._edges = {edge.id: edge for edge in plan.edges}
-        self._gatherers.clear()
         self._turn.clear()
-        self._emitters = [[self._compile(step) for step in steps] for steps in self.stage.outputs]
+        self._roots = self._compile_all()
 
     def __len__(self) -> int:
         """How many output ports there are."""
-        return len(self._emitters)
+        return len(self._roots)
 
     def emit(self, port: int, time: Timestamp, batch: Any) -> None:
         """Run the fused steps behind an output and put what leaves into the outbox."""
         if (batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)) == 0:
             return
-        for run in self._emitters[port]:
-            run(time, batch)
+        _flow(self._roots[port], time, batch)
 
     def stage_sinks(self) -> dict[int, Any]:
         """What every sink writer of this replica has staged, by sink id."""
@@ -128,49 +129,60 @@ class MutableOutputs:
         sink = self._sinks[sink_id]
         return self._place(f"{hook} of sink {sink.key!r} ({sink.where})")
 
-    def _compile(self, step: Step) -> Emit:
-        if isinstance(step, ApplyStep):
-            return self._compile_apply(step)
-        if isinstance(step, ShiftStep):
-            return self._compile_shift(step)
-        if isinstance(step, EdgeStep):
-            return self._compile_edge(self._edges[step.edge])
-        return self._compile_sink(step.sink)
+    def _compile_all(self) -> list[tuple[_Action, ...]]:
+        """The actions behind each output port. Gatherers are in the order in which they flush: before those behind them."""
+        steps = self.stage.steps
+        actions: list[_Action | None] = [None] * len(steps)
+        gatherers: dict[int, tuple[Gatherer, _Action, ApplyStep]] = {}
+        fused = _fused(self.stage)
+        for number, step in enumerate(steps):  # children come first
+            if number in fused.inside:
+                continue
+            if isinstance(step, ApplyStep):
+                chain = fused.chains.get(number, [step])
+                children = tuple(filter(None, map(actions.__getitem__, chain[-1].children)))
+                gatherer = self._gatherer_of(chain)
+                action = _Action(self._compile_apply(chain, gatherer), children)
+                if gatherer is not None:
+                    gatherers[number] = (gatherer, action, chain[-1])
+            elif isinstance(step, ShiftStep):
+                action = _Action(_compile_shift(step), tuple(filter(None, map(actions.__getitem__, step.children))))
+            elif isinstance(step, EdgeStep):
+                action = _Action(self._compile_edge(self._edges[step.edge]), ())
+            else:
+                action = _Action(self._compile_sink(step.sink), ())
+            actions[number] = action
+        self._gatherers = [gatherers[number] for number in _depth_first(self.stage, fused) if number in gatherers]
+        return [tuple(filter(None, map(actions.__getitem__, numbers))) for numbers in self.stage.outputs]
 
-    def _compile_apply(self, step: ApplyStep) -> Emit:
-        chain = _row_steps(step)
+    def _gatherer_of(self, chain: list[ApplyStep]) -> Gatherer | None:
+        for step in chain:
+            step.element.warm_up()
+        gatherer: Gatherer | None = chain[-1].element.gatherer()
+        return gatherer
+
+    def _compile_apply(self, chain: list[ApplyStep], gatherer: Gatherer | None) -> Emit:
         if len(chain) > 1:
-            return self._compile_row_steps(chain)
-        step.element.warm_up()
-        gatherer = step.element.gatherer()
+            return self._compile_row_steps(chain, gatherer)
+        step = chain[0]
         if gatherer is not None:
             return self._compile_gather(step, gatherer)
-        apply, children = step.element.apply, [self._compile(child) for child in step.children]
+        apply = step.element.apply
 
-        def run(time: Timestamp, batch: Any) -> None:
+        def run(time: Timestamp, batch: Any) -> Sequence[tuple[Timestamp, Any]]:
             try:
                 out = apply(batch)
             except Exception as error:
                 self._fail_step(step, time, batch, error)
-            if out.num_rows if isinstance(out, pa.RecordBatch) else len(out):
-                for child in children:
-                    child(time, out)
+            return ((time, out),) if (out.num_rows if isinstance(out, pa.RecordBatch) else len(out)) else ()
 
         return run
 
-    def _compile_row_steps(self, chain: list[ApplyStep]) -> Emit:
+    def _compile_row_steps(self, chain: list[ApplyStep], gatherer: Gatherer | None) -> Emit:
         """Row steps as one loop over the records, without lists between them; the last of them may be a combiner."""
-        for step in chain:
-            step.element.warm_up()
-        last = chain[-1]
-        gatherer = last.element.gatherer()
-        children: list[Emit] = []
-        if gatherer is not None:
-            self._gatherers.append((gatherer, children, last))
-        children.extend(self._compile(child) for child in last.children)
         lazies = [step.element.lazily for step in (chain if gatherer is None else chain[:-1])]
 
-        def run(time: Timestamp, batch: Any) -> None:
+        def run(time: Timestamp, batch: Any) -> Sequence[tuple[Timestamp, Any]]:
             rows = to_rows(batch)
             try:
                 for lazily in lazies:
@@ -178,10 +190,7 @@ class MutableOutputs:
                 leaving = [list(rows)] if gatherer is None else gatherer.add_rows(time, rows)
             except Exception as error:
                 self._fail_row_steps(chain, time, batch, error)
-            for out in leaving:
-                if len(out):
-                    for child in children:
-                        child(time, out)
+            return [(time, out) for out in leaving if len(out)]
 
         return run
 
@@ -197,19 +206,14 @@ class MutableOutputs:
         raise_located(f"{names}[{self.replica}] ({chain[0].where}) failed at {time}, but not when they were run again", error)
 
     def _compile_gather(self, step: ApplyStep, gatherer: Gatherer) -> Emit:
-        children: list[Emit] = []
-        self._gatherers.append((gatherer, children, step))  # before those behind it: that is the order of flushing
-        children.extend(self._compile(child) for child in step.children)
         add = gatherer.add
 
-        def run(time: Timestamp, batch: Any) -> None:
+        def run(time: Timestamp, batch: Any) -> Sequence[tuple[Timestamp, Any]]:
             try:
                 leaving = add(time, batch)
             except Exception as error:
                 self._fail_step(step, time, batch, error)
-            for out in leaving:
-                for child in children:
-                    child(time, out)
+            return [(time, out) for out in leaving]
 
         return run
 
@@ -220,7 +224,7 @@ class MutableOutputs:
 
     def flush(self) -> None:
         """Put what the steps hold back into the outbox."""
-        for gatherer, children, step in self._gatherers:
+        for gatherer, action, step in self._gatherers:
             if not gatherer.holding:
                 continue
             try:
@@ -228,26 +232,7 @@ class MutableOutputs:
             except Exception as error:
                 raise_located(f"{step.name!r}[{self.replica}] ({step.where}) failed", error)
             for time, batch in held:
-                for child in children:
-                    child(time, batch)
-
-    def _compile_shift(self, step: ShiftStep) -> Emit:
-        children, kind, bound = [self._compile(child) for child in step.children], step.kind, step.max_rounds
-
-        def run(time: Timestamp, batch: Any) -> None:
-            if kind == "enter":
-                moved = Timestamp.of(time[0], (*time[1], 0))
-            elif kind == "leave":
-                moved = Timestamp.of(time[0], time[1][:-1])
-            else:
-                following = time[1][-1] + 1
-                if bound is not None and following >= bound:
-                    return
-                moved = Timestamp.of(time[0], (*time[1][:-1], following))
-            for child in children:
-                child(moved, batch)
-
-        return run
+                _flow(action.children, time, batch)
 
     def _compile_sink(self, sink_id: int) -> Emit:
         sink = self._sinks[sink_id]
@@ -397,16 +382,87 @@ class MutableOutputs:
         raise_located(f"{step.name!r}[{self.replica}] ({step.where}) failed at {time}{record}", error)
 
 
-def _row_steps(step: ApplyStep) -> list[ApplyStep]:
-    """``step`` and those behind it that can run as one loop over records, perhaps with a combiner at the end."""
-    chain: list[ApplyStep] = []
-    following: Step = step
-    while isinstance(following, ApplyStep):
-        is_lazy = type(following.element).lazily is not Element.lazily
-        if not is_lazy and not (chain and following.element.gathers_rows):
+class _Action:
+    """A step, or several fused into one, compiled; and what takes what it gives."""
+
+    __slots__ = ("backwards", "children", "run")
+
+    def __init__(self, run: Emit, children: tuple[_Action, ...]) -> None:
+        self.run = run
+        self.children = children
+        self.backwards = children[::-1]
+
+
+def _flow(actions: tuple[_Action, ...], time: Timestamp, batch: Any) -> None:
+    """Run actions and all that is behind them, depth first, on a stack of its own: there may be thousands of steps in a row."""
+    pending = [(action, time, batch) for action in reversed(actions)]
+    while pending:
+        action, when, what = pending.pop()
+        leaving = action.run(when, what)
+        if leaving:
+            for following in reversed(leaving):
+                pending.extend((child, *following) for child in action.backwards)
+
+
+def _compile_shift(step: ShiftStep) -> Emit:
+    kind, bound = step.kind, step.max_rounds
+
+    def run(time: Timestamp, batch: Any) -> Sequence[tuple[Timestamp, Any]]:
+        if kind == "enter":
+            moved = Timestamp.of(time[0], (*time[1], 0))
+        elif kind == "leave":
+            moved = Timestamp.of(time[0], time[1][:-1])
+        else:
+            following = time[1][-1] + 1
+            if bound is not None and following >= bound:
+                return ()
+            moved = Timestamp.of(time[0], (*time[1][:-1], following))
+        return ((moved, batch),)
+
+    return run
+
+
+class _Fused(NamedTuple):
+    """Steps that run as one loop over records."""
+
+    chains: dict[int, list[ApplyStep]]
+    """By the number of the first: the steps of the loop, in order."""
+    inside: set[int]
+    """The others of them."""
+
+
+def _fused(stage: Stage) -> _Fused:
+    found = _Fused({}, set())
+    for number in range(len(stage.steps) - 1, -1, -1):  # parents come later: each chain is found from its beginning
+        if number not in found.inside:
+            numbers = _row_steps(stage, number)
+            if len(numbers) > 1:
+                found.chains[number] = [stage.steps[n] for n in numbers]  # type: ignore[misc]
+                found.inside.update(numbers[1:])
+    return found
+
+
+def _row_steps(stage: Stage, number: int) -> list[int]:
+    """A step and those behind it that can run as one loop over records, perhaps with a combiner at the end."""
+    chain: list[int] = []
+    while isinstance(step := stage.steps[number], ApplyStep) and len(chain) < FUSED_MAX:
+        is_lazy = type(step.element).lazily is not Element.lazily
+        if not is_lazy and not (chain and step.element.gathers_rows):
             break
-        chain.append(following)
-        if not is_lazy or len(following.children) != 1:
+        chain.append(number)
+        if not is_lazy or len(step.children) != 1:
             break
-        following = following.children[0]
+        number = step.children[0]
     return chain
+
+
+def _depth_first(stage: Stage, fused: _Fused) -> Iterator[int]:
+    """The numbers of a stage's actions, each before those behind it."""
+    for numbers in stage.outputs:
+        pending = list(reversed(numbers))
+        while pending:
+            number = pending.pop()
+            yield number
+            step = fused.chains[number][-1] if number in fused.chains else stage.steps[number]
+            if isinstance(step, (ApplyStep, ShiftStep)):
+                pending.extend(reversed(step.children))

@@ -26,7 +26,7 @@ from rayad.actors.ray_inputs import InputPlane, RayInput
 from rayad.actors.replica_report import ReplicaReport
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, configured
 from rayad.dataflow.flow import Dataflow
-from rayad.dataflow.plan import Plan
+from rayad.dataflow.plan import ApplyStep, Plan
 from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp
 
 _log = logging.getLogger(__name__)
@@ -40,18 +40,11 @@ def check_picklable(plan: Plan) -> None:
     """Raise DataflowError that names the operator whose function or object cannot be sent to an actor."""
     for stage in plan.stages:
         _try_pickle(stage.op, stage.name, stage.where)
-        _check_steps(stage.outputs)
+        for step in stage.steps:
+            if isinstance(step, ApplyStep):
+                _try_pickle(step.element, step.name, step.where)
     for sink in plan.sinks:
         _try_pickle(sink.sink, f"sink {sink.key}", sink.where)
-
-
-def _check_steps(outputs: Any) -> None:
-    queue = [step for steps in outputs for step in steps]
-    while queue:
-        step = queue.pop()
-        if hasattr(step, "element"):
-            _try_pickle(step.element, step.name, step.where)
-        queue.extend(getattr(step, "children", ()))
 
 
 def _try_pickle(value: Any, name: str, where: str) -> None:

@@ -1,21 +1,17 @@
 """From the logical graph to the plan. Pure, and deterministic: equal programs give equal plans.
 
-Walks from each head through the stateless nodes behind it and copies them into a tree of steps: what is reached from two heads runs in
-both. Two
-things make a union a head of its own (a pass-through stage): a cycle without any other head, and too many paths that meet in it.
+`fusion` finds the heads and what runs fused behind each; here parallelism, the edges and the progress graph follow from that.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.config import ScalingConfig
+from rayad.dataflow.fusion import Path, fuse
 from rayad.dataflow.graph import Link, MutableGraph, Node, NodeKind, PartitionKind, check_parallelism
 from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
-from rayad.dataflow.operators.ordering import WithoutNumbers
-from rayad.dataflow.ordering import carries_numbers, takes_numbers
-from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, SinkSpec, SinkStep, Stage, Step, sinks_of
+from rayad.dataflow.plan import Plan, PlanEdge, SinkSpec, Stage, sinks_of
 from rayad.dataflow.vertex import EndVertex, Vertex
 from rayad.progress import (
     ChildPort,
@@ -34,38 +30,10 @@ from rayad.progress import NodeKind as ProgressKind
 if TYPE_CHECKING:
     from rayad.dataflow.flow import Dataflow
 
-HEADS = frozenset({NodeKind.SOURCE, NodeKind.INPUT, NodeKind.VERTEX, NodeKind.EXCHANGE})
-COPIES_MAX = 8
-"""How often a union may be copied into one stage; each further union doubles what is behind it."""
-_SHIFTS = {NodeKind.INGRESS: "enter", NodeKind.EGRESS: "leave", NodeKind.FEEDBACK: "feedback"}
-
-
-@dataclass(frozen=True, slots=True)
-class _Path:
-    """What lies between a head's output and a consumer."""
-
-    head: int
-    port: int
-    hops: tuple[int, ...] = ()
-
-    def then(self, node: int) -> _Path:
-        return _Path(self.head, self.port, (*self.hops, node))
-
-
-class _NeedsHead(Exception):
-    def __init__(self, head: int) -> None:
-        self.head = head
-
-
 def compile_plan(flow: Dataflow, scaling: ScalingConfig, *, key_groups: int | None = None) -> Plan:
     """Compile ``flow``. Raises DataflowError, naming operators and the user's lines, where the graph or the parallelism is wrong."""
     _check_graph(flow)
-    forced: set[int] = set()
-    while True:
-        try:
-            return _Compiler(flow, scaling, key_groups or DEFAULT_KEY_GROUPS, frozenset(forced)).plan()
-        except _NeedsHead as need:
-            forced.add(need.head)
+    return _Compiler(flow, scaling, key_groups or DEFAULT_KEY_GROUPS).plan()
 
 
 def _check_graph(flow: Dataflow) -> None:
@@ -101,21 +69,20 @@ def _check_graph(flow: Dataflow) -> None:
 
 
 class _Compiler:
-    def __init__(self, flow: Dataflow, scaling: ScalingConfig, key_groups: int, forced: frozenset[int]) -> None:
+    def __init__(self, flow: Dataflow, scaling: ScalingConfig, key_groups: int) -> None:
         self.flow = flow
         self.graph: MutableGraph = flow.graph
         self.scaling = scaling
         self.key_groups = key_groups
-        self.forced = forced
         self.consumers = self.graph.consumers()
-        self.links: list[tuple[_Path, Node, int]] = []
-        self.edge_numbers: dict[Any, int] = {}
+        self.fusion = fuse(self.graph, self.consumers)
+        self.forced = self.fusion.forced
+        self.links = self.fusion.links
         self.progress_edges: dict[EdgeSpec, None] = {}
         self.parts: dict[int, tuple[Any, ...]] = {}
         self.parallelism: dict[int, int] = {}
         self.ingress_port: dict[int, int] = {}
         self.egress_port: dict[int, int] = {}
-        self.copies: dict[int, int] = {}
         self._number_ports()
 
     def _number_ports(self) -> None:
@@ -131,22 +98,15 @@ class _Compiler:
                 counts[key] = counts.get(key, 0) + 1
         self.port_counts = counts
 
-    def is_head(self, node: Node) -> bool:
-        return node.kind in HEADS or node.id in self.forced
-
     def plan(self) -> Plan:
-        heads = [node for node in self.graph.nodes if self.is_head(node)]
-        trees: dict[int, tuple[tuple[Step, ...], ...]] = {}
-        for head in heads:
-            self.copies.clear()
-            trees[head.id] = tuple(self._steps(head, port, _Path(head.id, port), ()) for port in range(head.outputs))
+        heads = [self.graph.nodes[head] for head in self.fusion.steps]
         self._check_names(heads)
         self._set_parallelism(heads)
         progress = self._progress_graph(heads)
         progress.validate()
         edges = tuple(self._edge(i, path, target, port, progress) for i, (path, target, port) in enumerate(self.links))
-        stages = tuple(self._stage(head, trees[head.id], progress) for head in heads)
-        written = {stage.id: set(sinks_of(stage.outputs)) for stage in stages}
+        stages = tuple(self._stage(head, progress) for head in heads)
+        written = {stage.id: sinks_of(stage.steps) for stage in stages}
         sinks = tuple(
             SinkSpec(n.id, str(n.options["key"]), n.name, n.where, n.op, tuple(stage for stage in written if n.id in written[stage]))
             for n in self.graph.nodes
@@ -155,49 +115,6 @@ class _Compiler:
         probes = {n.name: n.id for n in self.graph.nodes if n.kind is NodeKind.PROBE}
         inputs = {n.name: n.id for n in self.graph.nodes if n.kind is NodeKind.INPUT}
         return Plan(self.flow.name, stages, edges, sinks, progress, probes, inputs, self.key_groups)
-
-    def _steps(self, node: Node, port: int, path: _Path, trail: tuple[int, ...]) -> tuple[Step, ...]:
-        """What happens to batches at an output: one step, or several, for each consumer."""
-        steps: list[Step] = []
-        for consumer, index in self.consumers.get((node.id, port), ()):
-            some = self._consumer_steps(consumer, index, path, trail)
-            if some and carries_numbers(node) and not takes_numbers(consumer):
-                some = (ApplyStep("drop numbers", consumer.where, WithoutNumbers(), some),)
-            steps.extend(some)
-        return tuple(steps)
-
-    def _consumer_steps(self, node: Node, index: int, path: _Path, trail: tuple[int, ...]) -> tuple[Step, ...]:
-        if self.is_head(node):
-            return (EdgeStep(self._link(path, node, index)),)
-        if node.id in trail:
-            cycle = trail[trail.index(node.id) :]
-            head = next((i for i in cycle if self.graph.nodes[i].kind is NodeKind.UNION), cycle[0])
-            raise _NeedsHead(head)
-        trail = (*trail, node.id)
-        if node.kind is NodeKind.STATELESS:
-            children = self._steps(node, 0, path, trail)
-            return (ApplyStep(node.name, node.where, node.op, children),)
-        if node.kind is NodeKind.UNION:
-            self.copies[node.id] = self.copies.get(node.id, 0) + 1
-            if self.copies[node.id] > COPIES_MAX:
-                raise _NeedsHead(node.id)
-            return self._steps(node, 0, path, trail)
-        if node.kind in _SHIFTS:
-            inside = path.then(node.id)
-            children = self._steps(node, 0, inside, trail)
-            return (ShiftStep(_SHIFTS[node.kind], node.op if node.kind is NodeKind.FEEDBACK else None, children),)
-        if node.kind is NodeKind.PROBE:
-            self._trace(path, NodePort(node.id, 0))
-            return ()
-        return (SinkStep(node.id),)
-
-    def _link(self, path: _Path, target: Node, index: int) -> int:
-        """The number of the edge to an input; paths that differ in nothing but stateless steps share one."""
-        key = (path, target.id, 0 if target.id in self.forced else index)
-        number = self.edge_numbers.setdefault(key, len(self.links))
-        if number == len(self.links):
-            self.links.append((path, target, index))
-        return number
 
     # -- parallelism -----------------------------------------------------------
     def _check_names(self, heads: list[Node]) -> None:
@@ -223,7 +140,7 @@ class _Compiler:
                 )
 
     def _set_parallelism(self, heads: list[Node]) -> None:
-        incoming: dict[int, list[tuple[_Path, int]]] = {}
+        incoming: dict[int, list[tuple[Path, int]]] = {}
         for path, target, index in self.links:
             incoming.setdefault(target.id, []).append((path, index))
         for head in heads:
@@ -282,7 +199,7 @@ class _Compiler:
         return max(1, min(len(parts), asked if asked is not None else self.scaling.otherwise))
 
     # -- progress graph ----------------------------------------------------------
-    def _trace(self, path: _Path, end: NodePort) -> None:
+    def _trace(self, path: Path, end: NodePort) -> None:
         """Add the progress edges of one path."""
         scope = self.graph.nodes[path.head].scope
         here: Any = NodePort(path.head, path.port)
@@ -303,6 +220,8 @@ class _Compiler:
         self.progress_edges[EdgeSpec(scope, here, end)] = None
 
     def _progress_graph(self, heads: list[Node]) -> ProgressGraph:
+        for path, probe in self.fusion.probes:
+            self._trace(path, NodePort(probe, 0))
         for path, target, index in self.links:
             self._trace(path, NodePort(target.id, 0 if target.id in self.forced else index))
         scopes = tuple(
@@ -326,7 +245,7 @@ class _Compiler:
     def _inputs_of(self, head: Node) -> int:
         return 1 if head.id in self.forced else len(head.inputs)
 
-    def _edge(self, number: int, path: _Path, target: Node, index: int, progress: ProgressGraph) -> PlanEdge:
+    def _edge(self, number: int, path: Path, target: Node, index: int, progress: ProgressGraph) -> PlanEdge:
         link: Link = target.inputs[index]
         port = 0 if target.id in self.forced else index
         source = self.graph.nodes[path.head]
@@ -358,7 +277,7 @@ class _Compiler:
             link.partition.keeps_batches,
         )
 
-    def _stage(self, head: Node, outputs: tuple[tuple[Step, ...], ...], progress: ProgressGraph) -> Stage:
+    def _stage(self, head: Node, progress: ProgressGraph) -> Stage:
         depth = self.graph.scopes[head.scope].depth
         cls = getattr(head.op, "cls", head.op)
         if depth and isinstance(cls, type) and issubclass(cls, EndVertex):
@@ -382,7 +301,8 @@ class _Compiler:
             self._inputs_of(head),
             self.parallelism[head.id],
             depth,
-            outputs,
+            self.fusion.steps[head.id],
+            self.fusion.outputs[head.id],
             progress.notify_location(head.id),
             progress.capability_location(head.id),
         )

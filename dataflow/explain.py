@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rayad.dataflow.graph import Node, NodeKind
-from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, SinkStep, Step
+from rayad.dataflow.graph import Node, NodeKind, ScopeInfo
+from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, SinkStep, Stage
 
 if TYPE_CHECKING:
     from rayad.dataflow.flow import Dataflow
@@ -28,9 +28,8 @@ def _text(text: str) -> str:
     return text.translate(_ENTITIES)
 
 
-def _label(node: Node, plan: Plan) -> str:
-    stage = next((s for s in plan.stages if s.id == node.id), None)
-    return _text(node.name) + (f" x{stage.parallelism}" if stage is not None else "")
+def _label(node: Node, replicas: dict[int, int]) -> str:
+    return _text(node.name) + (f" x{replicas[node.id]}" if node.id in replicas else "")
 
 
 def to_mermaid(flow: Dataflow, plan: Plan) -> str:
@@ -38,19 +37,28 @@ def to_mermaid(flow: Dataflow, plan: Plan) -> str:
     graph = flow.graph
     lines = ["flowchart LR"]
 
-    def scope_lines(scope: int, indent: str) -> None:
-        for node in graph.nodes:
-            inside = node.options["inner"] if node.kind is NodeKind.INGRESS else node.scope
-            if inside == scope:
-                left, right = _SHAPES.get(node.kind, ("(", ")"))
-                lines.append(f'{indent}n{node.id}{left}"{_label(node, plan)}"{right}')
-        for child in graph.scopes[1:]:
-            if child.parent == scope:
-                lines.append(f'{indent}subgraph s{child.id}["loop {_text(child.name)}"]')
-                scope_lines(child.id, indent + "  ")
-                lines.append(f"{indent}end")
-
-    scope_lines(0, "  ")
+    replicas = plan.layout.replicas
+    inside: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        inside.setdefault(node.options["inner"] if node.kind is NodeKind.INGRESS else node.scope, []).append(node)
+    loops: dict[int, list[ScopeInfo]] = {}
+    for scope in graph.scopes[1:]:
+        loops.setdefault(scope.parent or 0, []).append(scope)
+    pending: list[tuple[ScopeInfo | None, str]] = [(graph.scopes[0], "  ")]
+    while pending:
+        scope_or_end, indent = pending.pop()
+        if scope_or_end is None:
+            lines.append(f"{indent}end")
+            continue
+        within = indent
+        if scope_or_end.id:
+            lines.append(f'{indent}subgraph s{scope_or_end.id}["loop {_text(scope_or_end.name)}"]')
+            pending.append((None, indent))
+            within = indent + "  "
+        for node in inside.get(scope_or_end.id, ()):
+            left, right = _SHAPES.get(node.kind, ("(", ")"))
+            lines.append(f'{within}n{node.id}{left}"{_label(node, replicas)}"{right}')
+        pending.extend((child, within) for child in reversed(loops.get(scope_or_end.id, [])))
     for node in graph.nodes:
         for link in node.inputs:
             arrow = "-.->" if node.kind is NodeKind.FEEDBACK else "-->"
@@ -61,17 +69,27 @@ def to_mermaid(flow: Dataflow, plan: Plan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _shown(step: Step, plan: Plan) -> str:
-    """A step and what follows: ``a, b -> stage``; where it branches, ``a (b -> stage; => sink)``."""
-    if isinstance(step, EdgeStep):
-        return f"-> {plan.stage(plan.edges[step.edge].target).name}"
-    if isinstance(step, SinkStep):
-        return f"=> {next(s.key for s in plan.sinks if s.id == step.sink)}"
-    name = step.name if isinstance(step, ApplyStep) else step.kind
-    following = [_shown(child, plan) for child in step.children]
-    if len(following) > 1:
-        return f"{name} ({'; '.join(following)})"
-    return name + "".join(f" {text}" if text.startswith(("->", "=>")) else f", {text}" for text in following)
+def _shown(stage: Stage, plan: Plan) -> list[str]:
+    """Each of a stage's steps with what follows: ``a, b -> stage``; where it branches, ``a (b -> stage; => sink)``."""
+    keys = {sink.id: sink.key for sink in plan.sinks}
+    names = {other.id: other.name for other in plan.stages}
+    shown: list[str] = []
+    for step in stage.steps:  # children come first
+        if isinstance(step, EdgeStep):
+            shown.append(f"-> {names[plan.edges[step.edge].target]}")
+            continue
+        if isinstance(step, SinkStep):
+            shown.append(f"=> {keys[step.sink]}")
+            continue
+        name = step.name if isinstance(step, ApplyStep) else step.kind
+        following = [shown[child] for child in step.children]
+        for child in step.children:  # each has one parent; what would be kept grows with the square of a chain's length
+            shown[child] = ""
+        if len(following) > 1:
+            shown.append(f"{name} ({'; '.join(following)})")
+        else:
+            shown.append(name + "".join(f" {text}" if text.startswith(("->", "=>")) else f", {text}" for text in following))
+    return shown
 
 
 def explain(flow: Dataflow, plan: Plan) -> str:
@@ -85,9 +103,10 @@ def explain(flow: Dataflow, plan: Plan) -> str:
         scope = graph.scopes[graph.nodes[stage.id].scope]
         inside = f" in loop {scope.name!r}" if scope.id else ""
         lines.append(f"stage {stage.name!r} x{stage.parallelism} ({stage.kind.value}, {stage.where}){inside}")
+        shown = _shown(stage, plan)
         for port, steps in enumerate(stage.outputs):
             if steps:
-                lines.append(f"  output {port}: {'; '.join(_shown(step, plan) for step in steps)}")
+                lines.append(f"  output {port}: {'; '.join(shown[step] for step in steps)}")
     for edge in plan.edges:
         how = edge.partition.value if edge.key is None else f"{edge.partition.value} of {edge.key.describe()}"
         what = " (feedback: no credits, spills)" if edge.is_feedback else ""

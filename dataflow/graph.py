@@ -191,6 +191,8 @@ class MutableGraph:
         self.nodes: list[Node] = []
         self.scopes: list[ScopeInfo] = [ScopeInfo(0, None, "root", 0, "")]
         self._names: dict[str, str] = {}
+        self._taken: dict[str, int] = {}
+        """By base of unnamed nodes: up to which number names were taken when one was last looked for."""
 
     def add_scope(self, parent: int, name: str | None) -> ScopeInfo:
         """A new loop context inside ``parent``; an unnamed one is called ``loop`` with a number."""
@@ -254,6 +256,7 @@ class MutableGraph:
             del self.nodes[nodes:], self.scopes[scopes:]
             for name in list(self._names)[names:]:
                 del self._names[name]
+            self._taken.clear()  # names are free again
             raise
 
     def is_free(self, name: str) -> bool:
@@ -279,10 +282,12 @@ class MutableGraph:
 
     def _free_name(self, base: str) -> str:
         base = _NOT_NAME.sub("_", base)
-        name, number = base, 1
+        number = self._taken.get(base, 1)
+        name = base if number == 1 else f"{base}-{number}"
         while name in self._names:
             number += 1
             name = f"{base}-{number}"
+        self._taken[base] = number
         return name
 
     def consumers(self) -> dict[tuple[int, int], list[tuple[Node, int]]]:

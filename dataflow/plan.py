@@ -1,12 +1,14 @@
 """The plan: the logical graph as stages, edges between them, and the progress graph. Plain frozen values.
 
-A stage is a head (source, live input, stateful vertex, or a pass-through where data must be exchanged) with the tree of fused steps
-behind it. `compiler` makes it; docs/design/engine.md says why, and where batches are counted.
+A stage is a head (source, live input, stateful vertex, or a pass-through where data must be exchanged) with the trees of fused steps
+behind its outputs. A tree is kept as a flat tuple of steps that name each other by number, so that a program of thousands of operators
+in a row is planned, pickled and shown without recursion. `compiler` makes it; docs/design/engine.md says why, and where batches are
+counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,12 +19,12 @@ from rayad.progress import ProgressGraph
 
 @dataclass(frozen=True, slots=True)
 class ApplyStep:
-    """Run a stateless operator; its output goes to every child."""
+    """Run a stateless operator; its output goes to every child, a number in :attr:`Stage.steps`."""
 
     name: str
     where: str
     element: Any
-    children: tuple[Step, ...]
+    children: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class ShiftStep:
 
     kind: str
     max_rounds: int | None
-    children: tuple[Step, ...]
+    children: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,10 @@ class PlanEdge:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One head and what is fused behind it; ``id`` is the head's node id in the logical and the progress graph."""
+    """One head and what is fused behind it; ``id`` is the head's node id in the logical and the progress graph.
+
+    ``steps`` holds what is fused, each step behind its children; ``outputs`` are the steps that each output port goes to, by number.
+    """
 
     id: int
     name: str
@@ -109,7 +114,8 @@ class Stage:
     inputs: int
     parallelism: int
     depth: int
-    outputs: tuple[tuple[Step, ...], ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[tuple[int, ...], ...]
     notify_location: int
     capability_location: int
     input: dict[str, Any] | None = None
@@ -182,12 +188,6 @@ class Plan:
         return sum(stage.parallelism for stage in self.stages)
 
 
-def sinks_of(outputs: tuple[tuple[Step, ...], ...]) -> Iterator[int]:
-    """The sinks at the leaves of a stage's steps."""
-    pending = [step for steps in outputs for step in steps]
-    while pending:
-        step = pending.pop()
-        if isinstance(step, SinkStep):
-            yield step.sink
-        elif isinstance(step, (ApplyStep, ShiftStep)):
-            pending.extend(step.children)
+def sinks_of(steps: Iterable[Step]) -> set[int]:
+    """The sinks that steps write to."""
+    return {step.sink for step in steps if isinstance(step, SinkStep)}

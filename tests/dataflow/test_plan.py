@@ -11,7 +11,7 @@ import pytest
 
 import rayad as rd
 from rayad.dataflow.graph import NodeKind, PartitionKind
-from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, ShiftStep, SinkStep, Stage, Step
+from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, ShiftStep, SinkStep, Stage
 from tests.programs.catalog import PROGRAMS
 from tests.programs.program import Program
 
@@ -19,7 +19,8 @@ from tests.programs.program import Program
 def steps(plan: Plan, stage: Stage, port: int = 0) -> list[Any]:
     """The tree behind an output as nested lists of names."""
 
-    def shown(step: Step) -> Any:
+    def shown(number: int) -> Any:
+        step = stage.steps[number]
         if isinstance(step, EdgeStep):
             return f"-> {plan.edges[step.edge].name.split('->')[1]}"
         if isinstance(step, SinkStep):
@@ -27,7 +28,7 @@ def steps(plan: Plan, stage: Stage, port: int = 0) -> list[Any]:
         name = step.name if isinstance(step, ApplyStep) else step.kind
         return [name, *(shown(child) for child in step.children)]
 
-    return [shown(step) for step in stage.outputs[port]]
+    return [shown(number) for number in stage.outputs[port]]
 
 
 def named(plan: Plan, name: str) -> Stage:
@@ -74,7 +75,8 @@ def test_ingress_feedback_and_egress_are_fused() -> None:
     assert [stage.name for stage in plan.stages] == ["s", "v", "w"]
     assert steps(plan, named(plan, "s")) == [["enter", "-> v"]]
     assert steps(plan, named(plan, "v")) == [["again", ["feedback", "-> v"]], ["out", ["leave", "-> w"]]]
-    feedback = plan.stages[1].outputs[0][0].children[0]  # type: ignore[union-attr]
+    stage = plan.stages[1]
+    feedback = stage.steps[stage.steps[stage.outputs[0][0]].children[0]]  # type: ignore[union-attr]
     assert isinstance(feedback, ShiftStep)
     assert feedback.max_rounds == 5
 
