@@ -82,12 +82,15 @@ class Coordinator(CoordinatorControl):
         self._stopping = False
 
     # -- the long call ----------------------------------------------------------------
-    def run(self, *, replaces: bool = False) -> Outcome:
+    def run(self, *, replaces: bool = False, asked_s: float | None = None) -> Outcome:
         """Start everything, wait for the end, publish. Never raises: the outcome says what happened.
 
         Args:
             replaces: it takes the place of a coordinator that died, so a store that is away is waited for.
+            asked_s: when the driver began to start this actor, by ``time.time()``: the start of a job counts from there.
         """
+
+        self._began_s = self._began_s if asked_s is None else min(self._began_s, asked_s)
 
         def keeper() -> SnapshotKeeper:
             return SnapshotKeeper(self.plan, JobStore(self._name, self.plan, self.config), job=self.job, secret=self.secret)

@@ -28,7 +28,12 @@ class JobState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatistics:
-    """What a job did: seconds, actors, batches and records by stage, the snapshots taken, the failures survived, how it was scaled."""
+    """What a job did: seconds, actors, batches and records by stage, the snapshots taken, the failures survived, how it was scaled.
+
+    ``start_s``: seconds from when the driver began to start the first actor until all of them were running. ``run_s``: from then until
+    the results were published. The plan (files listed, footers read) is made before the first, the driver takes the results after the
+    second; ``benchmarks/clock.py`` counts both.
+    """
 
     start_s: float = 0.0
     run_s: float = 0.0

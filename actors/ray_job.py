@@ -92,10 +92,11 @@ class RayJob(Job):
     def _start_coordinator(self) -> None:
         self.id = f"{self.name}-{secrets.token_hex(4)}"
         self._secret = secrets.token_bytes(32)
+        asked_s = clock.time()
         options = {"concurrency_groups": {"control": 16}, "max_restarts": 0, "max_task_retries": 0, "num_cpus": 0}
         coordinator = ray.remote(**options)(with_control(Coordinator, *_CONTROL_METHODS))
         self._coordinator = coordinator.remote(ray.put(self.plan), self._config, self.id, self._secret, self.name)
-        self._outcome_ref = self._coordinator.run.remote(replaces=self._coordinators_lost > 0)
+        self._outcome_ref = self._coordinator.run.remote(replaces=self._coordinators_lost > 0, asked_s=asked_s)
         if self._autoscaler is not None:
             self._autoscaler.start(self._coordinator, goes_on=self._config.resume is not None)
         if self._stopping:

@@ -110,7 +110,7 @@ def programs(sizes: Sizes) -> dict[str, tuple[Callable[[], rd.Dataflow], int]]:
     }
     for keys in sizes.keys:
         folder: Path = inputs.keyed_folder(sizes.rows, keys, 2)
-        out[f"keyed sum of columns, {keys:,} keys"] = (partial(keyed_sum.program, folder), 1)
+        out[f"keyed sum of columns, {keys:,} keys"] = (partial(keyed_sum.columns, folder), 1)
     of_rows = rows.Sizes(records=sizes.records)
     out["keyed sum of Python records"] = (partial(rows.program, of_rows, combined=True), 1)
     out["keyed sum of Python records, each exchanged"] = (partial(rows.program, of_rows, combined=False), 1)

@@ -1,12 +1,16 @@
 """Connected components, PageRank and strong components of R-MAT graphs, beside scipy, networkx, Spark and Pathway.
 
-All read the same Parquet file and give a value for every node; digests show that components are the same partition and that ranks are
-within 1e-9 of the reference (as a share of the mean rank). There are two series for each. *Whole* is from the file to the result,
-without the start of interpreters, engines and actors. *Without loading* takes off what it takes until the edges are where they
-are computed on: scipy's sparse matrix and networkx' graph built, Spark's tables cached. Rayad works on edges while they arrive, so for
-it this is the time of a program of its own, the shortest of all repetitions: for components one that reads and exchanges the edges in
-the same way and does nothing with them (making sets of them stays in, while making scipy's matrix does not), for the others one that
-also puts them into sorted arrays. Pathway does it all in one call, so it has the whole only.
+All read the same Parquet file and give a value for every node, as two arrays; digests show that components are the same partition and that
+ranks are within 1e-9 of the reference (as a share of the mean rank). Like stands beside like: components by label propagation, as loops
+of Spark DataFrames and Pathway's ``iterate`` find them, beside label propagation in Rayad (Pregel); union-find in Rayad beside scipy, and
+beside Spark with scipy in each partition.
+
+There are two series for each. *Whole* is by the clock of :mod:`benchmarks.clock`, from the file to the arrays. *Without loading* takes
+off what it takes until the edges are where they are computed on: scipy's sparse matrix and networkx' graph built, Spark's tables cached.
+Rayad works on edges while they arrive, so for it this is the time of a program of its own, the shortest of all repetitions: for
+components one that reads and exchanges the edges in the same way and does nothing with them (making sets of them stays in, while making
+scipy's matrix does not), for the others one that also puts them into sorted arrays. Pathway does it all in one call, so it has the whole
+only.
 """
 
 from __future__ import annotations
@@ -18,14 +22,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 import rayad as rd
 from benchmarks import inputs
+from benchmarks.clock import timed
 from benchmarks.graph_data import DAMPING, EDGES, REFERENCE, ROUNDS, graph_folder, label_digest, rank_digest
-from benchmarks.machine import WORKER_NICE
+from benchmarks.machine import WORKER_NICE, ray_address
 from benchmarks.measurement import Measurement, Series
-from benchmarks.peer_environments import run_peer
+from benchmarks.peer_environments import run_ours, run_peer
 from benchmarks.side_by_side import Outcome, System, chosen, compare, ratios_of
 from rayad.graphs.adjacency import MutableAdjacency
 from rayad.graphs.edges import DST, SRC, prepared_edges
@@ -35,9 +41,12 @@ TITLE = "Graphs: components and PageRank"
 NEEDS_RAY = True
 COMPONENTS, PAGERANK, STRONG = "components", "PageRank", "strong components"
 RAYAD, SCIPY, NETWORKX, SPARK, PATHWAY = "Rayad", "scipy", "networkx", "Spark DataFrames", "Pathway"
-FOLDERS = {SCIPY: "scipy", NETWORKX: "networkx", SPARK: "spark", PATHWAY: "pathway"}
+PROPAGATED, FORESTS = "Rayad, label propagation (Pregel)", "Spark, scipy in each partition"
+FOLDERS = {SCIPY: "scipy", NETWORKX: "networkx", SPARK: "spark", FORESTS: "spark", PATHWAY: "pathway"}
 SCRIPTS = {COMPONENTS: "components", PAGERANK: "pagerank", STRONG: "components"}
-AIMS = {SCIPY: "at most 5", SPARK: "at least 50", PATHWAY: "at least 50", NETWORKX: ""}
+AIMS = {SCIPY: "at most 5", SPARK: "at least 1", FORESTS: "at least 5", PATHWAY: "at least 1", NETWORKX: ""}
+LIKE = {(COMPONENTS, SPARK): PROPAGATED, (COMPONENTS, PATHWAY): PROPAGATED}
+"""Which of ours does what a peer does: components by union-find are no match for components by label propagation."""
 BARE = "without loading"
 
 
@@ -88,10 +97,37 @@ class Sorted(GraphVertex):
         """There are no rounds."""
 
 
-def program(algorithm: str, path: Path) -> rd.Dataflow:
-    """One algorithm over the edges in a Parquet file; ``result["values"]`` is a table of nodes and values."""
+class SmallestLabel(rd.graphs.VertexProgram):
+    """Components by label propagation: every node takes the smallest label around it until none falls."""
+
+    def init(self, node: int) -> int:
+        """A label of its own."""
+        return node
+
+    def compute(self, vertex: Any, state: int, messages: list[int]) -> tuple[int, Any]:
+        """A smaller label is taken and passed on."""
+        best = min(state, *messages) if messages else state
+        return best, vertex.to_neighbours(best) if best < state or not messages else ()
+
+    def combine(self, left: int, right: int) -> int:
+        """Only the smallest counts."""
+        return min(left, right)
+
+
+def both_ways(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Each edge, and its reverse."""
+    src, dst = (batch.column(name).to_numpy() for name in ("src", "dst"))
+    return pa.record_batch({"src": np.concatenate([src, dst]), "dst": np.concatenate([dst, src])})
+
+
+def program(algorithm: str, path: Path, *, propagated: bool = False) -> rd.Dataflow:
+    """One algorithm over the edges in a Parquet file; ``result["values"]`` is a table of nodes and values, or, of the components that are
+    ``propagated``, a list of pairs."""
     flow = rd.Dataflow(SCRIPTS[algorithm])
     edges = flow.read_parquet(str(path))
+    if propagated:
+        rd.graphs.pregel(edges.map_batches(both_ways), SmallestLabel()).collect("values")
+        return flow
     if algorithm == PAGERANK:
         values = rd.graphs.pagerank(edges, rounds=ROUNDS, damping=DAMPING)
     elif algorithm == COMPONENTS:
@@ -115,22 +151,42 @@ def loading_program(algorithm: str, path: Path) -> rd.Dataflow:
     return flow
 
 
-def digest_of(algorithm: str, values: pa.Table, reference: Path) -> list[Any]:
-    """Of the table that :func:`program` gives."""
-    node, value = (values.column(name).to_numpy() for name in ("node", "value"))
+def arrays_of(values: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes and values as arrays, from either kind of result."""
+    if isinstance(values, pa.Table):
+        return values.column("node").to_numpy(), values.column("value").to_numpy()
+    node, value = zip(*(record for _, record in values), strict=True)
+    return np.array(node), np.array(value)
+
+
+def digest_of(algorithm: str, node: np.ndarray, value: np.ndarray, reference: Path) -> list[Any]:
+    """Of the arrays that are asked for."""
     if algorithm == PAGERANK:
         return rank_digest(node, value, reference)
     return label_digest(node, value)
 
 
-def run_rayad(algorithm: str, folder: Path, replicas: int, *, loading: bool = True, **options: Any) -> GraphOutcome:
-    """One run; with ``loading`` also one of the loading program."""
-    result = program(algorithm, folder / EDGES).run(parallelism=replicas, **options)
-    digest = digest_of(algorithm, result["values"], folder / REFERENCE)
-    loading_s = None
+def one(algorithm: str, folder: str, replicas: int, propagated: bool = False, loading: bool = True, **options: Any) -> dict[str, Any]:
+    """One run, to two arrays; with ``loading`` also one of the loading program."""
+    edges = Path(folder, EDGES)
+    done = timed(
+        lambda: program(algorithm, edges, propagated=propagated),
+        lambda result: arrays_of(result["values"]),
+        parallelism=replicas,
+        **options,
+    )
+    told = {"seconds": done.seconds, "digest": digest_of(algorithm, *done.value, Path(folder, REFERENCE)), "start_s": done.start_s}
     if loading:
-        loading_s = loading_program(algorithm, folder / EDGES).run(parallelism=replicas, **options).statistics.run_s
-    return GraphOutcome(result.statistics.run_s, digest, loading_s=loading_s)
+        told["loading_s"] = timed(lambda: loading_program(algorithm, edges), lambda result: None, parallelism=replicas, **options).seconds
+    return told
+
+
+def run_rayad(algorithm: str, folder: Path, sizes: Sizes, propagated: bool = False) -> GraphOutcome:
+    """One run in a process of its own."""
+    arguments = {"algorithm": algorithm, "folder": str(folder), "replicas": sizes.replicas}
+    arguments |= {"propagated": propagated, "loading": not propagated}
+    done = run_ours("graphs", arguments, ray_address=ray_address(), timeout_s=sizes.timeout_s, nice=WORKER_NICE)
+    return GraphOutcome(done.seconds, done.digest, done.wall_s, None, done.version, loading_s=done.told.get("loading_s"))
 
 
 # -- peers -------------------------------------------------------------------------------------------
@@ -138,7 +194,8 @@ def run_graph_peer(kind: str, algorithm: str, folder: Path, sizes: Sizes) -> Gra
     """One run of a peer's script."""
     arguments = {"edges": str(folder / EDGES), "reference": str(folder / REFERENCE), "rounds": ROUNDS, "damping": DAMPING}
     arguments |= {"workers": sizes.replicas, "connection": "strong" if algorithm == STRONG else "weak"}
-    done = run_peer(FOLDERS[kind], SCRIPTS[algorithm], arguments, timeout_s=sizes.timeout_s, nice=WORKER_NICE)
+    script = "components_in_partitions" if kind == FORESTS else SCRIPTS[algorithm]
+    done = run_peer(FOLDERS[kind], script, arguments, timeout_s=sizes.timeout_s, nice=WORKER_NICE)
     return GraphOutcome(done.seconds, done.digest, done.wall_s, done.cpu_s, done.version, loading_s=done.told.get("loading_s"))
 
 
@@ -158,9 +215,16 @@ def systems(algorithm: str, scale: int, folder: Path, sizes: Sizes, peers: tuple
     """Rayad and those that take the whole graph."""
     kinds = [SCIPY]
     if scale == sizes.slow_scale:
-        kinds += [NETWORKX] if algorithm == STRONG else [NETWORKX, SPARK]
-    ours = System(name_of(RAYAD, algorithm, scale), partial(run_rayad, algorithm, folder, sizes.replicas))
-    return chosen([ours, *(graph_peer(kind, algorithm, scale, folder, sizes) for kind in kinds)], peers)
+        kinds += {STRONG: [NETWORKX], PAGERANK: [NETWORKX, SPARK], COMPONENTS: [NETWORKX, FORESTS, SPARK]}[algorithm]
+    mine = [rayad(algorithm, scale, folder, sizes)]
+    if algorithm == COMPONENTS and scale == sizes.slow_scale:
+        mine.append(rayad(algorithm, scale, folder, sizes, kind=PROPAGATED))
+    return chosen([*mine, *(graph_peer(kind, algorithm, scale, folder, sizes) for kind in kinds)], peers)
+
+
+def rayad(algorithm: str, scale: int, folder: Path, sizes: Sizes, share: int = 1, *, kind: str = RAYAD, beside: str = "") -> System:
+    """One of ours as a system."""
+    return System(name_of(kind, algorithm, scale, share) + beside, partial(run_rayad, algorithm, folder, sizes, kind == PROPAGATED))
 
 
 def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
@@ -169,12 +233,14 @@ def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
     for algorithm in (COMPONENTS, PAGERANK, STRONG):
         for scale in sizes.scales:
             folder = graph_folder(scale)
-            compare_graph(out, algorithm, scale, 1, systems(algorithm, scale, folder, sizes, peers), sizes)
+            found = systems(algorithm, scale, folder, sizes, peers)
+            compare_graph(out, algorithm, scale, 1, found, sizes.repetitions, wanted_of(algorithm, scale))
     if sizes.slow_scale is not None and (peers is None or "pathway" in peers):
         for algorithm in (COMPONENTS, PAGERANK):
             compare_pathway(out, algorithm, sizes.slow_scale, sizes)
     out.notes.append(
-        f"Ray's workers and all peers run at nice {WORKER_NICE}, the driver at {os.nice(0)}. A system is given {sizes.timeout_s:.0f} s. "
+        f"Ray's workers, Rayad's driver and all peers run at nice {WORKER_NICE}, Ray's daemons at {os.nice(0)}. All give two arrays of "
+        f"numbers. A system is given {sizes.timeout_s:.0f} s. "
         f"A scale of s has 2^s vertex numbers and 16 times as many edges."
     )
     return out
@@ -184,41 +250,47 @@ def compare_pathway(out: Measurement, algorithm: str, scale: int, sizes: Sizes) 
     """Pathway and Rayad with all edges or, when Pathway does not finish, with a part of them."""
     for share in sizes.pathway_shares:
         folder = graph_folder(scale, share)
+        kind = LIKE.get((algorithm, PATHWAY), RAYAD)
         both = [
             graph_peer(PATHWAY, algorithm, scale, folder, sizes, share),
-            System(f"{name_of(RAYAD, algorithm, scale, share)}, beside Pathway", partial(run_rayad, algorithm, folder, sizes.replicas)),
+            rayad(algorithm, scale, folder, sizes, share, kind=kind, beside=", beside Pathway"),
         ]
-        if compare_graph(out, algorithm, scale, share, both, sizes):
+        if compare_graph(out, algorithm, scale, share, both, sizes.repetitions, wanted_of(algorithm, scale, share)):
             return
 
 
-def compare_graph(out: Measurement, algorithm: str, scale: int, share: int, found: list[System], sizes: Sizes) -> bool:
-    """Measure, add the series without loading and the ratios; false when all but Rayad gave no figure."""
-    digests = inputs.digest_of(graph_folder(scale, share))
+def wanted_of(algorithm: str, scale: int, share: int = 1) -> Any:
+    """The digest of the right answer; None for strong components: that of the first system to finish."""
+    return None if algorithm == STRONG else inputs.digest_of(graph_folder(scale, share))[SCRIPTS[algorithm]]
+
+
+def compare_graph(out: Measurement, algorithm: str, scale: int, share: int, found: list[System], repetitions: int, wanted: Any) -> bool:
+    """Measure, add the series without loading and the ratios of like with like; false when all but Rayad gave no figure."""
     what = {
         PAGERANK: "PageRank: every rank is within 1e-9 of the reference, as a share of the mean rank",
         COMPONENTS: "components: the same partition, and the reference's",
         STRONG: "strong components: the same partition",
     }[algorithm]
-    wanted = None if algorithm == STRONG else digests[SCRIPTS[algorithm]]
-    outcomes = compare(out, found, repetitions=sizes.repetitions, wanted=wanted, what=what)
+    outcomes = compare(out, found, repetitions=repetitions, wanted=wanted, what=what)
     nice = {system.name: system.nice for system in found}
     for name, runs in outcomes.items():
         loading = [run.loading_s for run in runs if isinstance(run, GraphOutcome) and run.loading_s is not None]
         if len(loading) < len(runs):
             continue
-        shortest = RAYAD in name
+        shortest = f": {RAYAD}" in name
         bare = [run.seconds - (min(loading) if shortest else one) for run, one in zip(runs, loading, strict=True)]
         if min(bare) > 0:
             series = Series(f"{name}, {BARE}", "s", nice[name])
             for seconds in bare:
                 series.add(seconds)
             out.series.append(series)
-    ours = next(system.name for system in found if RAYAD in system.name)
-    theirs = [system.name for system in found if system.name != ours]
+    mine = [system.name for system in found if not system.peer]
+    theirs = [system.name for system in found if system.peer]
     for name in theirs:
         kind = next(kind for kind in AIMS if f": {kind}" in name)
         aim = AIMS[kind] if algorithm != STRONG else ""
+        like = name_of(LIKE.get((algorithm, kind), RAYAD), algorithm, scale, share)
+        ours = next(own for own in mine if own in (like, f"{like}, beside Pathway"))
         pairs = [(ours + suffix, name + suffix) for suffix in ("", f", {BARE}")]
         out.ratios += ratios_of(out, [(*(pair if kind == SCIPY else reversed(pair)), aim) for pair in pairs])
     return any(name in outcomes for name in theirs)

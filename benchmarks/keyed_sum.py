@@ -1,23 +1,26 @@
 """Sum of a value for each key, in columns read from Parquet files, beside what one would use instead; few keys and many.
 
-Two sizes: the large one for systems that work in columns, the small one for those that handle each row by itself. All read the same
-rows and have all sums in one place at the end; a digest shows that they agree. (`columns` measures the same without reading files.)
+Two sizes. The large one is for systems that work in columns: all read the same Parquet files and give two arrays of numbers. The small
+one is for those that handle each row by itself, and like stands beside like: Python rows from Parquet (Bytewax), columns that are summed
+a batch at a time (Bytewax with pyarrow), CSV (Pathway has no Parquet reader); all give a Python dict. A digest shows that they agree; the
+clock is that of :mod:`benchmarks.clock`. (`columns` measures the same without reading files.)
 """
 
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import asdict, dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
+
+import numpy as np
+import pyarrow as pa
 
 import rayad as rd
 from benchmarks import inputs
+from benchmarks.clock import timed
 from benchmarks.machine import WORKER_NICE
 from benchmarks.measurement import Measurement
-from benchmarks.side_by_side import Outcome, System, chosen, compare, peer, ratios_of
+from benchmarks.side_by_side import System, chosen, compare, ours, peer, ratios_of
 
 TITLE = "Keyed sum of columnar rows from files"
 NEEDS_RAY = True
@@ -29,8 +32,15 @@ COLUMNAR = (
     ("spark", "Spark, local[2]", False),
     ("ray_data", "Ray Data", True),
 )
-BY_ROW = (("pathway", "Pathway, 2 threads", 1), ("pathway", "Pathway, 2 processes", 2), ("bytewax", "Bytewax, 2 workers", 1),
-          ("bytewax", "Bytewax, 2 processes", 2))  # fmt: skip
+COLUMNS, CSV, ROWS = "Rayad", "Rayad, from CSV", "Rayad, Python rows"
+BY_ROW = (
+    # peer's folder, name of its series, processes, whether batches are summed first, and what of ours does the same
+    ("pathway", "Pathway, from CSV, 2 threads", 1, False, CSV),
+    ("pathway", "Pathway, from CSV, 2 processes", 2, False, CSV),
+    ("bytewax", "Bytewax, Python rows, 2 workers", 1, False, ROWS),
+    ("bytewax", "Bytewax, Python rows, 2 processes", 2, False, ROWS),
+    ("bytewax", "Bytewax, batches summed first, 2 processes", 2, True, COLUMNS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,21 +63,49 @@ FULL = Sizes()
 QUICK = Sizes(repetitions=1, rows=50_000, keys=(10_000,), spread_keys=(1_000,), small_rows=5_000, small_keys=(100,), timeout_s=60.0)
 
 
-def program(folder: Path) -> rd.Dataflow:
-    """From the files to one table of sums."""
+def columns(folder: str) -> rd.Dataflow:
+    """From Parquet files to one table of sums."""
     flow = rd.Dataflow("keyed-sum")
     flow.read_parquet(f"{folder}/*.parquet").key_by("key").sum("value", name="sum").collect("sums", columnar=True)
     return flow
 
 
-def run_once(folder: Path, replicas: int, **options: Any) -> Outcome:
-    """One run over all files of the folder."""
-    began = time.perf_counter()
-    result = program(folder).run(parallelism=replicas, **options)
-    whole_s = time.perf_counter() - began
-    sums = result["sums"]
-    digest = inputs.sum_digest(sums.column(0).to_numpy(), sums.column(1).to_numpy())
-    return Outcome(result.statistics.run_s, digest, whole_s)
+def from_csv(folder: str) -> rd.Dataflow:
+    """The same from CSV files."""
+    flow = rd.Dataflow("keyed-sum-csv")
+    flow.read_csv(f"{folder}/*.csv").key_by("key").sum("value", name="sum").collect("sums", columnar=True)
+    return flow
+
+
+def rows(folder: str) -> rd.Dataflow:
+    """The same with a Python record for each row."""
+    flow = rd.Dataflow("keyed-sum-rows")
+    records = flow.read_parquet(f"{folder}/*.parquet").map(lambda row: (row["key"], row["value"]))
+    records.key_by(lambda row: row[0]).sum(lambda row: row[1], name="sum").collect("sums")
+    return flow
+
+
+PROGRAMS = {COLUMNS: columns, CSV: from_csv, ROWS: rows}
+
+
+def arrays_of(sums: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Keys and totals of a table."""
+    return sums.column(0).to_numpy(), sums.column(1).to_numpy()
+
+
+def dict_of(sums: Any) -> dict[int, int]:
+    """Key to total, from either kind of result."""
+    if isinstance(sums, pa.Table):
+        return dict(zip(*(column.to_pylist() for column in sums.columns), strict=True))
+    return dict(record for _, record in sums)
+
+
+def one(name: str, folder: str, replicas: int, as_dict: bool = False, **options: Any) -> dict[str, Any]:
+    """One run over all files of the folder, to two arrays or to a dict."""
+    form = dict_of if as_dict else arrays_of
+    done = timed(lambda: PROGRAMS[name](folder), lambda result: form(result["sums"]), parallelism=replicas, **options)
+    keys, totals = (np.array(list(side)) for side in (done.value, done.value.values())) if as_dict else done.value
+    return {"seconds": done.seconds, "digest": inputs.sum_digest(keys, totals), "start_s": done.start_s}
 
 
 def named(name: str, rows: int, keys: int, spread: bool = False) -> str:
@@ -79,20 +117,22 @@ def columnar(sizes: Sizes, keys: int, spread: bool = False) -> list[System]:
     """Those that work in columns, at the large size."""
     folder = inputs.keyed_folder(sizes.rows, keys, sizes.files, spread=spread)
     work = {"folder": str(folder), "workers": sizes.replicas}
-    ours = System(named("Rayad", sizes.rows, keys, spread), partial(run_once, folder, sizes.replicas))
-    return [ours] + [
+    mine = {"name": COLUMNS, "folder": str(folder), "replicas": sizes.replicas}
+    return [ours(named(COLUMNS, sizes.rows, keys, spread), "keyed_sum", mine, timeout_s=sizes.timeout_s)] + [
         peer(named(name, sizes.rows, keys, spread), kind, "keyed_sum", work, timeout_s=sizes.timeout_s, on_ray=on_ray)
         for kind, name, on_ray in COLUMNAR
     ]
 
 
 def by_row(sizes: Sizes, keys: int) -> list[System]:
-    """Those that handle each row by itself, at the small size. Pathway reads the same rows from CSV: it has no Parquet reader."""
-    folders = {csv: inputs.keyed_folder(sizes.small_rows, keys, sizes.files, csv=csv) for csv in (False, True)}
-    ours = System(named("Rayad", sizes.small_rows, keys), partial(run_once, folders[False], sizes.replicas))
-    out = [ours]
-    for kind, name, processes in BY_ROW:
-        work = {"folder": str(folders[kind == "pathway"]), "workers": sizes.replicas, "processes": processes}
+    """Those that handle each row by itself, at the small size, and the programs of ours that do the same."""
+    folders = {csv: str(inputs.keyed_folder(sizes.small_rows, keys, sizes.files, csv=csv)) for csv in (False, True)}
+    out = []
+    for name in PROGRAMS:
+        mine = {"name": name, "folder": folders[name == CSV], "replicas": sizes.replicas, "as_dict": True}
+        out.append(ours(named(name, sizes.small_rows, keys), "keyed_sum", mine, timeout_s=sizes.timeout_s))
+    for kind, name, processes, combine, beside in BY_ROW:
+        work = {"folder": folders[beside == CSV], "workers": sizes.replicas, "processes": processes, "combine": combine}
         out.append(peer(named(name, sizes.small_rows, keys), kind, "keyed_sum", work, timeout_s=sizes.timeout_s))
     return out
 
@@ -106,14 +146,16 @@ def aims(sizes: Sizes) -> list[tuple[str, str, str]]:
     """All ratios."""
     out = []
     for keys, spread in large(sizes):
-        ours = named("Rayad", sizes.rows, keys, spread)
+        mine = named(COLUMNS, sizes.rows, keys, spread)
         theirs = {kind: named(name, sizes.rows, keys, spread) for kind, name, _ in COLUMNAR}
-        out += [(ours, theirs["pyarrow"], "at most 2"), (ours, theirs["polars"], "at most 2"), (ours, theirs["duckdb"], "")]
-        out += [(theirs["spark"], ours, "at least 5"), (theirs["ray_data"], ours, "at least 5")]
+        out += [(mine, theirs["pyarrow"], "at most 2"), (mine, theirs["polars"], "at most 2"), (mine, theirs["duckdb"], "")]
+        out += [(theirs["spark"], mine, "at least 5"), (theirs["ray_data"], mine, "at least 5")]
     for keys in sizes.small_keys:
-        out += [(named(name, sizes.small_rows, keys), named("Rayad", sizes.small_rows, keys), "at least 5") for _, name, _ in BY_ROW]
+        for _, name, _, combine, beside in BY_ROW:
+            aim = "" if combine else "at least 5"
+            out.append((named(name, sizes.small_rows, keys), named(beside, sizes.small_rows, keys), aim))
     for few, many in zip(sizes.keys, sizes.keys[1:], strict=False):
-        out.append((named("Rayad", sizes.rows, many), named("Rayad", sizes.rows, few), ""))
+        out.append((named(COLUMNS, sizes.rows, many), named(COLUMNS, sizes.rows, few), ""))
     return out
 
 
@@ -129,7 +171,7 @@ def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
         compare(out, chosen(systems, peers), repetitions=sizes.repetitions, wanted=inputs.digest_of(folder), what=what)
     out.ratios = ratios_of(out, aims(sizes))
     out.notes.append(
-        f"Ray's workers and all peers run at nice {WORKER_NICE}, the driver and Ray Data's main process at {os.nice(0)}. "
-        f"Slow systems are given {sizes.timeout_s:.0f} s. Pathway reads CSV files of the same rows: it has no Parquet reader."
+        f"Ray's workers, Rayad's driver and all peers run at nice {WORKER_NICE}, Ray Data's main process at {os.nice(0)}. "
+        f"Slow systems are given {sizes.timeout_s:.0f} s. Large sizes end in two arrays of numbers, small ones in a Python dict."
     )
     return out

@@ -69,8 +69,20 @@ def own_ray(cpus: int = 4) -> Iterator[None]:
 
 
 def start_ray(cpus: int = 4) -> None:
-    """``ray.init`` of a new cluster, quietly."""
+    """``ray.init`` of a new cluster, quietly. Its workers find ``benchmarks`` by PYTHONPATH, wherever their driver runs."""
+    os.environ["PYTHONPATH"] = python_path()
     ray.init(address="local", num_cpus=cpus, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+
+
+def ray_address() -> str:
+    """Where the Ray of this process can be joined."""
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def python_path() -> str:
+    """PYTHONPATH with the checkout in front: where ``benchmarks`` and ``rayad`` are."""
+    ours = [str(ROOT), str(ROOT / "src")]
+    return os.pathsep.join([*ours, *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in ours)])
 
 
 def in_process(module: str, *arguments: str, nice: int | None = None) -> Any:
@@ -78,8 +90,7 @@ def in_process(module: str, *arguments: str, nice: int | None = None) -> Any:
     command = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
     if nice is not None and nice > os.nice(0):
         command = ["nice", "-n", str(nice - os.nice(0)), *command]
-    paths = [str(ROOT), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**os.environ, "PYTHONPATH": python_path()}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command[-len(arguments) - 1 :])} failed:\n{done.stderr[-4000:]}")

@@ -130,9 +130,7 @@ def application(name: str, sizes: Sizes, scratch: Path, waits: bool = False) -> 
     return replace(program.application(sizes.primes if name == PRIMES else sizes.primes_in_chunks), batch_items=sizes.chunk)
 
 
-def run_version(
-    name: str, sizes: Sizes, runtime: str, workers: int, waits: bool = False, chunk: int = 1, adapting: Any = None
-) -> Outcome:
+def run_version(name: str, sizes: Sizes, runtime: str, workers: int, waits: bool = False, chunk: int = 1, adapting: Any = None) -> Outcome:
     """One run of one version."""
     with tempfile.TemporaryDirectory(prefix="rayad-mpr-") as scratch:
         done = module("versions").run(application(name, sizes, Path(scratch), waits), runtime, workers, chunk=chunk, adapting=adapting)

@@ -1,30 +1,31 @@
 """Nexmark queries 1, 2, 3, 4, 5, 7 and 8 over columns read from Parquet files, beside engines for batches and for streams.
 
-Two sizes: the large one for systems that work in columns, the small one for Bytewax, which handles each record by itself. Rayad runs
-each query as a stream, an epoch after the other, and brings its results up to date with each; Polars, DuckDB and Spark see all of the
-input at once. A digest shows that all results are equal. Queries 1 and 2, whose results are as long as their input, end in sums of their
-columns.
+Two sizes: the large one for systems that work in columns and give an Arrow table (Spark: what ``toPandas`` makes of one), the small one
+for Bytewax, which handles each record by itself and gives Python rows; beside it Rayad does so too, and in columns. Rayad runs each query
+as a stream, an epoch after the other, and brings its results up to date with each; Polars, DuckDB and Spark see all of the input at once.
+A digest shows that all results are equal. Queries 1 and 2, whose results are as long as their input, end in sums of their columns. The
+clock is that of :mod:`benchmarks.clock`.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import nexmark_data, nexmark_queries
+from benchmarks.clock import timed
 from benchmarks.machine import WORKER_NICE
 from benchmarks.measurement import Measurement
-from benchmarks.side_by_side import Outcome, System, chosen, compare, peer, ratios_of
+from benchmarks.side_by_side import System, chosen, compare, ours, peer, ratios_of
 
 TITLE = "Nexmark: windows and joins over an auction's events"
 NEEDS_RAY = True
 BATCH = (("polars", "Polars"), ("duckdb", "DuckDB"), ("spark", "Spark batch, local[2]"))
 BY_RECORD = (("bytewax", "Bytewax, 2 workers", 1), ("bytewax", "Bytewax, 2 processes", 2))
-BY_RECORD_QUERIES = (1, 2, 5, 7)
+BY_RECORD_QUERIES = tuple(nexmark_queries.ROW_QUERIES)
+COLUMNS, ROWS = "Rayad", "Rayad, Python rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +53,15 @@ def folders_of(sizes: Sizes) -> tuple[Path, Path]:
     return nexmark_data.folder_of(large), nexmark_data.folder_of(small)
 
 
-def run_once(query: int, folder: Path, replicas: int, **options: Any) -> Outcome:
-    """One run of one query."""
-    began = time.perf_counter()
-    result = nexmark_queries.program(query, folder).run(parallelism=replicas, **options)
-    whole_s = time.perf_counter() - began
-    return Outcome(result.statistics.run_s, nexmark_queries.digest_of(query, result["out"]), whole_s)
+def one(query: int, folder: str, replicas: int, rows: bool = False, as_rows: bool = False, **options: Any) -> dict[str, Any]:
+    """One run of one query, over columns or over Python rows; ``as_rows``: to a list of Python rows."""
+    done = timed(
+        lambda: nexmark_queries.program(query, Path(folder), rows=rows),
+        lambda result: nexmark_queries.form_of(query, result["out"], as_rows=as_rows),
+        parallelism=replicas,
+        **options,
+    )
+    return {"seconds": done.seconds, "digest": nexmark_queries.digest_of(query, done.value), "start_s": done.start_s}
 
 
 def named(name: str, query: int, events: int) -> str:
@@ -68,14 +72,18 @@ def named(name: str, query: int, events: int) -> str:
 def batch(sizes: Sizes, query: int, folder: Path) -> list[System]:
     """Those that work in columns, at the large size."""
     work = {"folder": str(folder), "workers": sizes.replicas, "query": query}
-    ours = System(named("Rayad", query, sizes.events), partial(run_once, query, folder, sizes.replicas))
-    return [ours] + [peer(named(name, query, sizes.events), kind, "nexmark", work, timeout_s=sizes.timeout_s) for kind, name in BATCH]
+    mine = {"query": query, "folder": str(folder), "replicas": sizes.replicas}
+    first = ours(named(COLUMNS, query, sizes.events), "nexmark", mine, timeout_s=sizes.timeout_s)
+    return [first] + [peer(named(name, query, sizes.events), kind, "nexmark", work, timeout_s=sizes.timeout_s) for kind, name in BATCH]
 
 
 def by_record(sizes: Sizes, query: int, folder: Path) -> list[System]:
     """Those that handle each record by itself, at the small size."""
     events = sizes.small_events
-    out = [System(named("Rayad", query, events), partial(run_once, query, folder, sizes.replicas))]
+    mine = {"query": query, "folder": str(folder), "replicas": sizes.replicas, "as_rows": True}
+    out = [
+        ours(named(name, query, events), "nexmark", {**mine, "rows": name == ROWS}, timeout_s=sizes.timeout_s) for name in (COLUMNS, ROWS)
+    ]
     for kind, name, processes in BY_RECORD:
         work = {"folder": str(folder), "workers": sizes.replicas, "processes": processes, "query": query}
         out.append(peer(named(name, query, events), kind, "nexmark", work, timeout_s=sizes.timeout_s))
@@ -86,13 +94,14 @@ def aims(sizes: Sizes) -> list[tuple[str, str, str]]:
     """All ratios."""
     out = []
     for query in sizes.queries:
-        ours = named("Rayad", query, sizes.events)
-        out += [(ours, named(name, query, sizes.events), "at most 3") for name in ("Polars", "DuckDB")]
-        out.append((named("Spark batch, local[2]", query, sizes.events), ours, "at least 10"))
+        mine = named(COLUMNS, query, sizes.events)
+        out += [(mine, named(name, query, sizes.events), "at most 3") for name in ("Polars", "DuckDB")]
+        out.append((named("Spark batch, local[2]", query, sizes.events), mine, "at least 10"))
     for query in sizes.queries:
         if query in BY_RECORD_QUERIES:
-            ours = named("Rayad", query, sizes.small_events)
-            out += [(named(name, query, sizes.small_events), ours, "at least 10") for _, name, _ in BY_RECORD]
+            for beside, aim in ((ROWS, "at least 3"), (COLUMNS, "")):
+                mine = named(beside, query, sizes.small_events)
+                out += [(named(name, query, sizes.small_events), mine, aim) for _, name, _ in BY_RECORD]
     return out
 
 
@@ -106,7 +115,7 @@ def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
         compare(out, chosen(systems, peers), repetitions=sizes.repetitions, what="every system gave the same result of each query")
     out.ratios = ratios_of(out, aims(sizes))
     out.notes.append(
-        f"Ray's workers and all peers run at nice {WORKER_NICE}, the driver at {os.nice(0)}. Events of 10,000 a second; windows "
-        "of ten seconds, in query 5 every two seconds. Rayad and Bytewax compute as streams; the others have the whole input at once."
+        f"Ray's workers, Rayad's driver and all peers run at nice {WORKER_NICE}, Ray's daemons at {os.nice(0)}. "
+        "Events of 10,000 a second; windows of ten seconds, in query 5 every two seconds. Rayad and Bytewax compute as streams; the others have the whole input at once."
     )
     return out

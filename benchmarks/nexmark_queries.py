@@ -1,4 +1,4 @@
-"""Nexmark queries 1, 2, 3, 4, 5, 7 and 8 as Rayad programs over columns, and the digests of their results.
+"""Nexmark queries 1, 2, 3, 4, 5, 7 and 8 as Rayad programs over columns, four of them over Python rows too, and digests of results.
 
 An epoch is a stretch of the input. Each program gives what the query's SQL gives over all of it, in some order; that of query 4, a running
 average, in its last state.
@@ -38,7 +38,10 @@ class SumsWriter(rd.SinkWriter):
         self.sums: list[int] = []
 
     def write(self, time: rd.Timestamp, batch: Any) -> None:
-        some = [batch.num_rows, *(pc.sum(column).as_py() for column in batch.columns)]
+        if isinstance(batch, pa.RecordBatch):
+            some = [batch.num_rows, *(pc.sum(column).as_py() for column in batch.columns)]
+        else:
+            some = [len(batch), *(sum(column) for column in zip(*batch, strict=True))]
         self.sums = [a + b for a, b in zip(self.sums or [0] * len(some), some, strict=True)]
 
     def stage(self) -> list[int]:
@@ -136,25 +139,79 @@ QUERIES: dict[int, Callable[[rd.Dataflow, Path], None]] = {
 }  # fmt: skip
 
 
-def program(query: int, folder: Path) -> rd.Dataflow:
-    """One query as a dataflow."""
-    flow = rd.Dataflow(f"nexmark-{query}")
-    QUERIES[query](flow, folder)
+# -- the same with a Python record for each event -----------------------------------------------------
+def rows_query1(flow: rd.Dataflow, folder: Path) -> None:
+    """Query 1."""
+    bids = read(flow, folder, "bids", "auction", "bidder", "price")
+    bids.map(lambda bid: (bid["auction"], bid["bidder"], bid["price"] * 908 // 1000)).sink(Sums(), "out")
+
+
+def rows_query2(flow: rd.Dataflow, folder: Path) -> None:
+    """Query 2."""
+    some = read(flow, folder, "bids", "auction", "price").filter(lambda bid: bid["auction"] % 123 == 0)
+    some.map(lambda bid: (bid["auction"], bid["price"])).sink(Sums(), "out")
+
+
+def rows_query5(flow: rd.Dataflow, folder: Path) -> None:
+    """Query 5."""
+    bids = read(flow, folder, "bids", "auction", "date_time").map(lambda bid: (bid["auction"], bid["date_time"]))
+    timed = bids.assign_timestamps(lambda bid: bid[1]).key_by(lambda bid: bid[0])
+    counts = timed.window(rd.windows.sliding(WINDOW, SLIDE)).count(name="counts").map(lambda row: (row[1].start, row[0], row[2]))
+    hottest = counts.key_by(lambda row: row[0]).window(rd.windows.per_epoch()).max_by(lambda row: row[2], name="hottest")
+    hottest.map(lambda row: row[2]).collect("out")
+
+
+def rows_query7(flow: rd.Dataflow, folder: Path) -> None:
+    """Query 7."""
+    bids = read(flow, folder, "bids", "auction", "bidder", "price", "date_time")
+    timed = bids.map(lambda bid: (bid["auction"], bid["bidder"], bid["price"], bid["date_time"])).assign_timestamps(lambda bid: bid[3])
+    highest = timed.window(rd.windows.tumbling(WINDOW)).max_by(lambda bid: bid[2], name="highest")
+    highest.map(lambda row: (row[0].start, *row[1][:3])).collect("out")
+
+
+ROW_QUERIES: dict[int, Callable[[rd.Dataflow, Path], None]] = {1: rows_query1, 2: rows_query2, 5: rows_query5, 7: rows_query7}
+
+
+def program(query: int, folder: Path, *, rows: bool = False) -> rd.Dataflow:
+    """One query as a dataflow over columns, or over Python rows."""
+    flow = rd.Dataflow(f"nexmark-{query}{'-rows' if rows else ''}")
+    (ROW_QUERIES if rows else QUERIES)[query](flow, folder)
     return flow
+
+
+# -- forms -------------------------------------------------------------------------------------------
+def form_of(query: int, found: Any, *, as_rows: bool = False) -> Any:
+    """What the caller asks for: sums (queries 1 and 2), a dict of averages (4), else an Arrow table, or a list of Python rows."""
+    if query in (1, 2):
+        return found
+    if query == 4:
+        return {key: mean for _, (key, mean) in sorted(found, key=lambda item: item[0].sort_key())}
+    if isinstance(found, list):
+        return [record for _, record in found]
+    if not as_rows or found is None:
+        return found
+    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
 
 
 # -- digests ---------------------------------------------------------------------------------------
 def digest_of(query: int, found: Any) -> list[Any]:
-    """Number of rows and one number for all of them, in whatever order; the peers' scripts compute the same."""
+    """Number of rows and one number for all of what :func:`form_of` gives, in whatever order; the peers' scripts compute the same."""
     if query in (1, 2):
         return list(found)
     if query == 4:
-        last = {key: mean for _, (key, mean) in sorted(found, key=lambda item: item[0].sort_key())}
-        return [len(last), sorted([key, round(mean, 3)] for key, mean in last.items())]
-    if found is None:
-        return [0, 0]
+        return [len(found), sorted([key, round(mean, 3)] for key, mean in found.items())]
+    if not isinstance(found, pa.Table):
+        rows = [tuple(_in_ms(value) for value in row) for row in found or []]
+        return [len(rows), sum(zlib.crc32(repr(row).encode()) for row in rows)]
     columns = [found.column(i) for i in range(found.num_columns)]
     return rows_digest([column.to_pylist() if pa.types.is_string(column.type) else _whole(column) for column in columns], found.num_rows)
+
+
+def _in_ms(value: Any) -> Any:
+    """Moments as whole milliseconds, other values as they are."""
+    if not isinstance(value, dt.datetime):
+        return value
+    return (value.replace(tzinfo=None) - dt.datetime(1970, 1, 1)) // dt.timedelta(milliseconds=1)
 
 
 def _whole(column: pa.ChunkedArray) -> list[int]:

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import ROOT
+from benchmarks.machine import ROOT, python_path
 
 PEERS = ROOT / "benchmarks" / "peers"
 ENVIRONMENTS = ROOT / ".cache" / "peers"
@@ -157,15 +157,26 @@ def run_peer(
     script = peers / peer / f"{workload}.py"
     if not script.is_file():
         raise PeerUnavailable(f"no script {_shown(script)}")
-    python = python_of(peer, peers, environments)
+    command = [str(python_of(peer, peers, environments)), str(script), json.dumps(arguments)]
+    return _launch(command, _with_java(_environment()), timeout_s, nice)
+
+
+def run_ours(module: str, arguments: dict[str, Any], *, ray_address: str, timeout_s: float = 300.0, nice: int | None = None) -> PeerRun:
+    """Run Rayad's side of a benchmark (``benchmarks.<module>.one(**arguments)``) as a peer is run: a process of its own that joins the
+    Ray at ``ray_address``. Raises as :func:`run_peer` does."""
+    command = [sys.executable, "-m", "benchmarks.ours", json.dumps({"module": module, "arguments": arguments})]
+    return _launch(command, {**_environment(), "PYTHONPATH": python_path(), "RAY_ADDRESS": ray_address}, timeout_s, nice)
+
+
+def _launch(command: list[str], environment: dict[str, str], timeout_s: float, nice: int | None) -> PeerRun:
+    """Run a command that prints a result as its last line that is an object."""
     with tempfile.TemporaryDirectory(prefix="rayad-peer-") as folder:
         out, err = Path(folder, "stdout"), Path(folder, "stderr")
-        command = [str(python), str(script), json.dumps(arguments)]
         request = {"command": command, "timeout_s": timeout_s, "nice": nice, "stdout": str(out), "stderr": str(err)}
         launch = [sys.executable, str(LAUNCHER), json.dumps(request)]
         work = Path(folder, "work")
         work.mkdir()
-        launched = subprocess.run(launch, cwd=work, env=_with_java(_environment()), capture_output=True, text=True, check=False)
+        launched = subprocess.run(launch, cwd=work, env=environment, capture_output=True, text=True, check=False)
         if launched.returncode:
             raise PeerFailed(f"failed: its launcher: {_last_line(launched.stderr)}")
         ended = json.loads(launched.stdout)

@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.machine import WORKER_NICE, settle
+from benchmarks.machine import WORKER_NICE, ray_address, settle
 from benchmarks.measurement import Measurement, Ratio, Series, Table
-from benchmarks.peer_environments import NoFigure, run_peer
+from benchmarks.peer_environments import NoFigure, run_ours, run_peer
 
 NO_FIGURE = "No figure"
-WHOLE = "With the start: whole processes, one repetition's seconds (median), and their processor time"
+WHOLE = "Whole processes, start and end included: seconds of one repetition (median), and their processor time where it can be told"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run: ``seconds`` of the work, the ``digest`` of the result; ``whole_s`` and ``cpu_s`` with the start, where known."""
+    """One run: ``seconds`` of the work by the clock of :mod:`benchmarks.clock`, the ``digest`` of the result; ``whole_s`` and ``cpu_s``
+    with the start, where known."""
 
     seconds: float
     digest: Any
@@ -69,6 +70,16 @@ def peer(
         return Outcome(done.seconds, done.digest, done.wall_s, cpu_s, done.version)
 
     return System(name, run, f"{os.nice(0)}, workers {WORKER_NICE}" if on_ray else str(WORKER_NICE), repetitions, folder)
+
+
+def ours(name: str, module: str, arguments: dict[str, Any], *, timeout_s: float) -> System:
+    """Rayad's own side, run as a peer is: ``benchmarks.<module>.one(**arguments)`` in a process that joins this process' Ray."""
+
+    def run() -> Outcome:
+        done = run_ours(module, arguments, ray_address=ray_address(), timeout_s=timeout_s, nice=WORKER_NICE)
+        return Outcome(done.seconds, done.digest, done.wall_s, None, done.version)
+
+    return System(name, run)
 
 
 def chosen(systems: Sequence[System], peers: Sequence[str] | None) -> list[System]:

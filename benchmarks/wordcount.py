@@ -1,16 +1,14 @@
 """Count of each word in text files, in Python rows and in columns, beside the systems that one would use instead.
 
-All read the same files and give all counts; a digest shows that they agree. Times are of the work: reading, splitting, counting, and
-having the result in one place, without the start of interpreters, engines and actors.
+All read the same files and give all counts as a Python dict in one process; a digest shows that they agree. The clock is that of
+:mod:`benchmarks.clock`. Bytewax of several processes has no caller: its clock stops when its last sink is closed.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +16,17 @@ import pyarrow as pa
 
 import rayad as rd
 from benchmarks import inputs
+from benchmarks.clock import timed
 from benchmarks.machine import WORKER_NICE
 from benchmarks.measurement import Measurement
-from benchmarks.side_by_side import Outcome, System, chosen, compare, peer, ratios_of
+from benchmarks.side_by_side import System, chosen, compare, ours, peer, ratios_of
 
 TITLE = "Word count"
 NEEDS_RAY = True
 COLUMNS, ROWS, LAMBDAS = "Rayad, columns", "Rayad, rows", "Rayad, rows, lambdas only"
 POLARS, DUCKDB, PLAIN, ACTORS = "Polars", "DuckDB", "plain Python Counter, one process", "hand-written Ray actors, 2 + 2"
 BYTEWAX_THREADS, BYTEWAX = "Bytewax, one process, 2 workers", "Bytewax, 2 processes"
+BYTEWAX_COMBINED = "Bytewax, 2 processes, batches counted first"
 PATHWAY_THREADS, PATHWAY = "Pathway, 2 threads", "Pathway, 2 processes"
 SPARK, STREAMING, RAY_DATA = "Spark batch, local[2]", "Spark Structured Streaming, local[2]", "Ray Data"
 FLINK = "PyFlink"
@@ -39,6 +39,8 @@ AIMS = (
     (COLUMNS, PLAIN, "below 0.84: timely in Rust's ratio to the same Counter"),
     (BYTEWAX_THREADS, ROWS, "at least 3"),
     (BYTEWAX, ROWS, "at least 3"),
+    (BYTEWAX_COMBINED, ROWS, ""),
+    (BYTEWAX_COMBINED, COLUMNS, ""),
     (BYTEWAX_THREADS, LAMBDAS, "at least 3"),
     (BYTEWAX, LAMBDAS, "at least 3"),
     (ROWS, PLAIN, "at most 1"),
@@ -109,17 +111,18 @@ def counts_of(result: Any) -> dict[str, int]:
     return dict(record for _, record in result)
 
 
-def run_once(program: Callable[[str], rd.Dataflow], folder: Path, replicas: int, **options: Any) -> Outcome:
-    """One run of one program over all files of the folder."""
-    began = time.perf_counter()
-    result = program(f"{folder}/*.txt").run(parallelism=replicas, **options)
-    whole_s = time.perf_counter() - began
-    return Outcome(result.statistics.run_s, inputs.count_digest(counts_of(result["counts"]).items()), whole_s)
+def one(name: str, folder: str, replicas: int, **options: Any) -> dict[str, Any]:
+    """One run of the program of that name over all files of the folder, to a dict of the counts."""
+    done = timed(lambda: PROGRAMS[name](f"{folder}/*.txt"), lambda result: counts_of(result["counts"]), parallelism=replicas, **options)
+    return {"seconds": done.seconds, "digest": inputs.count_digest(done.value.items()), "start_s": done.start_s}
 
 
 def systems(sizes: Sizes, folder: Path, peers: tuple[str, ...] | None) -> list[System]:
     """All that are compared: Rayad's programs, and those of the chosen peers."""
-    ours = [System(name, partial(run_once, program, folder, sizes.replicas)) for name, program in PROGRAMS.items()]
+    mine = [
+        ours(name, "wordcount", {"name": name, "folder": str(folder), "replicas": sizes.replicas}, timeout_s=sizes.timeout_s)
+        for name in PROGRAMS
+    ]
     work, slow = {"folder": str(folder), "workers": sizes.replicas}, sizes.slow_repetitions
 
     def of(name: str, folder: str, most: int | None = None, *, on_ray: bool = False, script: str = "wordcount", **more: Any) -> System:
@@ -132,6 +135,7 @@ def systems(sizes: Sizes, folder: Path, peers: tuple[str, ...] | None) -> list[S
         of(ACTORS, "ray_actors", on_ray=True),
         of(BYTEWAX_THREADS, "bytewax", slow, processes=1),
         of(BYTEWAX, "bytewax", slow, processes=2),
+        of(BYTEWAX_COMBINED, "bytewax", slow, processes=2, combine=True),
         of(PATHWAY_THREADS, "pathway", slow, processes=1),
         of(PATHWAY, "pathway", slow, processes=2),
         of(SPARK, "spark", slow),
@@ -139,7 +143,7 @@ def systems(sizes: Sizes, folder: Path, peers: tuple[str, ...] | None) -> list[S
         of(FLINK, "pyflink", slow),
         of(RAY_DATA, "ray_data", slow, on_ray=True),
     ]
-    return chosen(ours + theirs, peers)
+    return chosen(mine + theirs, peers)
 
 
 def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
@@ -150,7 +154,7 @@ def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
     compare(out, systems(sizes, folder, peers), repetitions=sizes.repetitions, wanted=inputs.digest_of(folder), what=what)
     out.ratios = ratios_of(out, AIMS)
     out.notes.append(
-        f"Ray's workers and all peers run at nice {WORKER_NICE}, the driver and the main processes of the peers that are made of Ray "
+        f"Ray's workers, Rayad's driver and all peers run at nice {WORKER_NICE}, the main processes of the peers that are made of Ray "
         f"workers at {os.nice(0)}. Slow systems are given {sizes.timeout_s:.0f} s."
     )
     return out

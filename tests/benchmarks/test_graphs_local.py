@@ -14,6 +14,8 @@ import pytest
 from benchmarks import graph_data, graphs, inputs
 from benchmarks.graph_data import DAMPING, EDGES, REFERENCE, graph_folder, label_digest, rank_digest, rmat
 from benchmarks.graphs import COMPONENTS, NETWORKX, PAGERANK, SCIPY, SCRIPTS, STRONG
+from benchmarks.measurement import Measurement
+from benchmarks.side_by_side import System
 
 SCALE = 7
 
@@ -74,19 +76,42 @@ def test_a_wrong_label_or_rank_is_noticed(folder: Path) -> None:
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 @pytest.mark.parametrize("algorithm", [COMPONENTS, PAGERANK, STRONG])
 def test_programs_give_the_right_answers(folder: Path, algorithm: str, replicas: int) -> None:
-    done = graphs.run_rayad(algorithm, folder, replicas, runtime="local")
-    assert done.loading_s is not None
+    done = graphs.one(algorithm, str(folder), replicas, runtime="local")
+    assert done["loading_s"] > 0
     if algorithm == STRONG:
         label = {node: min(part) for part in nx.strongly_connected_components(graph_of(folder)) for node in part}
-        assert done.digest == label_digest(*(np.array(list(side)) for side in (label.keys(), label.values())))
+        assert done["digest"] == label_digest(*(np.array(list(side)) for side in (label.keys(), label.values())))
     else:
-        assert done.digest == inputs.digest_of(folder)[SCRIPTS[algorithm]]
+        assert done["digest"] == inputs.digest_of(folder)[SCRIPTS[algorithm]]
+
+
+def test_label_propagation_gives_the_same_components(folder: Path) -> None:
+    done = graphs.one(COMPONENTS, str(folder), 2, propagated=True, loading=False, runtime="local")
+    assert done["digest"] == inputs.digest_of(folder)["components"]
+
+
+def test_like_is_compared_with_like(folder: Path) -> None:
+    out = Measurement("graphs", "", {})
+    seconds = {graphs.RAYAD: 1.0, graphs.PROPAGATED: 20.0, graphs.SPARK: 60.0, graphs.FORESTS: 5.0, SCIPY: 2.0}
+
+    def system(kind: str) -> System:
+        done = graphs.GraphOutcome(seconds[kind], inputs.digest_of(folder)["components"])
+        return System(graphs.name_of(kind, COMPONENTS, SCALE), lambda: done, peer=graphs.FOLDERS.get(kind, ""))
+
+    graphs.compare_graph(out, COMPONENTS, SCALE, 1, [system(kind) for kind in seconds], 1, inputs.digest_of(folder)["components"])
+    series = {entry.name: entry for entry in out.series}
+    found = {(ratio.over.partition(": ")[2], ratio.under.partition(": ")[2]): ratio.values(series)[0] for ratio in out.ratios}
+    assert found == {
+        (graphs.SPARK, graphs.PROPAGATED): 3.0,
+        (graphs.FORESTS, graphs.RAYAD): 5.0,
+        (graphs.RAYAD, SCIPY): 0.5,
+    }
 
 
 @pytest.mark.parametrize("kind", [SCIPY, NETWORKX])
 @pytest.mark.parametrize("algorithm", [COMPONENTS, PAGERANK, STRONG])
 def test_peers_of_this_environment_agree(folder: Path, kind: str, algorithm: str) -> None:
     done = graphs.run_graph_peer(kind, algorithm, folder, graphs.QUICK)
-    assert json.loads(json.dumps(done.digest)) == graphs.run_rayad(algorithm, folder, 2, loading=False, runtime="local").digest
+    assert json.loads(json.dumps(done.digest)) == graphs.one(algorithm, str(folder), 2, loading=False, runtime="local")["digest"]
     assert done.loading_s is not None
     assert 0 < done.loading_s < done.seconds

@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import inputs, keyed_sum, wordcount
+from benchmarks.clock import timed
+from rayad.actors.job import JobStatistics
 
 LOCAL: dict[str, Any] = {"runtime": "local"}
 
@@ -56,7 +58,7 @@ def test_inputs_that_cannot_be_made_leave_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", wordcount.PROGRAMS)
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_every_program_counts_every_word(name: str, replicas: int, texts: Path) -> None:
-    assert wordcount.run_once(wordcount.PROGRAMS[name], texts, replicas, **LOCAL).digest == inputs.digest_of(texts)
+    assert wordcount.one(name, str(texts), replicas, **LOCAL)["digest"] == inputs.digest_of(texts)
 
 
 def test_wordcount_has_an_aim_only_for_what_it_measures(texts: Path) -> None:
@@ -96,7 +98,26 @@ def test_keys_far_apart_are_as_many_and_have_the_same_totals(tmp_path: Path) -> 
 @pytest.mark.parametrize("replicas", [1, 2, 3])
 def test_the_keyed_sum_is_right(replicas: int, spread: bool, tmp_path: Path) -> None:
     folder = inputs.keyed_folder(5_000, 300, 3, spread=spread, folder=tmp_path)
-    assert keyed_sum.run_once(folder, replicas, **LOCAL).digest == inputs.digest_of(folder)
+    assert keyed_sum.one(keyed_sum.COLUMNS, str(folder), replicas, **LOCAL)["digest"] == inputs.digest_of(folder)
+
+
+@pytest.mark.parametrize("name", keyed_sum.PROGRAMS)
+def test_every_program_of_the_keyed_sum_gives_the_same_as_a_dict(name: str, tmp_path: Path) -> None:
+    folder = inputs.keyed_folder(5_000, 300, 3, csv=name == keyed_sum.CSV, folder=tmp_path)
+    assert keyed_sum.one(name, str(folder), 2, as_dict=True, **LOCAL)["digest"] == inputs.digest_of(folder)
+
+
+def test_the_clock_leaves_out_the_start_of_actors_and_nothing_else() -> None:
+    class Given:
+        statistics = JobStatistics(start_s=-100.0, run_s=7.0)
+
+    class Flow:
+        def run(self, **options: object) -> Given:
+            return Given()
+
+    done = timed(Flow, lambda result: result.statistics.run_s)  # type: ignore[arg-type]
+    assert done.value == 7.0
+    assert 100.0 <= done.seconds < 110.0
 
 
 def test_keyed_sum_has_an_aim_only_for_what_it_measures() -> None:

@@ -1,7 +1,7 @@
 """Pathway: components by its own ``iterate``: every node takes the smallest label around it until nothing changes.
 
-One process with as many threads as workers. The edges come from the Parquet file as a static table. The time is that of building the
-table and of ``pw.run``, without interpreter and imports.
+One process with as many threads as workers. The edges come from the Parquet file as a static table. The time is that of reading
+the file, building the table, ``pw.run`` and making two arrays of the result, without interpreter and imports.
 """
 
 import json
@@ -27,7 +27,6 @@ def build(edges: pw.Table) -> pw.Table:
     return pw.iterate(lambda labels, edges: {"labels": step(labels, edges)}, labels=nodes, edges=both).labels
 
 
-seconds, found = run(build, "label")
-node, label = (np.array(side, np.int64) for side in (list(found), list(found.values())))
+seconds, node, label = run(build, "label")
 digest = [len(node), len(np.unique(label)), int(((node + 1) * (label + 1) % 1_000_003).sum())]
 print(json.dumps({"seconds": seconds, "digest": digest, "version": VERSION}))

@@ -47,7 +47,7 @@ Path("first").mkdir()
 Path("first", "line.txt").write_text("a b\n", encoding="utf-8")
 count(os.path.abspath("first"), "few")
 began = time.perf_counter()
-counts = count(arguments["folder"], "counts")
+counts = dict(count(arguments["folder"], "counts"))
 seconds = time.perf_counter() - began
-digest = [len(counts), sum(zlib.crc32(f"{word} {count}".encode()) for word, count in counts)]
+digest = [len(counts), sum(zlib.crc32(f"{word} {count}".encode()) for word, count in counts.items())]
 print(json.dumps({"seconds": seconds, "digest": digest, "version": f"pyflink {importlib.metadata.version('apache-flink')}"}))

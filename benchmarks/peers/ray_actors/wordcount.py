@@ -57,7 +57,7 @@ ray.get([mapper.ready.remote() for mapper in mappers] + [reducer.result.remote()
 paths = [str(path) for path in sorted(Path(arguments["folder"]).glob("*.txt"))]
 began = time.perf_counter()
 ray.get([mappers[number % workers].read.remote(path) for number, path in enumerate(paths)])
-counts = [item for part in ray.get([reducer.result.remote() for reducer in reducers]) for item in part.items()]
+counts = dict(item for part in ray.get([reducer.result.remote() for reducer in reducers]) for item in part.items())
 seconds = time.perf_counter() - began
-digest = [len(counts), sum(zlib.crc32(f"{word} {count}".encode()) for word, count in counts)]
+digest = [len(counts), sum(zlib.crc32(f"{word} {count}".encode()) for word, count in counts.items())]
 print(json.dumps({"seconds": seconds, "digest": digest, "version": f"ray {ray.__version__}"}))

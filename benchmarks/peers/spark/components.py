@@ -32,8 +32,8 @@ while fallen:
     labels.unpersist()
     labels = after
 result = labels.select("node", "label").toPandas()
-seconds = time.perf_counter() - began
 node, label = result["node"].to_numpy(), result["label"].to_numpy()
+seconds = time.perf_counter() - began
 digest = [len(node), len(np.unique(label)), int(((node + 1) * (label + 1) % 1_000_003).sum())]
 told = {"seconds": seconds, "loading_s": loaded - began, "digest": digest, "rounds": rounds}
 print(json.dumps({**told, "version": VERSION}))

@@ -9,11 +9,11 @@ import tempfile
 import time
 import zlib
 
-from _session import VERSION, arguments, session
+from _session import ARROW, VERSION, arguments, session
 from pyspark.sql import functions as f
 
 workers = arguments["workers"]
-spark = session(workers)
+spark = session(workers, settings=ARROW)
 with tempfile.TemporaryDirectory() as checkpoints:
     began = time.perf_counter()
     lines = spark.readStream.option("maxFilesPerTrigger", 1).option("pathGlobFilter", "*.txt").text(arguments["folder"])
@@ -21,9 +21,10 @@ with tempfile.TemporaryDirectory() as checkpoints:
     sink = running.writeStream.format("memory").queryName("counts").outputMode("complete")
     query = sink.option("checkpointLocation", checkpoints).trigger(availableNow=True).start()
     query.awaitTermination()
-    counts = spark.table("counts").collect()
+    found = spark.table("counts").toPandas()
+    counts = dict(zip(found["word"].tolist(), found["count"].tolist(), strict=True))
     seconds = time.perf_counter() - began
     batches = len(query.recentProgress)
-digest = [len(counts), sum(zlib.crc32(f"{row[0]} {row[1]}".encode()) for row in counts)]
+digest = [len(counts), sum(zlib.crc32(f"{word} {count}".encode()) for word, count in counts.items())]
 print(json.dumps({"seconds": seconds, "digest": digest, "version": VERSION, "micro_batches": batches}))
 spark.stop()

@@ -1,0 +1,47 @@
+"""One clock for all that is compared: from *everything is started* to *the caller has the result in the form that was asked for*.
+
+*Started* is: the interpreter with its imports, the engine, its threads, processes, sessions and actors, after a first tiny piece of
+work where an engine loads at first use. What is read of the input (listing files, footers, schemas) comes after that, so it counts, and
+so does planning. The *form* is the same for all systems of a workload (a Python dict, arrays of numbers, an Arrow table), and making it
+counts, too. Checks (digests) come after the clock has stopped. The whole process, from the shell's view, stands beside it.
+
+Rayad reads footers and plans in the driver, then starts its actors, then runs: the clock is that of the whole call less the seconds in
+which actors start (``JobStatistics.start_s``). Ending the job is inside: ``run`` returns after it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+import rayad as rd
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A result in the form that was asked for; ``seconds`` by the clock, ``start_s`` of them not counted."""
+
+    value: Any
+    seconds: float
+    start_s: float
+    statistics: Any
+
+
+def timed(build: Callable[[], rd.Dataflow], form: Callable[[Any], Any], **options: Any) -> Timed:
+    """Build a dataflow, run it, bring its result into a form; ``options`` are those of :meth:`rayad.Dataflow.run`."""
+    began = time.perf_counter()
+    result = build().run(**options)
+    value = form(result)
+    whole_s = time.perf_counter() - began
+    return Timed(value, whole_s - result.statistics.start_s, result.statistics.start_s, result.statistics)
+
+
+def first_use() -> None:
+    """A tiny dataflow in this process, as every engine is given a first query: what is loaded at first use is not its speed."""
+    flow = rd.Dataflow("first-use")
+    flow.from_arrow(pa.table({"key": ["a", "b"], "value": [1, 2]})).key_by("key").sum("value").collect("sums", columnar=True)
+    flow.run(runtime="local")

@@ -1,0 +1,31 @@
+"""Rayad as its peers are run: ``python -m benchmarks.ours '<JSON>'``, a process that joins the running Ray (``RAY_ADDRESS``).
+
+In: ``{"module": name, "arguments": {..}}``; ``benchmarks.<name>.one(**arguments)`` gives what is measured. Out: one line as of a peer's
+script, ``{"seconds": s, "digest": d, "version": ..}`` and what else ``one`` told.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from typing import Any
+
+import ray
+
+import rayad as rd
+from benchmarks.clock import first_use
+
+
+def main() -> None:
+    """Join, warm up, run once, say what it took."""
+    request = json.loads(sys.argv[1])
+    module: Any = importlib.import_module(f"benchmarks.{request['module']}")
+    ray.init(include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    first_use()
+    told: dict[str, Any] = module.one(**request["arguments"])
+    print(json.dumps({**told, "version": f"rayad {rd.__version__}"}))
+
+
+if __name__ == "__main__":
+    main()
