@@ -116,6 +116,7 @@ def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
     out.ratios = ratios_of(out, aims(sizes))
     out.notes.append(
         f"Ray's workers, Rayad's driver and all peers run at nice {WORKER_NICE}, Ray's daemons at {os.nice(0)}. "
-        "Events of 10,000 a second; windows of ten seconds, in query 5 every two seconds. Rayad and Bytewax compute as streams; the others have the whole input at once."
+        "Events of 10,000 a second; windows of ten seconds, in query 5 every two seconds. Rayad and Bytewax "
+        "compute as streams; the others have the whole input at once."
     )
     return out
