@@ -1,40 +1,24 @@
-"""Tables for other pages, made from the results: every ratio that has an aim (docs/performance.md), and a choice of them (README.md)."""
+"""Tables for other pages, made from the results: every ratio that has an aim (docs/performance.md), and for each workload the best and
+the worst row of ours beside the strongest rival (README.md), with the whole process beside the clock's seconds."""
 
 from __future__ import annotations
 
 import re
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from benchmarks.measurement import Measurement, Ratio, Table, as_table, shown
+from benchmarks.measurement import Measurement, Ratio, Series, Table, as_table, shown
+from benchmarks.side_by_side import WHOLE
 
 AIMS_BEGIN, AIMS_END = "<!-- aims: written by python -m benchmarks --report -->", "<!-- end of aims -->"
 INTERVAL_BEGIN, INTERVAL_END = "<!-- interval: written by python -m benchmarks --report -->", "<!-- end of interval -->"
-CHOICE_BEGIN, CHOICE_END = "<!-- figures: written by python -m benchmarks --report -->", "<!-- end of figures -->"
-_SUM = "10,000,000 rows"
-CHOICE: tuple[tuple[str, str, str, str], ...] = (
-    # what it is, benchmark, over, under
-    ("word count of 5 million words in columns, over Polars", "wordcount", "Rayad, columns", "Polars"),
-    ("Bytewax with two processes, over that", "wordcount", "Bytewax, 2 processes", "Rayad, columns"),
-    ("Pathway with two processes, over that", "wordcount", "Pathway, 2 processes", "Rayad, columns"),
-    ("Spark batch, over that", "wordcount", "Spark batch, local[2]", "Rayad, columns"),
-    ("word count with Python lambdas, over plain Python's Counter in one process", "wordcount", "Rayad, rows, lambdas only",
-     "plain Python Counter, one process"),
-    ("Bytewax with two processes, over that", "wordcount", "Bytewax, 2 processes", "Rayad, rows, lambdas only"),
-    ("keyed sum of 10 million rows from Parquet, 1,000 keys, over Polars", "keyed_sum", f"Rayad: {_SUM}, 1,000 keys",
-     f"Polars: {_SUM}, 1,000 keys"),
-    ("with 1,000,000 keys, over Polars", "keyed_sum", f"Rayad: {_SUM}, 1,000,000 keys", f"Polars: {_SUM}, 1,000,000 keys"),
-    ("Spark, over that", "keyed_sum", f"Spark, local[2]: {_SUM}, 1,000,000 keys", f"Rayad: {_SUM}, 1,000,000 keys"),
-    ("connected components, R-MAT, 1 million edges, over scipy on one core", "graphs", "components, scale 16: Rayad",
-     "components, scale 16: scipy"),
-    ("a loop of Spark DataFrames, over that", "graphs", "components, scale 16: Spark DataFrames", "components, scale 16: Rayad"),
-    ("Pathway's iterate, over that", "graphs", "components, scale 16: Pathway", "components, scale 16: Rayad, beside Pathway"),
-    ("with 16 million edges, over scipy on one core", "graphs", "components, scale 20: Rayad", "components, scale 20: scipy"),
-    ("PageRank of 20 rounds, 16 million edges, over scipy on one core", "graphs", "PageRank, scale 20: Rayad", "PageRank, scale 20: scipy"),
-    ("a record at 1,000 a second, source to sink through a keyed vertex, p50, over Bytewax with two processes", "latency",
-     "Rayad, source inside, from made", "Bytewax, 2 processes, from made"),
-    ("global barrier of two replicas, over a Ray actor round trip", "barrier", "barrier of 2 replicas", "Ray actor round trip"),
-)  # fmt: skip
+RIVALS_BEGIN, RIVALS_END = "<!-- figures: written by python -m benchmarks --report -->", "<!-- end of figures -->"
+RIVALLED = ("wordcount", "keyed_sum", "nexmark", "graphs", "latency")
+"""Benchmarks with rivals, in the order of the table."""
+NO_ROWS = (", without loading", ", from due", ", those that changed process", "epoch until complete", "Ray actor round trip", ", waiting")
+"""In names of series that are a part of another one, have no rival, or are no rival."""
 
 
 def holds(aim: str, value: float) -> str:
@@ -50,6 +34,85 @@ def holds(aim: str, value: float) -> str:
     return "yes" if (value <= bound if match[1] in ("at most", "below") else value >= bound) else "no"
 
 
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One of our series beside the strongest rival on the same input; ``ratio`` is ours over theirs, below 1 where we are faster."""
+
+    workload: str
+    ours: str
+    rival: str
+    ratio: float
+
+
+def rival_rows(measurement: Measurement) -> list[Row]:
+    """A row for each series of ours; its rival is the fastest of all others on the same input, whether or not a ratio was aimed at.
+
+    Ratios go repetition by repetition where both sides have as many, else by the medians.
+    """
+    inputs: dict[tuple[str, str], list[Series]] = {}
+    for series in measurement.series:
+        if not any(part in series.name for part in NO_ROWS):
+            inputs.setdefault(_place_of(measurement.benchmark, series.name), []).append(series)
+    rows = []
+    for (workload, _), found in inputs.items():
+        rivals = [series for series in found if not _is_ours(series.name)]
+        for ours in (series for series in found if _is_ours(series.name)):
+            if rivals:
+                rival = min(rivals, key=lambda series: series.median)
+                pairs = zip(ours.medians, rival.medians, strict=True) if len(ours.medians) == len(rival.medians) else None
+                ratios = [one / other for one, other in pairs] if pairs is not None else [ours.median / rival.median]
+                rows.append(Row(workload, ours.name, rival.name, statistics.median(ratios)))
+    return rows
+
+
+def _is_ours(name: str) -> bool:
+    return name.startswith("Rayad") or ": Rayad" in name
+
+
+def _place_of(benchmark: str, name: str) -> tuple[str, str]:
+    """Workload and input of a series, from its name.
+
+    >>> _place_of("nexmark", "Rayad, Python rows: query 5, 300,000 events")
+    ('`nexmark`, 300,000 events', 'query 5, 300,000 events')
+    >>> _place_of("graphs", "components, scale 16: Rayad, beside Pathway")
+    ('`graphs`: components', 'components, scale 16')
+    >>> _place_of("wordcount", "Rayad, rows")
+    ('`wordcount`', '')
+    """
+    first, _, last = name.partition(": ")
+    if benchmark == "graphs":
+        return f"`{benchmark}`: {first.partition(', scale')[0]}", first
+    size = re.search(r"[\d,]+ (rows|events)", last)
+    return f"`{benchmark}`{f', {size[0]}' if size else ''}", last
+
+
+def rivals_table(measurements: Sequence[Measurement]) -> str:
+    """Of each workload our best and our worst row, each beside its strongest rival; one row where there is only one."""
+    rows = []
+    for measurement in sorted((found for found in measurements if found.benchmark in RIVALLED), key=_place):
+        series = {entry.name: entry for entry in measurement.series}
+        whole = {row[0]: row[1] for table in measurement.tables if table.title == WHOLE for row in table.rows}
+        by_workload: dict[str, list[Row]] = {}
+        for row in rival_rows(measurement):
+            by_workload.setdefault(row.workload, []).append(row)
+        for workload, of in by_workload.items():
+            best, worst = min(of, key=lambda row: row.ratio), max(of, key=lambda row: row.ratio)
+            for which, row in (("best", best), ("worst", worst)) if best != worst else (("only", best),):
+                cells = [f"{name}: {shown(series[name].median)} {series[name].unit}" for name in (row.ours, row.rival)]
+                processes = [_seconds(whole.get(name)) for name in (row.ours, row.rival)]
+                rows.append([workload, which, *cells, shown(row.ratio), *processes])
+    head = ["workload", "our row", "Rayad", "strongest rival", "ratio", "whole process, Rayad", "whole process, rival"]
+    return as_table(head, rows)
+
+
+def _place(measurement: Measurement) -> int:
+    return RIVALLED.index(measurement.benchmark)
+
+
+def _seconds(value: Any) -> str:
+    return f"{shown(value)} s" if isinstance(value, float) else "-"
+
+
 def aims_table(measurements: Sequence[Measurement]) -> str:
     """Every ratio with an aim, by benchmark."""
     rows = []
@@ -61,22 +124,6 @@ def aims_table(measurements: Sequence[Measurement]) -> str:
                 name = f"{ratio.over} / {ratio.under}"
                 rows.append([f"`{measurement.benchmark}`", name, shown(median), spread, ratio.aim, holds(ratio.aim, median)])
     return as_table(["benchmark", "ratio", "median", "least to most", "aim", "holds"], rows)
-
-
-def choice_table(measurements: Sequence[Measurement]) -> str:
-    """The ratios of CHOICE that were measured."""
-    by_name = {measurement.benchmark: measurement for measurement in measurements}
-    rows = []
-    for words, benchmark, over, under in CHOICE:
-        if benchmark not in by_name:
-            continue
-        series = {entry.name: entry for entry in by_name[benchmark].series}
-        found = next((values for ratio, values in _ratios(by_name[benchmark]) if (ratio.over, ratio.under) == (over, under)), None)
-        if found is None:
-            continue
-        top, bottom = series[over], series[under]
-        rows.append([words, f"{shown(top.median)} {top.unit}", f"{shown(bottom.median)} {bottom.unit}", shown(statistics.median(found))])
-    return as_table(["what, over what", "this", "over this", "ratio"], rows)
 
 
 def interval_tables(measurements: Sequence[Measurement]) -> str:

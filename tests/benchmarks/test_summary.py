@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import doctest
+
 import pytest
 
 from benchmarks import summary
 from benchmarks.__main__ import AIMS, INTERVAL, README
 from benchmarks.measurement import Measurement, Ratio
+from benchmarks.side_by_side import WHOLE
 
 
 def measured() -> Measurement:
@@ -27,9 +30,35 @@ def test_every_ratio_with_an_aim_is_shown_and_judged() -> None:
     assert "barrier of 2 replicas / other | 10.0 | 10.0 to 10.0 | at most 2" in rows[1]
 
 
-def test_the_choice_shows_both_sides() -> None:
-    (row,) = summary.choice_table([measured()]).splitlines()[2:]
-    assert row == "| global barrier of two replicas, over a Ray actor round trip | 50.0 µs | 500 µs | 0.100 |"
+def rivalled() -> Measurement:
+    out = Measurement("nexmark", "Nexmark", {})
+    for query, seconds in ((1, (1.0, 0.5, 0.25, 8.0)), (3, (2.0, 4.0, 9.0, 1.0))):
+        ours = out.new_series(f"Rayad: query {query}", "s", "15")
+        ours.add(seconds[0])
+        for name, value in zip(("Polars", "DuckDB", "Spark"), seconds[1:], strict=True):
+            out.new_series(f"{name}: query {query}", "s", "15").add(value)
+    out.new_table(WHOLE, "system", "with the start, s").add("Rayad: query 1", 9.0)
+    return out
+
+
+def test_the_strongest_rival_stands_beside_our_best_and_our_worst_row() -> None:
+    rows = summary.rivals_table([rivalled()]).splitlines()[2:]
+    assert rows == [
+        "| `nexmark` | best | Rayad: query 3: 2.00 s | Spark: query 3: 1.00 s | 2.00 | - | - |",
+        "| `nexmark` | worst | Rayad: query 1: 1.00 s | DuckDB: query 1: 0.250 s | 4.00 | 9.00 s | - |",
+    ]
+
+
+def test_doctests_hold() -> None:
+    assert doctest.testmod(summary).failed == 0
+
+
+def test_a_part_of_a_run_is_no_row() -> None:
+    out = Measurement("graphs", "Graphs", {})
+    for name, value in (("components: Rayad", 2.0), ("components: scipy", 1.0)):
+        out.new_series(name, "s", "15").add(value)
+        out.new_series(f"{name}, without loading", "s", "15").add(value / 10)
+    assert [row.ours for row in summary.rival_rows(out)] == ["components: Rayad"]
 
 
 @pytest.mark.parametrize(
@@ -49,4 +78,4 @@ def test_a_page_without_marks_is_refused() -> None:
 def test_the_documents_have_their_marks() -> None:
     summary.filled(AIMS.read_text(encoding="utf-8"), summary.AIMS_BEGIN, summary.AIMS_END, "")
     summary.filled(INTERVAL.read_text(encoding="utf-8"), summary.INTERVAL_BEGIN, summary.INTERVAL_END, "")
-    summary.filled(README.read_text(encoding="utf-8"), summary.CHOICE_BEGIN, summary.CHOICE_END, "")
+    summary.filled(README.read_text(encoding="utf-8"), summary.RIVALS_BEGIN, summary.RIVALS_END, "")
