@@ -5,7 +5,7 @@
 changes; without one its scripts run in the project's environment. For each workload put a script ``WORKLOAD.py`` there. It imports
 neither rayad nor benchmarks, gets its arguments as one JSON object in ``sys.argv[1]``, and prints as its last line that is an object
 ``{"seconds": s, "digest": d, "version": "name 1.2.3"}``: seconds by the clock of :mod:`benchmarks.clock` (from everything started to the
-result in the form that was asked for; the script's docstring says how), a digest of the result that all systems compute alike, and what ran.
+result in the form that was asked for; the script's docstring says how), a digest of the result that all compute alike, and what ran.
 More fields are kept in :attr:`PeerRun.told`. What the scripts of a peer share is in ``_NAME.py`` beside them; they are run by path, so that
 they can import it.
 
