@@ -263,6 +263,11 @@ class Job(ABC):
         return among[name]
 
 
+def not_yet(name: str, timeout_s: float | None) -> TimeoutError:
+    """What ``wait(timeout_s)`` raises: the job runs on."""
+    return TimeoutError(f"job {name!r} is not complete after {timeout_s} s; it goes on, wait() again or cancel()")
+
+
 def describe_blockers(stage: str, time: Timestamp, blockers: list[tuple[str, Timestamp, int]], limit: int = 8) -> str:
     """One paragraph of ``explain_stuck``."""
     lines = [f"{stage!r} waits for {time}; before it:"]

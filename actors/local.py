@@ -16,7 +16,7 @@ from typing import Any
 
 from rayad.actors.graph_shape import edge_names
 from rayad.actors.input_log import InputLog
-from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result
+from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, not_yet
 from rayad.actors.job_store import JobStore, NothingWhole, Superseded
 from rayad.actors.layouts import Rescale, asked_of, names_of, restored
 from rayad.actors.local_parts import HeldUp, LocalInput, LocalProbe, Ready, StillOpen, cannot_move, configure_local, explain, feed, new_core
@@ -27,7 +27,7 @@ from rayad.actors.local_upstream import restart_upstream
 from rayad.actors.replica import ReplicaCore
 from rayad.actors.replica_state import thaw
 from rayad.actors.upstream import Region, gated_edges, region_of
-from rayad.dataflow.config import RunConfig, ScalingConfig, configured
+from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.graph import NodeKind
 from rayad.progress import ConfigError, DataflowError, JobTracker, Timestamp, View
@@ -344,6 +344,7 @@ class LocalJob(Job):
 
     # -- the handle ---------------------------------------------------------------------------
     def wait(self, timeout_s: float | None = None) -> Result:
+        check_timeout(timeout_s, "wait(timeout_s)")
         if self._result is not None:
             return self._result
         self._raise_if_over()
@@ -353,7 +354,7 @@ class LocalJob(Job):
                 if self.steps % LOOKS_EVERY_STEPS == 0 and only_a_snapshot_goes_on(self):
                     break
                 if deadline_s is not None and self.steps % 64 == 0 and clock.monotonic() > deadline_s:
-                    raise TimeoutError(f"job {self.name!r} is not complete after {timeout_s} s; it can go on with another wait()")
+                    raise not_yet(self.name, timeout_s)
             if not self.tracker.is_complete():
                 raise cannot_move(self)
             self._complete()

@@ -16,7 +16,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from rayad.actors.autoscaler_actor import AutoscalerHandle
 from rayad.actors.coordinator import Coordinator
-from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers
+from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers, not_yet
 from rayad.actors.layouts import Rescale
 from rayad.actors.outcome import Outcome, rebuild_error
 from rayad.actors.protocol import replica_name
@@ -24,7 +24,7 @@ from rayad.actors.ray_actors import Failure, with_control
 from rayad.actors.ray_cluster import ensure_ray
 from rayad.actors.ray_inputs import InputPlane, RayInput
 from rayad.actors.replica_report import ReplicaReport
-from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, configured
+from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, check_timeout, configured
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import ApplyStep, Plan
 from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp
@@ -121,7 +121,7 @@ class RayJob(Job):
                 left_s = None if deadline_s is None else max(0.0, deadline_s - clock.monotonic())
                 outcome: Outcome = ray.get(self._outcome_ref, timeout=left_s)
             except GetTimeoutError:
-                raise TimeoutError(f"job {self.name!r} is not complete after {timeout_s} s; it goes on, wait() again or cancel()") from None
+                raise TimeoutError(not_yet(self.name, timeout_s)) from None
             except RayActorError as error:
                 if self._start_again(error):
                     continue
@@ -173,6 +173,7 @@ class RayJob(Job):
         ray.kill(self._coordinator, no_restart=True)
 
     def wait(self, timeout_s: float | None = None) -> Result:
+        check_timeout(timeout_s, "wait(timeout_s)")
         if self._result is not None:
             return self._result
         outcome = self._settle(timeout_s)

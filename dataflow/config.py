@@ -19,6 +19,12 @@ def _positive(value: Any, what: str, *, zero: bool = False) -> None:
         raise ConfigError(f"{what} is {value!r}: it must be a number {'of at least' if zero else 'above'} 0")
 
 
+def check_timeout(value: Any, what: str) -> None:
+    """None, or seconds: a number of at least 0."""
+    if value is not None:
+        _positive(value, what, zero=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotConfig:
     """When and how snapshots are taken.

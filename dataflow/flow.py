@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow import hooks
-from rayad.dataflow.config import RunConfig, ScalingConfig, not_acted_on
+from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, not_acted_on
 from rayad.dataflow.graph import MutableGraph, NodeKind, check_name
 from rayad.dataflow.items import ItemsSource, LiveInput, as_items
 from rayad.dataflow.keyed_stream import KeyedStream, input_link
@@ -214,7 +214,9 @@ class Dataflow:
 
         ``runtime="ray"`` joins the cluster it is in, else starts one; ``runtime="local"`` runs everything in this process,
         deterministically from ``seed``. ``resume="latest"`` goes on from the newest snapshot of the job of this name, a path from that one.
+        A job that is not complete after ``timeout_s`` is cancelled: TimeoutError; ``job.wait(timeout_s)`` after submit() leaves it running.
         """
+        check_timeout(timeout_s, "run(timeout_s=...)")
         live = [node.name for node in self.graph.nodes if node.kind is NodeKind.INPUT]
         if live:
             raise DataflowError(
@@ -223,6 +225,12 @@ class Dataflow:
         job = self.submit(run, scaling, runtime=runtime, parallelism=parallelism, seed=seed, resume=resume, **options)
         try:
             return job.wait(timeout_s=timeout_s)
+        except TimeoutError:
+            job.cancel()
+            raise TimeoutError(
+                f"job {job.name!r} was not complete after {timeout_s} s and has been cancelled: give run() a longer timeout_s, or use "
+                "submit() and job.wait(timeout_s), which leaves it running"
+            ) from None
         except BaseException:
             job.cancel()
             raise

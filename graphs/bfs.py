@@ -58,7 +58,12 @@ def bfs(
     given = check_edges("bfs", edges, columns)
     if isinstance(sources, (str, bytes)) or not isinstance(sources, Iterable):
         raise DataflowError(f"bfs() was given sources={sources!r:.60}: give a list of nodes; for one node, [node]")
-    numbers = np.array(sorted({number_of(node) for node in sources}), np.int64)
+    named: dict[int, Any] = {}
+    for node in sources:
+        other = named.setdefault(number_of(node), node)
+        if other != node:
+            raise DataflowError(f"bfs() was given the sources {other!r} and {node!r}, which have the same 64-bit hash: rename one of them")
+    numbers = np.array(sorted(named), np.int64)
     if not len(numbers):
         raise DataflowError("bfs() was given no sources: give at least one node to begin from")
     name = unused_name(edges.flow, name, "bfs")
@@ -68,7 +73,7 @@ def bfs(
     inside = loop.enter(prepared.map_batches(_SourcesAsTargets(numbers), name=f"{name}.sources"))
     back = loop.feedback()
     again, out = flow.vertex(
-        Make(BreadthFirst, numbers),
+        Make(BreadthFirst, numbers, named),
         inputs=[inside.key_by("src"), back.key_by("to")],
         outputs=2,
         name=name,
@@ -100,9 +105,10 @@ class BreadthFirst(GraphVertex):
     """One replica. By dense index: ``distance`` is the best known so far (for nodes of others: that was sent); ``told``
     what was last emitted."""
 
-    def __init__(self, sources: Ints) -> None:
+    def __init__(self, sources: Ints, named: dict[int, Any]) -> None:
         super().__init__()
         self.sources = sources
+        self.named = named
         self.edges = MutableAdjacency()
         self.distance: Ints = np.empty(0, np.int64)
         self.levels: dict[int, list[Ints]] = {}
@@ -126,6 +132,9 @@ class BreadthFirst(GraphVertex):
             self.distance = grown(self.distance, len(self.nodes), FAR)
             fresh = np.arange(before, len(self.nodes))
             begin = fresh[self.nodes.mine[fresh] & np.isin(self.nodes.numbers[fresh], self.sources)]
+            if self.nodes.names:  # another node may have a source's number
+                given = [self.nodes.name(node) == self.named[int(self.nodes.numbers[node])] for node in begin.tolist()]
+                begin = begin[np.array(given, np.bool_)]
             self._lower(begin, np.zeros(len(begin), np.int64))
             near = self.distance[source] != FAR
             self._lower(target[near], self.distance[source[near]] + 1)

@@ -28,8 +28,8 @@ from rayad.graphs.contraction import MutableContraction
 from rayad.graphs.disjoint_sets import MutableDisjointSets
 from rayad.graphs.edges import check_edges, prepared_edges, unused_name
 from rayad.graphs.nodes import grown
-from rayad.graphs.numbers import Ints, encode_names, owners, to_array
-from rayad.graphs.rounds import NAME, TO, TO_NAME, GraphVertex, members, received, received_names
+from rayad.graphs.numbers import Ints, encode_names, owners
+from rayad.graphs.rounds import NAME, TO_NAME, GraphVertex, members, received, received_names
 from rayad.graphs.stored_state import MutableDenseValues, Part, joined
 
 EDGES, MESSAGES = 0, 1
@@ -117,10 +117,10 @@ class Components(GraphVertex):
         else:
             batches = arrived[MESSAGES]
             to, value = received(batches)
-            left = self.nodes.add(to)
-            for batch in batches:
-                if TO_NAME in batch.schema.names:
-                    self.nodes.learn(self.nodes.find(to_array(batch.column(TO))), batch.column(TO_NAME))
+            known = len(self.nodes)
+            left = self.nodes.add_unnamed(to)
+            named = [batch for batch in batches if TO_NAME in batch.schema.names]
+            self.nodes.learn(((self.nodes.find(received([batch])[0]), batch.column(TO_NAME)) for batch in named), known)
             self._merge(time, left, self.nodes.add(value, received_names(batches)))
 
     def _take_forest(self, time: Timestamp, contraction: MutableContraction) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from rayad.dataflow.operators.stored_columns import narrow, stored, taken_back
 from rayad.graphs.disjoint_sets import smallest_reachable
-from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME
+from rayad.graphs.edges import DST, SRC, SRC_NAME, sides
 from rayad.graphs.nodes import MutableNodes, grown
 from rayad.graphs.numbers import Ints, to_array
 from rayad.graphs.stored_state import joined
@@ -74,12 +74,12 @@ class MutableContraction:
         if not batches:
             return
         src, dst = (np.concatenate([to_array(batch.column(side)) for batch in batches], dtype=np.int64) for side in (SRC, DST))
-        left, right = self.nodes.add(src), self.nodes.add(dst)
+        known = len(self.nodes)
+        left, right = self.nodes.add_unnamed(src), self.nodes.add_unnamed(dst)
         self._grow()
-        for batch in batches:
-            for numbers, names in ((SRC, SRC_NAME), (DST, DST_NAME)):
-                if names in batch.schema.names:
-                    self.nodes.learn(self.nodes.find(to_array(batch.column(numbers))), batch.column(names))
+        if self.nodes.names or any(SRC_NAME in batch.schema.names for batch in batches):
+            ends = ((batch.column(side), names) for batch in batches for side, names in sides(batch))
+            self.nodes.learn(((self.nodes.find(to_array(numbers).astype(np.int64)), names) for numbers, names in ends), known)
         left, right = self._root.take(left, mode="clip"), self._root.take(right, mode="clip")
         apart = np.flatnonzero(left != right)
         if len(apart):

@@ -8,7 +8,7 @@ into whatever makes the edges.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -151,6 +151,12 @@ def _alike(left: pa.Array | None, right: pa.Array | None, count: int) -> tuple[p
 def named_edges(src: Ints, dst: Ints, names: tuple[list[Any], list[Any]] | None) -> pa.RecordBatch:
     """A prepared batch from numbers and, where nodes are no integers, the names of both ends."""
     return _prepared(src, dst, *((None, None) if names is None else map(encode_names, names)))
+
+
+def sides(batch: Any) -> Iterator[tuple[str, pa.Array | None]]:
+    """The two columns of nodes of a prepared batch, by name, with their columns of names where there are such."""
+    for side, names in ((SRC, SRC_NAME), (DST, DST_NAME)):
+        yield side, batch.column(names) if names in batch.schema.names else None
 
 
 def result_batch(names: list[Any] | Ints, values: Any) -> Any:

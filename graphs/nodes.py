@@ -7,12 +7,13 @@ sums, do not depend on the order in which batches arrived. The lookup is for who
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rayad.dataflow import DataflowError
 from rayad.dataflow.operators.stored_columns import narrow
@@ -87,15 +88,20 @@ class MutableNodes:
         return self._index.find(self._numbers, numbers)
 
     def add(self, numbers: Ints, names: pa.Array | None = None) -> Ints:
-        """The dense index of each number; unknown ones are taken in, with their names if a column of them is given."""
+        """The dense index of each number; unknown ones are taken in, with their names. Without names they are their own numbers."""
+        known = self.count
+        found = self.add_unnamed(numbers)
+        self.learn([(found, names)], known)
+        return found
+
+    def add_unnamed(self, numbers: Ints) -> Ints:
+        """As :meth:`add` for nodes whose names are learned after this."""
         found = self.find(numbers)
         missing = np.flatnonzero(found < 0)
         if len(missing):
             unknown = numbers[missing]
             self.add_new(unknown)
             found[missing] = self.find(unknown)
-        if names is not None:
-            self.learn(found, names)
         return found
 
     def add_new(self, *columns: Any) -> None:
@@ -160,13 +166,48 @@ class MutableNodes:
                 self._index = HashIndex(self._numbers, self.count)
 
     # -- names ----------------------------------------------------------------------
-    def learn(self, dense: Ints, column: pa.Array) -> None:
-        """Keep the names of nodes; nulls are nodes that are their own numbers."""
-        firsts = np.unique(dense, return_index=True)[1]
+    def learn(self, given: Iterable[tuple[Ints, pa.Array | None]], known: int) -> None:
+        """Keep the names of nodes: of dense indexes, a column; where it or its value is null, nodes are their own numbers.
+
+        ``known``: how many nodes there were before these were taken in; those of them that have no name are their own numbers. Raises
+        DataflowError where two nodes have one number, among these or with what was learned before.
+        """
+        sides = list(given)
+        for dense, column in sides:
+            if column is not None:
+                self._learn_column(dense, column, known)
+        for dense, column in sides if self.names else ():
+            self._require_unnamed(dense if column is None else dense[column.is_null().to_numpy(zero_copy_only=False)])
+
+    def _learn_column(self, dense: Ints, column: pa.Array, known: int) -> None:
+        firsts, places = np.unique(dense, return_index=True, return_inverse=True)[1:]
+        self._refuse_others(column, column.take(to_column(firsts[places])))
         for index, name in zip(dense[firsts].tolist(), decode_names(column.take(to_column(firsts))), strict=True):
-            known = self.names.setdefault(index, name) if name is not None else self.names.get(index)
-            if known != name:
-                raise DataflowError(f"the nodes {known!r} and {name!r} have the same 64-bit hash: rename one of them")
+            if name is None:
+                continue
+            if index < known and index not in self.names:
+                raise _one_number(int(self._numbers[index]), name)
+            before = self.names.setdefault(index, name)
+            if before != name:
+                raise _one_number(before, name)
+
+    @staticmethod
+    def _refuse_others(column: pa.Array, first: pa.Array) -> None:
+        """Every row's name must be the one that its number came with first; only where bytes differ are objects compared."""
+        same = pc.or_(pc.fill_null(pc.equal(column, first), False), pc.and_(pc.is_null(column), pc.is_null(first)))
+        if pc.all(same).as_py() in (True, None):
+            return
+        rows = np.flatnonzero(~same.to_numpy(zero_copy_only=False))
+        taken = to_column(rows)
+        for one, other in zip(decode_names(first.take(taken)), decode_names(column.take(taken)), strict=True):
+            if one != other:
+                raise _one_number(one, other)
+
+    def _require_unnamed(self, dense: Ints) -> None:
+        """Nodes that are their own numbers: none of them may have a name."""
+        named = next((index for index in distinct(dense).tolist() if index in self.names), None)
+        if named is not None:
+            raise _one_number(self.names[named], int(self._numbers[named]))
 
     def name(self, dense: int) -> Any:
         """The node at a dense index as a Python object."""
@@ -185,6 +226,13 @@ class MutableNodes:
         if not self.names:
             return dense[np.argsort(self._numbers[dense])]
         return np.array(sorted(dense.tolist(), key=lambda index: order_key(self.name(index))), np.int64)
+
+
+def _one_number(one: Any, other: Any) -> DataflowError:
+    return DataflowError(
+        f"the nodes {one!r} and {other!r} have one number, the same 64-bit hash, and would be taken for one node: rename one of them, or "
+        "number the nodes yourself"
+    )
 
 
 def grown(array: Any, count: int, fill: Any) -> Any:

@@ -6,8 +6,8 @@ that is exchanged by number goes to the replica (and key-group) where the node i
 another one for a number, and messages are plain int64 columns. What is lost is the name of a node that is no integer;
 it travels in a column of its own wherever the receiver may not know it yet.
 
-Two nodes with the same 64-bit hash would have one number (for a million nodes the chance is 3e-8); ``MutableNodes``
-refuses them where it sees both.
+Two nodes with the same 64-bit hash would have one number (for a million nodes the chance is 3e-8). The names of all nodes, of
+every edge, are compared with those known for their numbers, in the replica that owns them: ``MutableNodes`` refuses the second.
 """
 
 from __future__ import annotations

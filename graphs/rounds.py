@@ -22,7 +22,7 @@ import pyarrow as pa
 from rayad.dataflow import DataflowError, Timestamp, Vertex
 from rayad.dataflow.operators.stored_columns import stored_mixed, taken_back_mixed
 from rayad.graphs.adjacency import SHIFT
-from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME, fits_int32, result_batch
+from rayad.graphs.edges import DST, SRC, SRC_NAME, fits_int32, result_batch, sides
 from rayad.graphs.nodes import MutableNodes
 from rayad.graphs.numbers import Ints, decode_names, distinct, encode_names, to_array, to_column
 from rayad.graphs.stored_state import Part
@@ -145,13 +145,12 @@ class GraphVertex(RoundVertex):
         return dense
 
     def _take_nodes(self, batches: list[Any]) -> None:
+        known = len(self.nodes)
         self.nodes.add_new(*(to_array(batch.column(side)) for batch in batches for side in (SRC, DST)))
         if len(self.nodes) >> (SHIFT - 1):
             raise DataflowError("one replica knows more than 2**31 nodes: give the graph function a higher parallelism")
-        for batch in batches:
-            for numbers, names in ((SRC, SRC_NAME), (DST, DST_NAME)):
-                if names in batch.schema.names:
-                    self.nodes.learn(self.nodes.find(_numbers(batch, numbers)), batch.column(names))
+        if self.nodes.names or any(SRC_NAME in batch.schema.names for batch in batches):
+            self.nodes.learn(((self.nodes.find(_numbers(batch, side)), names) for batch in batches for side, names in sides(batch)), known)
 
     def send_messages(self, port: int, time: Timestamp, to: Ints, value: Any, named: Ints | None = None) -> None:
         """One columnar batch ``(to, value)`` to the replicas of the nodes ``to`` (numbers), marked with this replica's number.

@@ -88,7 +88,7 @@ def test_the_table_grows_beyond_its_first_size() -> None:
 def test_two_nodes_with_one_hash_are_refused() -> None:
     nodes = MutableNodes(0, 1, 256)
     nodes.add(np.array([5]), pa.array(["a"]))
-    with pytest.raises(rd.DataflowError, match="the nodes 'a' and 'b' have the same 64-bit hash: rename one of them"):
+    with pytest.raises(rd.DataflowError, match="the nodes 'a' and 'b' have one number, the same 64-bit hash"):
         nodes.add(np.array([5]), pa.array(["b"]))
 
 
