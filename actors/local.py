@@ -1,17 +1,18 @@
-"""The local runtime: a whole dataflow in this process, deterministic from a seed.
+"""The local runtime: a whole dataflow in this process, in an order that follows from a seed.
 
 It drives the same replica and progress cores as the Ray runtime and joins them with queues: batches FIFO per channel, reports FIFO per
 replica, views FIFO per replica; which queue moves next is drawn from a seeded generator, so every interleaving that a cluster could
-show can appear here, and the same seed shows the same one. It is Naiad's single-threaded scheduler (seed 000), the embedded default for
+show can appear here, and the same seed shows the same one. Seconds (snapshots by interval, timeouts) come from a clock that can be
+given: with one that counts steps those repeat exactly, too. It is Naiad's single-threaded scheduler (seed 000), the embedded default for
 tests and notebooks, and the simulator.
 """
 
 from __future__ import annotations
 
 import random
-import time as clock
+import time
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rayad.actors.graph_shape import edge_names
@@ -30,6 +31,7 @@ from rayad.actors.upstream import Region, gated_edges, region_of
 from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.sharing import shared_steps
 from rayad.progress import ConfigError, DataflowError, JobTracker, Timestamp, View
 
 Where = tuple[int, int]  # stage id, replica
@@ -43,20 +45,34 @@ HOLD_SHARE = 0.75
 class LocalJob(Job):
     """A dataflow running step by step in the caller's thread."""
 
-    def __init__(self, flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, seed: int = 0, store: JobStore | None = None) -> None:
+    def __init__(
+        self,
+        flow: Dataflow,
+        run: RunConfig,
+        scaling: ScalingConfig,
+        *,
+        seed: int = 0,
+        store: JobStore | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        check_records: bool = True,
+    ) -> None:
+        if not callable(clock):
+            raise ConfigError(f"clock is {clock!r:.60}: it must be a function without arguments that gives seconds")
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise ConfigError(f"seed is {seed!r}: it must be an int")
         plan = flow.plan(scaling=scaling, key_groups=run.key_groups, fingerprints=run.keeps_snapshots)
         super().__init__(run.name or flow.name, plan)
         self.config = run
         self.seed = seed
+        self._clock = clock
+        self.shared = shared_steps(plan) if check_records else {}
         self.steps = 0
         self._random = random.Random(seed)
         self._window = run.window_batches
         self._state = JobState.RUNNING
         self._error: BaseException | None = None
         self._result: Result | None = None
-        self._began_s = clock.perf_counter()
+        self._began_s = time.perf_counter()
         self._edges = {edge.id: edge for edge in self.plan.edges}
         self._edge_ids = {name: edge for edge, name in edge_names(self.plan).items()}
         self._inputs: dict[str, LocalInput] = {}
@@ -164,8 +180,8 @@ class LocalJob(Job):
                     raise
 
     def now_s(self) -> float:
-        """The clock that intervals are measured with."""
-        return clock.monotonic()
+        """The clock that intervals and timeouts are measured with: the only thing here that does not follow from the seed."""
+        return self._clock()
 
     @property
     def state(self) -> JobState:
@@ -348,12 +364,12 @@ class LocalJob(Job):
         if self._result is not None:
             return self._result
         self._raise_if_over()
-        deadline_s = None if timeout_s is None else clock.monotonic() + timeout_s
+        deadline_s = None if timeout_s is None else self.now_s() + timeout_s
         try:
             while self.step():
                 if self.steps % LOOKS_EVERY_STEPS == 0 and only_a_snapshot_goes_on(self):
                     break
-                if deadline_s is not None and self.steps % 64 == 0 and clock.monotonic() > deadline_s:
+                if deadline_s is not None and self.steps % 64 == 0 and self.now_s() > deadline_s:
                     raise not_yet(self.name, timeout_s)
             if not self.tracker.is_complete():
                 raise cannot_move(self)
@@ -375,7 +391,7 @@ class LocalJob(Job):
 
     def _complete(self) -> None:
         receipts = self.snapshots.finish() if self.snapshots is not None else publish_sinks(self)
-        result = result_of(self, receipts, clock.perf_counter() - self._began_s)
+        result = result_of(self, receipts, time.perf_counter() - self._began_s)
         for core in self.cores.values():
             core.close()
         self._state = JobState.COMPLETE

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time as clock
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -166,9 +165,9 @@ class LocalProbe(Probe):
         return self._job.tracker.frontier_at(self._node, 0)
 
     def wait(self, epoch: int, timeout_s: float | None = None) -> bool:
-        deadline_s = None if timeout_s is None else clock.monotonic() + timeout_s
+        deadline_s = None if timeout_s is None else self._job.now_s() + timeout_s
         while not self.complete(epoch):
-            if (deadline_s is not None and clock.monotonic() > deadline_s) or not self._job.step():
+            if (deadline_s is not None and self._job.now_s() > deadline_s) or not self._job.step():
                 return False
         return True
 
@@ -197,6 +196,7 @@ def new_core(job: LocalJob, stage: Stage, replica: int) -> ReplicaCore:
         return -len(waiting) if waiting is not None else 0
 
     core = job.cores[at] = ReplicaCore(job.plan, stage, replica, room=room, gated=job._gated)
+    core.outputs.watch_records(job.shared.get(stage.id, {}))
     core.outputs.piece_rows = pieces_by_chance(job._random)
     core.outputs.batch_rows = job.config.batch_rows
     job.reports.setdefault(at, deque()).clear()

@@ -6,7 +6,7 @@ waits in ``outbox``; each push is counted by ``change`` in the same activation t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, NoReturn
 
@@ -22,6 +22,7 @@ from rayad.dataflow.graph import PartitionKind
 from rayad.dataflow.hashing import MutableRouter
 from rayad.dataflow.operators.keyed import import_conversions, require_columns
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, Stage
+from rayad.dataflow.sharing import RecordWatch, Shared
 from rayad.dataflow.sink import SinkWriter
 from rayad.progress import RayadError, Timestamp
 
@@ -85,7 +86,14 @@ class MutableOutputs:
         self._turn: dict[int, int] = {}
         self._edges = {edge.id: edge for edge in plan.edges}
         self._sinks = {sink.id: sink for sink in plan.sinks}
+        self._shared: Mapping[int, Shared] = {}
         self._roots = self._compile_all()
+
+    def watch_records(self, shared: Mapping[int, Shared]) -> None:
+        """Look whether the functions of these steps change what they are given."""
+        self._shared = shared
+        if shared:
+            self._roots = self._compile_all()
 
     def lay_out(self, plan: Plan) -> None:
         """From now on route by another layout; what combiners hold must have been given out."""
@@ -134,7 +142,7 @@ class MutableOutputs:
         steps = self.stage.steps
         actions: list[_Action | None] = [None] * len(steps)
         gatherers: dict[int, tuple[Gatherer, _Action, ApplyStep]] = {}
-        fused = _fused(self.stage)
+        fused = _fused(self.stage, self._shared)
         for number, step in enumerate(steps):  # children come first
             if number in fused.inside:
                 continue
@@ -142,7 +150,8 @@ class MutableOutputs:
                 chain = fused.chains.get(number, [step])
                 children = tuple(filter(None, map(actions.__getitem__, chain[-1].children)))
                 gatherer = self._gatherer_of(chain)
-                action = _Action(self._compile_apply(chain, gatherer), children)
+                run = self._compile_apply(chain, gatherer)
+                action = _Action(self._watched(step, run, self._shared[number]) if number in self._shared else run, children)
                 if gatherer is not None:
                     gatherers[number] = (gatherer, action, chain[-1])
             elif isinstance(step, ShiftStep):
@@ -154,6 +163,21 @@ class MutableOutputs:
             actions[number] = action
         self._gatherers = [gatherers[number] for number in _depth_first(self.stage, fused) if number in gatherers]
         return [tuple(filter(None, map(actions.__getitem__, numbers))) for numbers in self.stage.outputs]
+
+    def _watched(self, step: ApplyStep, run: Emit, shared: Shared) -> Emit:
+        watch = RecordWatch(shared, step.element)
+
+        def watched(time: Timestamp, batch: Any) -> Sequence[tuple[Timestamp, Any]] | None:
+            before = watch.before(batch)
+            leaving = run(time, batch)
+            if before is not None:
+                try:
+                    watch.after(batch, before)
+                except Exception as error:
+                    raise_located(f"{step.name!r}[{self.replica}] ({step.where}) failed at {time}", error)
+            return leaving
+
+        return watched
 
     def _gatherer_of(self, chain: list[ApplyStep]) -> Gatherer | None:
         for step in chain:
@@ -431,26 +455,28 @@ class _Fused(NamedTuple):
     """The others of them."""
 
 
-def _fused(stage: Stage) -> _Fused:
+def _fused(stage: Stage, alone: Container[int]) -> _Fused:
     found = _Fused({}, set())
     for number in range(len(stage.steps) - 1, -1, -1):  # parents come later: each chain is found from its beginning
         if number not in found.inside:
-            numbers = _row_steps(stage, number)
+            numbers = _row_steps(stage, number, alone)
             if len(numbers) > 1:
                 found.chains[number] = [stage.steps[n] for n in numbers]  # type: ignore[misc]
                 found.inside.update(numbers[1:])
     return found
 
 
-def _row_steps(stage: Stage, number: int) -> list[int]:
-    """A step and those behind it that can run as one loop over records, perhaps with a combiner at the end."""
+def _row_steps(stage: Stage, number: int, alone: Container[int]) -> list[int]:
+    """A step and those behind it that can run as one loop over records, perhaps with a combiner at the end; none that is to be alone."""
     chain: list[int] = []
     while isinstance(step := stage.steps[number], ApplyStep) and len(chain) < FUSED_MAX:
         is_lazy = type(step.element).lazily is not Element.lazily
         if not is_lazy and not (chain and step.element.gathers_rows):
             break
+        if chain and number in alone:
+            break
         chain.append(number)
-        if not is_lazy or len(step.children) != 1:
+        if not is_lazy or len(step.children) != 1 or number in alone:
             break
         number = step.children[0]
     return chain

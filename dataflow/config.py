@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from rayad.dataflow.graph import check_name
@@ -261,8 +261,60 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
-def not_acted_on(scaling: ScalingConfig, runtime: str) -> list[str]:
-    """What was asked for and does not happen, in words: nobody shall believe in an autoscaler that is not there."""
-    if runtime == "local" and scaling.is_adaptive:
-        return ["the local runtime has no autoscaler: replicas stay as they are at the beginning, but for job.rescale()"]
-    return []
+USED_LOCALLY: dict[type, frozenset[str]] = {
+    RunConfig: frozenset({"name", "storage_path", "resume", "snapshots", "failures", "key_groups", "window_batches", "batch_rows"}),
+    SnapshotConfig: frozenset({"interval_s", "timeout_s", "alignment_timeout_s", "keep", "failures_max", "secret"}),
+    FailureConfig: frozenset({"max_failures", "recovery"}),
+    ScalingConfig: frozenset({"parallelism", "default"}),
+}
+"""What the local runtime acts on."""
+AUTOSCALER = frozenset({"policy", "mpr_folder", "report_interval_s", "window_s", "warm_up_s", "timeout_s", "journal"})
+"""What of a ScalingConfig is the autoscaler's; the local runtime has none."""
+OF_MACHINES: dict[type, frozenset[str]] = {
+    RunConfig: frozenset({
+        "window_bytes", "spill_memory_bytes", "spill_directory", "combine_hold_s", "start_timeout_s", "cpus_per_replica", "rescale_pause_s",
+        "host", "unix_sockets",
+    }),
+    FailureConfig: frozenset({"heartbeat_timeout_s"}),
+}  # fmt: skip
+"""What is about processes, connections, memory and machines, of which the local runtime has none."""
+
+
+def _given(config: Any, names: Iterable[str] | None = None) -> str:
+    """``RunConfig(host='h')``: what differs from the defaults, of some fields; empty when nothing does."""
+    default = type(config)()
+    chosen = [f for f in fields(config) if (names is None or f.name in names) and getattr(config, f.name) != getattr(default, f.name)]
+    shown = [f"{f.name}={getattr(config, f.name)!r}" if f.repr else f"{f.name}=..." for f in chosen]
+    return f"{type(config).__name__}({', '.join(shown)})" if shown else ""
+
+
+def not_acted_on(run: RunConfig, scaling: ScalingConfig, runtime: str, seed: int = 0) -> list[str]:
+    """What was asked for and does not happen, in words: nobody shall believe in what is not there."""
+    told = []
+    if isinstance(scaling.parallelism, int) and scaling.default != 1:
+        told.append(
+            f"ScalingConfig(default={scaling.default}) is for vertices that a dict does not name: parallelism={scaling.parallelism} "
+            "is for all"
+        )
+    if not scaling.is_adaptive and (asked := _given(scaling, AUTOSCALER)):
+        told.append(f"{asked} is for the autoscaler, and this job has none: give a policy, or a range (least, most)")
+    if not run.keeps_snapshots and (asked := _given(run.snapshots)):
+        told.append(f"{asked} does nothing: no snapshots are kept; give RunConfig(storage_path=...)")
+    if runtime != "local":
+        if seed:
+            told.append(f"seed={seed} does nothing with runtime={runtime!r}: only the local runtime draws its order from a seed")
+        return told
+    if scaling.is_adaptive:
+        told.append("the local runtime has no autoscaler: replicas stay as they are at the beginning, but for job.rescale()")
+    if run.failures.max_failures and not run.keeps_snapshots:
+        told.append(
+            f"FailureConfig(max_failures={run.failures.max_failures}) does nothing in the local runtime without snapshots: give "
+            "RunConfig(storage_path=...)"
+        )
+    passed_over = [_given(config, OF_MACHINES[type(config)]) for config in (run, run.failures)]
+    told += [
+        f"{asked} does nothing in the local runtime: it is one process, without connections, spill files and heartbeats"
+        for asked in passed_over
+        if asked
+    ]
+    return told

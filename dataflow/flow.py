@@ -184,7 +184,7 @@ class Dataflow:
             raise DataflowError("both a ScalingConfig and parallelism= were given: give one of them")
         if scaling is None:
             scaling = ScalingConfig(parallelism=1 if parallelism is None else parallelism)
-        for promise in not_acted_on(scaling, runtime):
+        for promise in not_acted_on(run or RunConfig(), scaling, runtime, seed):
             warnings.warn(promise, UserWarning, stacklevel=2)
         if run is None or run.resume is None:  # else the runtime knows whether the job starts afresh
             self._check_sinks()
@@ -212,9 +212,13 @@ class Dataflow:
     ) -> Any:
         """Run to the end and give the results: a mapping from sink name to what that sink gives.
 
-        ``runtime="ray"`` joins the cluster it is in, else starts one; ``runtime="local"`` runs everything in this process,
-        deterministically from ``seed``. ``resume="latest"`` goes on from the newest snapshot of the job of this name, a path from that one.
-        A job that is not complete after ``timeout_s`` is cancelled: TimeoutError; ``job.wait(timeout_s)`` after submit() leaves it running.
+        ``runtime="ray"`` joins the cluster it is in, else starts one; ``runtime="local"`` runs everything in this process, in an order
+        drawn from ``seed``: equal programs and seeds do equal steps. Only what is measured in seconds follows the clock (snapshots by
+        interval, timeouts); ``clock=f`` gives another one, a function without arguments. It also looks
+        whether functions change records that others hold, and refuses that; ``check_records=False`` saves what the look costs.
+
+        ``resume="latest"`` goes on from the newest snapshot of the job of this name, a path from that one. A job that is not complete after
+        ``timeout_s`` is cancelled (TimeoutError); ``job.wait(timeout_s)`` after submit() leaves it running.
         """
         check_timeout(timeout_s, "run(timeout_s=...)")
         live = [node.name for node in self.graph.nodes if node.kind is NodeKind.INPUT]

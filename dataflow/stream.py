@@ -93,7 +93,7 @@ class Stream:
 
     # -- stateless ---------------------------------------------------------------
     def map(self, function: Callable[[Any], Any], *, name: str | None = None) -> Stream:
-        """``function(record)`` for each record."""
+        """``function(record)`` for each record. As everywhere, the function must not change the record in place: others may hold it."""
         return self._stateless("map", el.Map(checked_function(function, "map")), name)
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]], *, name: str | None = None) -> Stream:

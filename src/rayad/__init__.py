@@ -143,6 +143,9 @@ def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: 
     if runtime == "local":
         from rayad.actors.local import LocalJob
 
+        unknown = sorted(set(options) - {"check_records", "clock", "store"})
+        if unknown:
+            raise ConfigError(f"unknown options {unknown} for runtime='local'")
         return LocalJob(flow, run, scaling, seed=seed, **options)
     if runtime == "ray":
         from rayad.actors.ray_job import submit_to_ray

@@ -1,0 +1,142 @@
+"""Every setting works or says that it does not: nobody shall believe in what is not there. And what the local runtime's clock decides.
+
+Issue 11: '"deterministic" where the local runtime reads the clock, parameters that the local runtime ignores in silence', and
+'run(timeout_s=) says "it goes on" and cancels'.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rayad as rd
+from rayad.dataflow.config import AUTOSCALER, OF_MACHINES, USED_LOCALLY, not_acted_on
+
+NOTHING = "does nothing in the local runtime: it is one process, without connections, spill files and heartbeats"
+NO_AUTOSCALER = "is for the autoscaler, and this job has none: give a policy, or a range (least, most)"
+OTHERS: dict[str, Any] = {  # another value than the default of each field that the local runtime does not act on
+    **dict.fromkeys(("window_bytes", "spill_memory_bytes"), 1),
+    **dict.fromkeys(("combine_hold_s", "start_timeout_s", "cpus_per_replica", "heartbeat_timeout_s"), 1.0),
+    **dict.fromkeys(("report_interval_s", "window_s", "warm_up_s", "timeout_s"), 1.0),
+    "spill_directory": "d", "rescale_pause_s": None, "host": "h", "unix_sockets": False, "journal": "j",
+}
+
+
+def small() -> rd.Dataflow:
+    flow = rd.Dataflow("small")
+    flow.from_items([1, 2, 3]).collect("out")
+    return flow
+
+
+@pytest.mark.parametrize("config", [rd.RunConfig, rd.SnapshotConfig, rd.FailureConfig, rd.ScalingConfig])
+def test_each_setting_is_known_to_work_locally_or_not_to(config: type) -> None:
+    """A new field belongs into USED_LOCALLY, or into what is passed over with a warning."""
+    passed_over = AUTOSCALER if config is rd.ScalingConfig else OF_MACHINES.get(config, frozenset())
+    assert USED_LOCALLY[config] | passed_over == {field.name for field in fields(config)}
+    assert not USED_LOCALLY[config] & passed_over
+
+
+@pytest.mark.parametrize("name", sorted(set().union(*OF_MACHINES.values())))
+def test_a_setting_of_machines_warns_locally_and_not_on_ray(name: str) -> None:
+    config: type = next(config for config, names in OF_MACHINES.items() if name in names)
+    value = config(**{name: OTHERS[name]})
+    run = value if isinstance(value, rd.RunConfig) else rd.RunConfig(failures=value)
+    with pytest.warns(UserWarning) as caught:  # noqa: PT030 - the messages are below
+        small().run(run, runtime="local")
+    assert [str(w.message) for w in caught] == [f"{config.__name__}({name}={OTHERS[name]!r}) {NOTHING}"]
+    assert not_acted_on(run, rd.ScalingConfig(), "ray") == []
+
+
+@pytest.mark.parametrize("name", sorted(AUTOSCALER - {"policy", "mpr_folder"}))
+@pytest.mark.parametrize("runtime", ["local", "ray"])
+def test_a_setting_of_the_autoscaler_warns_where_there_is_none(name: str, runtime: str) -> None:
+    scaling = rd.ScalingConfig(**{name: OTHERS[name]})
+    assert not_acted_on(rd.RunConfig(), scaling, runtime) == [f"ScalingConfig({name}={OTHERS[name]!r}) {NO_AUTOSCALER}"]
+    adaptive = rd.ScalingConfig(policy="ds2", **{name: OTHERS[name]})
+    assert not_acted_on(rd.RunConfig(), adaptive, "ray") == []
+
+
+def test_settings_that_need_another_one_say_which(tmp_path: Path) -> None:
+    snapshots = rd.SnapshotConfig(keep=5, secret=b"0123456789abcdef")
+    needs = "does nothing: no snapshots are kept; give RunConfig(storage_path=...)"
+    assert not_acted_on(rd.RunConfig(snapshots=snapshots), rd.ScalingConfig(), "ray") == [f"SnapshotConfig(keep=5, secret=...) {needs}"]
+    assert not_acted_on(rd.RunConfig(snapshots=snapshots, storage_path=str(tmp_path)), rd.ScalingConfig(), "ray") == []
+    survives = rd.RunConfig(failures=rd.FailureConfig(max_failures=3))
+    assert not_acted_on(survives, rd.ScalingConfig(), "ray") == []
+    assert not_acted_on(survives, rd.ScalingConfig(), "local") == [
+        "FailureConfig(max_failures=3) does nothing in the local runtime without snapshots: give RunConfig(storage_path=...)"
+    ]
+    assert not_acted_on(rd.RunConfig(), rd.ScalingConfig(default=2), "local") == [
+        "ScalingConfig(default=2) is for vertices that a dict does not name: parallelism=1 is for all"
+    ]
+    assert not_acted_on(rd.RunConfig(), rd.ScalingConfig(), "ray", 7) == [
+        "seed=7 does nothing with runtime='ray': only the local runtime draws its order from a seed"
+    ]
+
+
+def test_what_works_does_not_warn(tmp_path: Path) -> None:
+    run = rd.RunConfig(name="n", storage_path=str(tmp_path), key_groups=16, window_batches=2, batch_rows=7)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small().run(run, rd.ScalingConfig(parallelism={}, default=2), runtime="local", seed=3, timeout_s=60)
+
+
+def test_an_unknown_option_is_refused() -> None:
+    for options in ({"retries": 3}, {"parallelisms": 2}):
+        with pytest.raises(rd.ConfigError, match=rf"^unknown options {list(options)} for runtime='local'$".replace("[", r"\[")):
+            small().run(runtime="local", **options)  # type: ignore[arg-type]
+    with pytest.raises(rd.ConfigError, match=r"^clock is 5: it must be a function without arguments that gives seconds$"):
+        small().run(runtime="local", clock=5)
+
+
+# -- seconds ---------------------------------------------------------------------------------------------------------------
+
+
+def test_with_a_clock_of_its_own_a_local_run_repeats_exactly(tmp_path: Path) -> None:
+    def steps(folder: str) -> tuple[int, int, list[Any]]:
+        flow = rd.Dataflow("repeats")
+        flow.from_epochs([list(range(50))] * 20, batch_rows=5).key_by(lambda n: n % 3).count().collect("out")
+        ticks = iter(range(1_000_000))
+        run = rd.RunConfig(storage_path=str(tmp_path / folder), snapshots=rd.SnapshotConfig(interval_s=3))
+        job = flow.submit(run, runtime="local", seed=5, clock=lambda: float(next(ticks)))
+        result = job.wait()
+        taken = job.progress().snapshot
+        assert taken is not None
+        assert taken.number > 2
+        return job.steps, taken.number, result["out"]
+
+    assert steps("a") == steps("b")
+
+
+def test_run_with_a_timeout_cancels_and_says_so_but_wait_leaves_the_job() -> None:
+    def endless() -> rd.Dataflow:
+        flow = rd.Dataflow("endless")
+        flow.from_items([1]).iterate(lambda inner: (inner, inner.filter(lambda _: False))).collect("out")
+        return flow
+
+    seconds = iter(range(1_000_000))
+    with pytest.raises(TimeoutError) as caught:
+        endless().run(runtime="local", timeout_s=30, clock=lambda: float(next(seconds)))
+    assert str(caught.value) == (
+        "job 'endless' was not complete after 30 s and has been cancelled: give run() a longer timeout_s, or use submit() and "
+        "job.wait(timeout_s), which leaves it running"
+    )
+    job = endless().submit(runtime="local", clock=lambda: float(next(seconds)))
+    for _ in range(2):
+        with pytest.raises(TimeoutError) as caught:
+            job.wait(timeout_s=30)
+        assert str(caught.value) == "job 'endless' is not complete after 30 s; it goes on, wait() again or cancel()"
+        assert job.state.value == "running"
+    job.cancel()
+
+
+@pytest.mark.parametrize("timeout_s", [-1, "5", True, float("nan")])
+def test_a_timeout_is_a_number(timeout_s: Any) -> None:
+    with pytest.raises(rd.ConfigError, match=r"^run\(timeout_s=...\) is .*: it must be a number of at least 0$"):
+        small().run(runtime="local", timeout_s=timeout_s)
+    with pytest.raises(rd.ConfigError, match=r"^wait\(timeout_s\) is .*: it must be a number of at least 0$"):
+        small().submit(runtime="local").wait(timeout_s)
