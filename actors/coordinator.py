@@ -402,7 +402,7 @@ class Coordinator(CoordinatorControl):
         if name == PROGRESS:
             return "the progress actor"
         stage, replica = name[1:].split(".")
-        return f"{self.plan.stage(int(stage)).name!r}[{replica}]"
+        return self.plan.title(int(stage), int(replica))
 
     # -- the end ----------------------------------------------------------------------------
     def _publish(self, staged: dict[int, list[Any]]) -> dict[int, Any]:

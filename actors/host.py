@@ -28,7 +28,19 @@ from rayad.actors.mailbox import Mailbox
 from rayad.actors.on_demand import ANY
 from rayad.actors.outbound import MutableOutbound
 from rayad.actors.plane import Address, Frame, Plane
-from rayad.actors.protocol import COORDINATOR, DRIVER, PROGRESS, SPIN_S, Kind, pack_report, replica_name, unpack_view
+from rayad.actors.protocol import (
+    COORDINATOR,
+    DRIVER,
+    NUMBER_BYTES,
+    PROGRESS,
+    SPIN_S,
+    Kind,
+    pack_report,
+    replica_name,
+    stage_of,
+    unpack_number,
+    unpack_view,
+)
 from rayad.actors.replica import Outgoing, ReplicaCore
 from rayad.actors.replica_report import Abandoned, ReplicaReport
 from rayad.actors.upstream import gated_edges
@@ -44,6 +56,8 @@ SLICE_S = 0.002
 IDLE_SOURCE_S = 0.001
 """How soon a source that had nothing is asked again; doubles up to IDLE_SOURCE_MAX_S."""
 IDLE_SOURCE_MAX_S = 0.02
+LOST_S = 5.0
+"""How long a peer may be lost before that is a failure of this replica's: whoever knows the cause tells it first, or replaces the peer."""
 
 
 class ReplicaHost:
@@ -69,19 +83,21 @@ class ReplicaHost:
         self.config = config
         self.name = replica_name(stage, replica)
         self.mailbox = Mailbox()
-        self.plane = Plane(name=self.name, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S)
+        reconnect_s = config.failures.heartbeat_timeout_s
+        self.plane = Plane(name=self.name, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S, reconnect_s=reconnect_s)
         self.mailbox.open(self.plane.wakeup)
         self._edges = {edge.id: edge for edge in plan.edges}
         self._regular: deque[tuple[int, str, Any]] = deque()
         self._feedback = MutableFeedbackQueue(config.spill_memory_bytes, config.spill_directory)
         self._blocked_feedback: tuple[int, int, Timestamp | None, Any] | None = None
         self._first_feedback: tuple[int, int, Timestamp | None, Any] | None = None
-        self._input: deque[Frame] = deque()
+        self._input: deque[tuple[int, Frame]] = deque()
+        self._input_next = self._input_since = 0
         self._going = self._done = self._subscribed = False
         self._stopping = False
         self._idle_s = 0.0
         self._hold_until_s: float | None = None
-        self._lost: list[str] = []
+        self._lost: dict[str, float] = {}
         self.report = ReplicaReport(self.stage.name, replica, os.getpid())
         self._out = MutableOutbound(self.plane, plan, stage, config)
         gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
@@ -105,6 +121,7 @@ class ReplicaHost:
         if snapshots is not None:
             snapshots.attach()
             snapshots.refill()
+        self._input_next = self.core.input_frames
         return self.plane.listen(host, unix="auto" if self.config.unix_sockets else "off")
 
     def partners(self) -> set[str]:
@@ -136,7 +153,13 @@ class ReplicaHost:
                 self.core.abort_sinks()  # else a snapshot may name what they have staged
             raise
         finally:
-            self.discard(linger_s=2.0 if self._done or self.rescale.has_left else 0.0)
+            self.discard(linger_s=self._linger_s)
+
+    @property
+    def _linger_s(self) -> float:
+        if self.rescale.has_left:  # what is on its way is for replicas that stay, and may be busy
+            return self.config.failures.heartbeat_timeout_s
+        return 2.0 if self._done else 0.0
 
     def _await_peers(self, deadline_s: float) -> None:
         while missing := [peer for peer in self.partners() if not self.plane.connected(peer)]:
@@ -254,7 +277,7 @@ class ReplicaHost:
             elif kind == Kind.CREDIT:
                 self._out.on_credit(frame.channel, frame.peer, frame.payload)
             elif kind in (Kind.INPUT_BATCH, Kind.INPUT_ADVANCE, Kind.INPUT_CLOSE):
-                self._input.append(frame)
+                self._queue_input(frame)
             elif kind == Kind.GO:
                 self._going = True
             elif kind == Kind.DONE:
@@ -310,7 +333,7 @@ class ReplicaHost:
                 if payload is self.statistics.watched:
                     self.statistics.on_watched()
             elif self._input:
-                self._take_input(self._input.popleft())
+                self._take_input(*self._input.popleft())
             elif core.source is not None:
                 if not self._read_source():
                     break
@@ -343,14 +366,30 @@ class ReplicaHost:
         self._idle_s = 0.0
         return True
 
-    def _take_input(self, frame: Frame) -> None:
+    def _queue_input(self, frame: Frame) -> None:
+        """Frames of the driver's come in the order of their numbers. One that connects anew may repeat some: they are passed over."""
+        number, payload = unpack_number(frame.payload)
+        if frame.sequence == 0:  # another connection, with a window that nothing is in flight of
+            self._input_since = self._input_next
+            self._granting.forget({DRIVER})
+        if number > self._input_next:
+            raise ProtocolError(f"{self.name} got frame {number} of its live input, expected is {self._input_next}: one was lost")
+        if number == self._input_next:
+            self._input_next += 1
+            self._input.append((number, frame._replace(payload=payload)))
+        elif frame.kind == Kind.INPUT_BATCH:
+            self._granting.begin()
+            self._granting.grant([(0, DRIVER, len(frame.payload))], counts=False)
+
+    def _take_input(self, number: int, frame: Frame) -> None:
         if self.core.input_epoch is None:
             return  # closed by stop(); what was still on its way is dropped
         self.core.input_frames += 1
         if frame.kind == Kind.INPUT_BATCH:
             _, batch = decode_batch(frame.payload)
             self.core.input_send(batch)
-            self._granting.grant([(0, DRIVER, len(frame.payload))], counts=False)
+            if number >= self._input_since:  # else it came over a connection that is no longer there
+                self._granting.grant([(0, DRIVER, len(frame.payload) + NUMBER_BYTES)], counts=False)
             self.statistics.counters.read_bytes += len(frame.payload)
         elif frame.kind == Kind.INPUT_ADVANCE:
             self.core.input_advance(int.from_bytes(frame.payload, "little"))
@@ -404,9 +443,18 @@ class ReplicaHost:
     def _look_for_lost(self) -> None:
         for peer in self.plane.take_lost():
             if peer != DRIVER:
-                self._lost.append(peer)
+                self._lost[peer] = clock.monotonic()
                 if peer == PROGRESS and not self._done:
-                    raise ConnectionError(f"{self.name} lost its connection to the progress actor: {self.plane.why_lost(peer)}")
+                    raise ConnectionError(f"{self._title} lost its connection to the progress actor: {self.plane.why_lost(peer)}")
+        for peer, since_s in self._lost.items():
+            is_over = self._done and peer != COORDINATOR
+            if clock.monotonic() - since_s > LOST_S and not (is_over or self.plane.connected(peer) or self.plane.has_left(peer)):
+                who = "the coordinator" if peer == COORDINATOR else self.plan.title(stage_of(peer), int(peer.split(".")[1]))
+                raise ConnectionError(f"{self._title} lost its connection to {who}: {self.plane.why_lost(peer)}")
+
+    @property
+    def _title(self) -> str:
+        return self.plan.title(self.stage.id, self.replica)
 
     def abandon(self) -> None:
         """Control call, from another thread: the job goes on in another incarnation."""

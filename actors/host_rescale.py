@@ -85,7 +85,7 @@ class HostRescale:
                 continue
             if peer in incarnations:  # a newcomer, perhaps under the name of one that has retired
                 host.plane.expect(peer, incarnations[peer])
-                host._lost = [name for name in host._lost if name != peer]
+                host._lost.pop(peer, None)
                 host._granting.forget({peer})
                 host._out.open(peer, host.plan)
             if peer in incarnations or not host.plane.connected(peer):

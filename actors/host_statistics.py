@@ -153,7 +153,7 @@ class HostStatistics:
         """Batches and bytes that wait in this replica to be consumed."""
         host, snapshots = self.host, self.host.snapshots
         sizes = [len(payload) for _, _, payload in self._regular() if not isinstance(payload, Barrier)]
-        sizes.extend(len(frame.payload) for frame in tuple(host._input))
+        sizes.extend(len(frame.payload) for _, frame in tuple(host._input))
         if snapshots is not None:
             sizes.extend(len(payload) for _, payload in tuple(snapshots.restored))
         return len(sizes) + len(host._feedback), sum(sizes) + host._feedback.memory_bytes

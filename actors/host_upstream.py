@@ -40,7 +40,7 @@ def roll_back(
     host.plane.send(PROGRESS, Kind.REWOUND, 0, pack_report(host.core.take_changes()))
     mine = peers_of(host)
     for peer, address in peers.items():
-        host._lost = [name for name in host._lost if name != peer]
+        host._lost.pop(peer, None)
         if peer in mine:
             host.plane.expect(peer, incarnation)
             if host.name < peer:

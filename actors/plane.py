@@ -1,8 +1,12 @@
 """The data plane: direct, authenticated FIFO connections between actor processes.
 
 One `Plane` per process, used by one thread (`wakeup` excepted).  It never blocks except in `connect`, `poll` and `close`, starts no
-thread, and hands each frame over exactly once, in the order of its channel, or raises ProtocolError.  What is lost with a
-connection is not sent again: the snapshots repair that, the plane only notices it.
+thread, and hands each frame over exactly once, in the order of its channel, or raises ProtocolError.
+
+A lost connection between two living processes is replaced, by the side that had made it, and what had not arrived is sent again: senders
+keep what receivers have not acknowledged.  Only when there is no other connection within `reconnect_s`, or the process there is gone, or
+has closed its plane, is the peer lost; what is lost with it the snapshots repair.  Nobody counts as dead for being busy: kernels answer
+for processes that do not read.
 
 Invariant: between two planes the frames of a channel are numbered 0, 1, 2, ... from the later of the two processes' start or
 the sender's last `advance`; the receiver accepts exactly that sequence, of exactly the incarnation that it was told to expect.
@@ -35,7 +39,7 @@ class Plane(PlaneLoop):
     """One process's end of the data plane.
 
     `name` is how peers call it; `job`, the names and `secret` (at least 16 bytes) are proven by both sides of every connection;
-    `incarnation` is stamped on every frame.  `spin_s`: see `PlaneLoop`.
+    `incarnation` is stamped on every frame.  `spin_s`, `reconnect_s`: see `PlaneLoop`.
     """
 
     # -- connections ---------------------------------------------------------------------------------------------------------------
@@ -79,9 +83,14 @@ class Plane(PlaneLoop):
         self._start(peer, address, time.monotonic() + timeout_s).announce = True
 
     def connected(self, peer: str) -> bool:
-        """Say whether there is an authenticated connection with `peer`."""
+        """Say whether what is sent to `peer` will arrive: there is an authenticated connection, or one that was lost may be replaced."""
         state = self._peers.get(peer)
-        return state is not None and state.link is not None
+        return state is not None and (state.link is not None or state.until_s is not None)
+
+    def has_left(self, peer: str) -> bool:
+        """Say whether the last connection with `peer` ended because it closed its plane, and not by an accident."""
+        state = self._peers.get(peer)
+        return state is not None and state.has_left
 
     def expect(self, peer: str, incarnation: int) -> None:
         """Accept frames of `peer` only from this incarnation on; without this call the plane's own is expected.
@@ -97,6 +106,8 @@ class Plane(PlaneLoop):
             )
         if incarnation != state.order.expected:
             state.order.restart(incarnation)
+        if state in self._missing and incarnation > state.process_incarnation:
+            self._stop_looking(state)  # for a process that is fenced off
 
     def advance(self, incarnation: int) -> None:
         """Go on under a higher incarnation in the same process: it is stamped from now on, and all channels restart at sequence 0.
@@ -113,12 +124,12 @@ class Plane(PlaneLoop):
                 state.order.restart(incarnation)
 
     def take_lost(self) -> list[str]:
-        """Give the peers whose connection ended since the last call.  What had arrived before that is still given by `poll`."""
+        """Give the peers that were lost for good since the last call.  What had arrived before that is still given by `poll`."""
         lost, self._lost = self._lost, []
         return lost
 
     def why_lost(self, peer: str) -> str:
-        """Give the reason why the last connection with `peer` ended, "" if none has."""
+        """Give the reason why `peer` was lost last, "" if it never was."""
         return self._why.get(peer, "")
 
     # -- frames --------------------------------------------------------------------------------------------------------------------
@@ -126,10 +137,10 @@ class Plane(PlaneLoop):
     def send(self, peer: str, kind: int, channel: int, parts: Buffer | Sequence[Buffer]) -> None:
         """Send one frame; never blocks.  What the socket does not take now is queued, by reference: do not change the buffers.
 
-        To a peer whose connection ended nothing is sent (it is counted).  A peer that never was connected is a ProtocolError.
+        To a peer that was lost nothing is sent (it is counted).  A peer that never was connected is a ProtocolError.
         """
         state = self._peers.get(peer)
-        if state is None or state.link is None:
+        if state is None or (state.link is None and state.until_s is None):
             self._send_to_nobody(peer, state)
             return
         link = state.link
@@ -140,7 +151,7 @@ class Plane(PlaneLoop):
         size = 0
         for part in parts:
             size += part.nbytes if type(part) is memoryview else len(part)
-        if 0 <= kind <= 255 and size <= PAYLOAD_BYTES_MAX and 0 <= channel <= CHANNEL_MAX:
+        if 0 < kind <= 255 and size <= PAYLOAD_BYTES_MAX and 0 <= channel <= CHANNEL_MAX:
             header = _pack(size + HEADER_BYTES, kind, channel, self.incarnation, sequence)
         else:
             header = pack_header(size, kind, channel, self.incarnation, sequence)  # raises, with words
@@ -149,6 +160,9 @@ class Plane(PlaneLoop):
         state.bytes_out += size + HEADER_BYTES
         if size <= JOIN_BYTES_MAX:
             data = b"".join((header, *parts))
+            state.kept.append((data,))
+            if link is None:
+                return
             if link.queue or self._corked is not None:
                 link.enqueue(data)
             else:
@@ -163,6 +177,9 @@ class Plane(PlaneLoop):
                     return
                 link.enqueue(data, sent)
         else:
+            state.kept.append((header, *parts))
+            if link is None:
+                return
             idle = not link.queue and self._corked is None
             link.enqueue(header)
             for part in parts:
@@ -221,13 +238,14 @@ class Plane(PlaneLoop):
             return
         self.uncork()
         deadline_s = time.monotonic() + linger_s
-        while any(link.queue for link in self._links.values() if link.handshake is None):
+        while any(link.queue for link in self._links.values() if link.handshake is None) or any(state.kept for state in self._missing):
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 break
             with suppress(ProtocolError):  # whatever the peers still send, nobody reads it
                 self._step(left_s)
             self._inbox.clear()
+        self._say_goodbye()
         self._closed = True
         drain_before_close([link for link in self._links.values() if link.handshake is None], deadline_s)
         for link in list(self._links.values()):

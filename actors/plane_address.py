@@ -181,12 +181,15 @@ def _open(address: Address, transport: str) -> tuple[socket.socket, str]:
 
 
 def tune(sock: socket.socket, transport: str) -> None:
-    """Make a data socket non-blocking, without delay, with buffers for large batches; a TCP peer that is silent for 30 s is lost."""
+    """Make a data socket non-blocking, without delay, with buffers for large batches; TCP asks a peer after 10 s without a word.
+
+    Not TCP_USER_TIMEOUT: it also ends connections with a receiver that answers, but whose buffer is full, because it is busy.
+    """
     sock.setblocking(False)
     if transport == "tcp":
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a node that vanished says nothing
-        for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 30_000)):
+        for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
             if hasattr(socket, option):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
     else:

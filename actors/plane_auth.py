@@ -2,15 +2,18 @@
 
 Every message is a u16 length and a body::
 
-    client: magic, nonce_c, instance_c, incarnation_c, client name, server name
-    server: nonce_s, instance_s, incarnation_s
+    client: magic, nonce_c, instance_c, incarnation_c, received_c, resumes_c, client name, server name
+    server: nonce_s, instance_s, incarnation_s, 0, 0
     client: HMAC-SHA256(secret, "rayad connect", transcript)
-    server: verdict, HMAC-SHA256(secret, "rayad verdict", verdict, transcript)
+    server: verdict, received_s, HMAC-SHA256(secret, "rayad verdict", verdict, received_s, transcript)
 
-The transcript holds the job, both names, instances, incarnations and nonces, each with its length.  So a proof is good for one
-connection of one job between two named planes, and one side's proof is never the other's (no reflection).  The client proves first:
-a server shows nothing that depends on the secret, nor the job's name, to somebody who has not.  The verdict is covered by
-the server's proof, so a refusal that a client reports is really the server's.
+``received``: how many frames of the other have arrived, so that it sends the rest again; ``resumes``: the connection replaces one that was
+lost. The server tells its own number, and gives up the old connection, only when the client has proved itself.
+
+The transcript holds the job, both names, instances, incarnations, nonces and what the client has received, each with its length.  So a
+proof is good for one connection of one job between two named planes, and one side's proof is never the other's (no reflection).  The
+client proves first: a server shows nothing that depends on the secret, nor the job's name, to somebody who has not.  The verdict is covered
+by the server's proof, so a refusal that a client reports is really the server's.
 
 The frames that follow are neither encrypted nor signed: like Ray's own traffic they rely on the network between the nodes.
 """
@@ -25,7 +28,7 @@ from enum import Enum
 
 from rayad.progress import ConfigError, ProtocolError
 
-MAGIC = b"RAYAD\x01\r\n"
+MAGIC = b"RAYAD\x02\r\n"
 NONCE_BYTES = 32
 INSTANCE_BYTES = 16
 NAME_BYTES_MAX = 512
@@ -33,7 +36,8 @@ MESSAGE_BYTES_MAX = 2048
 SECRET_BYTES_MIN = 16
 
 _LENGTH = struct.Struct("<H")
-_IDENTITY = struct.Struct(f"<{NONCE_BYTES}s{INSTANCE_BYTES}sI")
+_IDENTITY = struct.Struct(f"<{NONCE_BYTES}s{INSTANCE_BYTES}sIQ?")
+_RECEIVED = struct.Struct("<Q")
 
 
 class Phase(Enum):
@@ -51,7 +55,8 @@ class Handshake:
 
     `start()` gives the first bytes to send.  `receive(data)` takes what came and gives the bytes to answer with.  When `done`,
     `peer`, `peer_incarnation` and `peer_instance` are proven and `rest` holds bytes that came after the handshake. ProtocolError: the
-    connection must be closed.  `judge(peer, incarnation, instance)` is asked by a server about a proven client: "" or why not.
+    connection must be closed.  `judge(peer, incarnation, instance, resumes)` is asked by a server about a proven client: "" or why not;
+    then `welcome(peer, instance, resumes)`: how many frames of this client have arrived.  `peer_received` is what the peer says of ours.
     """
 
     def __init__(
@@ -64,7 +69,10 @@ class Handshake:
         instance: bytes,
         nonce: bytes,
         server: str | None = None,
-        judge: Callable[[str, int, bytes], str] | None = None,
+        judge: Callable[[str, int, bytes, bool], str] | None = None,
+        welcome: Callable[[str, bytes, bool], int] | None = None,
+        received: int = 0,
+        resumes: bool = False,
     ) -> None:
         if len(secret) < SECRET_BYTES_MIN:
             raise ConfigError(f"the job's secret has {len(secret)} bytes, at least {SECRET_BYTES_MIN} are needed: secrets.token_bytes(32)")
@@ -72,8 +80,9 @@ class Handshake:
         self._secret = secret
         self._job = job.encode()
         self._name = name
-        self._mine = _IDENTITY.pack(nonce, instance, incarnation)
-        self._judge = judge or (lambda peer, incarnation, instance: "")
+        self._mine = _IDENTITY.pack(nonce, instance, incarnation, received, resumes)
+        self._judge = judge or (lambda peer, incarnation, instance, resumes: "")
+        self._welcome = welcome or (lambda peer, instance, resumes: 0)
         self._is_client = server is not None
         self._theirs = b""
         self._data = bytearray()
@@ -81,6 +90,8 @@ class Handshake:
         self.peer = server or ""
         self.peer_incarnation = -1
         self.peer_instance = b""
+        self.peer_received = 0
+        self.peer_resumes = False
         self.rest = b""
 
     @property
@@ -151,24 +162,30 @@ class Handshake:
     def _on_proof(self, body: bytes) -> bytes:
         if not hmac.compare_digest(body, self._proof(b"rayad connect", b"")):
             raise ProtocolError(f"a client that calls itself {self.peer!r} has another secret or is of another job: its proof is wrong")
-        verdict = self._judge(self.peer, self.peer_incarnation, self.peer_instance).encode()[:1024]
+        verdict = self._judge(self.peer, self.peer_incarnation, self.peer_instance, self.peer_resumes).encode()[:1024]
+        received = 0 if verdict else self._welcome(self.peer, self.peer_instance, self.peer_resumes)
         self.phase = Phase.DONE
-        answer = _message(_field(verdict) + self._proof(b"rayad verdict", verdict))
+        told = _field(verdict) + _RECEIVED.pack(received)
+        answer = _message(told + self._proof(b"rayad verdict", told))
         if verdict:
             raise Refused(verdict.decode(errors="replace"), answer)
         return answer
 
     def _on_verdict(self, body: bytes) -> None:
         verdict, at = _take_field(body, 0)
-        if not hmac.compare_digest(body[at:], self._proof(b"rayad verdict", verdict)):
+        end = at + _RECEIVED.size
+        if not hmac.compare_digest(body[end:], self._proof(b"rayad verdict", body[:end])):
             raise ProtocolError(f"the proof of {self.peer!r} is wrong: the process there has another secret or is of another job")
         if verdict:
-            raise ProtocolError(f"{self.peer!r} refused the connection: {verdict.decode(errors='replace')}")
+            raise Rejected(f"{self.peer!r} refused the connection: {verdict.decode(errors='replace')}")
+        (self.peer_received,) = _RECEIVED.unpack_from(body, at)
         self.phase = Phase.DONE
 
     def _learn(self, identity: bytes) -> None:
         self._theirs = identity
-        _, self.peer_instance, self.peer_incarnation = _IDENTITY.unpack(identity)
+        _, self.peer_instance, self.peer_incarnation, received, self.peer_resumes = _IDENTITY.unpack(identity)
+        if not self._is_client:
+            self.peer_received = received
 
     def _proof(self, label: bytes, verdict: bytes) -> bytes:
         me, peer = self._name.encode(), self.peer.encode()
@@ -177,6 +194,10 @@ class Handshake:
         else:
             fields = (label, verdict, self._job, peer, me, self._theirs, self._mine)
         return hmac.new(self._secret, b"".join(map(_field, fields)), hashlib.sha256).digest()
+
+
+class Rejected(ProtocolError):
+    """The server has proved itself, and does not want this client."""
 
 
 class Refused(ProtocolError):

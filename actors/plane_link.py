@@ -10,9 +10,13 @@ import time
 from collections import deque
 from contextlib import suppress
 
+from rayad.actors.plane_address import Address
 from rayad.actors.plane_auth import Handshake
 from rayad.actors.wire import Buffer, Frame, FrameParser
 
+_TCP_INFO = struct.Struct("=2x2B20xI28xI")
+"""Of Linux's tcp_info: tcpi_retransmits, tcpi_probes, tcpi_unacked, tcpi_last_ack_recv."""
+TCP_INFO_BYTES = _TCP_INFO.size
 SEND_BUFFERS_MAX = 256  # of one sendmsg; below every system's IOV_MAX
 READ_BYTES_MAX = 4 * 1024 * 1024  # of one link in one poll, so that one busy peer does not starve the others
 
@@ -21,8 +25,8 @@ class Link:
     """A connection that is being authenticated (`handshake` is set) or established (`peer` is proven)."""
 
     __slots__ = (
-        "announce", "broken", "deadline_s", "fd", "handshake", "outgoing", "parser", "peer", "queue", "queued_bytes", "reason", "sock",
-        "transport", "watched",
+        "address", "announce", "asks_since_s", "broken", "deadline_s", "fd", "handshake", "is_refused", "outgoing", "parser", "peer",
+        "queue", "queued_bytes", "reason", "replaces", "sock", "transport", "watched",
     )  # fmt: skip
 
     def __init__(self, sock: socket.socket, transport: str, handshake: Handshake, deadline_s: float) -> None:
@@ -33,10 +37,14 @@ class Link:
         self.deadline_s = deadline_s
         self.peer = handshake.peer
         self.outgoing = bool(handshake.peer)
+        self.address: Address | None = None  # of the peer, when outgoing
         self.announce = False  # tell of its failure by take_lost; else connect() raises
+        self.replaces = False  # it is to take the place of one that was lost; its failure is no news
+        self.asks_since_s: float | None = None  # since when the kernel has asked the peer's for an answer in vain
         self.parser: FrameParser | None = None
         self.queue: deque[memoryview] = deque()
         self.queued_bytes = 0
+        self.is_refused = False  # nobody listens there
         self.broken = False  # a write failed: read what is left, then give up
         self.reason = ""
         self.watched = 0  # the events it is registered for
@@ -79,6 +87,7 @@ class Link:
     def fail(self, error: OSError) -> None:
         """Note that nothing can be sent any more."""
         self.broken = True
+        self.is_refused = isinstance(error, ConnectionRefusedError)
         self.reason = self.reason or f"sending failed: {error}"
         self.queue.clear()
         self.queued_bytes = 0
@@ -108,6 +117,27 @@ class Link:
     def _end_of_stream(self) -> str:
         rest = self.parser.buffered_bytes if self.parser is not None else 0
         return f"the peer closed the connection{f' inside a frame ({rest} bytes of it had come)' if rest else ''}"
+
+
+    def silent_s(self, now_s: float) -> float:
+        """How long the peer's kernel has owed an answer: to data that was sent, or to the question whether it takes more by now.
+
+        A kernel answers for a process that is busy, and even for one that is stopped; so a full buffer there is no silence.
+        """
+        try:
+            info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+        except (OSError, AttributeError):  # a system that cannot tell: keepalive notices the dead, when nothing is under way
+            return 0.0
+        if len(info) < TCP_INFO_BYTES:
+            return 0.0
+        retransmits, probes, unacknowledged, since_answer_ms = _TCP_INFO.unpack(info)
+        if not (probes or (retransmits and unacknowledged)):
+            self.asks_since_s = None
+            return 0.0
+        answered_s = now_s - since_answer_ms / 1000
+        if self.asks_since_s is None or answered_s > self.asks_since_s:
+            self.asks_since_s = now_s
+        return now_s - self.asks_since_s
 
 
 def drain_before_close(links: list[Link], deadline_s: float) -> None:

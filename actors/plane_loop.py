@@ -10,14 +10,24 @@ import time
 import pyarrow as pa
 
 from rayad.actors.plane_address import Address, Listeners, open_connection, tune
-from rayad.actors.plane_auth import INSTANCE_BYTES, NONCE_BYTES, Handshake, Refused, check_name
+from rayad.actors.plane_auth import INSTANCE_BYTES, NONCE_BYTES, Handshake, Refused, Rejected, check_name
 from rayad.actors.plane_link import Link
 from rayad.actors.plane_peers import ConnectFailed, Peer, check_incarnation
 from rayad.actors.plane_poller import READABLE, WRITABLE, Waker, new_poller
-from rayad.actors.wire import Frame, FrameParser
+from rayad.actors.wire import ACKNOWLEDGED, GOODBYE, HEADER, HEADER_BYTES, PLANE_KIND, Frame, FrameParser
 from rayad.progress import ConfigError, ProtocolError
 
 AUTHENTICATION_TIMEOUT_S = 5.0
+RECONNECT_S = 60.0
+"""How long a lost connection may be missing before the peer is given up, unless the plane is told otherwise."""
+REDIAL_S = 0.2
+"""Between two attempts at another connection, when the first failed otherwise than by a process that is gone."""
+SILENT_S = 30.0
+"""How long the kernel of a peer may owe an answer, as with keepalive of an idle connection."""
+LOOK_S = 1.0
+"""How often that is looked at."""
+ACKNOWLEDGE_FRAMES, ACKNOWLEDGE_BYTES = 64, 1 << 20
+"""After so many a sender is told what has arrived; up to that, and what is under way, it keeps frames that it might have to send again."""
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))
 UNPROVEN_MAX = 64
 """Accepted connections without proof at one time; further ones wait in the kernel's backlog."""
@@ -34,7 +44,7 @@ class PlaneLoop:
     `name` is how peers call it; `job`, the names and `secret` (at least 16 bytes) are proven by both sides of every connection;
     `incarnation` is stamped on every frame.  `spin_s` is how long `poll` looks again and again before it sleeps, giving way to whoever
     else wants the core in between, when its last wait was no longer than that: it saves the wake-up, and costs next to nothing in a job
-    that waits longer.
+    that waits longer. `reconnect_s`: how long a lost connection may be missing before the peer is given up.
     """
 
     def __init__(
@@ -46,6 +56,7 @@ class PlaneLoop:
         secret: bytes,
         spin_s: float = 0.0,
         authentication_timeout_s: float = AUTHENTICATION_TIMEOUT_S,
+        reconnect_s: float = RECONNECT_S,
     ) -> None:
         check_name(name)
         check_incarnation(incarnation)
@@ -60,6 +71,9 @@ class PlaneLoop:
         self._new_handshake(None)  # checks the secret
         self._peers: dict[str, Peer] = {}
         self._links: dict[int, Link] = {}
+        self._reconnect_s = reconnect_s
+        self._missing: set[Peer] = set()  # their connections were lost and may be replaced
+        self._look_at_s = 0.0
         self._pending: set[Link] = set()  # not established: outgoing ones, and accepted ones without proof
         self._unproven = 0
         self._refused = 0
@@ -86,12 +100,15 @@ class PlaneLoop:
         if self._broken:
             self._give_up_broken()
             timeout_s = 0.0
+        if self._missing:
+            timeout_s = self._look_for_missing(timeout_s)
         if self._pending:
             timeout_s = self._expire_pending(timeout_s)
         links = self._links
         events = self._wait(timeout_s)
+        now_s = time.perf_counter()
         if timeout_s != 0.0:
-            self.woke_s = time.perf_counter()
+            self.woke_s = now_s
         for fd, event in events:
             link = links.get(fd)
             if link is None:
@@ -103,6 +120,9 @@ class PlaneLoop:
                     self._flush(link)
                 if event & ~WRITABLE:
                     self._read(link)
+        if now_s >= self._look_at_s:
+            self._look_at_s = now_s + LOOK_S
+            self._look_for_silent()
 
     def _wait(self, timeout_s: float | None) -> list[tuple[int, int]]:
         poll = self._poller.poll
@@ -128,19 +148,54 @@ class PlaneLoop:
             count, alive = link.read(frames)
             self._take(link, count, frames)
         except ProtocolError as error:
-            self._lose(link, str(error))
+            self._lose(link, str(error), is_final=True)
             raise
         if not alive:
             self._lose(link, link.reason)
 
     def _take(self, link: Link, count: int, frames: list[Frame]) -> None:
         state = self._peers[link.peer]
-        state.bytes_in += count
-        state.frames_in += len(frames)
+        before = state.received
         accept, inbox = state.order.accept, self._inbox
         for frame in frames:
+            if frame.kind == PLANE_KIND:
+                count -= HEADER_BYTES
+                if frame.channel == ACKNOWLEDGED:
+                    state.acknowledge(frame.sequence)
+                else:
+                    state.has_left = True
+                continue
+            state.received += 1
             if accept(frame):
                 inbox.append(frame)
+        state.bytes_in += count
+        state.untold_bytes += count
+        state.frames_in += state.received - before
+        if state.received - state.told_received >= ACKNOWLEDGE_FRAMES or state.untold_bytes >= ACKNOWLEDGE_BYTES:
+            self._acknowledge(state)
+
+    def _acknowledge(self, state: Peer) -> None:
+        """Tell a peer what has arrived, between two frames."""
+        link = state.link
+        if link is None or link.broken or state.told_received == state.received:
+            return
+        state.told_received, state.untold_bytes = state.received, 0
+        link.enqueue(HEADER.pack(HEADER_BYTES, PLANE_KIND, ACKNOWLEDGED, self.incarnation, state.received))
+        if self._corked is not None:
+            self._corked.add(link)
+        else:
+            self._flush(link)
+
+    def _say_goodbye(self) -> None:
+        """This end is meant: nobody shall look for another connection."""
+        for state in self._peers.values():
+            if state.link is not None:
+                self._part_with(state.link)
+
+    def _part_with(self, link: Link) -> None:
+        if not link.broken:
+            link.enqueue(HEADER.pack(HEADER_BYTES, PLANE_KIND, GOODBYE, self.incarnation, 0))
+            link.flush()
 
     def _flush(self, link: Link) -> None:
         link.flush()
@@ -186,20 +241,92 @@ class PlaneLoop:
                 frames.clear()
             self._lose(link, link.reason)
 
-    def _lose(self, link: Link, reason: str) -> None:
-        """An established connection has ended: so have all others with that process."""
+    def _lose(self, link: Link, reason: str, *, is_final: bool = False) -> None:
+        """An established connection has ended: so have all others with that process. Another one may take its place."""
         state = self._peers[link.peer]
+        dialed = any(each.outgoing for each in state.links)
+        both = dialed and not all(each.outgoing for each in state.links)
         for each in list(state.links):
             self._discard(each, reason)
         state.links.clear()
         state.link = None
-        self._lost.append(link.peer)
-        self._why[link.peer] = reason
+        state.reason = "the peer closed the connection" if state.has_left else reason
+        if is_final or state.has_left or state.process_incarnation < state.order.expected or self._reconnect_s <= 0:
+            self._give_up(state)
+            return
+        now_s = time.monotonic()
+        state.until_s = now_s + self._reconnect_s
+        if dialed and not (both and self.name > state.name):  # where both have connected to each other, one is enough
+            state.redial_at_s = now_s
+        self._missing.add(state)
 
-    def _drop_pending(self, link: Link, reason: str) -> None:
+    def _give_up(self, state: Peer) -> None:
+        """There will be no other connection with this process."""
+        self._stop_looking(state)
+        state.is_given_up = True
+        self._lost.append(state.name)
+        self._why[state.name] = state.reason
+
+    def _stop_looking(self, state: Peer) -> None:
+        self._missing.discard(state)
+        state.forget()
+        for link in [link for link in self._pending if link.replaces and link.peer == state.name]:
+            self._discard(link, "nobody waits for it any more")
+
+    def _look_for_missing(self, timeout_s: float | None) -> float | None:
+        """Begin what is due to replace lost connections, give up whose time is over, and give how long nothing else is due."""
+        now_s = time.monotonic()
+        due_s = float("inf")
+        for state in list(self._missing):
+            assert state.until_s is not None
+            if state.until_s <= now_s:
+                state.reason = f"{state.reason}, and within {self._reconnect_s:g} s there was no other one"
+                self._give_up(state)
+                timeout_s = 0.0
+                continue
+            if state.redial_at_s <= now_s and not self._redial(state, now_s):
+                timeout_s = 0.0
+                continue
+            due_s = min(due_s, state.until_s, state.redial_at_s)
+        if due_s == float("inf"):
+            return timeout_s
+        left_s = max(0.0, due_s - now_s)
+        return left_s if timeout_s is None else min(timeout_s, left_s)
+
+    def _redial(self, state: Peer, now_s: float) -> bool:
+        """Start another connection; False when that process is gone. It may take its time: a busy process will answer later."""
+        assert state.until_s is not None
+        assert state.address is not None
+        state.redial_at_s = float("inf")
+        try:
+            self._start(state.name, state.address, state.until_s).replaces = True
+        except BlockingIOError:
+            state.redial_at_s = now_s + REDIAL_S
+        except ConnectFailed as error:
+            state.reason = f"{state.reason}; {error}"
+            self._give_up(state)
+            return False
+        return True
+
+    def _look_for_silent(self) -> None:
+        now_s = time.monotonic()
+        for link in [link for link in self._links.values() if link.transport == "tcp" and link.handshake is None]:
+            if link.fd >= 0 and link.silent_s(now_s) >= SILENT_S:
+                self._lose(link, f"its node has not answered for {SILENT_S:g} s")
+
+    def _drop_pending(self, link: Link, reason: str, *, is_final: bool = False) -> None:
         """A connection has failed before it was established."""
         self._discard(link, reason)
-        if link.outgoing:
+        if link.replaces:
+            state = self._peers[link.peer]
+            if state not in self._missing:
+                return
+            if is_final or link.is_refused:
+                state.reason = f"{state.reason}; {reason}"
+                self._give_up(state)
+            else:
+                state.redial_at_s = time.monotonic() + REDIAL_S
+        elif link.outgoing:
             self._why[link.peer] = reason
             if link.announce:
                 self._lost.append(link.peer)
@@ -246,6 +373,7 @@ class PlaneLoop:
         return state
 
     def _new_handshake(self, server: str | None) -> Handshake:
+        state = self._peers.get(server) if server is not None else None
         return Handshake(
             secret=self._secret,
             job=self.job,
@@ -255,12 +383,24 @@ class PlaneLoop:
             nonce=_secrets.token_bytes(NONCE_BYTES),
             server=server,
             judge=self._objection,
+            welcome=self._welcome,
+            received=state.received if state is not None else 0,
+            resumes=state is not None and state.until_s is not None,
         )
 
-    def _objection(self, peer: str, incarnation: int, instance: bytes) -> str:
+    def _objection(self, peer: str, incarnation: int, instance: bytes, resumes: bool = False) -> str:
         if peer == self.name or instance == self._instance:
             return f"a plane does not connect to itself ({self.name!r})"
-        return self._peer(peer).objection(incarnation, instance)
+        return self._peer(peer).objection(incarnation, instance, resumes)
+
+    def _welcome(self, peer: str, instance: bytes, resumes: bool) -> int:
+        """A client has proved itself: how many of its frames have arrived. Where it replaces a connection, that is read no more."""
+        state = self._peer(peer)
+        if instance != state.instance:
+            return 0
+        if resumes and state.link is not None:
+            self._lose(state.link, "the peer has lost it")
+        return state.received
 
     def _watch_listeners(self, wanted: bool) -> None:
         if self._listeners is None or self._accepting == wanted:
@@ -306,6 +446,7 @@ class PlaneLoop:
         except OSError as error:
             raise ConnectFailed(f"{self.name!r} cannot connect to {peer!r}: {error.strerror or error}; is that process alive?") from None
         link = Link(sock, transport, handshake, deadline_s)
+        link.address = address
         self._links[link.fd] = link
         self._pending.add(link)
         link.enqueue(hello)
@@ -321,6 +462,7 @@ class PlaneLoop:
         except (BlockingIOError, InterruptedError):
             data = None
         except OSError as error:
+            link.fail(error)
             self._drop_pending(link, f"{error.strerror or error}")
             return
         if data is not None:
@@ -335,7 +477,7 @@ class PlaneLoop:
                 self._drop_pending(link, str(refused))
                 return
             except ProtocolError as error:
-                self._drop_pending(link, str(error))
+                self._drop_pending(link, str(error), is_final=isinstance(error, Rejected))
                 return
             link.flush()
         if link.broken:
@@ -349,19 +491,26 @@ class PlaneLoop:
         incarnation, instance = handshake.peer_incarnation, handshake.peer_instance
         objection = self._objection(handshake.peer, incarnation, instance)  # a client has not asked yet
         if objection:
-            self._drop_pending(link, objection)
+            self._drop_pending(link, objection, is_final=True)
             return
         self._settle(link)
         link.handshake = None
         link.peer = handshake.peer
         link.parser = FrameParser(link.peer, allocate=allocate)
-        for old in self._peer(link.peer).join(link, incarnation, instance):
+        state = self._peer(link.peer)
+        self._missing.discard(state)
+        for old in state.join(link, incarnation, instance, handshake.peer_received):
+            self._part_with(old)
             self._discard(old, f"a newer process of {link.peer!r} has connected")
+        for late in [each for each in self._pending if each.replaces and each.peer == link.peer]:
+            self._discard(late, "another connection was faster")
+        if link.queue:
+            self._flush(link)
         if handshake.rest:
             try:
                 self._take(link, len(handshake.rest), link.parser.feed(handshake.rest))
             except ProtocolError as error:
-                self._lose(link, str(error))
+                self._lose(link, str(error), is_final=True)
                 raise
 
     def _send_to_nobody(self, peer: str, state: Peer | None) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
+from rayad.actors.plane_address import Address
 from rayad.actors.plane_link import Link
-from rayad.actors.wire import INCARNATION_MAX, ReceiveOrder
+from rayad.actors.wire import INCARNATION_MAX, Buffer, ReceiveOrder
 from rayad.progress import ConfigError, ProtocolError
 
 
@@ -29,7 +31,11 @@ class PeerStatistics:
     stale_frames_in: int
     """Frames of older incarnations, dropped on arrival."""
     dropped_frames_out: int
-    """Frames that were sent to the peer after its connection had ended."""
+    """Frames that were sent to the peer after it had been given up."""
+    unacknowledged: int
+    """Frames that are kept because the peer has not said that they arrived."""
+    resumed: int
+    """How often a lost connection was replaced, with nothing lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +52,16 @@ class PlaneStatistics:
 
 
 class Peer:
-    """All that a plane knows of a peer; outlives its connections."""
+    """All that a plane knows of a peer; outlives its connections.
+
+    Between two processes frames are also counted whatever their channel: `kept` holds those from number `acknowledged` on, which are sent
+    again on a connection that replaces a lost one; `received` have arrived, of which the peer was told `told_received`.
+    """
 
     __slots__ = (
-        "bytes_in", "bytes_out", "dropped_out", "frames_in", "frames_out", "instance", "link", "links", "name", "next_out", "order",
-        "process_incarnation", "told",
+        "acknowledged", "address", "bytes_in", "bytes_out", "dropped_out", "frames_in", "frames_out", "has_left", "instance",
+        "is_given_up", "kept", "link", "links", "name", "next_out", "order", "process_incarnation", "reason", "received", "redial_at_s",
+        "resumed", "told", "told_received", "until_s", "untold_bytes",
     )  # fmt: skip
 
     def __init__(self, name: str, expected: int) -> None:
@@ -62,11 +73,35 @@ class Peer:
         self.told = False  # expect() was called; else the plane's own incarnation is expected
         self.order = ReceiveOrder(name, expected)
         self.next_out: dict[int, int] = {}
-        self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = self.dropped_out = 0
+        self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = self.dropped_out = self.resumed = 0
+        self.kept: deque[tuple[Buffer, ...]] = deque()
+        self.acknowledged = self.received = self.told_received = self.untold_bytes = 0
+        self.address: Address | None = None  # where this plane has connected to it
+        self.has_left = False  # it said goodbye
+        self.is_given_up = False
+        self.until_s: float | None = None  # while there is no connection and another one may replace the lost one
+        self.redial_at_s = float("inf")
+        self.reason = ""
 
     @property
     def queued_bytes(self) -> int:
+        if self.until_s is not None:
+            return sum(memoryview(part).nbytes for frame in self.kept for part in frame)
         return sum(link.queued_bytes for link in self.links)
+
+    def acknowledge(self, count: int) -> None:
+        """So many frames have arrived there: they need not be kept."""
+        if count > self.acknowledged + len(self.kept):
+            raise ProtocolError(f"{self.name!r} says that {count} frames have arrived; {self.acknowledged + len(self.kept)} were sent")
+        while self.acknowledged < count:
+            self.kept.popleft()
+            self.acknowledged += 1
+
+    def forget(self) -> None:
+        """There will be no other connection with that process: nothing needs to be kept for it."""
+        self.until_s, self.redial_at_s = None, float("inf")
+        self.acknowledged += len(self.kept)
+        self.kept.clear()
 
     def statistics(self) -> PeerStatistics:
         return PeerStatistics(
@@ -80,10 +115,14 @@ class Peer:
             queued_bytes=self.queued_bytes,
             stale_frames_in=self.order.stale_frames,
             dropped_frames_out=self.dropped_out,
+            unacknowledged=len(self.kept),
+            resumed=self.resumed,
         )
 
-    def objection(self, incarnation: int, instance: bytes) -> str:
-        """Say why a proven process may not be this peer, "" if it may."""
+    def objection(self, incarnation: int, instance: bytes, resumes: bool) -> str:
+        """Say why a proven process may not be this peer, or not resume where its connection was lost; "" if it may."""
+        if resumes and self.is_given_up and instance == self.instance:
+            return f"the connection with {self.name!r} was lost and given up: {self.reason}"
         if incarnation < self.order.expected:
             return f"incarnation {incarnation} of {self.name!r} is fenced off: incarnation {self.order.expected} is expected by now"
         if self.link is not None and instance != self.instance and incarnation <= self.process_incarnation:
@@ -93,18 +132,32 @@ class Peer:
             )
         return ""
 
-    def join(self, link: Link, incarnation: int, instance: bytes) -> list[Link]:
-        """Take an established connection; give those of an older process, that must be closed."""
+    def join(self, link: Link, incarnation: int, instance: bytes, received: int) -> list[Link]:
+        """Take an established connection, on which what was sent and has not arrived is sent again; give those of an older process, that
+        must be closed.  ``received``: how many frames have arrived there."""
         old: list[Link] = []
         if instance != self.instance:
             old, self.links, self.link = self.links, [], None
             self.instance = instance
             self.next_out.clear()
             self.order.restart(self.order.expected)
+            self.kept.clear()
+            self.acknowledged = self.received = self.told_received = received = 0
+        self.resumed += self.until_s is not None
+        self.until_s, self.redial_at_s = None, float("inf")
+        self.has_left = self.is_given_up = False
         self.process_incarnation = incarnation
         self.links.append(link)
+        if link.outgoing:
+            self.address = link.address
         if self.link is None:
             self.link = link
+            if received < self.acknowledged:  # given up meanwhile: frames are lost for good, as their receiver will notice
+                self.acknowledged = received
+            self.acknowledge(received)
+            for frame in self.kept:
+                for part in frame:
+                    link.enqueue(part)
         return old
 
 

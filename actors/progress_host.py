@@ -116,8 +116,7 @@ class ProgressHost:
             self.reports += len(frames)
             self.rounds += 1
             self._look_for_abandonment()
-            if not frames:
-                self._look_for_lost()
+            self._look_for_lost()
 
     def _look_for_lost(self) -> None:
         lost = [name for name in self.plane.take_lost() if name in self.expected]

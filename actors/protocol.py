@@ -22,7 +22,10 @@ DRIVER = "driver"
 
 
 class Kind(enum.IntEnum):
-    """Kinds of frames. The channel is the edge for DATA, BARRIER and CREDIT, the stage for VIEW, 0 otherwise."""
+    """Kinds of frames. The channel is the edge for DATA, BARRIER and CREDIT, the stage for VIEW, 0 otherwise.
+
+    What begins with INPUT carries its number among all frames of that live input, from the beginning of the job: see `pack_number`.
+    """
 
     DATA = 1
     CREDIT = 2
@@ -53,6 +56,7 @@ SPIN_S = 100e-6
 """How long replicas and the progress actor look for the next frame before they sleep, while frames come that fast: a wake-up of an idle
 core takes some 30 µs, more than all that a barrier does (docs/performance.md)."""
 _CREDIT = struct.Struct("<IQd")
+NUMBER_BYTES = 8
 
 
 def replica_name(stage: int, replica: int) -> str:
@@ -98,6 +102,20 @@ def unpack_view(payload: bytes | memoryview) -> View:
     inputs, pending = marshal.loads(payload)
     of = Timestamp.of
     return View(tuple(of(t[0], t[1:]) for t in inputs), tuple(of(t[0], t[1:]) for t in pending))
+
+
+def pack_number(number: int) -> bytes:
+    """The number of a frame of a live input; a driver that connects again may send again what the replica has by now."""
+    return number.to_bytes(NUMBER_BYTES, "little")
+
+
+def unpack_number(payload: bytes | memoryview) -> tuple[int, bytes | memoryview]:
+    """The number of a frame of a live input, and the rest.
+
+    >>> unpack_number(pack_number(7) + b"batch")
+    (7, b'batch')
+    """
+    return int.from_bytes(payload[:NUMBER_BYTES], "little"), payload[NUMBER_BYTES:]
 
 
 def pack_credit(batches: int, size: int, busy_s: float = 0.0) -> bytes:

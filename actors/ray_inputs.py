@@ -12,7 +12,7 @@ from rayad.actors.input_log import InputLog
 from rayad.actors.job import JobInput
 from rayad.actors.outbound import payload_bytes
 from rayad.actors.plane import Address, ConnectFailed, Plane
-from rayad.actors.protocol import DRIVER, Kind, unpack_credit
+from rayad.actors.protocol import DRIVER, Kind, pack_number, unpack_credit
 from rayad.progress import DataflowError, RayadError, Timestamp
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class InputPlane:
         self._windows: dict[str, SendWindow] = {}
         self._closed_inputs: set[str] = set()
         self._logs: dict[str, InputLog] = {}
+        self._sent: dict[str, int] = {}
         self._names: dict[str, str] = {}
         self._closed = False
         self._keeps = job._config.keeps_snapshots
@@ -60,7 +61,8 @@ class InputPlane:
         with self._lock:
             if not self._keeps:
                 plane = self._connect(peer)
-                self._transmit(plane, peer, kind, payload, credit)
+                self._transmit(plane, peer, kind, payload, credit, self._sent.get(peer, 0))
+                self._sent[peer] = self._sent.get(peer, 0) + 1
                 return
             self._check_open()
             self._logs[peer].append((kind, [bytes(part) for part in payload], credit))
@@ -77,7 +79,7 @@ class InputPlane:
                     plane = self._connect(peer)
                     while log.waits:
                         kind, payload, credit = log.peek()
-                        self._transmit(plane, peer, kind, payload, credit)
+                        self._transmit(plane, peer, kind, payload, credit, log.taken)
                         log.next()
                     self._take_credits(plane, peer, 0.0)
                 self._trim()
@@ -112,7 +114,8 @@ class InputPlane:
                 except Exception:
                     return  # the job has ended: whoever sends or waits next is told how
 
-    def _transmit(self, plane: Plane, peer: str, kind: Kind, payload: list[Any], credit: bool) -> None:
+    def _transmit(self, plane: Plane, peer: str, kind: Kind, payload: list[Any], credit: bool, number: int) -> None:
+        payload = [pack_number(number), *payload]
         window = self._windows[peer]
         while credit and not window.may_send():
             self._take_credits(plane, peer, 0.1)

@@ -34,6 +34,10 @@ CHUNK_BYTES = 64 * 1024
 _AFTER_LARGE_BYTES = 512
 """After a large frame, the next read takes no more than this: most likely another large frame's header."""
 CHANNEL_MAX = INCARNATION_MAX = 2**32 - 1
+PLANE_KIND = 0
+"""Frames of this kind are the planes' own: they have no payload, and neither are numbered nor given out."""
+ACKNOWLEDGED, GOODBYE = 0, 1
+"""Channels of such frames: the sequence is how many frames have arrived; the sender closes, and means it."""
 
 _unpack_header = HEADER.unpack_from
 
@@ -61,10 +65,12 @@ def pack_header(payload_bytes: int, kind: int, channel: int, incarnation: int, s
             f"{PAYLOAD_BYTES_MAX}; send smaller batches"
         )
     try:
+        if kind == PLANE_KIND:
+            raise struct.error("kind 0 is the planes' own")
         return HEADER.pack(payload_bytes + HEADER_BYTES, kind, channel, incarnation, sequence)
     except struct.error as error:
         raise ProtocolError(
-            f"cannot frame kind={kind} channel={channel} incarnation={incarnation} sequence={sequence}: kind must be in 0..255, "
+            f"cannot frame kind={kind} channel={channel} incarnation={incarnation} sequence={sequence}: kind must be in 1..255, "
             f"channel and incarnation in 0..{CHANNEL_MAX}, sequence in 0..2**64-1 ({error})"
         ) from None
 

@@ -156,6 +156,10 @@ class Plan:
         """The stage of that id."""
         return next(stage for stage in self.stages if stage.id == stage_id)
 
+    def title(self, stage_id: int, replica: int) -> str:
+        """How a replica is called in messages."""
+        return f"{self.stage(stage_id).name!r}[{replica}]"
+
     def owners(self, stage: Stage) -> tuple[int, ...]:
         """The replica that owns each key-group of a stage."""
         if stage.owners is not None:

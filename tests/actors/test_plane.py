@@ -203,7 +203,7 @@ def test_close_sends_what_is_queued(transport: str) -> None:
 
 
 def test_close_gives_up_after_its_time() -> None:
-    with joined() as (a, b):
+    with joined(reconnect_s=0.01) as (a, b):
         a.send("b", 1, 0, bytes(20_000_000))
         a.close(linger_s=0.01)
         pump([b], lambda _: not b.connected("a"))

@@ -265,7 +265,7 @@ def test_no_changed_bit_goes_unnoticed() -> None:
             run(client, server, flip)
         except ProtocolError:
             pass
-        said = 2 + 8 + 52 + 3 + 3 + 2 + 52 + 2 + 32 + 2 + 2 + 32
+        said = 2 + 8 + 61 + 3 + 3 + 2 + 61 + 2 + 32 + 2 + 2 + 8 + 32
         assert (client.done and server.done) == (flip >= said), f"byte {flip} was changed"
 
 

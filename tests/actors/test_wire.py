@@ -101,7 +101,7 @@ def test_an_impossible_length_is_refused(length: int) -> None:
 
 
 def test_a_header_refuses_what_does_not_fit() -> None:
-    with pytest.raises(ProtocolError, match=r"kind must be in 0\.\.255"):
+    with pytest.raises(ProtocolError, match=r"kind must be in 1\.\.255"):
         pack_header(0, 256, 0, 0, 0)
     with pytest.raises(ProtocolError, match="send smaller batches"):
         pack_header(PAYLOAD_BYTES_MAX + 1, 1, 0, 0, 0)
