@@ -29,9 +29,9 @@ class ObjectStore:
 
 
 @contextmanager
-def serving() -> Iterator[ObjectStore]:
-    """A server with one empty bucket."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+def serving(address: str = "127.0.0.1") -> Iterator[ObjectStore]:
+    """A server with one empty bucket, at an address of this host."""
+    server = ThreadedMotoServer(ip_address=address, port=0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -12,10 +13,41 @@ from rayad.actors.protocol import replica_name
 from tests.cluster.recovering import Paced
 from tests.machines.driver import KEPT
 
+Counts = list[tuple[int, int, int]]
+
 
 def alive() -> list[str]:
     """Addresses of the nodes that Ray believes alive."""
     return sorted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
+
+
+# -- a keyed count: what it is, how it is watched ------------------------------------------------------------------------------------
+
+
+def _numbers(epochs: int) -> list[list[int]]:
+    return [[(31 * epoch + 7 * i) % 23 for i in range(20)] for epoch in range(epochs)]
+
+
+def submit_counting(name: str, epochs: int, out: str | None = None, parallelism: Any = 2, **config: Any) -> None:
+    """A keyed count over a paced source, which goes on while the caller does something to the machines; ``out``: also as Parquet."""
+    flow = rd.Dataflow(name)
+    ticks = flow.source(Paced(_numbers(epochs), parts=2, pause_s=0.02), name="ticks")
+    counts = ticks.key_by(lambda n: n % 5).count(name="counts")
+    counts.collect("counts")
+    if out is not None:
+        counts.map(lambda pair: {"key": pair[0], "count": pair[1]}).write_parquet(out, epoch_column="epoch")
+    KEPT[name] = flow.submit(rd.RunConfig(**config), parallelism=parallelism)
+
+
+def counted(epochs: int) -> Counts:
+    """What :func:`submit_counting` comes to: epoch, key, count."""
+    seen: collections.Counter[int] = collections.Counter()
+    out = []
+    for epoch, numbers in enumerate(_numbers(epochs)):
+        keys = [n % 5 for n in numbers]
+        seen.update(keys)
+        out += [(epoch, key, seen[key]) for key in set(keys)]
+    return sorted(out)
 
 
 def hosts(name: str) -> dict[str, str]:
@@ -25,34 +57,51 @@ def hosts(name: str) -> dict[str, str]:
     return {replica: job._ask("where", replica, 60.0)[0].host for replica in names}
 
 
-def count_words(parallelism: int) -> list[tuple[str, int]]:
-    """A whole small job."""
-    flow = rd.Dataflow("words")
-    words = flow.from_items(["to be", "or not to be", "that is"] * 50, name="lines").rebalance().flat_map(str.split)
-    words.key_by(lambda word: word).count(name="counts").collect("counts")
-    return sorted(record for _, record in flow.run(parallelism=parallelism, timeout_s=60)["counts"])
+def is_running(name: str) -> bool:
+    """Whether all replicas are at work."""
+    return KEPT[name].progress().state.value == "running"
 
 
-def submit_counting(name: str, epochs: int, **config: Any) -> None:
-    """A keyed count over a paced source, which goes on while the caller does something to the machines."""
-    data = [[(31 * epoch + 7 * i) % 23 for i in range(20)] for epoch in range(epochs)]
-    flow = rd.Dataflow(name)
-    flow.source(Paced(data, parts=2, pause_s=0.02), name="ticks").key_by(lambda n: n % 5).count(name="counts").collect("counts")
-    KEPT[name] = flow.submit(rd.RunConfig(**config), parallelism=2)
+def ports(name: str) -> list[int]:
+    """On which TCP ports the replicas of a running job listen."""
+    job = KEPT[name]
+    return [job._ask("where", replica, 60.0)[0].port for replica in hosts(name)]
 
 
-def counted(epochs: int) -> list[tuple[int, int, int]]:
-    """What :func:`submit_counting` comes to: epoch, key, count."""
-    seen: collections.Counter[int] = collections.Counter()
-    out = []
-    for epoch in range(epochs):
-        numbers = [((31 * epoch + 7 * i) % 23) % 5 for i in range(20)]
-        seen.update(numbers)
-        out += [(epoch, key, seen[key]) for key in set(numbers)]
-    return sorted(out)
+def snapshots(name: str) -> int:
+    """How many snapshots there have been."""
+    taken = KEPT[name].progress().snapshot
+    return taken.number if taken is not None else 0
 
 
-def finish(name: str, timeout_s: float) -> list[tuple[int, int, int]]:
-    """The result of a job that was submitted before."""
+def failures(name: str) -> int:
+    """How many failures there have been."""
+    return int(KEPT[name].progress().failures)
+
+
+def rescale(name: str, vertex: str, replicas: int) -> None:
+    """Change how many replicas a vertex has."""
+    KEPT[name].rescale(vertex, replicas)
+
+
+def finish(name: str, timeout_s: float) -> tuple[Counts, int]:
+    """The result of a job that was submitted before, and its failures."""
     result = KEPT.pop(name).wait(timeout_s=timeout_s)
-    return sorted((time.epoch, *record) for time, record in result["counts"])
+    return sorted((time.epoch, *record) for time, record in result["counts"]), result.statistics.failures
+
+
+def committed(out: str | Path) -> Counts:
+    """What :func:`submit_counting` has written."""
+    return sorted((row["epoch"], row["key"], row["count"]) for row in rd.read_committed(out).to_table().to_pylist())
+
+
+# -- a loop --------------------------------------------------------------------------------------------------------------------------
+
+
+def components(parallelism: int) -> list[tuple[int, int]]:
+    """Connected components of a ring and of a path, by a loop whose replicas exchange labels in each round."""
+    edges = [(i, (i + 1) % 40) for i in range(40)] + [(100 + i, 101 + i) for i in range(30)]
+    flow = rd.Dataflow("components")
+    rd.graphs.connected_components(flow.from_items(edges, name="edges")).collect("components")
+    result = flow.run(rd.RunConfig(), parallelism=parallelism, timeout_s=60)
+    return sorted(record for _, record in result["components"])

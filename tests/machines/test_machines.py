@@ -3,17 +3,95 @@
 from __future__ import annotations
 
 import collections
+import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+import rayad as rd
+from tests.integrations.object_store import serving
 from tests.machines import jobs
 from tests.machines.machines import Machines
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+
+def until(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
+    """Wait until ``condition``, which asks the driver, gives something true; gives that."""
+    deadline_s = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
+        time.sleep(0.1)
+    return found
+
+
+def surviving(storage: str, **failures: Any) -> dict[str, Any]:
+    """A configuration with snapshots on a folder or server that all machines see."""
+    failing = rd.FailureConfig(**({"max_failures": 5, "heartbeat_timeout_s": 20.0} | failures))
+    return {"storage_path": storage, "snapshots": rd.SnapshotConfig(interval_s=0.5), "failures": failing}
+
+
+def submit(machines: Machines, name: str, epochs: int, *arguments: Any, **config: Any) -> None:
+    machines.call(_submit, name, epochs, arguments, config)
+
+
+def _submit(name: str, epochs: int, arguments: tuple[Any, ...], config: dict[str, Any]) -> None:
+    jobs.submit_counting(name, epochs, *arguments, **config)
 
 
 def test_each_actor_listens_on_its_own_nodes_address_and_replicas_are_spread(machines: Machines) -> None:
-    machines.call(jobs.submit_counting, "spread", 100)
+    submit(machines, "spread", 100)
     hosts = machines.call(jobs.hosts, "spread")
     assert collections.Counter(hosts.values()) == {machines.network.address(1): 2, machines.network.address(2): 2}, hosts
-    assert machines.call(jobs.finish, "spread", 60) == jobs.counted(100)
+    assert machines.call(jobs.finish, "spread", 60) == (jobs.counted(100), 0)
+
+
+def test_a_loop_over_two_machines(machines: Machines) -> None:
+    ring, path = [(i, 0) for i in range(40)], [(100 + i, 100) for i in range(31)]
+    assert machines.call(jobs.components, 2) == ring + path
+
+
+def test_a_single_closed_connection_is_replaced_without_a_failure(machines: Machines) -> None:
+    """Each TCP connection between replicas on the two machines, one after the other; the job may not survive any failure."""
+    submit(machines, "closed", 400)
+    hosts = machines.call(jobs.hosts, "closed")
+    until(lambda: machines.call(jobs.is_running, "closed"), "the job runs")
+    ports = machines.call(jobs.ports, "closed")
+    network = machines.network
+    pairs = [pair for pair in network.connections(2, 1) if {pair[0], pair[1]} & set(ports)]
+    assert len(pairs) == 2, (hosts, pairs)  # each source with the count on the other machine
+    assert sum(network.close(2, 1, *pair) for pair in pairs) == len(pairs)
+    assert machines.call(jobs.finish, "closed", 60) == (jobs.counted(400), 0)
+
+
+def test_a_cut_of_eight_seconds_loses_nothing_and_is_no_failure(machines: Machines) -> None:
+    out = str(machines.folder / "cut-out")
+    submit(machines, "cut", 700, out, **surviving(str(machines.folder / "jobs")))
+    until(lambda: machines.call(jobs.snapshots, "cut") > 1, "a snapshot")
+    dropped = machines.network.dropped(2)
+    machines.network.cut(2)
+    time.sleep(8)
+    machines.network.mend(2)
+    counts, failures = machines.call(jobs.finish, "cut", 90)
+    assert counts == jobs.committed(out) == jobs.counted(700)
+    assert failures == 0
+    assert dropped >= 0
+
+
+def test_a_machine_joins_and_is_used_and_dies_and_the_job_goes_on_from_its_snapshot_on_a_server(machines: Machines) -> None:
+    with serving(machines.network.host) as objects:
+        out = objects.uri("out")
+        submit(machines, "three", 1500, out, {"ticks": 2, "counts": 2}, **surviving(objects.uri("jobs")))
+        until(lambda: machines.call(jobs.snapshots, "three") > 1, "a snapshot")
+        machines.start(3)
+        until(lambda: machines.network.address(3) in machines.call(jobs.alive), "the third machine is there")
+        machines.call(jobs.rescale, "three", "counts", 4)
+        hosts = machines.call(jobs.hosts, "three")
+        assert machines.network.address(3) in hosts.values(), hosts
+        before = machines.call(jobs.snapshots, "three")
+        until(lambda: machines.call(jobs.snapshots, "three") > before, "a snapshot of the new layout")
+        machines.network.kill(3)
+        counts, failures = machines.call(jobs.finish, "three", 150)
+        assert failures >= 1
+        assert counts == jobs.committed(out) == jobs.counted(1500)
