@@ -70,7 +70,7 @@ class Loop:
         link = Link(inside.node, inside.port)
         base = f"{scope.name}.enter"
         node = self.flow.graph.add(NodeKind.INGRESS, scope.parent or 0, name=name, base=base, inputs=[link], inner=scope.id)
-        return Stream(self.flow, node.id, 0, stream.event_time)
+        return Stream(self.flow, node.id, 0, stream.event_time and stream.event_time.moved())
 
     def feedback(self, max_rounds: int | None = None, *, name: str | None = None) -> Feedback:
         """A stream that will be fed back. With ``max_rounds`` only rounds 0 to max_rounds - 1 exist: what would begin another is "

@@ -69,7 +69,7 @@ def restore_order(stream: Stream, memory_bytes: Any, directory: str | None, name
         parallelism=1,
     )
     node.options[_NUMBERS] = "restoring"
-    return Stream(stream.flow, node.id, 0, stream.event_time)
+    return Stream(stream.flow, node.id, 0, stream.event_time and stream.event_time.moved())
 
 
 def _path(graph: MutableGraph, start: int) -> list[Node]:

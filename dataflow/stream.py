@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow import elements as el
 from rayad.dataflow import hooks
+from rayad.dataflow.event_times import plain_length
 from rayad.dataflow.graph import FORWARD, KeySelector, Link, NodeKind, Partition, PartitionKind, check_name, users_line
 from rayad.dataflow.items import CollectSink
 from rayad.dataflow.operators import windowing
@@ -30,6 +32,22 @@ if TYPE_CHECKING:
 def constant(record: Any) -> int:
     """The one key of records that have none."""
     return 0
+
+
+def _union_of(streams: list[Stream]) -> windowing.EventTime | None:
+    """The event time of a union of streams that have it."""
+    sides: list[windowing.Side] = []
+    selectors = set()
+    for stream in streams:
+        found = stream.event_time
+        if found is None:  # an exchange behind a union, where its sides cannot be told apart any more
+            return None
+        sides += found.sides or (windowing.Side(stream.node, stream.port, found.selector or ValueSelector(), found.max_delay),)
+        selectors.add(found.selector)
+    together = all(not stream.event_time.sides or stream.event_time.together for stream in streams if stream.event_time is not None)
+    if len(selectors) > 1 and not together:
+        return None
+    return windowing.EventTime(selectors.pop() if len(selectors) == 1 else None, None, tuple(sides), together)
 
 
 def own_stream(flow: Dataflow, stream: Any, what: str) -> Stream:
@@ -77,11 +95,25 @@ class Stream:
 
     def _stateless(self, base: str, element: el.Element, name: str | None, *, keeps_time: bool = False) -> Stream:
         self.flow.graph.require_free(name)
+        if keeps_time and self.event_time is not None and self.event_time.together and self.partition.kind is PartitionKind.FORWARD:
+            return self._of_each_side(base, element, name)
         start = self.materialised()
         node = self.flow.graph.add(
             NodeKind.STATELESS, self.scope, name=name, base=base, op=element, inputs=[Link(start.node, start.port)]
         )
-        return Stream(self.flow, node.id, 0, self.event_time if keeps_time else None)
+        return Stream(self.flow, node.id, 0, start.event_time if keeps_time else None)
+
+    def _of_each_side(self, base: str, element: el.Element, name: str | None) -> Stream:
+        """A step that keeps event times of a union: of each of its streams, so that each goes on to tell where its times are."""
+        assert self.event_time is not None
+        sides = []
+        for side in self.event_time.sides:
+            link = Link(side.node, side.port)
+            node = self.flow.graph.add(NodeKind.STATELESS, self.scope, name=None, base=base, op=element, inputs=[link])
+            sides.append(replace(side, node=node.id, port=0))
+        inputs = [Link(side.node, side.port) for side in sides]
+        together = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base=f"{base}.union", inputs=inputs)
+        return Stream(self.flow, together.id, 0, replace(self.event_time, sides=tuple(sides)))
 
     def materialised(self) -> Stream:
         """This stream with its exchange, if it has one, made a node."""
@@ -89,7 +121,7 @@ class Stream:
             return self
         link = Link(self.node, self.port, self.partition)
         node = self.flow.graph.add(NodeKind.EXCHANGE, self.scope, name=self.partition.name, base=self.partition.kind.value, inputs=[link])
-        return Stream(self.flow, node.id, 0, self.event_time)
+        return Stream(self.flow, node.id, 0, self.event_time and self.event_time.moved())
 
     # -- stateless ---------------------------------------------------------------
     def map(self, function: Callable[[Any], Any], *, name: str | None = None) -> Stream:
@@ -121,16 +153,26 @@ class Stream:
         return self._stateless("inspect", el.Inspect(checked_function(function, "inspect")), name, keeps_time=True)
 
     def union(self, *others: Stream, name: str | None = None) -> Stream:
-        """The records of this and the other streams, all in the same scope."""
+        """The records of this and the other streams, all in the same scope.
+
+        Event times are kept where all streams have them, or else none may. The watermark is then the least of theirs: a stream that has
+        brought nothing yet holds it back.
+        """
         for other in others:
             own_stream(self.flow, other, "union")
+        without = [s for s in (self, *others) if s.event_time is None]
+        if 0 < len(without) <= len(others):
+            timed = next(s for s in (self, *others) if s.event_time is not None)
+            raise DataflowError(
+                f"union at {users_line()}: the stream {timed.name!r} has event times and {without[0].name!r} has none; call "
+                "assign_timestamps(...) on each of them, or on the union alone"
+            )
         self.flow.graph.require_free(name)
         streams = [s.materialised() for s in (self, *others)]
         node = self.flow.graph.add(
             NodeKind.UNION, self.scope, name=name, base="union", inputs=[Link(s.node, s.port) for s in streams]
         )
-        times = {s.event_time for s in streams}
-        return Stream(self.flow, node.id, 0, times.pop() if len(times) == 1 else None)
+        return Stream(self.flow, node.id, 0, None if without else _union_of(streams))
 
     # -- distribution --------------------------------------------------------------
     def key_by(self, key: Callable[[Any], Any] | str | list[str] | tuple[str, ...]) -> KeyedStream:
@@ -193,17 +235,16 @@ class Stream:
         return self.key_by(on).join(other.key_by(on if right_on is None else right_on), name=name)
 
     def assign_timestamps(self, time: Callable[[Any], Any] | str, *, max_delay: Any = None) -> Stream:
-        """Say where a record's event time is (function or column) and how much later than newer ones a record may come. Survives filter and
-        union; after a map say it again."""
+        """Say where a record's event time is (function or column) and how much later than newer ones a record may come. Survives filter,
+        inspect and union; after a map say it again."""
         if not (isinstance(time, str) or callable(time)):
             raise DataflowError(f"assign_timestamps was given {time!r:.60}: give a function of the record or a column name")
-        zero = dt.timedelta(0) if isinstance(max_delay, dt.timedelta) else 0
-        number = isinstance(max_delay, (int, float, dt.timedelta)) and not isinstance(max_delay, bool)
-        if max_delay is not None and not (number and max_delay >= zero):
+        delay = plain_length(max_delay)
+        if max_delay is not None and (delay is None or delay < (dt.timedelta(0) if isinstance(delay, dt.timedelta) else 0)):
             raise DataflowError(
                 f"max_delay is {max_delay!r:.60}: it must be a number or timedelta of at least 0, in the unit of the event times"
             )
-        return Stream(self.flow, self.node, self.port, windowing.EventTime(ValueSelector.of(time), max_delay), self.partition)
+        return Stream(self.flow, self.node, self.port, windowing.EventTime(ValueSelector.of(time), delay), self.partition)
 
     def window(self, windows: Any) -> WindowedStream:
         """Windows over all records together; results are ``(window, value)``."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from rayad.dataflow.event_times import kind_of_lengths
 from rayad.dataflow.graph import Link, NodeKind, Partition, PartitionKind, users_line
 from rayad.dataflow.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
 from rayad.dataflow.operators import aggregates as agg
-from rayad.dataflow.operators import keyed, window_join, windowing
+from rayad.dataflow.operators import keyed, late_records, window_join, windowing
 from rayad.dataflow.operators.column_best import BestOfBatch, BestRecords, EachRecord, EpochBest
 from rayad.dataflow.operators.column_epochs import EpochWindows
 from rayad.dataflow.operators.column_results import WithoutKey
@@ -32,6 +34,7 @@ class WindowedStream:
         self.keyless = keyless
         stream = keyed_stream.stream
         if not isinstance(windows, PerEpoch):
+            check_lengths(stream, windows)
             if stream.event_time is None:
                 raise DataflowError(
                     f"window at {users_line()}: the stream {stream.name!r} has no event time; call assign_timestamps(...) after the "
@@ -60,36 +63,35 @@ class WindowedStream:
         bare = out._stateless("without-key", WithoutKey(), None)
         if not isinstance(out, LateStream):
             return bare
-        result = LateStream(bare.flow, bare.node)
-        result.late = out.late._stateless("without-key", WithoutKey(), None)
-        return result
+        return LateStream(bare.flow, bare.node, 0, lambda: out.late._stateless("without-key", WithoutKey(), None))
 
     def _event_windows(self, aggregator: agg.Aggregator, value: ValueSelector, name: str | None, behind: Any = None) -> Stream:
-        stream = self.keyed.stream
-        event_time = stream.event_time
-        assert event_time is not None
-        self.keyed.flow.graph.require_free(name)
+        graph = self.keyed.flow.graph
+        graph.require_free(name)
         base = name or f"{aggregator.name}-windows"
-        key = self.keyed.key
-        element = windowing.AssignWindows(key, value, aggregator, event_time.selector, self.windows, self.keyless)
-        assigned = stream._stateless(f"{base}.prepare", element, None)
-        largest = stream._stateless(f"{base}.largest-time", windowing.LargestTime(event_time.selector), None)
-        node = self.keyed.flow.graph.add(
-            NodeKind.VERTEX,
-            stream.scope,
-            name=name,
-            base=base,
-            op=Make(EventWindows, aggregator, self.windows, event_time.max_delay, columnar=bool(key.columns) or self.keyless),
-            inputs=[Link(assigned.node, 0, BY_PAIR), Link(largest.node, 0, Partition(PartitionKind.BROADCAST))],
-            outputs=2,
-        )
-        result = LateStream(self.keyed.flow, node.id, 0)
-        result.late = Stream(self.keyed.flow, node.id, 1)
+        key, windows = self.keyed.key, self.windows
+        stream = self.keyed.stream.materialised()
+        sides = sides_of(stream)
+        delays = tuple(side.max_delay for side in sides)
+
+        def element(times: ValueSelector) -> Any:
+            return windowing.AssignWindows(key, value, aggregator, times, windows, self.keyless)
+
+        links = [Link(placed(stream, f"{base}.prepare", element), 0, BY_PAIR), *largest_of(self.keyed.flow, sides, base)]
+        make = Make(EventWindows, aggregator, windows, delays, columnar=bool(key.columns) or self.keyless)
+        node = graph.add(NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=links)
+
+        def late() -> Stream:
+            start = placed(stream, f"{base}.late.prepare", lambda times: late_records.PlaceRecords(key, times, windows, self.keyless))
+            make = Make(late_records.LateRecords, windows, delays)
+            inputs = [Link(start, 0, BY_PAIR), *links[1:]]
+            beside = graph.add(NodeKind.VERTEX, stream.scope, name=None, base=f"{base}.late", op=make, inputs=inputs)
+            return Stream(self.keyed.flow, beside.id)
+
+        result = LateStream(self.keyed.flow, node.id, 0, late)
         if behind is None:
             return result
-        each = LateStream(self.keyed.flow, result._stateless(f"{base}.each", behind, None).node)
-        each.late = result.late._stateless(f"{base}.each", behind, None)
-        return each
+        return LateStream(self.keyed.flow, result._stateless(f"{base}.each", behind, None).node, 0, late)
 
     def count(self, *, name: str | None = None) -> Stream:
         """Records per key and window."""
@@ -140,22 +142,24 @@ class WindowedStream:
             )
         if other.stream.scope != stream.scope:
             raise DataflowError(f"join at {users_line()}: one side is inside a loop; windows over event time are outside of all loops")
+        check_lengths(other.stream, self.windows)
         graph.require_free(name)
         base = name or "window-join"
-        links, largest = [], []
-        for side, event_time in zip((self.keyed, other), times, strict=True):
-            assert event_time is not None
-            placed = window_join.PlaceRecords(side.key, event_time.selector, self.windows)
-            links.append(Link(side.stream._stateless(f"{base}.prepare", placed, None).node, 0, BY_PAIR))
-            seen = side.stream._stateless(f"{base}.largest-time", windowing.LargestTime(event_time.selector), None)
-            largest.append(Link(seen.node, 0, Partition(PartitionKind.BROADCAST)))
-        make = Make(window_join.WindowJoin, self.windows, (times[0].max_delay, times[1].max_delay))
+        links: list[Link] = []
+        largest: list[Link] = []
+        delays: tuple[Any, ...] = ()
+        for side in (self.keyed, other):
+            start = side.stream.materialised()
+            sides = sides_of(start)
+            element = partial(late_records.PlaceRecords, side.key, windows=self.windows)
+            links.append(Link(placed(start, f"{base}.prepare", element), 0, BY_PAIR))
+            largest += largest_of(self.keyed.flow, sides, base)
+            delays += tuple(each.max_delay for each in sides)
+        make = Make(window_join.WindowJoin, self.windows, delays)
         node = graph.add(
             NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=links + largest, outputs=2, parallelism=parallelism
         )
-        result = LateStream(self.keyed.flow, node.id, 0)
-        result.late = Stream(self.keyed.flow, node.id, 1)
-        return result
+        return LateStream(self.keyed.flow, node.id, 0, lambda: Stream(self.keyed.flow, node.id, 1))
 
     def max_by(self, value: Any, *, name: str | None = None) -> Stream:
         """The records with the largest ``value`` (function or column) per key and window, each as ``(key, window, record)``; all of
@@ -182,7 +186,54 @@ class WindowedStream:
 
 
 class LateStream(Stream):
-    """The results of event-time windows; ``late`` is the stream of what came after its window had fired, as ``(key, window, value)``
-    of those records alone."""
+    """The results of event-time windows, and what came too late for them."""
 
-    late: Stream
+    def __init__(self, flow: Any, node: int, port: int, late: Callable[[], Stream]) -> None:
+        super().__init__(flow, node, port)
+        self._make_late = late
+        self._late: Stream | None = None
+
+    @property
+    def late(self) -> Stream:
+        """The records that came after their window had fired, as they came: ``(key, window, record)``, ``(window, record)`` of windows over
+        all records. A record that several windows hold is here once for each that it is not in. The first use adds a vertex beside that
+        of the windows, which gets all records, and keeps those of a time until the time before it is complete.
+        """
+        if self._late is None:
+            self._late = self._make_late()
+        return self._late
+
+
+def check_lengths(stream: Stream, windows: Any) -> None:
+    """Raise DataflowError where a ``max_delay`` of the stream does not go with the windows."""
+    if isinstance(windows, Given) or stream.event_time is None:
+        return
+    own = [windows.gap] if isinstance(windows, Session) else [windows.size]
+    found = stream.event_time
+    for delay in (found.max_delay, *(side.max_delay for side in found.sides)):
+        if delay is not None:
+            kind_of_lengths([*own, delay])
+
+
+def sides_of(stream: Stream) -> tuple[windowing.Side, ...]:
+    """The streams whose event times make the watermark."""
+    found = stream.event_time
+    assert found is not None
+    return found.sides or (windowing.Side(stream.node, stream.port, found.selector or ValueSelector(), found.max_delay),)
+
+
+def placed(stream: Stream, base: str, element: Callable[[ValueSelector], Any]) -> int:
+    """A node with what ``element`` makes of the records, given where their event time is."""
+    found = stream.event_time
+    assert found is not None
+    if found.selector is not None:
+        return stream._stateless(base, element(found.selector), None).node
+    each = [Stream(stream.flow, side.node, side.port)._stateless(base, element(side.selector), None) for side in found.sides]
+    inputs = [Link(one.node, one.port) for one in each]
+    return stream.flow.graph.add(NodeKind.UNION, stream.scope, name=None, base=f"{base}.union", inputs=inputs).id
+
+
+def largest_of(flow: Any, sides: tuple[windowing.Side, ...], base: str) -> list[Link]:
+    """The largest event times of each batch of each side, for every replica."""
+    each = [Stream(flow, s.node, s.port)._stateless(f"{base}.largest-time", windowing.LargestTime(s.selector), None) for s in sides]
+    return [Link(one.node, 0, Partition(PartitionKind.BROADCAST)) for one in each]

@@ -2,16 +2,18 @@
 
 ``per_epoch()`` takes each logical time alone. Event-time windows close by a watermark: when an epoch is complete, the watermark is the
 largest event time seen in it or before, over all replicas, less the stream's ``max_delay``. That is a function of the data and the epochs
-alone, so results do not depend on timing. Event times and sizes are numbers (seconds, say), or datetimes with timedelta sizes; datetimes
-with a time zone are brought to UTC, and windows begin at multiples of their size since 1970-01-01 (UTC) unless an offset says otherwise.
+alone, so results do not depend on timing. Event times and sizes are numbers (seconds, say), or dates, datetimes and durations with
+timedelta sizes; datetimes with a time zone are brought to UTC, and windows begin at multiples of their size since 1970-01-01 (UTC) unless
+an offset says otherwise. Every event time is in exactly the windows whose ``start <= time < end`` holds (``event_times``).
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from rayad.dataflow.event_times import Lengths, Scale, offset_ticks, plain_length, shifted
 from rayad.progress import DataflowError
 
 
@@ -28,24 +30,73 @@ class PerEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowTicks:
+    """Windows ``[offset + k*slide, offset + k*slide + size)`` in ticks of a scale."""
+
+    scale: Scale
+    size: int
+    slide: int
+    offset: int
+
+    @staticmethod
+    def of(size: Any, slide: Any, offset: Any) -> WindowTicks:
+        """From lengths as users give them."""
+        moment = isinstance(offset, dt.date)  # it says where a window begins
+        scale = Scale.of([size, slide, *([] if offset is None or moment else [offset])])
+        return WindowTicks(scale, scale.ticks(size), scale.ticks(slide), offset_ticks(offset, scale))
+
+    def holding(self, tick: int, like: Any) -> list[Window]:
+        """The windows that hold a tick, earliest first; with bounds for the event time ``like``.
+
+        Raises DataflowError where a bound is no moment, or floats are too far apart to tell two windows.
+        """
+        start = tick - (tick - self.offset) % self.slide
+        starts = range(start, tick - self.size, -self.slide)
+        bound = self.scale.bound
+        try:
+            out = [Window(bound(at, like), bound(at + self.size, like)) for at in reversed(starts)]
+        except OverflowError as error:
+            raise DataflowError(
+                f"a window of the event time {like!r:.60} begins or ends beyond the moments that there are: {error}; filter such times out"
+            ) from error
+        if self.scale.kind is Lengths.FLOAT and len(out) > len(set(out)):
+            raise DataflowError(
+                f"the windows of the event time {like!r} are too close for floats: give times and sizes as ints or Decimals"
+            )
+        return out
+
+
+@dataclass(frozen=True, slots=True)
 class Tumbling:
     """Windows of ``size`` side by side, aligned to ``offset``."""
 
     size: Any
     offset: Any = None
+    ticks: WindowTicks = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ticks", WindowTicks.of(self.size, self.size, self.offset))
 
     def assign(self, time: Any) -> list[Window]:
-        """The one window that holds ``time``."""
-        return Sliding(self.size, self.size, self.offset).assign(time)
+        """The one window that holds ``time``.
+
+        >>> Tumbling(0.1).assign(0.3)
+        [Window(start=0.3, end=0.4)]
+        """
+        return _assigned(self.ticks, time)
 
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Windows of ``size``, one beginning every ``slide``."""
+    """Windows of ``size``, one beginning every ``slide``; with a size below the slide there are times between the windows, in none."""
 
     size: Any
     slide: Any
     offset: Any = None
+    ticks: WindowTicks = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ticks", WindowTicks.of(self.size, self.slide, self.offset))
 
     def assign(self, time: Any) -> list[Window]:
         """The windows that hold ``time``, earliest first.
@@ -53,18 +104,12 @@ class Sliding:
         >>> Sliding(10, 5).assign(12)
         [Window(start=5, end=15), Window(start=10, end=20)]
         """
-        origin = self.offset
-        if origin is None:
-            origin = dt.datetime(1970, 1, 1, tzinfo=time.tzinfo) if isinstance(time, dt.datetime) else 0
-        elif isinstance(time, dt.datetime) and isinstance(origin, dt.timedelta):
-            origin = dt.datetime(1970, 1, 1, tzinfo=time.tzinfo) + origin
-        steps = (time - origin) // self.slide
-        out: list[Window] = []
-        while (start := origin + steps * self.slide) + self.size > time:
-            out.append(Window(start, start + self.size))
-            steps -= 1
-        out.reverse()
-        return out
+        return _assigned(self.ticks, time)
+
+
+def _assigned(ticks: WindowTicks, time: Any) -> list[Window]:
+    ticks.scale.admit(time)
+    return ticks.holding(ticks.scale.reached(time), time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +117,27 @@ class Session:
     """Runs of events no more than ``gap`` apart: the window is ``[first, last + gap)``."""
 
     gap: Any
+    scale: Scale = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", Scale.of([self.gap]))
+
+    def assign(self, time: Any) -> list[Window]:
+        """The window of one event alone.
+
+        >>> Session(0.1).assign(0.7)
+        [Window(start=0.7, end=0.8)]
+        """
+        self.scale.admit(time)
+        try:
+            end = shifted(time, self.gap, 1)
+        except (OverflowError, ValueError) as error:
+            raise DataflowError(
+                f"the session of the event time {time!r:.60} ends beyond the moments that there are: {error}; filter such times out"
+            ) from error
+        if not end > time:
+            raise DataflowError(f"{self.gap!r} behind the event time {time!r} is no later in floats: give both as ints or Decimals")
+        return [Window(time, end)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,25 +148,24 @@ class Given:
     end: Any
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 def _positive(value: Any, what: str) -> Any:
-    positive = value > dt.timedelta(0) if isinstance(value, dt.timedelta) else _is_number(value) and value > 0
-    if not positive:
+    length = plain_length(value)
+    if length is None or not length > (dt.timedelta(0) if isinstance(length, dt.timedelta) else 0):
         raise DataflowError(f"{what} is {value!r}: it must be a positive number or timedelta")
-    return value
+    return length
 
 
 def _offset(value: Any, size: Any) -> Any:
     """An offset counts from 0, or from 1970-01-01; a datetime says where some window begins."""
-    fits = isinstance(value, (dt.timedelta, dt.datetime)) if isinstance(size, dt.timedelta) else _is_number(value)
-    if value is not None and not fits:
+    if value is None:
+        return None
+    moment = isinstance(value, dt.date) and value == value
+    length = value if moment else plain_length(value)
+    if length is None or (moment or isinstance(length, dt.timedelta)) != isinstance(size, dt.timedelta):
         raise DataflowError(
             f"window offset is {value!r} for windows of {size!r}: it must be of the same kind, or a datetime for timedeltas"
         )
-    return value
+    return length
 
 
 def per_epoch() -> PerEpoch:
@@ -110,12 +175,14 @@ def per_epoch() -> PerEpoch:
 
 def tumbling(size: Any, offset: Any = None) -> Tumbling:
     """Event-time windows ``[offset + k*size, offset + (k+1)*size)``; ``size`` in the unit of the event times, or a timedelta."""
-    return Tumbling(_positive(size, "window size"), _offset(offset, size))
+    size = _positive(size, "window size")
+    return Tumbling(size, _offset(offset, size))
 
 
 def sliding(size: Any, slide: Any, offset: Any = None) -> Sliding:
-    """Event-time windows of ``size``, one every ``slide``."""
-    if isinstance(_positive(size, "window size"), dt.timedelta) != isinstance(_positive(slide, "window slide"), dt.timedelta):
+    """Event-time windows of ``size``, one every ``slide``; where the size is below the slide, times between two windows are in none."""
+    size, slide = _positive(size, "window size"), _positive(slide, "window slide")
+    if isinstance(size, dt.timedelta) != isinstance(slide, dt.timedelta):
         raise DataflowError(f"window size is {size!r} and slide {slide!r}: both must be numbers, or both timedeltas")
     return Sliding(size, slide, _offset(offset, size))
 

@@ -16,8 +16,8 @@ from rayad.dataflow.operators.aggregates import Aggregator
 from rayad.dataflow.operators.column_join import key_first, keys_of, pairs_of, record_of
 from rayad.dataflow.operators.column_keys import beginnings, key_numbers, plain
 from rayad.dataflow.operators.column_results import record_array, window_array
-from rayad.dataflow.operators.column_state import MutableWindowColumns, Pairs, windows_of_place
-from rayad.dataflow.operators.column_windows import Form, one_batch
+from rayad.dataflow.operators.column_state import MutableWindowColumns, Pairs
+from rayad.dataflow.operators.column_windows import Form, one_batch, windows_between, windows_of_place
 from rayad.dataflow.operators.key_groups import MovingVertex
 from rayad.dataflow.operators.keyed import ValueSelector, distinct_names, require_columns, require_hashable
 from rayad.dataflow.operators.stored_columns import stored_by_time, taken_back_by_time
@@ -158,13 +158,13 @@ class MutableBestColumns(MutableWindowColumns):
         assert self.state is not None
         assert self.schema is not None
         batch, _ = self.state.form.merged(found[0])
-        windows = window_array(batch.column(self.state.form.keys), self.state.ends_of(batch))
+        windows = windows_between(batch.column(self.state.form.keys), self.state.ends_of(batch), self.windows)
         return with_windows(batch, self.schema, windows)
 
     def _pairs(self, batch: pa.RecordBatch) -> Pairs:
         assert self.state is not None
         assert self.schema is not None
-        windows = window_array(batch.column(self.state.form.keys), self.state.ends_of(batch)).to_pylist()
+        windows = windows_between(batch.column(self.state.form.keys), self.state.ends_of(batch), self.windows).to_pylist()
         return list(zip(self._keys(batch), zip(windows, self._accumulators(batch, self.schema), strict=True), strict=True))
 
     def pairs_of(self, batches: list[pa.RecordBatch]) -> Pairs:

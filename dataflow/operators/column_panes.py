@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow.columnar import take_rows
+from rayad.dataflow.event_times import later
 from rayad.dataflow.operators.column_windows import Form, Grid, Ticks, as_bounds, ticks
 from rayad.dataflow.operators.key_groups import SLICE_ROWS, Groups, chosen, compacted, groups_of_columns
 from rayad.dataflow.operators.stored_columns import Stored, stored, taken_back
 from rayad.dataflow.operators.touched_keys import MutableAdditions
-from rayad.dataflow.operators.watermarks import later
 
 _RUNS_MAX = 6
 _SMALL_RUN = 1 << 16
@@ -240,16 +240,11 @@ class MutablePanes:
         low = _between(ends, after, None)[0]
         return run if low == 0 else run.cut(low, len(run.at))
 
-    def accept(self, batches: list[pa.RecordBatch], mark: int | None) -> tuple[pa.Table, bool] | None:
-        """Take partials in; gives what is late for windows that have ended at ``mark``, as :meth:`windows` does."""
-        run = self.run_of(pa.Table.from_batches(batches))
-        late = None
+    def keep(self, run: Run, mark: int | None) -> None:
+        """Take partials in, but for those of windows that have ended at ``mark``."""
         if mark is not None:
-            late = self.windows([run], mark)
             run = self.needed(run, mark)
-        run.fired = mark
-        self.add(run)
-        return late
+        self.add(replace(run, fired=mark))
 
     def due(self, until: int | None) -> tuple[pa.Table, bool] | None:
         """As :meth:`windows`, of the state; what only they hold is forgotten."""

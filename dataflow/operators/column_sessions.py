@@ -116,26 +116,21 @@ class MutableSessions:
         """The ends of sessions."""
         return batch.column(self.form.keys + 1)
 
-    def accept(self, batches: list[pa.RecordBatch], mark: int | None) -> tuple[pa.Table, bool] | None:
-        """Take partials in; gives those that are late at ``mark`` and whether there is one row for each key and window.
+    def accept(self, batches: list[pa.RecordBatch], mark: int | None) -> None:
+        """Take partials in, but for those that are late at ``mark``.
 
         Raises OverflowError, before anything has changed, when a sum could leave 64 bits.
         """
-        batch, grouped = self.arriving.merged(pa.Table.from_batches(batches))
+        batch, _ = self.arriving.merged(pa.Table.from_batches(batches))
         at = self.form.keys
         columns = batch.columns
         starts = ticks(columns[at])
         columns[at : at + 1] = [as_bounds(starts, self.form.bound), as_bounds(starts + self.gap, self.form.bound)]
         batch = pa.RecordBatch.from_arrays(columns, schema=self.form.schema)
-        if mark is None:
+        if mark is not None:
+            batch = batch.filter(pa.array(starts + self.gap > mark))
+        if batch.num_rows:
             self._take(batch)
-            return None
-        is_late = starts + self.gap <= mark
-        if not is_late.any():
-            self._take(batch)
-            return None
-        self._take(batch.filter(pa.array(~is_late)))
-        return pa.Table.from_batches([batch.filter(pa.array(is_late))]), grouped
 
     def due(self, until: int | None) -> tuple[pa.Table, bool] | None:
         """The sessions that end at or before ``until`` (None: all); they are forgotten."""

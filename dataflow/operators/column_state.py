@@ -10,9 +10,8 @@ import pyarrow as pa
 from rayad.dataflow.columnar import keyed_columns, mark_keyed
 from rayad.dataflow.operators.aggregates import Aggregator, Several
 from rayad.dataflow.operators.column_panes import MutablePanes
-from rayad.dataflow.operators.column_results import window_array
 from rayad.dataflow.operators.column_sessions import MutableSessions
-from rayad.dataflow.operators.column_windows import Form, filled, grid_of, moment_ticks, one_batch
+from rayad.dataflow.operators.column_windows import Form, filled, grid_of, moment_ticks, one_batch, windows_between, windows_of_place
 from rayad.dataflow.operators.keyed import distinct_names
 from rayad.dataflow.windows import Given, Session, Window
 
@@ -131,23 +130,30 @@ class MutableWindowColumns:
         self.state = MutableSessions(form, grid.size) if isinstance(self.windows, Session) else MutablePanes(form, grid)
         return True
 
-    def accept(self, batches: list[pa.RecordBatch], watermark: Any) -> pa.RecordBatch | list[Any] | None:
-        """Take partials in; gives results of those that are late.
+    def accept(self, batches: list[pa.RecordBatch], watermark: Any) -> None:
+        """Take partials in, but for those that are late.
 
         Raises OverflowError, before anything has changed, when a sum of sessions could leave 64 bits.
         """
         assert self.state is not None
         assert self.form is not None
         batches = [b.replace_schema_metadata(None) for b in batches]
-        mark = None if watermark is None else moment_ticks(watermark, self.form.bound)
-        return self._results(self.state.accept(batches, mark))
+        mark = None if watermark is None else self._mark(watermark)
+        if isinstance(self.state, MutableSessions):
+            self.state.accept(batches, mark)
+        else:
+            self.state.keep(self.state.run_of(pa.Table.from_batches(batches)), mark)
+
+    def _mark(self, watermark: Any) -> int:
+        assert self.form is not None
+        return moment_ticks(watermark, self.form.bound, self.windows)
 
     # -- out ---------------------------------------------------------------------
     def due(self, watermark: Any) -> pa.RecordBatch | list[Any] | None:
         """Results of the windows that have not fired and end at or before the watermark (None: no bound)."""
         assert self.state is not None
         assert self.form is not None
-        return self._results(self.state.due(None if watermark is None else moment_ticks(watermark, self.form.bound)))
+        return self._results(self.state.due(None if watermark is None else self._mark(watermark)))
 
     def _results(self, found: tuple[pa.Table, bool] | None) -> pa.RecordBatch | list[Any] | None:
         """Merged and finished, with the column ``window``; rows where a sum leaves 64 bits."""
@@ -164,7 +170,7 @@ class MutableWindowColumns:
         first = form.keys + form.places
         totals = [filled(batch.column(first + i), how) for i, how in enumerate(form.merges)]
         finished = self.aggregator.finish(names[self.form.keys + self.form.places :], totals)
-        windows = window_array(batch.column(form.keys), self.state.ends_of(batch))
+        windows = windows_between(batch.column(form.keys), self.state.ends_of(batch), self.windows)
         columns = [*batch.columns[: form.keys], windows]
         if isinstance(self.aggregator, Several):
             value = pa.StructArray.from_arrays([column for _, column in finished], names=[name for name, _ in finished])
@@ -186,7 +192,7 @@ class MutableWindowColumns:
         assert self.state is not None
         form = self.state.form
         first = form.keys + form.places
-        windows = window_array(batch.column(form.keys), self.state.ends_of(batch)).to_pylist()
+        windows = windows_between(batch.column(form.keys), self.state.ends_of(batch), self.windows).to_pylist()
         columns = [column.to_pylist() for column in batch.columns]
         keys = columns[0] if form.keys == 1 else list(zip(*columns[: form.keys], strict=True))
         accumulators = map(self.aggregator.accumulator, zip(*columns[first:], strict=True))
@@ -211,10 +217,3 @@ class MutableWindowColumns:
             for key, place, accumulator in zip(keys, zip(*places, strict=True), accumulators, strict=True):
                 out.extend((key, (window, accumulator)) for window in windows_of_place(place, self.windows))
         return out
-
-
-def windows_of_place(place: tuple[Any, ...], windows: Any) -> list[Window]:
-    """The windows that hold a pane, as Python values."""
-    if len(place) == 2:
-        return [Window(*place)]
-    return [Window(place[0], place[0] + windows.gap)] if isinstance(windows, Session) else list(windows.assign(place[0]))

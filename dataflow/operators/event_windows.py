@@ -1,13 +1,14 @@
 """Event-time windows behind the exchange: the vertex merges, and fires what the watermark has passed.
 
-Port 0 takes ``(key, (window, accumulator))`` pairs, port 1 the largest event time of each batch, broadcast. When epoch e is complete,
-the watermark is the largest event time of the epochs up to e, over all replicas, less ``max_delay``: a function of data and epochs only.
+Port 0 takes ``(key, (window, accumulator))`` pairs, the other ports the largest event time of each batch, broadcast: one port, or one for
+each side of a union. When epoch e is complete, the watermark is the largest event time of the epochs up to e, over all replicas, less
+``max_delay``: a function of data and epochs only. What is late is passed over here; ``late_records`` gives the records.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.keyed import import_group_by
 from rayad.dataflow.operators.stored_columns import stored_by_time, taken_back_by_time
 from rayad.dataflow.operators.touched_keys import MutableTouchedKeys
-from rayad.dataflow.operators.watermarks import MutableWatermark, later
+from rayad.dataflow.operators.watermarks import MutableMarks
 from rayad.dataflow.operators.windowing import SENT_ROWS_MAX
 from rayad.dataflow.vertex import EndVertex
 from rayad.dataflow.windows import Session, Window
@@ -36,8 +37,7 @@ def _key_and_window(pair: Any) -> Any:
 
 
 class EventWindows(MovingVertex, EndVertex):
-    """Fires ``(key, window, value)`` when the watermark passes a window's end; records for windows that have fired go to output port 1, put
-    together per time, key and window.
+    """Fires ``(key, window, value)`` when the watermark passes a window's end.
 
     The state is columns while all partials are; the first rows, and a session whose sum leaves 64 bits, turn it into rows.
     """
@@ -45,19 +45,17 @@ class EventWindows(MovingVertex, EndVertex):
     sequential = True
     broadcast_may_repeat = True
 
-    def __init__(self, aggregator: Aggregator, windows: Any, max_delay: Any, *, columnar: bool = False) -> None:
+    def __init__(self, aggregator: Aggregator, windows: Any, delays: tuple[Any, ...], *, columnar: bool = False) -> None:
         if columnar:
             import_group_by()
         self.aggregator = aggregator
         self.windows = windows
-        self.max_delay = max_delay
         self.pending: dict[Timestamp, list[Any]] = {}
         self.pending_columns: dict[Timestamp, list[pa.RecordBatch]] = {}
-        self.largest: dict[Timestamp, Any] = {}
         self.open: dict[Window, dict[Any, Any]] = {}
         self.sessions: dict[Any, list[list[Any]]] = {}
         self.columns = self._no_columns()
-        self.watermark = MutableWatermark()
+        self.marks = MutableMarks(delays)
         self._touched = MutableTouchedKeys(_key_alone if isinstance(windows, Session) else _key_and_window)
 
     def _no_columns(self) -> MutableWindowColumns:
@@ -75,7 +73,7 @@ class EventWindows(MovingVertex, EndVertex):
         self.columns.restore(state["columns"])
 
     def take_changes(self) -> Callable[[], Any] | None:
-        if self.watermark.uneven:
+        if self.marks.watermark.uneven:
             self._forget_changes()
         if self.columns.rows:
             self._touched.forget()
@@ -92,17 +90,19 @@ class EventWindows(MovingVertex, EndVertex):
         self.open = {window: self.open.get(window, {}) for window in changes["windows"]}
         for window, now in changes["open"].items():
             self.open[window].update(now)
+        now = self.marks.watermark.now
         for key in [*self.sessions]:
-            self._keep_sessions(key, [s for s in self.sessions[key] if self.watermark.now is None or s[1] > self.watermark.now])
+            self._keep_sessions(key, [s for s in self.sessions[key] if now is None or s[1] > now])
         for key, sessions in changes["sessions"].items():
             self._keep_sessions(key, sessions)
 
     def _pending(self) -> dict[str, Any]:
         columns = stored_by_time(self.pending_columns)
-        return {"pending": self.pending, "pending_columns": columns, "largest": self.largest, "watermark": self.watermark}
+        return {"pending": self.pending, "pending_columns": columns, "marks": self.marks.checkpoint()}
 
     def _restore_pending(self, state: Any) -> None:
-        self.pending, self.largest, self.watermark = state["pending"], state["largest"], state["watermark"]
+        self.pending = state["pending"]
+        self.marks.restore(state["marks"])
         self.pending_columns = taken_back_by_time(state["pending_columns"])
 
     def _rows_of(self, touched: set[Any]) -> dict[str, Any]:
@@ -141,8 +141,7 @@ class EventWindows(MovingVertex, EndVertex):
         return {
             "pending": {time: pairs for time, pairs in pending.items() if pairs},
             "pending_columns": {time: some for time, some in batches.items() if some},
-            "largest": dict(self.largest),
-            "watermark": replace(self.watermark),
+            "marks": self.marks.give(),
             "open": {window: kept for window, kept in windows.items() if kept},
             "sessions": leaving.out_of(self.sessions, groups),
             "columns": self.columns.give(groups, self.key_groups),
@@ -150,16 +149,14 @@ class EventWindows(MovingVertex, EndVertex):
 
     def take(self, state: Any) -> None:
         self.columns.forget_groups()
-        for time in sorted({*state["pending"], *state["pending_columns"], *state["largest"]}, key=Timestamp.sort_key):
+        for time in sorted({*state["pending"], *state["pending_columns"], *chain(*state["marks"][0])}, key=Timestamp.sort_key):
             if not self._waits(time):
                 self.notify_at(time)
             if time in state["pending"]:
                 self.pending.setdefault(time, []).extend(state["pending"][time])
             if time in state["pending_columns"]:
                 self.pending_columns.setdefault(time, []).extend(state["pending_columns"][time])
-            if time in state["largest"]:
-                self.largest[time] = later(self.largest.get(time), state["largest"][time])
-        self.watermark.take(state["watermark"])
+        self.marks.take(state["marks"])
         pairs: Pairs = []
         if state["columns"] is not None and (self.open or self.sessions or not self.columns.take(state["columns"])):
             columns = self._no_columns()
@@ -182,16 +179,14 @@ class EventWindows(MovingVertex, EndVertex):
         self.columns.forget_changes()
 
     def _waits(self, time: Timestamp) -> bool:
-        return time in self.pending or time in self.pending_columns or time in self.largest
+        return time in self.pending or time in self.pending_columns or self.marks.waits(time)
 
     # -- times -----------------------------------------------------------------------
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         if not self._waits(time):
             self.notify_at(time)
-        if edge == 1:
-            seen = max(to_rows(batch))
-            before = self.largest.get(time)
-            self.largest[time] = seen if before is None or seen > before else before
+        if edge:
+            self.marks.see(edge - 1, to_rows(batch), time)
         elif isinstance(batch, pa.RecordBatch):
             self.columns.put_by(self.pending_columns.setdefault(time, []), batch)
         else:
@@ -201,18 +196,15 @@ class EventWindows(MovingVertex, EndVertex):
         rows, batches = self.pending.pop(time, []), self.pending_columns.pop(time, [])
         if batches and not (rows or self.open or self.sessions) and self.columns.takes(batches):
             try:
-                late = self.columns.accept(batches, self.watermark.ahead_of(time))
+                self.columns.accept(batches, self.marks.ahead_of(time))
             except OverflowError:
                 rows = self._to_rows(batches)
-            else:
-                self._send_columns(1, late, time)
         elif batches or (rows and self.columns.rows):
             rows += self._to_rows(batches)
         if rows:
             self._take_rows(rows, time)
-        largest = self.largest.pop(time, None)
-        if self.watermark.advance(time, largest if largest is None or self.max_delay is None else largest - self.max_delay):
-            self._fire(time, self.watermark.now)
+        if self.marks.advance(time):
+            self._fire(time, self.marks.watermark.now)
 
     def on_end(self, time: Timestamp) -> None:
         self._fire(time, None)
@@ -225,17 +217,11 @@ class EventWindows(MovingVertex, EndVertex):
         return self.columns.pairs_of(batches)
 
     def _take_rows(self, pairs: list[Any], time: Timestamp) -> None:
-        late: dict[Any, Any] = {}
-        merge, mark = self.aggregator.merge, self.watermark.ahead_of(time)
+        mark = self.marks.ahead_of(time)
         for key, (window, accumulator) in pairs:
-            if mark is not None and window.end <= mark:
-                at = (key, window)
-                late[at] = merge(late[at], accumulator) if at in late else accumulator
-            else:
+            if mark is None or window.end > mark:
                 self._keep(key, window, accumulator)
         self._touched.note(pairs, len(self.sessions) or sum(map(len, self.open.values())))
-        if late:
-            self.send_by(1, [(key, window, self.aggregator.result(a)) for (key, window), a in late.items()], time)
 
     def _keep(self, key: Any, window: Window, accumulator: Any) -> None:
         if isinstance(self.windows, Session):
@@ -266,7 +252,7 @@ class EventWindows(MovingVertex, EndVertex):
     def _fire(self, time: Timestamp, mark: Any) -> None:
         """Emit and forget the windows that end at or before ``mark`` (None: all)."""
         if self.columns.rows:
-            self._send_columns(0, self.columns.due(mark), time)
+            self._send_columns(self.columns.due(mark), time)
         result = self.aggregator.result
         done = sorted(window for window in self.open if mark is None or window.end <= mark)
         out = [(key, window, result(a)) for window in done for key, a in self.open.pop(window).items()]
@@ -280,9 +266,9 @@ class EventWindows(MovingVertex, EndVertex):
         if out:
             self.send_by(0, out, time)
 
-    def _send_columns(self, port: int, results: Any, time: Timestamp) -> None:
+    def _send_columns(self, results: Any, time: Timestamp) -> None:
         if isinstance(results, pa.RecordBatch):
             for at in range(0, results.num_rows, SENT_ROWS_MAX):
-                self.send_by(port, results.slice(at, SENT_ROWS_MAX), time)
+                self.send_by(0, results.slice(at, SENT_ROWS_MAX), time)
         elif results:
-            self.send_by(port, results, time)
+            self.send_by(0, results, time)

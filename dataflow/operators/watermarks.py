@@ -10,9 +10,11 @@ fired: every run of panes knows how far that is, and of windows and sessions one
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
+from rayad.dataflow.event_times import compared, later, watermark_of
 from rayad.progress import Timestamp
 
 
@@ -66,6 +68,68 @@ class MutableWatermark:
         self.now = later(self.now, other.now)
 
 
-def later(left: Any, right: Any) -> Any:
-    """The larger of two moments; None is before all."""
-    return right if left is None else left if right is None else max(left, right)
+class MutableMarks:
+    """The watermark of a vertex, and what has come of it for times that are not complete: the largest event times of each input.
+
+    It is the least of those of the inputs, as in Flink: an input that has brought nothing yet holds it back.
+
+    Args:
+        delays: how late records of each input may come.
+    """
+
+    def __init__(self, delays: tuple[Any, ...]) -> None:
+        self.delays = delays
+        self.largest: list[dict[Timestamp, Any]] = [{} for _ in delays]
+        self.marks: list[Any] = [None] * len(delays)
+        self.watermark = MutableWatermark()
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        """What is known."""
+        return self.largest, self.marks, self.watermark
+
+    def restore(self, state: Any) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        self.largest, self.marks, self.watermark = state
+
+    # -- to other replicas -----------------------------------------------------------
+    def give(self) -> Any:
+        """The watermark, and the largest event times of all times that wait: a new replica has not seen what was broadcast before."""
+        return [dict(largest) for largest in self.largest], list(self.marks), replace(self.watermark)
+
+    def take(self, state: Any) -> None:
+        """Know what :meth:`give` gave as well."""
+        for mine, theirs in zip(self.largest, state[0], strict=True):
+            for time, seen in theirs.items():
+                mine[time] = later(mine.get(time), seen)
+        self.marks = list(map(later, self.marks, state[1]))
+        self.watermark.take(state[2])
+
+    # -- times -----------------------------------------------------------------------
+    def waits(self, time: Timestamp) -> bool:
+        """Whether a time brings event times."""
+        return any(time in largest for largest in self.largest)
+
+    def see(self, side: int, times: Iterable[Any], time: Timestamp) -> None:
+        """Event times of an input have come."""
+        largest = self.largest[side]
+        for moment in times:
+            largest[time] = later(largest.get(time), moment)
+
+    def ahead_of(self, time: Timestamp) -> Any:
+        """The watermark by which what waits for ``time`` is late or not; None: nothing is.
+
+        Raises DataflowError where it does not compare with the event times that wait.
+        """
+        mark = self.watermark.ahead_of(time)
+        for largest in self.largest:
+            later(mark, largest.get(time))
+        return mark
+
+    def advance(self, time: Timestamp) -> bool:
+        """A time is complete. Gives whether windows are to fire."""
+        for side, largest in enumerate(self.largest):
+            seen = largest.pop(time, None)
+            if seen is not None:
+                self.marks[side] = later(self.marks[side], watermark_of(seen, self.delays[side]))
+        return self.watermark.advance(time, None if None in self.marks else compared(*self.marks)[0])

@@ -7,50 +7,26 @@ at once. Until then a record waits in its pane, once however many windows hold i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow.columnar import keyed_columns, to_rows
-from rayad.dataflow.elements import Element
-from rayad.dataflow.graph import KeySelector
-from rayad.dataflow.operators.column_join import NotColumnar, joined_batch, key_first, keys_of, pairs_of, record_of
-from rayad.dataflow.operators.column_keys import common_type, in_common, key_numbers, plain
+from rayad.dataflow.operators.column_join import NotColumnar, joined_batch, keys_of, pairs_of, record_of
+from rayad.dataflow.operators.column_keys import common_type, in_common, key_numbers
 from rayad.dataflow.operators.column_match import matches
 from rayad.dataflow.operators.column_panes import MutablePanes
-from rayad.dataflow.operators.column_results import window_array
-from rayad.dataflow.operators.column_windows import Form, grid_of, moment_ticks, one_batch, pane_columns
+from rayad.dataflow.operators.column_windows import Form, grid_of, moment_ticks, one_batch, windows_between, windows_of_place
 from rayad.dataflow.operators.key_groups import Kept, MovingVertex
-from rayad.dataflow.operators.keyed import ValueSelector, require_columns
 from rayad.dataflow.operators.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.touched_keys import MutableAdditions
-from rayad.dataflow.operators.watermarks import MutableWatermark, later
-from rayad.dataflow.operators.windowing import SENT_ROWS_MAX, event_time
+from rayad.dataflow.operators.watermarks import MutableMarks
+from rayad.dataflow.operators.windowing import SENT_ROWS_MAX, assigner
 from rayad.dataflow.vertex import EndVertex
 from rayad.dataflow.windows import Sliding, Tumbling, Window
 from rayad.progress import Timestamp
-
-
-@dataclass(slots=True)
-class PlaceRecords(Element):
-    """Batches for a join in windows: key columns, pane, then the record's other columns; rows as ``(key, (event time, record))``."""
-
-    key: KeySelector
-    times: ValueSelector
-    windows: Any
-
-    def apply(self, batch: Any) -> Any:
-        keys = self.key.columns
-        if isinstance(batch, pa.RecordBatch) and keys and self.times.column and len(set(keys)) == len(keys):
-            require_columns(batch, (*keys, self.times.column))
-            usable = plain(batch, keys)
-            panes = None if usable is None else pane_columns(usable, self.times.column, self.windows)
-            if usable is not None and panes is not None:
-                return key_first(usable, keys, (("pane", panes[0]),))
-        key, time_of = self.key.row_key(), self.times.row_value()
-        return [(key(row), (event_time(time_of(row), row), row)) for row in to_rows(batch)]
 
 
 class RecordForm(Form):
@@ -163,8 +139,11 @@ class MutableWindowJoinColumns:
         """Take records in; gives those that are late as ``(key, window, record)``. To be called after :meth:`check`."""
         panes = self.sides[side]
         assert panes is not None
-        mark = None if watermark is None else moment_ticks(watermark, panes.form.bound)
-        return self._late(side, panes.accept([b.replace_schema_metadata(None) for b in batches], mark))
+        mark = None if watermark is None else moment_ticks(watermark, panes.form.bound, self.windows)
+        run = panes.run_of(pa.Table.from_batches([b.replace_schema_metadata(None) for b in batches]))
+        late = [] if mark is None else self._late(side, panes.windows([run], mark))
+        panes.keep(run, mark)
+        return late
 
     def _late(self, side: int, found: tuple[pa.Table, bool] | None) -> list[Any]:
         if found is None:
@@ -175,7 +154,7 @@ class MutableWindowJoinColumns:
         schema, panes = self.schemas[side], self.sides[side]
         assert schema is not None
         assert panes is not None
-        windows = window_array(batch.column(panes.form.keys), panes.ends_of(batch)).to_pylist()
+        windows = windows_between(batch.column(panes.form.keys), panes.ends_of(batch), self.windows).to_pylist()
         keys = keys_of(batch.replace_schema_metadata(schema.metadata))
         return list(zip(keys, windows, to_rows(record_of(batch, schema)), strict=True))
 
@@ -184,7 +163,7 @@ class MutableWindowJoinColumns:
         tables = []
         for panes in self.sides:
             if panes is not None:
-                found = panes.due(None if watermark is None else moment_ticks(watermark, panes.form.bound))
+                found = panes.due(None if watermark is None else moment_ticks(watermark, panes.form.bound, self.windows))
                 if found is not None:
                     tables.append(one_batch(found[0]))
         if len(tables) < 2:
@@ -200,7 +179,7 @@ class MutableWindowJoinColumns:
         out = []
         for mine, theirs in matches(*(half[order] for half, order in zip(halves, orders, strict=True))):
             pairs = left.take(pa.array(orders[0][mine])), right.take(pa.array(orders[1][theirs]))
-            windows = window_array(pairs[0].column(at - 1), panes.ends_of(pairs[0]))
+            windows = windows_between(pairs[0].column(at - 1), panes.ends_of(pairs[0]), self.windows)
             out.append(joined_batch(*pairs, self.schemas, (("window", windows),)))
         return out
 
@@ -216,20 +195,17 @@ class MutableWindowJoinColumns:
 class WindowJoin(MovingVertex, EndVertex):
     """Fires ``(key, window, (left, right))`` for each pair within a window when the watermarks of both sides have passed its end.
 
-    Ports 0 and 1 take the records of the left and right side, ports 2 and 3 the largest event times of each batch. What comes for a window
+    Ports 0 and 1 take the records of the left and right side, the others the largest event times of each batch. What comes for a window
     that has fired goes to output port 1: ``(key, window, (record, None))``, or ``(key, window, (None, record))`` from the right.
     """
 
     sequential = True
     broadcast_may_repeat = True
 
-    def __init__(self, windows: Tumbling | Sliding, delays: tuple[Any, Any]) -> None:
+    def __init__(self, windows: Tumbling | Sliding, delays: tuple[Any, ...]) -> None:
         self.windows = windows
-        self.delays = delays
         self.pending: dict[Timestamp, tuple[list[Any], list[Any]]] = {}
-        self.largest: list[dict[Timestamp, Any]] = [{}, {}]
-        self.marks: list[Any] = [None, None]
-        self.watermark = MutableWatermark()
+        self.marks = MutableMarks(delays)
         self.columns = MutableWindowJoinColumns(windows)
         self.open: dict[Window, tuple[dict[Any, list[Any]], dict[Any, list[Any]]]] = {}
         self._added = MutableAdditions()
@@ -246,7 +222,7 @@ class WindowJoin(MovingVertex, EndVertex):
         self.columns.restore(state["columns"])
 
     def take_changes(self) -> Callable[[], Any] | None:
-        if self.watermark.uneven:
+        if self.marks.watermark.uneven:
             self._forget_changes()
         if self.columns.rows:
             self._added.forget()
@@ -270,16 +246,16 @@ class WindowJoin(MovingVertex, EndVertex):
         self.columns.learn(changes["schemas"])
         for side, batch, mark in changes["added"]:
             self._take_rows(side, taken_back_mixed(batch)[0], mark, [])
-        mark = self.watermark.now
+        mark = self.marks.watermark.now
         self.open = {window: sides for window, sides in self.open.items() if mark is None or window.end > mark}
 
     def _pending(self) -> dict[str, Any]:
         pending = {time: tuple(map(stored_mixed, sides)) for time, sides in self.pending.items()}
-        return {"pending": pending, "largest": self.largest, "marks": self.marks, "watermark": self.watermark}
+        return {"pending": pending, "marks": self.marks.checkpoint()}
 
     def _restore_pending(self, state: Any) -> None:
         self.pending = {time: (taken_back_mixed(left), taken_back_mixed(right)) for time, (left, right) in state["pending"].items()}
-        self.largest, self.marks, self.watermark = state["largest"], state["marks"], state["watermark"]
+        self.marks.restore(state["marks"])
 
     # -- to other replicas -----------------------------------------------------------
     def kept_by_key(self) -> Iterable[Kept]:
@@ -299,9 +275,7 @@ class WindowJoin(MovingVertex, EndVertex):
         self._forget_changes()
         return {
             "pending": {time: sides for time, sides in pending.items() if any(sides)},
-            "largest": [dict(largest) for largest in self.largest],
-            "marks": list(self.marks),
-            "watermark": replace(self.watermark),
+            "marks": self.marks.give(),
             "open": {window: sides for window, sides in kept.items() if any(sides)},
             "columns": self.columns.give(groups, self.key_groups),
         }
@@ -312,12 +286,9 @@ class WindowJoin(MovingVertex, EndVertex):
             waiting = self._waiting(time)
             for mine, theirs in zip(waiting, sides, strict=True):
                 mine += theirs
-        for side, largest in enumerate(state["largest"]):
-            for time, seen in largest.items():
-                self._waiting(time)
-                self.largest[side][time] = later(self.largest[side].get(time), seen)
-        self.marks = list(map(later, self.marks, state["marks"]))
-        self.watermark.take(state["watermark"])
+        for time in chain(*state["marks"][0]):
+            self._waiting(time)
+        self.marks.take(state["marks"])
         opened = state["open"]
         columns = state["columns"]
         if any(columns[1]) and (self.open or not self.columns.take(columns)):
@@ -359,23 +330,18 @@ class WindowJoin(MovingVertex, EndVertex):
         if edge < 2:
             waiting[edge].append(batch)
             return
-        seen, largest = max(to_rows(batch)), self.largest[edge - 2]
-        largest[time] = max(seen, largest[time]) if time in largest else seen
+        self.marks.see(edge - 2, to_rows(batch), time)
 
     def on_notify(self, time: Timestamp) -> None:
         late: list[Any] = []
-        mark = self.watermark.ahead_of(time)
+        mark = self.marks.ahead_of(time)
         for side, batches in enumerate(self.pending.pop(time, ())):
             if batches:
                 self._take(side, batches, mark, late)
         if late:
             self.send_by(1, late, time)
-        for side, largest in enumerate(self.largest):
-            seen, delay = largest.pop(time, None), self.delays[side]
-            if seen is not None:
-                self.marks[side] = later(self.marks[side], seen if delay is None else seen - delay)
-        if self.watermark.advance(time, None if None in self.marks else min(self.marks)):
-            self._fire(time, self.watermark.now)
+        if self.marks.advance(time):
+            self._fire(time, self.marks.watermark.now)
 
     def on_end(self, time: Timestamp) -> None:
         self._fire(time, None)
@@ -398,8 +364,8 @@ class WindowJoin(MovingVertex, EndVertex):
 
     def _take_rows(self, side: int, batch: Any, mark: Any, late: list[Any]) -> None:
         placed = self._placed(batch)
-        for key, (time, record) in placed:
-            for window in self.windows.assign(time):
+        for key, record, windows in placed:
+            for window in windows:
                 if mark is not None and window.end <= mark:
                     late.append((key, window, _pair(side, record)))
                 else:
@@ -407,12 +373,14 @@ class WindowJoin(MovingVertex, EndVertex):
         self._placed_rows += len(placed)
         self._added.note((side, batch, mark), len(placed), self._placed_rows)
 
-    def _placed(self, batch: Any) -> list[Any]:
-        """``(key, (event time or pane, record))``."""
+    def _placed(self, batch: Any) -> list[tuple[Any, Any, list[Window]]]:
+        """``(key, record, windows)``."""
         if not isinstance(batch, pa.RecordBatch):
-            return to_rows(batch)
+            assign = assigner(self.windows)
+            return [(key, record, assign(time, record)) for key, (time, record) in batch]
         panes = batch.column(keyed_columns(batch.schema) or 0).to_pylist()
-        return [(key, (pane, record)) for pane, (key, record) in zip(panes, pairs_of(batch), strict=True)]
+        found = {pane: windows_of_place((pane,), self.windows) for pane in set(panes)}
+        return [(key, record, found[pane]) for pane, (key, record) in zip(panes, pairs_of(batch), strict=True)]
 
     def _keep(self, side: int, key: Any, window: Window, record: Any) -> None:
         self.open.setdefault(window, ({}, {}))[side].setdefault(key, []).append(record)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,12 @@ import pyarrow.compute as pc
 
 from rayad.dataflow.columnar import mark_keyed, to_rows
 from rayad.dataflow.elements import Element, Gatherer
+from rayad.dataflow.event_times import event_time, later
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.aggregates import Aggregator, Count, Several
 from rayad.dataflow.operators.column_best import BestRecords, best_of_batch
-from rayad.dataflow.operators.column_keys import plain
 from rayad.dataflow.operators.column_packing import Packing, can_be_packed
-from rayad.dataflow.operators.column_state import windows_of_place
-from rayad.dataflow.operators.column_windows import grid_of, pane_columns, ticks, within
+from rayad.dataflow.operators.column_windows import grid_of, panes_of, ticks, windows_of_place
 from rayad.dataflow.operators.keyed import (
     Combine,
     ValueSelector,
@@ -38,11 +37,33 @@ SENT_ROWS_MAX = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
-class EventTime:
-    """Where a record's event time is, and how late a record may come."""
+class Side:
+    """One of the streams that have become one: where it is, where its records' event times are, and how late a record may come."""
 
+    node: int
+    port: int
     selector: ValueSelector
     max_delay: Any
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """Where a record's event time is, and how late a record may come.
+
+    Args:
+        selector: None for a union of streams that have it in different places.
+        sides: the streams of a union, whose watermark is the least of theirs.
+        together: whether the stream is these sides and nothing else, so that a step on it may as well be made on each of them.
+    """
+
+    selector: ValueSelector | None
+    max_delay: Any
+    sides: tuple[Side, ...] = ()
+    together: bool = False
+
+    def moved(self) -> EventTime | None:
+        """Behind an exchange, where the sides of a union cannot be told apart any more."""
+        return None if self.selector is None else replace(self, together=False)
 
 
 @dataclass(slots=True)
@@ -82,12 +103,8 @@ class AssignWindows(Element):
 
     def _sessions(self, rows: list[Any]) -> list[Any]:
         key, value, time_of = self._selectors()
-        gap, create = self.windows.gap, self.aggregator.create
-        out = []
-        for row in rows:
-            time = event_time(time_of(row), row)
-            out.append((key(row), (Window(time, time + gap), create(value(row)))))
-        return out
+        create, assign = self.aggregator.create, assigner(self.windows)
+        return [(key(row), (assign(time_of(row), row)[0], create(value(row)))) for row in rows]
 
     def _windows(self, rows: list[Any]) -> list[Any]:
         key, value, time_of = self._selectors()
@@ -95,32 +112,50 @@ class AssignWindows(Element):
         assign = assigner(self.windows)
         combined: dict[Any, Any] = {}
         for row in rows:
-            for window in assign(event_time(time_of(row), row), row):
+            for window in assign(time_of(row), row):
                 at = (key(row), window)
                 combined[at] = add(combined[at], value(row)) if at in combined else create(value(row))
         return [(k, (window, accumulator)) for (k, window), accumulator in combined.items()]
 
 
 def assigner(windows: Any) -> Callable[[Any, Any], list[Window]]:
-    """A function from an event time and its record to the windows that hold it."""
+    """A function from an event time, as it came, and its record to the windows that hold it. It remembers what it has given."""
     if isinstance(windows, Given):
-        start_of, end_of = windows.start.row_value(), windows.end.row_value()
-
-        def given(time: Any, row: Any) -> list[Window]:
-            window = Window(_utc(start_of(row)), _utc(end_of(row)))
-            inside = window.start is not None and window.end is not None and window.start <= time < window.end
-            return [window] if inside else []
-
-        return given
-    memo: dict[Any, list[Window]] = {}
+        return partial(_given, windows.start.row_value(), windows.end.row_value())
+    memos: dict[type, dict[Any, list[Window]]] = {}  # 1 and Decimal(1) are one key
 
     def assign(time: Any, row: Any) -> list[Window]:
-        found = memo.get(time)
+        memo = memos.get(time.__class__)
+        if memo is None:
+            memo = memos[time.__class__] = {}
+        try:
+            found = memo.get(time)
+        except TypeError:
+            event_time(time, row)  # says what is wrong with what cannot be hashed
+            raise
         if found is None:
-            found = memo[time] = windows.assign(time)
+            found = memo[time] = windows.assign(event_time(time, row))
         return found
 
     return assign
+
+
+def _given(start_of: Any, end_of: Any, time: Any, row: Any) -> list[Window]:
+    time, start, end = event_time(time, row), start_of(row), end_of(row)
+    if start is None or end is None or start != start or end != end:
+        return []
+    window = Window(_bound(start), _bound(end))
+    try:
+        return [window] if window.start <= time < window.end else []
+    except TypeError as error:
+        raise DataflowError(
+            f"the event time {time!r:.60} of {row!r:.80} does not compare with its window, {window!r:.120}: {error}; bring them to one kind"
+        ) from error
+
+
+def _bound(moment: Any) -> Any:
+    infinite = isinstance(moment, float) and moment in (float("inf"), -float("inf"))
+    return float(moment) if infinite else event_time(moment, moment)
 
 
 class MutableWindowCombiner(Gatherer):
@@ -156,19 +191,8 @@ class MutableWindowCombiner(Gatherer):
         return before + list(zip((time for time, _ in held), self._marked([batch for _, batch in held]), strict=True))
 
     def _panes(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.Array]] | None:
-        """The rows that are in a window, and columns with their panes; None where rows must do it."""
         element = self._element
-        times = element.times.column
-        given = isinstance(element.windows, Given)
-        bounds = (element.windows.start.column, element.windows.end.column) if given else ()
-        if times is None or None in bounds:
-            return None
-        require_columns(batch, (*element.key.columns, times, *bounds))
-        usable = plain(batch, element.key.columns)
-        if given and usable is not None:
-            usable = within(usable, times, *bounds)
-        panes = None if usable is None else pane_columns(usable, times, element.windows)
-        return None if usable is None or panes is None else (usable, panes)
+        return panes_of(batch, element.key.columns, element.times.column, element.windows)
 
     def _best(self, batch: pa.RecordBatch, aggregator: BestRecords) -> Any:
         found = None if isinstance(self._element.windows, Session) else self._panes(batch)
@@ -211,7 +235,7 @@ class MutableWindowCombiner(Gatherer):
         element = self._element
         key = pa.array(np.zeros(batch.num_rows, np.int64)) if element.keyless else batch.column(element.key.columns[0])
         grid = grid_of(element.windows, panes.type)
-        if grid is None or pa.types.is_timestamp(key.type) or not can_be_packed(key):
+        if grid is None or pa.types.is_timestamp(key.type) or not can_be_packed(key) or not can_be_packed(panes):
             return None
         keys, at = ticks(key), ticks(panes)
         for packing in (self._packing, Packing.for_panes(at, grid.pane, key.type, panes.type)):
@@ -276,18 +300,6 @@ def _none(row: Any) -> None:
     return None
 
 
-def event_time(time: Any, row: Any) -> Any:
-    """A checked event time. Datetimes with a time zone are brought to UTC: windows are stretches of real time, also where clocks "
-    "are changed."""
-    if time is None or time != time:
-        raise DataflowError(f"the event time of {row!r:.80} is {time!r}: every record needs one; filter such records out first")
-    return _utc(time)
-
-
-def _utc(time: Any) -> Any:
-    return time.astimezone(dt.UTC) if isinstance(time, dt.datetime) and time.tzinfo is not None else time
-
-
 @dataclass(slots=True)
 class LargestTime(Element):
     """The largest event time of a batch, as a batch of one."""
@@ -297,9 +309,25 @@ class LargestTime(Element):
     def apply(self, batch: Any) -> Any:
         if isinstance(batch, pa.RecordBatch) and self.times.column:
             require_columns(batch, (self.times.column,))
-            try:
-                return [_utc(pc.max(batch.column(self.times.column)).as_py())] if batch.num_rows else []
-            except pa.ArrowNotImplementedError:  # not of every type
-                pass
+            column = batch.column(self.times.column)
+            if column.null_count == len(column):
+                return []  # they are refused where windows are assigned
+            if _has_maximum(column.type):
+                if pa.types.is_duration(column.type):  # for which Arrow has no such kernel
+                    largest = pa.array([pc.max(column.view(pa.int64())).as_py()], pa.int64()).view(column.type)
+                    return [event_time(largest[0].as_py(), "a record")]
+                return [event_time(pc.max(column).as_py(), "a record")]
         rows = to_rows(batch)
-        return [_utc(max(map(self.times.row_value(), rows)))] if rows else []
+        if not rows:
+            return []
+        times = map(self.times.row_value(), rows)
+        try:
+            return [event_time(max(times), "a record")]
+        except (TypeError, DataflowError):  # scalars of several kinds, or one that is refused
+            return [reduce(later, (event_time(time, row) for time, row in zip(map(self.times.row_value(), rows), rows, strict=True)))]
+
+
+def _has_maximum(kind: pa.DataType) -> bool:
+    """Whether Arrow's ``max`` is Python's."""
+    numbers = pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)
+    return bool(numbers or pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_date(kind))

@@ -120,16 +120,17 @@ def test_windows_that_records_bring_along_leave_out_what_lies_outside() -> None:
         assert sorted(r for _, r in flow.run(runtime="local")["out"]) == expected
 
 
-def test_late_records_are_put_together_by_epoch_key_and_window() -> None:
+def test_late_gives_the_late_records_themselves() -> None:
+    """They were put together by epoch, key and window, and came as the aggregate of that."""
     rows = [[("a", 100)], [("a", 1), ("a", 2), ("a", 7), ("b", 3)]]
     epochs = [pa.RecordBatch.from_pylist([{"k": k, "t": t} for k, t in part]) for part in rows]
     for source in (epochs, [e.to_pylist() for e in epochs]):
         flow = rd.Dataflow()
         counted = flow.from_epochs(source, batch_rows=1).assign_timestamps("t").key_by("k").window(rd.windows.tumbling(5)).count()
         counted.late.collect("late")
-        got = sorted(flow.run(runtime="local", parallelism=2)["late"])
-        assert got == [(rd.Timestamp(1), ("a", rd.Window(0, 5), 2)), (rd.Timestamp(1), ("a", rd.Window(5, 10), 1)),
-                       (rd.Timestamp(1), ("b", rd.Window(0, 5), 1))]  # fmt: skip
+        got = sorted(flow.run(runtime="local", parallelism=2)["late"], key=repr)
+        expected = [("a", (0, 5), 1), ("a", (0, 5), 2), ("a", (5, 10), 7), ("b", (0, 5), 3)]
+        assert got == [(rd.Timestamp(1), (k, rd.Window(*window), {"k": k, "t": t})) for k, window, t in expected]
 
 
 def test_a_batch_of_rows_among_columns_gives_the_same() -> None:

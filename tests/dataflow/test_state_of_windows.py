@@ -21,7 +21,8 @@ from rayad.dataflow.operators.aggregates import Count, Reduce, Several, Sum, Top
 from rayad.dataflow.operators.column_best import BestOfBatch, BestRecords, EpochBest
 from rayad.dataflow.operators.event_windows import EventWindows
 from rayad.dataflow.operators.keyed import ValueSelector
-from rayad.dataflow.operators.window_join import PlaceRecords, WindowJoin
+from rayad.dataflow.operators.late_records import PlaceRecords
+from rayad.dataflow.operators.window_join import WindowJoin
 from rayad.dataflow.operators.windowing import AssignWindows, LargestTime
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
@@ -97,7 +98,7 @@ def view_of(make: Any) -> Any:
             merged[key, window] = copy.aggregator.merge(merged[key, window], a) if (key, window) in merged else a
         results = {at: copy.aggregator.result(a) for at, a in merged.items()}
         plain = {at: sorted(map(repr, result)) if isinstance(result, list) else result for at, result in results.items()}
-        return plain, copy.watermark, copy.largest, copy.pending, {time: waiting(some) for time, some in copy.pending_columns.items()}
+        return plain, vars(copy.marks), copy.pending, {time: waiting(some) for time, some in copy.pending_columns.items()}
 
     return view
 
@@ -113,7 +114,7 @@ def waiting(batches: list[Any]) -> Counter[str]:
 @given(data=st.data())
 def test_windows_go_on_from_a_snapshot(windows: str, aggregator: str, columns: bool, rows: bool, data: st.DataObject) -> None:
     def make() -> EventWindows:
-        return EventWindows(AGGREGATORS[aggregator](), WINDOWS[windows], 4)
+        return EventWindows(AGGREGATORS[aggregator](), WINDOWS[windows], (4,))
 
     check(make, data.draw(window_steps(element_of(windows, AGGREGATORS[aggregator]()), columns, rows)), view=view_of(make))
 
@@ -130,7 +131,7 @@ def join_steps(columns: bool, rows: bool) -> st.SearchStrategy[list[Step]]:
 
 
 def view_of_join(vertex: Any) -> Any:
-    copy = WindowJoin(vertex.windows, vertex.delays)
+    copy = WindowJoin(vertex.windows, vertex.marks.delays)
     copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
     kept = [
         Counter(repr((window, key, record)) for window, sides in copy.open.items() for key, some in sides[side].items() for record in some)
@@ -139,7 +140,7 @@ def view_of_join(vertex: Any) -> Any:
     for side, found in zip(kept, copy.columns.taken_as_rows(), strict=True):
         side.update(repr((window, key, record)) for key, window, record in found)
     pending = {time: [waiting(side) for side in sides] for time, sides in copy.pending.items()}
-    return kept, pending, copy.largest, copy.marks, copy.watermark
+    return kept, pending, vars(copy.marks)
 
 
 @KINDS
@@ -179,7 +180,7 @@ def switches(sender: Any, marks: tuple[int, ...]) -> list[list[Step]]:
 @pytest.mark.parametrize("windows", ["tumbling", "session"])
 def test_windows_that_switch_between_rows_and_columns_go_on_from_a_snapshot(windows: str) -> None:
     def make() -> EventWindows:
-        return EventWindows(Sum(), WINDOWS[windows], 4)
+        return EventWindows(Sum(), WINDOWS[windows], (4,))
 
     for steps in switches(element_of(windows, Sum()), (1,)):
         check(make, steps, view=view_of(make))
@@ -198,7 +199,7 @@ def many(count: int, at: int) -> list[Any]:
 @pytest.mark.parametrize("windows", ["sliding", "session"])
 def test_what_is_written_of_windows_grows_with_what_has_come(windows: str, columnar: bool) -> None:
     element = element_of(windows, Sum())
-    run = Driven(lambda: EventWindows(Sum(), WINDOWS[windows], 100))
+    run = Driven(lambda: EventWindows(Sum(), WINDOWS[windows], (100,)))
     sizes = []
     for epoch, count in enumerate([4_000, 5, 5, 12_000]):
         run.step(("recv", 0, sent(element, many(count, 20 + epoch), columnar), Timestamp(epoch)))
@@ -214,7 +215,7 @@ def test_what_is_written_of_windows_grows_with_what_has_come(windows: str, colum
 @pytest.mark.parametrize("columnar", [True, False], ids=["columns", "rows"])
 def test_windows_that_have_fired_are_gone_after_an_increment(columnar: bool) -> None:
     element = element_of("tumbling", Sum())
-    run = Driven(lambda: EventWindows(Sum(), WINDOWS["tumbling"], 0))
+    run = Driven(lambda: EventWindows(Sum(), WINDOWS["tumbling"], (0,)))
     for epoch, (count, at) in enumerate([(50, 8), (100, 16), (2, 25)]):
         run.step(("recv", 0, sent(element, many(count, at), columnar), Timestamp(epoch)))
         run.step(("recv", 1, [at], Timestamp(epoch)))
@@ -233,7 +234,7 @@ def test_windows_that_have_fired_are_gone_after_an_increment(columnar: bool) -> 
     "aggregator", [Reduce(lambda a, b: a), TopK(1, by=lambda v: v), BestRecords(ValueSelector(function=lambda v: v), largest=True)]
 )
 def test_state_holds_no_function(aggregator: Any) -> None:
-    vertices: list[Vertex] = [EventWindows(aggregator, WINDOWS["given"], 1)]
+    vertices: list[Vertex] = [EventWindows(aggregator, WINDOWS["given"], (1,))]
     if isinstance(aggregator, BestRecords):
         vertices.append(EpochBest(aggregator))
     for vertex in vertices:
@@ -245,7 +246,7 @@ def test_state_holds_no_function(aggregator: Any) -> None:
 
 
 def test_a_small_part_of_a_large_run_is_written_alone() -> None:
-    run = Driven(lambda: EventWindows(Sum(), WINDOWS["tumbling"], 0))
+    run = Driven(lambda: EventWindows(Sum(), WINDOWS["tumbling"], (0,)))
     element = element_of("tumbling", Sum())
     batch = pa.record_batch(
         {

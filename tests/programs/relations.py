@@ -115,14 +115,14 @@ def given(flow: rd.Dataflow, *, columns: bool) -> None:
 def given_expected() -> Expected:
     after = marks(*([[r[2] for r in rows] for rows in SOLD],) * 2, 0)
     kept: dict[Any, list[int]] = {}
-    late: dict[Any, list[int]] = {}
+    late: m.Timed = []
     for epoch, rows in enumerate(SOLD):
         before = after[epoch - 1] if epoch else None
-        for shop, price, t, opens, closes in rows:
+        for record, (shop, price, t, opens, closes) in zip(dicts(SOLD, SALES)[epoch], rows, strict=True):
             if opens <= t < closes:
                 window = rd.Window(opens, closes)
                 if before is not None and closes <= before:
-                    late.setdefault((rd.Timestamp(epoch), shop, window), []).append(price)
+                    late.append((rd.Timestamp(epoch), (shop, window, record)))
                 else:
                     kept.setdefault((shop, window), []).append(price)
     last = len(SOLD) - 1
@@ -136,7 +136,7 @@ def given_expected() -> Expected:
     return {
         "max": [(fired(w), (shop, w, max(prices))) for (shop, w), prices in kept.items()],
         "several": [(fired(w), (shop, w, both(prices))) for (shop, w), prices in kept.items()],
-        "late": [(t, (shop, w, both(prices))) for (t, shop, w), prices in late.items()],
+        "late": late,
     }
 
 

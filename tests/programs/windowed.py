@@ -43,7 +43,7 @@ def assigner(windows: Any) -> Assign:
 def event_windows(
     epochs: list[list[Any]], windows: Any, result: Callable[[list[Any]], Any], delay: Any, assign: Assign
 ) -> tuple[m.Timed, m.Timed]:
-    """The model: ``(results, late)``. Records are ``(key, time, value)``; late ones are counted together per epoch, key and window."""
+    """The model: ``(results, late)``. Records are ``(key, time, value)``, and so are those that are late."""
     kept: dict[Any, list[Any]] = {}
     mark: Any = None
     out: m.Timed = []
@@ -56,7 +56,7 @@ def event_windows(
         for key, time, value in events:
             for window in assign(time):
                 if mark is not None and window.end <= mark:
-                    late.append((rd.Timestamp(epoch), (key, window, result([value]))))
+                    late.append((rd.Timestamp(epoch), (key, window, (key, time, value))))
                 else:
                     kept.setdefault((key, window), []).append(value)
         newest = max(time for _, time, _ in events) - delay
@@ -126,7 +126,7 @@ def on_event_time(flow: rd.Dataflow, *, windows: Any, delay: int, columns: bool)
     stream = source.assign_timestamps("t", max_delay=delay)
     counted = stream.key_by("k").window(windows).count(name="counted")
     counted.collect("count")
-    counted.late.key_by(lambda r: (r[0], r[1])).window(rd.windows.per_epoch()).sum(lambda r: r[2]).collect("late")
+    counted.late.map(lambda r: (r[0], r[1], tuple(r[2].values()))).collect("late")
     stream.key_by("k").window(windows).sum("v").collect("sum")
     stream.key_by("k").window(windows).mean("v").collect("mean")
     stream.filter(lambda row: row["v"] > 0).window(windows).max("v").collect("all")
@@ -138,7 +138,7 @@ def on_event_time_expected(*, windows: Any, delay: int) -> Expected:
     everything = [[("", t, v) for _, t, v in events] for events in EVENTS]
     return {
         "count": count,
-        "late": m.per_epoch(late, lambda r: (r[0], r[1]), lambda rs: sum(r[2] for r in rs)),
+        "late": late,
         "sum": event_windows(EVENTS, windows, sum, delay, assign)[0],
         "mean": event_windows(EVENTS, windows, lambda vs: sum(vs) / len(vs), delay, assign)[0],
         "all": [(t, r[1:]) for t, r in event_windows(everything, windows, max, delay, assign)[0]],
