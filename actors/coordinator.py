@@ -33,6 +33,7 @@ from rayad.actors.replica_report import ReplicaReport
 from rayad.actors.upstream import region_of
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
+from rayad.dataflow.resources import told_resources
 from rayad.progress import RayadError, SnapshotError
 from rayad.snapshots.store import StoreAwayError
 
@@ -311,14 +312,18 @@ class Coordinator(CoordinatorControl):
                     Failure(
                         "coordinator",
                         f"{len(waiting)} of {len(listening)} actors did not start within {self.config.start_timeout_s} s: {names[:5]}; "
-                        "free resources now: "
-                        f"{ray.available_resources().get('CPU', 0.0):g} CPUs; lower the parallelism or RunConfig(cpus_per_replica=...), "
-                        "or raise start_timeout_s",
+                        f"free resources now: {told_resources(ray.available_resources())}; lower the parallelism or what a replica asks "
+                        f"for ({self._asked_by(names[0])}), or raise start_timeout_s",
                         "",
                         None,
                         False,
                     )
                 )
+
+    def _asked_by(self, who: str) -> str:
+        needs = {need.vertex: need for need in self.plan.needs(self.config.cpus_per_replica)}
+        asked = next((need for name, need in needs.items() if who.startswith(f"{name!r}[")), None)
+        return f"{who} asks for {told_resources(asked.each)}" if asked is not None else "num_cpus, num_gpus, memory, resources"
 
     def _get(self, ref: Any, who: str) -> Any:
         try:

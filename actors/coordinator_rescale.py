@@ -23,8 +23,10 @@ from rayad.actors.layouts import Rescale
 from rayad.actors.migration import StepCost
 from rayad.actors.protocol import PROGRESS, replica_name, stage_of
 from rayad.actors.ray_actors import Failure, failure_of
+from rayad.actors.ray_cluster import check_placeable
 from rayad.dataflow.config import configured
 from rayad.dataflow.plan import Plan
+from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, RescaleRefused
 
 if TYPE_CHECKING:
@@ -175,6 +177,7 @@ class Rescaler:
             self._until(keeper.begin_change, timeout_s, "the snapshot under way is complete")
         try:
             prepared = before.laid_out(layouts.prepared(before, stages))
+            self._check_placeable(prepared, wanted)
             newcomers = self._prepare(before, prepared, set(stages), began_s + timeout_s)
             prepared_s = clock.monotonic() - began_s
             try:
@@ -190,6 +193,13 @@ class Rescaler:
             if keeper is not None:
                 keeper.end_change()
             self._release()
+
+    def _check_placeable(self, prepared: Plan, wanted: Mapping[str, int]) -> None:
+        config = self._of.config
+        try:
+            check_placeable(prepared.needs(config.cpus_per_replica), f"rescale({dict(wanted)})", config.autoscaling_cluster)
+        except ConfigError as error:
+            raise RescaleRefused(f"the layout stays {layouts.asked_of(self._of.plan)}: {error}") from None
 
     def _hold(self) -> None:
         """From here to :meth:`_release` the job is not over, even if nothing is left to do. Raises _Stopped when it is over already."""
@@ -246,8 +256,8 @@ class Rescaler:
             self._undo(before, old, newcomers)
             why = str(error)
             if isinstance(error, (RayError, TimeoutError)):
-                free = ray.available_resources().get("CPU", 0.0)
-                why = f"the new replicas were not placed and connected in time ({type(error).__name__}); free resources now: {free:g} CPUs"
+                free = told_resources(ray.available_resources())
+                why = f"the new replicas were not placed and connected in time ({type(error).__name__}); free resources now: {free}"
             raise RescaleRefused(f"the layout stays {layouts.asked_of(before)}: {why}") from None
         of._go_newcomers(newcomers)
         self.newcomers = set()

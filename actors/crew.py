@@ -14,11 +14,20 @@ from rayad.actors.protocol import PROGRESS, replica_name, stage_of
 from rayad.actors.ray_actors import remote_progress, remote_vertex
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
+from rayad.dataflow.resources import Resources
 
 ABANDON_TIMEOUT_S = 5.0
 """How long survivors of a failure may take to leave what they do; then they are killed and replaced."""
 END_TIMEOUT_S = 5.0
 """How long to wait for killed actors to be gone."""
+
+
+def ray_options(resources: Resources | None) -> dict[str, Any]:
+    """What a replica asks for, as options of its Ray actor."""
+    if resources is None:
+        return {}
+    asked = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus, "memory": resources.memory}
+    return {name: value for name, value in {**asked, "resources": dict(resources.resources)}.items() if value is not None and value != {}}
 
 
 class Crew:
@@ -43,8 +52,8 @@ class Crew:
                 name = replica_name(stage.id, replica)
                 if name not in self.actors:
                     spec = spec if spec is not None else ray.put(plan_for(self.plan, stage.id))
-                    options = remote_vertex().options(num_cpus=self._cpus, scheduling_strategy="SPREAD")
-                    self.actors[name] = options.remote(spec, stage.id, replica, self.config, *self._identity)
+                    options = {"num_cpus": self._cpus, **ray_options(stage.resources), "scheduling_strategy": "SPREAD"}
+                    self.actors[name] = remote_vertex().options(**options).remote(spec, stage.id, replica, self.config, *self._identity)
 
     def dismiss(self, names: Collection[str]) -> None:
         """End these: they have retired, or will not be needed."""

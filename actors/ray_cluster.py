@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Sequence
 
 import ray
 
+from rayad.dataflow.resources import Need, told_nodes, unplaceable
 from rayad.progress import ConfigError
 
 
-def ensure_ray(cpus_needed: float, what: str) -> None:
+def ensure_ray(needs: Sequence[Need], what: str, autoscaling: bool | None = None) -> None:
     """Join the cluster that this process is in, or start one; refuse what cannot work, in seconds."""
     if is_ray_client():
         raise ConfigError(
@@ -23,12 +25,46 @@ def ensure_ray(cpus_needed: float, what: str) -> None:
                 "RAY_ADDRESS names a Ray Client server (ray://): use the cluster's own address (auto or host:6379), or `ray job submit`"
             )
         join_or_start_ray()
-    cpus = ray.cluster_resources().get("CPU", 0.0)
-    if cpus_needed > cpus + 1e-6:
-        raise ConfigError(
-            f"{what} asks for {cpus_needed:g} CPUs, the cluster has {cpus:g}: lower the parallelism or RunConfig(cpus_per_replica=...), "
-            "or start Ray with more"
-        )
+    check_placeable(needs, what, autoscaling)
+
+
+def check_placeable(needs: Sequence[Need], what: str, autoscaling: bool | None) -> None:
+    """Raise ConfigError when no node, and none that an autoscaler may start, can hold what replicas need. Those need not be free now.
+
+    Where nodes may come nothing is refused: replicas that wait are what makes an autoscaler start them, and the wait has its bound.
+    """
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    why = unplaceable(needs, nodes)
+    if not why or autoscaling:
+        return
+    more = _nodes_to_come() if autoscaling is None else []
+    if more and not unplaceable(needs, [*nodes, *more]):
+        return
+    to_come = f"; {told_nodes(more).replace('the nodes have', 'those that its autoscaler may start have')}" if more else ""
+    raise ConfigError(
+        f"{what} cannot be placed: {why}{to_come}. Lower the parallelism or what a replica asks for (num_cpus, num_gpus, memory, "
+        "resources, RunConfig.cpus_per_replica), start nodes that have it, or say RunConfig(autoscaling_cluster=True) if such nodes will "
+        "come by themselves"
+    )
+
+
+NODES_TO_COME = 64
+"""So many nodes of a kind are thought of, at most."""
+
+
+def _nodes_to_come() -> list[dict[str, float]]:
+    """What nodes have that the cluster's autoscaler may start, as it says itself. Ray has no public call for that; Ray Data asks so."""
+    try:
+        from ray._private.state import state
+
+        config = state.get_cluster_config()
+    except Exception:
+        return []
+    found: list[dict[str, float]] = []
+    for group in config.node_group_configs if config is not None else ():
+        count = NODES_TO_COME if group.max_count < 0 else min(group.max_count, NODES_TO_COME)
+        found += [{name: float(value) for name, value in group.resources.items()}] * count
+    return found
 
 
 def own_address(host: str | None) -> str:

@@ -65,7 +65,8 @@ def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, **o
     if options:
         raise ConfigError(f"unknown options {sorted(options)} for runtime='ray'")
     plan = flow.plan(scaling=scaling, key_groups=config.key_groups, fingerprints=config.keeps_snapshots)
-    ensure_ray(plan.replicas * config.cpus_per_replica, f"{flow.name!r} with {plan.replicas} replicas of {config.cpus_per_replica:g} CPUs")
+    plan = plan.needing(config.resources)
+    ensure_ray(plan.needs(config.cpus_per_replica), f"{flow.name!r} with {plan.replicas} replicas", config.autoscaling_cluster)
     check_picklable(plan)
     return RayJob(config.name or flow.name, plan, config, scaling)
 

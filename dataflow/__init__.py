@@ -15,6 +15,7 @@ from rayad.dataflow.keyed_stream import KeyedStream
 from rayad.dataflow.loops import Feedback, Loop
 from rayad.dataflow.operators.aggregates import Aggregator
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
+from rayad.dataflow.resources import Resources
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.dataflow.source import Source, SourceBatch, SourcePart
 from rayad.dataflow.stream import Stream
@@ -35,6 +36,7 @@ __all__ = [
     "Loop",
     "Plan",
     "PlanEdge",
+    "Resources",
     "RunConfig",
     "ScalingConfig",
     "Sink",

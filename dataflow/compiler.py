@@ -305,4 +305,5 @@ class _Compiler:
             self.fusion.outputs[head.id],
             progress.notify_location(head.id),
             progress.capability_location(head.id),
+            resources=head.resources,
         )

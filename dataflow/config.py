@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from rayad.dataflow.graph import check_name
 from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
+from rayad.dataflow.resources import Resources
 from rayad.progress import ConfigError, DataflowError
 
 BATCH_ROWS = 4096
@@ -106,7 +107,10 @@ class RunConfig:
         combine_hold_s: how long a replica that has more input at hand may go on combining before what it has leaves; without more input
             nothing waits. 0 combines within one turn of work only.
         start_timeout_s: how long the actors may take to start.
-        cpus_per_replica: what each vertex actor asks Ray for.
+        cpus_per_replica: what each replica asks Ray for, where its vertex says nothing else.
+        resources: by vertex: what each of its replicas asks Ray for, over what the program says (``map(f, num_gpus=1)``).
+        autoscaling_cluster: whether nodes may come that can hold what no node can hold now: then the job waits for them, at most
+            ``start_timeout_s``; else it is refused at once. None: as the cluster says of itself (Ray's autoscaler v2 does).
         rescale_pause_s: how long one step of a change of layout may keep a replica from its work: large state moves in many steps;
             None: all key-groups at once (docs/design/rescaling.md).
         unix_sockets: whether replicas on one node talk over Unix sockets; False makes all of them use TCP, as between nodes.
@@ -128,6 +132,8 @@ class RunConfig:
     combine_hold_s: float = 0.1
     start_timeout_s: float = 120.0
     cpus_per_replica: float = 0.01
+    resources: Mapping[str, Resources] = field(default_factory=dict)
+    autoscaling_cluster: bool | None = None
     rescale_pause_s: float | None = 0.015
     host: str | None = None
     unix_sockets: bool = True
@@ -146,6 +152,10 @@ class RunConfig:
             _positive(getattr(self, what), f"RunConfig.{what}")
         if self.rescale_pause_s is not None:
             _positive(self.rescale_pause_s, "RunConfig.rescale_pause_s")
+        if not isinstance(self.resources, Mapping) or not all(isinstance(one, Resources) for one in self.resources.values()):
+            raise ConfigError(
+                f"RunConfig.resources is {self.resources!r:.120}: it must be a dict from a vertex's name to rd.Resources(num_cpus=..., ...)"
+            )
         for what in ("cpus_per_replica", "combine_hold_s"):
             _positive(getattr(self, what), f"RunConfig.{what}", zero=True)
 
@@ -273,7 +283,7 @@ AUTOSCALER = frozenset({"policy", "mpr_folder", "report_interval_s", "window_s",
 OF_MACHINES: dict[type, frozenset[str]] = {
     RunConfig: frozenset({
         "window_bytes", "spill_memory_bytes", "spill_directory", "combine_hold_s", "start_timeout_s", "cpus_per_replica", "rescale_pause_s",
-        "host", "unix_sockets",
+        "host", "unix_sockets", "resources", "autoscaling_cluster",
     }),
     FailureConfig: frozenset({"heartbeat_timeout_s"}),
 }  # fmt: skip

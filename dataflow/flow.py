@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rayad.dataflow import hooks
 from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, not_acted_on
 from rayad.dataflow.graph import MutableGraph, NodeKind, check_name
 from rayad.dataflow.items import ItemsSource, LiveInput, as_items
 from rayad.dataflow.keyed_stream import KeyedStream, input_link
+from rayad.dataflow.resources import Asked, resources_asked
 from rayad.dataflow.source import Source
 from rayad.dataflow.stream import Stream
 from rayad.dataflow.vertex import Vertex
@@ -39,11 +40,15 @@ class Dataflow:
         return f"Dataflow({self.name!r}, {len(self.graph.nodes)} nodes)"
 
     # -- sources -------------------------------------------------------------
-    def source(self, source: Source, *, name: str | None = None, parallelism: int | None = None, base: str = "source") -> Stream:
-        """Read a :class:`Source`; as many replicas as it has parts, up to the parallelism."""
+    def source(
+        self, source: Source, *, name: str | None = None, parallelism: int | None = None, base: str = "source", **asked: Unpack[Asked]
+    ) -> Stream:
+        """Read a :class:`Source`; as many replicas as it has parts, up to the parallelism. ``num_cpus=...`` and so on: see
+        :meth:`Stream.map`."""
         if not isinstance(source, Source):
             raise DataflowError(f"source() was given {source!r:.60}: it takes an instance of a subclass of rd.Source")
-        node = self.graph.add(NodeKind.SOURCE, 0, name=name, base=base, op=source, parallelism=parallelism)
+        resources = resources_asked("source", asked)
+        node = self.graph.add(NodeKind.SOURCE, 0, name=name, base=base, op=source, parallelism=parallelism, resources=resources)
         return Stream(self, node.id)
 
     def from_items(self, items: Iterable[Any], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
@@ -99,11 +104,13 @@ class Dataflow:
         outputs: int = 1,
         name: str | None = None,
         parallelism: int | None = None,
+        **asked: Unpack[Asked],
     ) -> Any:
         """A stateful vertex from a class or factory: one Stream, a tuple of Streams for several outputs, None for no output.
 
         Input i of ``inputs`` arrives as ``edge`` i. A keyed input is exchanged by its key; another one stays in its replica where
-        the replica counts allow it, so that a vertex with unkeyed inputs has as many replicas as what feeds it.
+        the replica counts allow it, so that a vertex with unkeyed inputs has as many replicas as what feeds it. ``num_cpus``,
+        ``num_gpus``, ``memory`` (bytes) and ``resources``: what each replica needs of its node, as in Ray Data.
         """
         if not callable(vertex):
             raise DataflowError(
@@ -122,7 +129,8 @@ class Dataflow:
         scope = scope_of(inputs[0])
         base = getattr(vertex, "__name__", type(vertex).__name__).strip("<>") or "vertex"
         node = self.graph.add(
-            NodeKind.VERTEX, scope, name=name, base=base, op=vertex, inputs=links, outputs=outputs, parallelism=parallelism
+            NodeKind.VERTEX, scope, name=name, base=base, op=vertex, inputs=links, outputs=outputs, parallelism=parallelism,
+            resources=resources_asked("vertex", asked),
         )
         streams = tuple(Stream(self, node.id, port) for port in range(outputs))
         return streams[0] if outputs == 1 else streams if outputs else None

@@ -196,7 +196,7 @@ class _Tree:
     def _finish(self, visit: _Visit, before: _Visit) -> None:
         node, made = visit.node, visit.made
         if node.kind is NodeKind.STATELESS:
-            made = [self._append(ApplyStep(node.name, node.where, node.op, tuple(made)))]
+            made = [self._append(ApplyStep(node.options.get("called", node.name), node.where, node.op, tuple(made)))]
         elif node.kind is not NodeKind.UNION:
             bound = node.op if node.kind is NodeKind.FEEDBACK else None
             made = [self._append(ShiftStep(_SHIFTS[node.kind], bound, tuple(made)))]

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
+from rayad.dataflow.resources import Resources
 from rayad.progress import DataflowError
 
 _FOLDERS = ("actors", "autoscale", "dataflow", "graphs", "integrations", "progress", "snapshots")
@@ -167,6 +168,8 @@ class Node:
     op: Any = None
     parallelism: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    resources: Resources | None = None
+    """What each replica asks for, where the program says so; such a node begins a stage."""
 
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\- ]*")
@@ -214,6 +217,7 @@ class MutableGraph:
         inputs: list[Link] | None = None,
         outputs: int = 1,
         parallelism: int | None = None,
+        resources: Resources | None = None,
         **options: Any,
     ) -> Node:
         """A new node; an unnamed one is called after ``base`` with a number. Nothing is added when something is wrong."""
@@ -223,7 +227,7 @@ class MutableGraph:
         called = self._free_name(base) if name is None else name
         if parallelism is not None:
             check_parallelism(parallelism, f"parallelism of {called!r}")
-        node = Node(len(self.nodes), called, kind, scope, where, outputs, list(inputs or ()), op, parallelism, options)
+        node = Node(len(self.nodes), called, kind, scope, where, outputs, list(inputs or ()), op, parallelism, options, resources)
         for link in node.inputs:
             source = self.nodes[link.source]
             if self.scope_of_output(source) != scope:

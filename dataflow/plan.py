@@ -8,13 +8,14 @@ counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rayad.dataflow.graph import KeySelector, NodeKind, PartitionKind
 from rayad.dataflow.hashing import replica_of_group
-from rayad.progress import ProgressGraph
+from rayad.dataflow.resources import Need, Resources
+from rayad.progress import DataflowError, ProgressGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +121,8 @@ class Stage:
     capability_location: int
     input: dict[str, Any] | None = None
     """Of a source, for a run that keeps snapshots: what :meth:`rayad.dataflow.source.Source.fingerprint` says."""
+    resources: Resources | None = None
+    """What each replica asks for; None: as the run says for all."""
     owners: tuple[int, ...] | None = None
     """The replica that owns each key-group; None: contiguous ranges, as at the beginning (docs/design/rescaling.md)."""
 
@@ -180,6 +183,19 @@ class Plan:
         stages = tuple(replace(s, parallelism=layout.replicas[s.id], owners=layout.owners.get(s.id)) for s in self.stages)
         edges = tuple(replace(edge, is_rebalanced=edge.id in layout.rebalanced) for edge in self.edges)
         return replace(self, stages=stages, edges=edges)
+
+    def needing(self, resources: Mapping[str, Resources]) -> Plan:
+        """The same plan, where vertices by name ask for these over what the program says. Raises DataflowError for other names."""
+        names = {stage.name for stage in self.stages}
+        for name in resources:
+            if name not in names:
+                raise DataflowError(f"RunConfig.resources names {name!r}: the vertices of {self.name!r} are {sorted(names)}")
+        stages = (replace(s, resources=resources[s.name].over(s.resources)) if s.name in resources else s for s in self.stages)
+        return replace(self, stages=tuple(stages))
+
+    def needs(self, cpus: float) -> list[Need]:
+        """What the replicas of each vertex need; ``cpus`` where a vertex says nothing of them."""
+        return [Need(s.name, s.parallelism, (s.resources or Resources()).by_name(cpus)) for s in self.stages]
 
     def writer(self, sink: SinkSpec, stage: Stage, replica: int) -> tuple[int, int]:
         """The number of a replica among the writers of a sink, and a bound: two stages may write to one sink, and each may be rescaled."""

@@ -7,9 +7,9 @@ A call that is refused adds nothing.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rayad.dataflow import elements as el
 from rayad.dataflow import hooks
@@ -19,6 +19,7 @@ from rayad.dataflow.items import CollectSink
 from rayad.dataflow.operators import windowing
 from rayad.dataflow.operators.column_results import AsColumns
 from rayad.dataflow.operators.keyed import ValueSelector
+from rayad.dataflow.resources import Asked, Resources, resources_asked
 from rayad.dataflow.sink import Sink
 from rayad.progress import DataflowError
 
@@ -93,8 +94,13 @@ class Stream:
         graph = self.flow.graph
         return graph.scope_of_output(graph.nodes[self.node])
 
-    def _stateless(self, base: str, element: el.Element, name: str | None, *, keeps_time: bool = False) -> Stream:
+    def _stateless(
+        self, base: str, element: el.Element, name: str | None, *, keeps_time: bool = False, asked: Mapping[str, Any] | None = None
+    ) -> Stream:
         self.flow.graph.require_free(name)
+        resources = resources_asked(base, asked or {})
+        if resources is not None:
+            return self._on_its_own(base, element, name, resources, keeps_time=keeps_time)
         if keeps_time and self.event_time is not None and self.event_time.together and self.partition.kind is PartitionKind.FORWARD:
             return self._of_each_side(base, element, name)
         start = self.materialised()
@@ -115,6 +121,17 @@ class Stream:
         together = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base=f"{base}.union", inputs=inputs)
         return Stream(self.flow, together.id, 0, replace(self.event_time, sides=tuple(sides)))
 
+    def _on_its_own(self, base: str, element: el.Element, name: str | None, resources: Resources, *, keeps_time: bool) -> Stream:
+        """A stateless operator that asks for something runs in replicas of its own, and is not fused with what is before it."""
+        graph = self.flow.graph
+        before = self if self.partition.name is None else self.materialised()
+        link = Link(before.node, before.port, before.partition)
+        head = graph.add(NodeKind.EXCHANGE, self.scope, name=name, base=base, inputs=[link], resources=resources)
+        made = graph.add(
+            NodeKind.STATELESS, self.scope, name=None, base=f"{head.name}.function", op=element, inputs=[Link(head.id, 0)], called=head.name
+        )
+        return Stream(self.flow, made.id, 0, before.event_time and before.event_time.moved() if keeps_time else None)
+
     def materialised(self) -> Stream:
         """This stream with its exchange, if it has one, made a node."""
         if self.partition.kind is PartitionKind.FORWARD:
@@ -124,21 +141,28 @@ class Stream:
         return Stream(self.flow, node.id, 0, self.event_time and self.event_time.moved())
 
     # -- stateless ---------------------------------------------------------------
-    def map(self, function: Callable[[Any], Any], *, name: str | None = None) -> Stream:
-        """``function(record)`` for each record. As everywhere, the function must not change the record in place: others may hold it."""
-        return self._stateless("map", el.Map(checked_function(function, "map")), name)
+    def map(self, function: Callable[[Any], Any], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
+        """``function(record)`` for each record. As everywhere, the function must not change the record in place: others may hold it.
 
-    def flat_map(self, function: Callable[[Any], Iterable[Any]], *, name: str | None = None) -> Stream:
-        """All records of ``function(record)``."""
-        return self._stateless("flat_map", el.FlatMap(checked_function(function, "flat_map")), name)
+        ``num_cpus``, ``num_gpus``, ``memory`` (bytes) and ``resources``: what each replica needs of its node, as in Ray Data; the operator
+        then has replicas of its own, as many as ``parallelism`` says for its name, and what stands behind it runs in them as well.
+        """
+        return self._stateless("map", el.Map(checked_function(function, "map")), name, asked=asked)
 
-    def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None) -> Stream:
-        """The records for which ``predicate(record)`` holds."""
-        return self._stateless("filter", el.Filter(checked_function(predicate, "filter")), name, keeps_time=True)
+    def flat_map(self, function: Callable[[Any], Iterable[Any]], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
+        """All records of ``function(record)``. ``num_cpus=...`` and so on: see :meth:`map`."""
+        return self._stateless("flat_map", el.FlatMap(checked_function(function, "flat_map")), name, asked=asked)
 
-    def map_batches(self, function: Callable[[Any], Any], *, name: str | None = None) -> Stream:
-        """``function(batch)`` for each batch: a list or a RecordBatch in, a list, RecordBatch or Table out. The way to stay columnar."""
-        return self._stateless("map_batches", el.MapBatches(checked_function(function, "map_batches")), name)
+    def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
+        """The records for which ``predicate(record)`` holds. ``num_cpus=...`` and so on: see :meth:`map`."""
+        return self._stateless("filter", el.Filter(checked_function(predicate, "filter")), name, keeps_time=True, asked=asked)
+
+    def map_batches(self, function: Callable[[Any], Any], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
+        """``function(batch)`` for each batch: a list or a RecordBatch in, a list, RecordBatch or Table out. The way to stay columnar.
+
+        ``num_cpus=...`` and so on: see :meth:`map`.
+        """
+        return self._stateless("map_batches", el.MapBatches(checked_function(function, "map_batches")), name, asked=asked)
 
     def as_columns(self, *names: str, name: str | None = None) -> Stream:
         """Results of aggregations, windows and joins as ordinary columns: ``window_start`` and ``window_end``, a column for each value,
@@ -225,9 +249,11 @@ class Stream:
         return restore_order(self, memory_bytes, spill_directory, name)
 
     # -- stateful -------------------------------------------------------------------
-    def vertex(self, vertex: Any, *, outputs: int = 1, name: str | None = None, parallelism: int | None = None) -> Any:
+    def vertex(
+        self, vertex: Any, *, outputs: int = 1, name: str | None = None, parallelism: int | None = None, **asked: Unpack[Asked]
+    ) -> Any:
         """``flow.vertex`` with this stream as its only input."""
-        return self.flow.vertex(vertex, inputs=[self], outputs=outputs, name=name, parallelism=parallelism)
+        return self.flow.vertex(vertex, inputs=[self], outputs=outputs, name=name, parallelism=parallelism, **asked)
 
     def join(self, other: Stream, on: Any, right_on: Any = None, *, name: str | None = None) -> Stream:
         """Inner join of two streams: ``(key, (left, right))``; ``on`` is a key as in :meth:`key_by`, ``right_on`` that of ``other``."""

@@ -187,7 +187,8 @@ def test_too_many_cpus_is_an_error_in_seconds(nothing_left: Check) -> None:
     flow = rd.Dataflow("greedy")
     flow.from_items([1]).collect("out")
     began_s = time.monotonic()
-    with pytest.raises(rd.ConfigError, match=r"^'greedy' with 1 replicas of 64 CPUs asks for 64 CPUs, the cluster has 4: lower"):
+    told = r"^'greedy' with 1 replicas cannot be placed: the replica of 'items' asks for 64 CPU, which no node has: the nodes have 4 CPU"
+    with pytest.raises(rd.ConfigError, match=told):
         flow.run(rd.RunConfig(cpus_per_replica=64))
     assert time.monotonic() - began_s < 10
 

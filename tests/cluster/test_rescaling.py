@@ -215,11 +215,20 @@ def test_a_job_cancelled_in_the_middle_of_a_change(nothing_left: Check) -> None:
     nothing_left()
 
 
+class Occupant:
+    """Of a processor, while it is there."""
+
+
 def test_replicas_that_cannot_be_placed(nothing_left: Check) -> None:
     """The old layout stays, and the job says so."""
     job = running(runs("full").submit(rd.RunConfig(cpus_per_replica=1.0), parallelism=1), "runs")
-    with pytest.raises(rd.RescaleRefused, match=r"the layout stays .*'runs': 1.*free resources now"):
+    with pytest.raises(rd.RescaleRefused, match=r"the layout stays .*'runs': 1.*together ask for .* CPU, .* the cluster has 4 CPU"):
         job.rescale("runs", 3, timeout_s=3.0)
+    other = ray.remote(num_cpus=1.0)(Occupant).remote()
+    ray.get(other.__ray_ready__.remote())
+    with pytest.raises(rd.RescaleRefused, match=r"the layout stays .*'runs': 1.*free resources now"):
+        job.rescale("runs", 2, timeout_s=3.0)
+    ray.kill(other)
     assert len(job.pids()["runs"]) == 1
     require_runs(job.stop(timeout_s=120))
     nothing_left()
