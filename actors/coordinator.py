@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import threading
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import ray
@@ -83,22 +83,24 @@ class Coordinator(CoordinatorControl):
         self._stopping = False
 
     # -- the long call ----------------------------------------------------------------
-    def run(self, *, replaces: bool = False, asked_s: float | None = None) -> Outcome:
+    def run(self, run: str | None = None, earlier: Collection[str] = (), *, asked_s: float | None = None) -> Outcome:
         """Start everything, wait for the end, publish. Never raises: the outcome says what happened.
 
         Args:
-            replaces: it takes the place of a coordinator that died, so a store that is away is waited for.
+            run: tells this coordinator's run from others in the store.
+            earlier: the runs of the coordinators that died before: it goes on where they were, and a store that is away is waited for.
             asked_s: when the driver began to start this actor, by ``time.time()``: the start of a job counts from there.
         """
 
         self._began_s = self._began_s if asked_s is None else min(self._began_s, asked_s)
 
         def keeper() -> SnapshotKeeper:
-            return SnapshotKeeper(self.plan, JobStore(self._name, self.plan, self.config), job=self.job, secret=self.secret)
+            store = JobStore(self._name, self.plan, self.config, run=run, earlier=earlier)
+            return SnapshotKeeper(self.plan, store, job=self.job, secret=self.secret)
 
         try:
             if self.config.keeps_snapshots:
-                self._keeper = self._when_there(keeper) if replaces else keeper()
+                self._keeper = self._when_there(keeper) if earlier else keeper()
             reports, counts, staged = self._run_incarnations()
             receipts = self._publish(staged)
             self.state = JobState.COMPLETE

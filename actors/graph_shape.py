@@ -6,6 +6,7 @@ from typing import Any
 
 from rayad.dataflow.graph import PartitionKind
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
+from rayad.dataflow.state_identity import of_class, state_of
 
 Channel = tuple[int, int]
 """An edge's id and a replica: of its source for channels in, of its target for channels out."""
@@ -26,12 +27,12 @@ def graph_shape(plan: Plan) -> dict[str, Any]:
     """Vertices, edges, sinks, and what the sources' input is made of, by name, for :func:`rayad.snapshots.recovery.misfits`."""
     vertices = {}
     for stage in plan.stages:
-        vertices[stage.name] = {"kind": stage.kind.name.lower(), "replicas": stage.parallelism, "depth": stage.depth}
+        vertices[stage.name] = {"kind": stage.kind.name.lower(), "replicas": stage.parallelism, "depth": stage.depth, "state": state_of(stage)}
         if stage.parts:
             vertices[stage.name]["parts"] = len(stage.parts)
     names = edge_names(plan)
     edges = {names[edge.id]: {"partition": edge.partition.name.lower(), "is_feedback": edge.is_feedback} for edge in plan.edges}
-    sinks = {sink.key: {"kind": type(sink.sink).__name__} for sink in plan.sinks}
+    sinks = {sink.key: {"kind": type(sink.sink).__name__, "state": of_class(type(sink.sink))} for sink in plan.sinks}
     inputs = {stage.name: stage.input for stage in plan.stages if stage.input is not None}
     return {"vertices": vertices, "edges": edges, "sinks": sinks, "inputs": inputs}
 

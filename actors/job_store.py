@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+from collections.abc import Collection
 from typing import Any
 
 from rayad.actors.failures import raise_located
@@ -19,7 +20,7 @@ from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
 from rayad.snapshots.coordination import MutableSnapshots, SnapshotStatistics
-from rayad.snapshots.recovery import begin_run, claim_of
+from rayad.snapshots.recovery import NEVER, begin_run, claim_of
 from rayad.snapshots.store import MANIFEST, Manifest, SnapshotStore, StoreAwayError, below
 
 _log = logging.getLogger(__name__)
@@ -41,15 +42,26 @@ class JobStore:
         config: of the run.
         store: instead of the one that ``config`` names.
         run: tells this run from others of the job.
+        earlier: runs whose coordinators have died: where one of them has begun, this one goes on from there, whatever was asked for.
     """
 
-    def __init__(self, job: str, plan: Plan, config: RunConfig, store: SnapshotStore | None = None, *, run: str | None = None) -> None:
+    def __init__(
+        self,
+        job: str,
+        plan: Plan,
+        config: RunConfig,
+        store: SnapshotStore | None = None,
+        *,
+        run: str | None = None,
+        earlier: Collection[str] = (),
+    ) -> None:
         self.job = job
         self.plan = plan
         self.config = config
         self.store = store if store is not None else open_store(job, config)
         self.graph = {**graph_shape(plan), "movable": [stage.name for stage in plan.stages if not may_move(stage, plan, None)]}
         self.run = run if run is not None else secrets.token_hex(8)
+        self._earlier = earlier
         self.begun: Manifest | None = None
         self.manifest: Manifest | None = None
         """What a recovery goes on from."""
@@ -64,8 +76,10 @@ class JobStore:
     def begin(self) -> Manifest:
         """Choose what to go on from, claim the store, and let sinks publish again what that snapshot had staged."""
         resume = self.config.resume
-        if isinstance(resume, str) and resume != "latest":
+        if isinstance(resume, str) and resume not in ("latest", NEVER):
             resume = self._number_of(resume)
+        if self._earlier and any(found is not None and found.run in self._earlier for found in self._newest_manifest()):
+            resume = "latest"
         self.begun, self.remarks = begin_run(
             self.store,
             resume,
@@ -197,7 +211,7 @@ class JobStore:
         if not name.isdigit() or (folder and os.path.abspath(folder) != os.path.abspath(self.store.folder)):
             raise SnapshotError(
                 f"resume={path!r}: that is no snapshot of job {self.job!r}, which are in {self.store.folder!r}; give 'latest', a number, "
-                "or a path that job.savepoint() gave"
+                "or a path that job.savepoint() gave; 'never' begins afresh"
             )
         return int(name)
 
@@ -208,6 +222,9 @@ class JobStore:
         self._newest = claim.number
         self._void = claim.notes["void"]
         return claim
+
+    def _newest_manifest(self) -> list[Manifest | None]:
+        return [self._found(number) for number in self.store.numbers()[-1:]]
 
     def _found(self, number: int) -> Manifest | None:
         """A manifest; None when it is damaged: then it is not of this run, which has not seen it whole. Raises StoreAwayError."""

@@ -80,6 +80,7 @@ class RayJob(Job):
         self._autoscaler = AutoscalerHandle(name, plan, scaling, config.storage_path) if scaling.is_adaptive else None
         self._stopping = False
         self._coordinators_lost = 0
+        self._runs: list[str] = []
         self._start_coordinator()
         self._outcome: Outcome | None = None
         self._result: Result | None = None
@@ -97,9 +98,11 @@ class RayJob(Job):
         options = {"concurrency_groups": {"control": 16}, "max_restarts": 0, "max_task_retries": 0, "num_cpus": 0}
         coordinator = ray.remote(**options)(with_control(Coordinator, *_CONTROL_METHODS))
         self._coordinator = coordinator.remote(ray.put(self.plan), self._config, self.id, self._secret, self.name)
-        self._outcome_ref = self._coordinator.run.remote(replaces=self._coordinators_lost > 0, asked_s=asked_s)
+        run, earlier = secrets.token_hex(8), tuple(self._runs)
+        self._runs.append(run)
+        self._outcome_ref = self._coordinator.run.remote(run, earlier, asked_s=asked_s)
         if self._autoscaler is not None:
-            self._autoscaler.start(self._coordinator, goes_on=self._config.resume is not None)
+            self._autoscaler.start(self._coordinator, goes_on=bool(earlier) or self._config.resume not in (None, "never"))
         if self._stopping:
             self._coordinator.stop.remote()
 
@@ -163,7 +166,7 @@ class RayJob(Job):
                 return False
             self._coordinators_lost += 1
             failures = dataclasses.replace(self._config.failures, max_failures=self._config.failures.max_failures - 1)
-            self._config = dataclasses.replace(self._config, failures=failures, resume="latest")
+            self._config = dataclasses.replace(self._config, failures=failures)
             _log.warning("job %r: the coordinator died; another one goes on from the last snapshot: %s", self.name, error)
             self._start_coordinator()
             return True

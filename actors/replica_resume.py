@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.actors.graph_shape import edge_names
 from rayad.actors.replica_state import MutableRest, ResumedPart, freeze, thaw
+from rayad.dataflow.state_identity import of_class
 from rayad.dataflow.vertex import Vertex
+from rayad.progress import SnapshotError
+from rayad.snapshots.identity import fits, spell
 
 if TYPE_CHECKING:
     from rayad.actors.replica import ReplicaCore
@@ -39,12 +42,19 @@ def cut(core: ReplicaCore) -> MutableRest:
         passed=list(core.gate.passed) if core.gate is not None else [],
         parked=[(names[edge], freeze(time, batch)) for time, (edge, batch, _) in parked],
         counts=(core.batches_in, core.records_in, core.outputs.batches_out),
+        vertex=of_class(type(core.vertex)) if core.vertex is not None else None,
     )
 
 
 def resume_vertex(core: ReplicaCore, vertex: Vertex, resumed: ResumedPart) -> None:
-    """State, notifications, batches that wait."""
+    """State, notifications, batches that wait. Raises SnapshotError when the state is that of another class."""
     rest = resumed.rest
+    before, now = rest.get("vertex"), of_class(type(vertex))
+    if not fits(before, now):
+        raise SnapshotError(
+            f"vertex {core.name!r} cannot resume: what it keeps in the snapshot is that of {spell(before)}, and the dataflow makes "
+            f"{spell(now)}; run the dataflow that the snapshot was taken of, or begin afresh with resume='never'"
+        )
     for i, state in enumerate(resumed.states):
         core._guard("restore", partial(vertex.restore if i == 0 else vertex.restore_changes, state))
     for guarantee, capability in rest["notifications"]:

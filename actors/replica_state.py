@@ -44,6 +44,7 @@ class MutableRest:
         log: ``(edge, source replica, batch)`` in flight towards this replica.
         outbox: ``(edge, target replica, batch)`` in flight from this replica (unaligned snapshots only).
         counts: batches and records consumed, batches sent.
+        vertex: the class of the vertex and its ``state_version``: a factory does not tell what it makes before it is called.
     """
 
     source: Any = None
@@ -59,6 +60,7 @@ class MutableRest:
     log: list[tuple[str, int, bytes]] = field(default_factory=list)
     outbox: list[tuple[str, int, bytes]] = field(default_factory=list)
     counts: tuple[int, int, int] = (0, 0, 0)
+    vertex: dict[str, Any] | None = None
 
     def plain(self) -> dict[str, Any]:
         """As a dict of plain values."""

@@ -98,7 +98,8 @@ class RunConfig:
         storage_path: folder, or URI that pyarrow knows, below which the job keeps its snapshots (``<storage_path>/<name>/snapshots``);
             ``~/.rayad`` when snapshots are asked for without one.
         resume: "latest" goes on from the newest whole snapshot of the job of this name, and starts afresh when there is none; a number, or
-            the path that ``job.savepoint()`` gave, from that one; None starts afresh.
+            the path that ``job.savepoint()`` gave, from that one. "never" begins afresh, and deletes what snapshots of that name there are
+            (savepoints stay). None begins afresh where there is none, and is refused where there are some: nothing is deleted in silence.
         key_groups: number of key-groups; no keyed vertex can have more replicas.
         window_batches, window_bytes: credits of each channel; what may be under way to a slow receiver.
         batch_rows: lists of records for one replica are joined up to so many while they wait to be sent.
@@ -147,7 +148,7 @@ class RunConfig:
             if not _is_count(count):
                 raise ConfigError(f"RunConfig.{what} is {count!r}: it must be an int of at least 1")
         if self.resume is not None and (isinstance(self.resume, bool) or not isinstance(self.resume, (int, str)) or not self.resume):
-            raise ConfigError(f"RunConfig.resume is {self.resume!r}: it must be 'latest', a snapshot's number or path, or None")
+            raise ConfigError(f"RunConfig.resume is {self.resume!r}: it must be 'latest', 'never', a snapshot's number or path, or None")
         for what in ("window_bytes", "spill_memory_bytes", "start_timeout_s"):
             _positive(getattr(self, what), f"RunConfig.{what}")
         if self.rescale_pause_s is not None:

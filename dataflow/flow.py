@@ -194,7 +194,7 @@ class Dataflow:
             scaling = ScalingConfig(parallelism=1 if parallelism is None else parallelism)
         for promise in not_acted_on(run or RunConfig(), scaling, runtime, seed):
             warnings.warn(promise, UserWarning, stacklevel=2)
-        if run is None or run.resume is None:  # else the runtime knows whether the job starts afresh
+        if run is None or not run.keeps_snapshots:  # else the runtime finds out whether the job begins afresh
             self._check_sinks()
         return hooks.call("submit", self, run or RunConfig(), scaling, runtime=runtime, seed=seed, **options)
 

@@ -14,6 +14,7 @@ from rayad.dataflow.operators import aggregates as agg
 from rayad.dataflow.operators import keyed, stateful, totals
 from rayad.dataflow.operators.column_join import KeyFirst
 from rayad.dataflow.operators.keyed import PAIRS, ValueSelector
+from rayad.dataflow.state_identity import describe
 from rayad.dataflow.stream import Stream, checked_function, own_stream
 from rayad.progress import DataflowError
 
@@ -51,10 +52,11 @@ class KeyedStream:
         """The dataflow that this stream belongs to."""
         return self.stream.flow
 
-    def _exchange(self, base: str, element: el.Element, make: Any, name: str | None, parallelism: int | None = None) -> Stream:
+    def _exchange(self, base: str, element: el.Element, make: Make, name: str | None, parallelism: int | None = None) -> Stream:
         self.flow.graph.require_free(name)
         prepared = self.stream._stateless(f"{name or base}.prepare", element, None)
         link = Link(prepared.node, 0, BY_PAIR)
+        make.reading(key=self.key, value=getattr(element, "value", None))
         graph = self.flow.graph
         node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base=base, op=make, inputs=[link], parallelism=parallelism)
         return Stream(self.flow, node.id)
@@ -135,8 +137,9 @@ class KeyedStream:
         for side in (self, other):
             prepared = side.stream._stateless(f"{name or 'join'}.prepare", KeyFirst(side.key), None)
             links.append(Link(prepared.node, 0, BY_PAIR))
+        make = Make(stateful.Join).reading(key=self.key, right_key=other.key)
         node = graph.add(
-            NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=Make(stateful.Join), inputs=links, parallelism=parallelism
+            NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=links, parallelism=parallelism
         )
         return Stream(self.flow, node.id)
 
@@ -167,7 +170,13 @@ class Make:
         self.cls = cls
         self.args = args
         self.kwargs = kwargs
+        self.reads: dict[str, Any] = {}
         self.__name__ = cls.__name__
+
+    def reading(self, **selectors: Any) -> Make:
+        """Note where its keys, values and times come from: columns are part of what the state is. Gives itself again."""
+        self.reads = {name: describe(selector) for name, selector in selectors.items()}
+        return self
 
     def __call__(self) -> Any:
         return self.cls(*self.args, **self.kwargs)

@@ -28,11 +28,11 @@ class MakeRestoreOrder:
     cls = RestoreOrder
 
     def __init__(self, memory_bytes: int, directory: str | None) -> None:
-        self.memory_bytes = memory_bytes
-        self.directory = directory
+        self.args = (memory_bytes, directory)
+        self.kwargs: dict[str, Any] = {}
 
     def __call__(self) -> RestoreOrder:
-        return RestoreOrder(self.memory_bytes, self.directory)
+        return RestoreOrder(*self.args)
 
 
 def carries_numbers(node: Node) -> bool:

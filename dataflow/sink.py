@@ -59,7 +59,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rayad.progress import DataflowError, Timestamp
 
@@ -95,6 +95,9 @@ class Sink(ABC):
 
     def check(self) -> None:
         """A job starts afresh: raise ConfigError if the output cannot be written there. Not called when a job goes on. May be repeated."""
+
+    state_version: ClassVar[int] = 1
+    """Of what ``stage()`` gives, kept with snapshots beside the class' name: raise it when what was staged before cannot be published."""
 
     @abstractmethod
     def open(self, replica: int, parallelism: int) -> SinkWriter:

@@ -11,7 +11,7 @@ import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import xxhash
 
@@ -68,6 +68,9 @@ class Source(ABC):
     """
 
     interleave: bool = False
+
+    state_version: ClassVar[int] = 1
+    """Of what ``offset()`` gives, kept with snapshots beside the class' name: raise it when offsets of before mean something else."""
 
     @abstractmethod
     def list_parts(self) -> Sequence[Any]:

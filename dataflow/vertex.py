@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 from rayad.progress import DataflowError, Timestamp
 
@@ -76,6 +76,13 @@ class Vertex:
     broadcast_may_repeat: bool = False
     """For rescaling: whether a replica may get a broadcast batch twice, as one that comes into a running job can: before the senders know
     of it, its siblings pass on to it what they get."""
+
+    state_version: int = 1
+    """Of what :meth:`checkpoint` gives, kept with snapshots beside the class' name: raise it when a state of before cannot be restored any
+    more, and a resume from it is refused before anything is read. A renamed class counts as another one."""
+
+    may_change: ClassVar[frozenset[str]] = frozenset()
+    """Of Rayad's own vertices: arguments of the constructor that may differ between a snapshot and the dataflow that resumes from it."""
 
     _context: VertexContext | None = None
 

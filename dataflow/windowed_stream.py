@@ -79,11 +79,12 @@ class WindowedStream:
 
         links = [Link(placed(stream, f"{base}.prepare", element), 0, BY_PAIR), *largest_of(self.keyed.flow, sides, base)]
         make = Make(EventWindows, aggregator, windows, delays, columnar=bool(key.columns) or self.keyless)
+        make.reading(key=key, value=value, time=[side.selector for side in sides])
         node = graph.add(NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=links)
 
         def late() -> Stream:
             start = placed(stream, f"{base}.late.prepare", lambda times: late_records.PlaceRecords(key, times, windows, self.keyless))
-            make = Make(late_records.LateRecords, windows, delays)
+            make = Make(late_records.LateRecords, windows, delays).reading(key=key, time=[side.selector for side in sides])
             inputs = [Link(start, 0, BY_PAIR), *links[1:]]
             beside = graph.add(NodeKind.VERTEX, stream.scope, name=None, base=f"{base}.late", op=make, inputs=inputs)
             return Stream(self.keyed.flow, beside.id)
@@ -148,6 +149,7 @@ class WindowedStream:
         links: list[Link] = []
         largest: list[Link] = []
         delays: tuple[Any, ...] = ()
+        times: list[ValueSelector] = []
         for side in (self.keyed, other):
             start = side.stream.materialised()
             sides = sides_of(start)
@@ -155,7 +157,8 @@ class WindowedStream:
             links.append(Link(placed(start, f"{base}.prepare", element), 0, BY_PAIR))
             largest += largest_of(self.keyed.flow, sides, base)
             delays += tuple(each.max_delay for each in sides)
-        make = Make(window_join.WindowJoin, self.windows, delays)
+            times += [each.selector for each in sides]
+        make = Make(window_join.WindowJoin, self.windows, delays).reading(key=self.keyed.key, right_key=other.key, time=times)
         node = graph.add(
             NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=links + largest, outputs=2, parallelism=parallelism
         )

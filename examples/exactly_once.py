@@ -103,6 +103,7 @@ def main(kills: int, epochs: int, recovery: Any, folder: Path | None) -> None:
         place = folder if folder is not None else Path(scratch)
         config = rd.RunConfig(
             storage_path=str(place / "jobs"),
+            resume="never",  # each call is a run of its own, also in a folder that has been used before
             snapshots=rd.SnapshotConfig(interval_s=0.5),
             failures=rd.FailureConfig(max_failures=kills, recovery=recovery),
         )

@@ -55,6 +55,9 @@ class VertexProgram(ABC):
     (0.0, [('b', 2.5)])
     """
 
+    state_version: ClassVar[int] = 1
+    """Of the nodes' states, kept with snapshots beside the class' name: raise it when those of before mean something else."""
+
     @abstractmethod
     def init(self, node: Any) -> Any:
         """The state of a node that is new to the graph (with ``restart``: of every node in every epoch)."""

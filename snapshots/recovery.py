@@ -7,10 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rayad.progress import SnapshotError
-from rayad.snapshots.store import Manifest, SnapshotStore
+from rayad.snapshots.identity import fits, spell
+from rayad.snapshots.store import Manifest, SnapshotStore, StoreAwayError
 
 CLAIMS_MAX = 10
 """How often a claim is tried against another run that publishes at the same time."""
+NEVER = "never"
+"""As ``resume``: begin afresh although there are snapshots."""
 NAMED_CHANGES_MAX = 5
 """So many changed entries of one kind are named; the others are counted."""
 Graph = dict[str, Any]
@@ -90,11 +93,20 @@ def _change(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return f"{name!r} is new" if name not in old else f"{name!r} was {old[name]!r} and is {new[name]!r}"
 
 
+def _is_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    return _shape(before) == _shape(now) and fits(before.get("state"), now.get("state"))
+
+
+def _shape(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what its state is, which is compared in its own way."""
+    return {key: value for key, value in entry.items() if key != "state"}
+
+
 def _compare(before: Mapping[str, Any], now: Mapping[str, Any], what: str, out: list[str]) -> bool:
     missing = [name for name in before if name not in now]
     new = [name for name in now if name not in before]
     for old in list(missing):
-        alike = [name for name in new if now[name] == before[old]]
+        alike = [name for name in new if _is_same(before[old], now[name])]
         if what == "vertex" and len(alike) == 1:
             out.append(f"{what} {old!r} was renamed to {alike[0]!r}, or is another one: give it its old name with name={old!r}")
             missing.remove(old)
@@ -102,23 +114,29 @@ def _compare(before: Mapping[str, Any], now: Mapping[str, Any], what: str, out: 
     out.extend(f"{what} {name!r} is in the snapshot and not in the dataflow: what is kept of it would be lost" for name in missing)
     out.extend(f"{what} {name!r} is in the dataflow and not in the snapshot" for name in new)
     for name in before:
-        if name in now and now[name] != before[name]:
-            old_shape, shape = before[name], now[name]
+        if name in now and not _is_same(before[name], now[name]):
+            old_shape, shape = _shape(before[name]), _shape(now[name])
             keys = sorted(key for key in {*old_shape, *shape} if old_shape.get(key) != shape.get(key))
-            changes = ", ".join(f"{key} {old_shape.get(key)!r} is {shape.get(key)!r} now" for key in keys)
-            out.append(f"{what} {name!r} has changed: {changes}")
-    return bool(missing or new or any(name in now and now[name] != before[name] for name in before) or out)
+            changes = [f"{key} {old_shape.get(key)!r} is {shape.get(key)!r} now" for key in keys]
+            old_state, state = before[name].get("state"), now[name].get("state")
+            if not fits(old_state, state):
+                changes.append(f"what it keeps was {spell(old_state)} and is {spell(state)} now")
+            out.append(f"{what} {name!r} has changed: {', '.join(changes)}")
+    return bool(missing or new or any(name in now and not _is_same(before[name], now[name]) for name in before) or out)
 
 
 def choose(store: SnapshotStore, resume: str | int | None) -> tuple[Manifest | None, list[str]]:
     """The manifest to go on from, and remarks about newer ones that are not usable.
 
     Args:
-        resume: "latest", the number of a snapshot, or None for a fresh start.
+        resume: "latest", the number of a snapshot, "never" for a fresh start, or None for one where there is no snapshot.
 
-    Raises SnapshotError when the snapshot asked for by number is not there or damaged, or when none of several is whole.
+    Raises SnapshotError when the snapshot asked for by number is not there or damaged, when none of several is whole, and when nothing is
+    asked for where there are snapshots: a fresh start would delete them.
     """
     if resume is None:
+        _refuse_to_lose(store)
+    if resume is None or resume == NEVER:
         return None, []
     if resume == "latest":
         manifest, refused = store.latest()
@@ -130,6 +148,25 @@ def choose(store: SnapshotStore, resume: str | int | None) -> tuple[Manifest | N
     for file in sorted(manifest.files()):
         store.check_part(file)
     return manifest, []
+
+
+def _refuse_to_lose(store: SnapshotStore) -> None:
+    """Raise SnapshotError when the store holds more than runs that had just begun."""
+    for number in reversed(store.numbers()):
+        try:
+            manifest = store.load(number)
+            if manifest.kind == "start":
+                continue
+            what = f"snapshot {number}, " + ("of the complete job" if manifest.kind == "final" else f"of kind {manifest.kind!r}")
+        except StoreAwayError:
+            raise
+        except SnapshotError as error:  # damaged, or of another secret or format: not ours to delete
+            what = f"snapshot {number}, which cannot be read: {error}"
+        raise SnapshotError(
+            f"{store.folder!r} holds snapshots of this job, the latest is {what}; without resume= it would begin afresh, delete them, and "
+            "replace what its sinks have committed. Go on from the latest: resume='latest'; leave them: another RunConfig(name=...) or "
+            "storage_path=...; begin afresh all the same: resume='never'"
+        )
 
 
 def begin_run(
@@ -146,7 +183,8 @@ def begin_run(
 
     The claim is a manifest of kind "start" or "resume" under the next number. Every publication takes the number after the one before it,
     and a number can be taken once: so an older run that still lives can publish nothing more, its next number is taken. If it is the
-    faster one, its snapshot counts, and the choice is made again. With ``resume="latest"`` and nothing there, the run starts afresh.
+    faster one, its snapshot counts, and the choice is made again. With ``resume="latest"`` and nothing there, the run begins afresh; with None it
+    is refused where there is something.
     ``start`` is called before a fresh start is recorded and gives its notes; a run that goes on takes over those of the snapshot, and notes
     which one it stands for.
 
@@ -162,7 +200,7 @@ def begin_run(
                 raise SnapshotError(
                     f"job {job!r} cannot go on from snapshot {manifest.number} in {store.folder!r}: "
                     + "; ".join(wrong)
-                    + ". Start afresh with resume=None, or run the dataflow that the snapshot was taken of"
+                    + ". Run the dataflow that the snapshot was taken of, or begin afresh with resume='never'"
                 )
         if manifest is None:
             begun = Manifest(newest + 1, job, graph, key_groups, (), kind="start", run=run, notes=start())
@@ -193,4 +231,4 @@ def claim_of(manifest: Manifest, numbers: list[int], *, graph: Graph, run: str) 
     return dataclasses.replace(manifest, number=numbers[-1] + 1, graph=graph, kind=kind, run=run, notes={**manifest.notes, **told})
 
 
-__all__ = ["begin_run", "choose", "claim_of", "input_changes", "misfits"]
+__all__ = ["NEVER", "begin_run", "choose", "claim_of", "input_changes", "misfits"]

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,9 @@ class Aggregator(ABC):
     """
 
     name: str = "aggregate"
+
+    state_version: ClassVar[int] = 1
+    """Of its accumulators, kept with snapshots beside the class' name: raise it when those of before cannot be merged any more."""
 
     @abstractmethod
     def create(self, value: Any) -> Any:

@@ -44,6 +44,7 @@ class EventWindows(MovingVertex, EndVertex):
 
     sequential = True
     broadcast_may_repeat = True
+    may_change = frozenset({"delays", "columnar"})
 
     def __init__(self, aggregator: Aggregator, windows: Any, delays: tuple[Any, ...], *, columnar: bool = False) -> None:
         if columnar:

@@ -62,6 +62,7 @@ class LateRecords(MovingVertex):
 
     sequential = True
     broadcast_may_repeat = True
+    may_change = frozenset({"delays"})
 
     def __init__(self, windows: Any, delays: tuple[Any, ...]) -> None:
         self.windows = windows

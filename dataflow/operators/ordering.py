@@ -94,6 +94,7 @@ class RestoreOrder(Vertex):
 
     in_order = True
     waits_for_siblings = False
+    may_change = frozenset({"memory_bytes", "directory"})
 
     def __init__(self, memory_bytes: int, directory: str | None) -> None:
         self.following: dict[Timestamp, int] = {}

@@ -93,6 +93,7 @@ class StatefulMap(MovingVertex):
     """``f(state, value) -> (state, out)`` for each record on arrival; times are delivered in order, ``out`` of None is not sent."""
 
     in_order = True
+    may_change = frozenset({"initial", "function"})
 
     def __init__(self, function: Any, initial: Any) -> None:
         self.function = function

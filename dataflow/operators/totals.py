@@ -37,6 +37,7 @@ class Totals(MovingVertex):
 
     sequential = True
     waits_for_siblings = False
+    may_change = frozenset({"columnar", "keep"})  # a class of its own keeps nothing
 
     def __init__(self, aggregator: Aggregator, *, keep: bool = True, columnar: bool = False) -> None:
         if columnar:
@@ -321,6 +322,7 @@ class Fold(MovingVertex):
 
     sequential = True
     waits_for_siblings = False
+    may_change = frozenset({"initial", "function"})
 
     def __init__(self, initial: Any, function: Any) -> None:
         self.initial = initial

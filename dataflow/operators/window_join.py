@@ -201,6 +201,7 @@ class WindowJoin(MovingVertex, EndVertex):
 
     sequential = True
     broadcast_may_repeat = True
+    may_change = frozenset({"delays"})
 
     def __init__(self, windows: Tumbling | Sliding, delays: tuple[Any, ...]) -> None:
         self.windows = windows

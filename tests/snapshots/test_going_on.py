@@ -221,7 +221,7 @@ def test_an_attempt_given_up_before_a_source_has_begun_blocks_nobody(tmp_path: P
 def test_a_job_ends_although_one_snapshot_follows_another(tmp_path: Path) -> None:
     flow = rd.Dataflow("job")
     flow.from_epochs([[1, 2]] * 3, parts=2, batch_rows=1).key_by(lambda n: n).count().collect("out")
-    config = rd.RunConfig(storage_path=str(tmp_path), snapshots=rd.SnapshotConfig(interval_s=1e-9))
+    config = rd.RunConfig(storage_path=str(tmp_path), resume="never", snapshots=rd.SnapshotConfig(interval_s=1e-9))
     for seed in range(5):
         job = flow.submit(config, runtime="local", seed=seed, parallelism=3)
         assert len(job.wait(timeout_s=60)["out"]) == 6

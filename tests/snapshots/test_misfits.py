@@ -36,7 +36,7 @@ def test_a_graph_that_does_not_fit_is_refused_by_name(tmp_path: Path, changed: d
     with pytest.raises(SnapshotError) as caught:
         words(folder=tmp_path, resume="latest", **changed)  # type: ignore[arg-type]
     assert told in str(caught.value)
-    assert "Start afresh with resume=None" in str(caught.value)
+    assert "Run the dataflow that the snapshot was taken of, or begin afresh with resume='never'" in str(caught.value)
 
 
 def test_a_vertex_that_is_gone_is_named(tmp_path: Path) -> None:
