@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import random
 import threading
 import time as clock
 from collections.abc import Callable, Collection
@@ -22,6 +23,7 @@ from rayad.actors.coordinator_control import CoordinatorControl
 from rayad.actors.coordinator_rescale import Rescaler
 from rayad.actors.coordinator_snapshots import SnapshotKeeper
 from rayad.actors.crew import Crew
+from rayad.actors.failures import restarts_of
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.job_store import JobStore, Superseded
 from rayad.actors.outcome import Outcome, stage_statistics
@@ -35,6 +37,8 @@ from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.resources import told_resources
 from rayad.progress import RayadError, SnapshotError
+from rayad.snapshots.coordination import SnapshotStatistics
+from rayad.snapshots.restarts import End
 from rayad.snapshots.store import StoreAwayError
 
 GRACE_S = 0.5
@@ -78,6 +82,8 @@ class Coordinator(CoordinatorControl):
         self._found: dict[str, tuple[Address, int, dict[str, Any]]] = {}
         self._began_s = clock.time()
         self._start_s = 0.0
+        self._restarts = restarts_of(config.failures, random.Random(job))
+        self._newest_seen: SnapshotStatistics | None = None
         self._cancelled = threading.Event()
         self._running = threading.Event()
         self._stopping = False
@@ -135,22 +141,25 @@ class Coordinator(CoordinatorControl):
                 return self._supervise()
             except _Failed as failed:
                 self._stop_change()
-                self._may_go_on(failed.failure)
-                is_going = self._try_upstream(failed.names)
+                delay_s = self._may_go_on(failed.failure)
+                is_going = self._try_upstream(failed.names, delay_s)
             except Superseded:
                 raise
             except Exception as error:
                 self._stop_change()
-                self._may_go_on(failure_of("coordinator", error))
+                delay_s = self._may_go_on(failure_of("coordinator", error))
                 is_going = False
             if not is_going:
-                self._recover()
+                self._recover(clock.monotonic() + delay_s)
 
     def _stop_change(self) -> None:
         self._running.clear()
         self.rescaler.stop()
 
-    def _try_upstream(self, failed: set[str]) -> bool:
+    def _try_upstream(self, failed: set[str], delay_s: float) -> bool:
+        if self.config.failures.recovery != "upstream":
+            return False
+        self._cancelled.wait(delay_s)
         try:
             return self._recover_upstream(failed)
         except (_Failed, Superseded):
@@ -159,28 +168,39 @@ class Coordinator(CoordinatorControl):
             _log.warning("job %r: recovery upstream of the failure failed, the whole graph is restarted: %s", self._name, error)
             return False
 
-    def _may_go_on(self, failure: Failure) -> None:
-        """Raise the failure, or the first one that led to it, unless the job is to survive it."""
-        self.first_failure = self.first_failure or failure
+    def _may_go_on(self, failure: Failure) -> float:
+        """Raise the failure, or the first one that led to it, unless the job is to survive it: then the seconds until it goes on."""
         self.failures += 1
-        most = self.config.failures.max_failures
-        if self._cancelled.is_set() or self._keeper is None or self.failures > most:
-            if most and self.failures > most and not self._cancelled.is_set():
-                first = self.first_failure
-                told = f"{first.message} (failure 1 of {self.failures}; FailureConfig.max_failures is {most}; the last: {failure.message})"
-                failure = dataclasses.replace(first, message=told, details=f"{told}\n{first.details}")
+        keeper, most = self._keeper, self.config.failures.max_failures
+        if self._cancelled.is_set() or keeper is None or not most:
             raise _Failed(failure)
+        if keeper.newest is not self._newest_seen:
+            self._newest_seen = keeper.newest
+            self._restarts.on_snapshot()
+        decision = self._restarts.on_failure(failure.sign, clock.monotonic())
+        if decision.number == 1 or self.first_failure is None:
+            self.first_failure = failure
+        if isinstance(decision, End):
+            cause = failure if decision.is_newest else self.first_failure
+            last = f"; the last: {failure.message}" if not decision.is_newest else ""
+            told = f"{cause.message} ({decision.why}{last})"
+            raise _Failed(dataclasses.replace(cause, message=told, details=f"{told}\n{cause.details}"))
         _log.warning(
-            "job %r: failure %d of at most %d: %s: %s; going on from the last snapshot",
-            self._name, self.failures, most, failure.who, failure.message,
+            "job %r: failure %d of at most %d: %s: %s; going on from the last snapshot%s",
+            self._name, decision.number, most, failure.who, failure.message, f" in {decision.delay_s:.1f} s" if decision.delay_s else "",
         )  # fmt: skip
+        return decision.delay_s
 
-    def _recover(self) -> None:
-        """End the incarnation: survivors leave what they do, the others are killed; the keeper says where to go on."""
+    def _recover(self, due_s: float) -> None:
+        """End the incarnation: survivors leave what they do, the others are killed; the keeper says where to go on.
+
+        Not before ``due_s``, while the newcomers start.
+        """
         assert self._keeper is not None
         self._crew.relieve(list(self._crew.actors), self.incarnation)
         self.incarnation += 1
         self._crew.hire()  # newcomers start while the parts are verified
+        self._cancelled.wait(max(0.0, due_s - clock.monotonic()))
         self._when_there(self._keeper.recover)
         self._lay_out()
 

@@ -74,6 +74,11 @@ class SnapshotKeeper:
             now_s=clock.monotonic(),
         )
 
+    @property
+    def newest(self) -> SnapshotStatistics | None:
+        """Of the snapshot that was published last."""
+        return self.taken[-1] if self.taken else None
+
     # -- life --------------------------------------------------------------------------------------
     def listen(self, host: str, incarnation: int, unix: str) -> Address:
         """Open the plane of an incarnation; gives the address for the replicas."""

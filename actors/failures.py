@@ -5,12 +5,16 @@ Rule: the innermost place that knows operator, replica, line, time and record sa
 
 from __future__ import annotations
 
+import random
+import re
 from typing import Any, NoReturn
 
 import pyarrow as pa
 
 from rayad.dataflow.columnar import to_rows
+from rayad.dataflow.config import FailureConfig
 from rayad.progress import DataflowError, RayadError
+from rayad.snapshots.restarts import MutableRestarts
 
 
 def describe(batch: Any) -> str:
@@ -23,6 +27,39 @@ def describe(batch: Any) -> str:
 def is_located(error: Exception) -> bool:
     """Whether an error already says where it happened."""
     return isinstance(error, RayadError) and bool(error.__dict__.get("located"))
+
+
+WILL_COME_BACK = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, SyntaxError, TypeError, ValueError)
+"""Classes of errors that follow from program and data. OSError and its kind may pass, and so may what classes of others stand for."""
+_REPLICA = re.compile(r"(?<=')\[\d+\]")
+_RECORDS = re.compile(r", \d+ records from .*?\)(?= at )")
+
+
+def sign_of(error: BaseException) -> str:
+    """The same text for errors of the user's code that are the same, in whatever replica and batch; empty for errors that may pass.
+
+    >>> try: raise_located("'price'[3] (a.py:7) failed in on_recv (input 0, 3 records from 1) at (2)", ValueError("bad"))
+    ... except DataflowError as error: sign_of(error)
+    "'price' (a.py:7) failed in on_recv (input 0) at (2): ValueError: bad"
+    """
+    cause = error
+    while isinstance(cause, RayadError) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    if not isinstance(error, RayadError) or not isinstance(cause, (*WILL_COME_BACK, DataflowError)):
+        return ""
+    return _RECORDS.sub(")", _REPLICA.sub("", str(error)))
+
+
+def restarts_of(config: FailureConfig, chance: random.Random) -> MutableRestarts:
+    """What decides about the restarts of a job of this configuration."""
+    return MutableRestarts(
+        failures_max=config.max_failures,
+        window_s=config.window_s,
+        delay_s=config.delay_s,
+        delay_max_s=config.delay_max_s,
+        same_max=config.same_error_max,
+        chance=chance,
+    )
 
 
 def raise_located(place: str, error: Exception) -> NoReturn:

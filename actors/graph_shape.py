@@ -25,9 +25,10 @@ def edge_names(plan: Plan) -> dict[int, str]:
 
 def graph_shape(plan: Plan) -> dict[str, Any]:
     """Vertices, edges, sinks, and what the sources' input is made of, by name, for :func:`rayad.snapshots.recovery.misfits`."""
-    vertices = {}
+    vertices: dict[str, dict[str, Any]] = {}
     for stage in plan.stages:
-        vertices[stage.name] = {"kind": stage.kind.name.lower(), "replicas": stage.parallelism, "depth": stage.depth, "state": state_of(stage)}
+        where = {"replicas": stage.parallelism, "depth": stage.depth}
+        vertices[stage.name] = {"kind": stage.kind.name.lower(), **where, "state": state_of(stage)}
         if stage.parts:
             vertices[stage.name]["parts"] = len(stage.parts)
     names = edge_names(plan)

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from rayad.actors.failures import restarts_of, sign_of
 from rayad.actors.graph_shape import edge_names
 from rayad.actors.input_log import InputLog
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, not_yet
@@ -33,6 +34,8 @@ from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.sharing import shared_steps
 from rayad.progress import ConfigError, DataflowError, JobTracker, Timestamp, View
+from rayad.snapshots.coordination import SnapshotStatistics
+from rayad.snapshots.restarts import End
 
 Where = tuple[int, int]  # stage id, replica
 
@@ -68,6 +71,8 @@ class LocalJob(Job):
         self.shared = shared_steps(plan) if check_records else {}
         self.steps = 0
         self._random = random.Random(seed)
+        self._restarts = restarts_of(run.failures, random.Random(seed))
+        self._newest_seen: SnapshotStatistics | None = None
         self._window = run.window_batches
         self._state = JobState.RUNNING
         self._error: BaseException | None = None
@@ -218,10 +223,24 @@ class LocalJob(Job):
         """Whether a failure is one of those that the job shall survive."""
         if self.snapshots is None or isinstance(error, (Superseded, NothingWhole)):
             return False
-        if self.snapshots.failures >= self.config.failures.max_failures:
+        if not self.config.failures.max_failures:
+            return False
+        newest = self.snapshots.snapshots.last
+        if newest is not None and newest is not self._newest_seen:
+            self._newest_seen = newest
+            self._restarts.on_snapshot()
+        decision = self._restarts.on_failure(sign_of(error), self.now_s())
+        if isinstance(decision, End):
+            error.add_note(f"job {self.name!r}: {decision.why}")
             return False
         self.snapshots.failures += 1
+        self.pause(decision.delay_s)
         return True
+
+    def pause(self, seconds: float) -> None:
+        """Do nothing for so long."""
+        if seconds:
+            clock.sleep(seconds)
 
     def _perform(self, event: Any) -> bool:
         """Do it; False if it turned out to be held up by backpressure (it comes back when that ends)."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import ray
 
+from rayad.actors.failures import sign_of
 from rayad.actors.host import ReplicaHost
 from rayad.actors.memory import keep_freed_memory
 from rayad.actors.plane import Address
@@ -38,6 +39,8 @@ class Failure:
     error: bytes | None
     """The pickled RayadError, when it is one."""
     is_lost_peer: bool
+    sign: str = ""
+    """The same for failures that are the same and will come back; see ``failures.sign_of``."""
 
     def rebuild(self) -> BaseException | None:
         """The original RayadError."""
@@ -54,7 +57,7 @@ def failure_of(who: str, error: BaseException) -> Failure:
         except Exception:
             pickled = None
     details = "".join(traceback.format_exception(error))
-    return Failure(who, f"{type(error).__name__}: {error}", details, pickled, isinstance(error, ConnectionError))
+    return Failure(who, f"{type(error).__name__}: {error}", details, pickled, isinstance(error, ConnectionError), sign_of(error))
 
 
 class VertexActor:

@@ -67,8 +67,14 @@ class FailureConfig:
     """How many failures a job survives, and how they are noticed.
 
     Args:
-        max_failures: after a failure the job goes on from its last snapshot (from its beginning, when there is none yet), so many times;
-            then it fails, with the first cause. 0: the first failure ends it.
+        max_failures: after a failure the job goes on from its last snapshot (from its beginning, when there is none yet), so many times
+            within ``window_s``; then it fails, with the first cause. 0: the first failure ends it.
+        window_s: failures longer ago than this do not count; None: all do, since the job was started.
+        delay_s, delay_max_s: the first restart is at once. When failures come before another snapshot is complete, or the same
+            error comes back, the second waits ``delay_s``, and each one after it twice as long (a tenth more or less, by chance), up to ``delay_max_s``.
+        same_error_max: when the same error of your code comes back so many times in a row, at the same vertex and time, the job ends:
+            it would come back for ever. Errors that may pass (OSError and its kind, classes that Python does not have) do not count.
+            None: only ``max_failures`` ends it.
         recovery: "graph" restarts all vertices from the snapshot; "upstream" restarts those that failed and what is upstream of them, while
             the others live on with what they have. For that, batches wait before each vertex until their time is complete (in loops: before
             the loop), which costs latency and memory for one epoch; and what a vertex sends at a time must follow from what it received at
@@ -78,6 +84,10 @@ class FailureConfig:
     """
 
     max_failures: int = 0
+    window_s: float | None = 3600.0
+    delay_s: float = 1.0
+    delay_max_s: float = 60.0
+    same_error_max: int | None = 3
     recovery: Literal["graph", "upstream"] = "graph"
     heartbeat_timeout_s: float = 60.0
 
@@ -85,6 +95,14 @@ class FailureConfig:
         _positive(self.heartbeat_timeout_s, "FailureConfig.heartbeat_timeout_s")
         if self.recovery not in ("graph", "upstream"):
             raise ConfigError(f"FailureConfig.recovery is {self.recovery!r}: it must be 'graph' or 'upstream'")
+        if self.window_s is not None:
+            _positive(self.window_s, "FailureConfig.window_s")
+        for what in ("delay_s", "delay_max_s"):
+            _positive(getattr(self, what), f"FailureConfig.{what}", zero=True)
+        if self.delay_max_s < self.delay_s:
+            raise ConfigError(f"FailureConfig.delay_max_s is {self.delay_max_s!r}: it must be at least delay_s, {self.delay_s!r}")
+        if self.same_error_max is not None and (not _is_count(self.same_error_max) or self.same_error_max < 2):
+            raise ConfigError(f"FailureConfig.same_error_max is {self.same_error_max!r}: it must be an int of at least 2, or None")
         if isinstance(self.max_failures, bool) or not isinstance(self.max_failures, int) or self.max_failures < 0:
             raise ConfigError(f"FailureConfig.max_failures is {self.max_failures!r}: it must be an int of at least 0")
 

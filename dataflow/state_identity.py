@@ -1,5 +1,5 @@
-"""What a vertex' state is: which operator keeps it, with the parameters that shape it, as plain data. Kept with snapshots, and compared when
-a job resumes: the state of one operator must never be read as that of another.
+"""What a vertex' state is: which operator keeps it, with the parameters that shape it, as plain data. Kept with snapshots, and compared
+when a job resumes: the state of one operator must never be read as that of another.
 
 Rayad's own operators are described by their class, its ``state_version``, and the arguments that they were made with; a class names those
 that play no part in the state as ``may_change``. A user's vertex, aggregator, source or sink is its class and ``state_version`` alone.

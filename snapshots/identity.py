@@ -37,7 +37,7 @@ def spell(identity: Identity) -> str:
     if isinstance(identity, Mapping) and "is" in identity:
         inside = ", ".join(f"{name}={spell(item)}" for name, item in identity.get("with", {}).items() if item is not None)
         version = identity.get("version", 1)
-        return identity["is"] + (f"({inside})" if inside else "") + (f" version {version}" if version != 1 else "")
+        return str(identity["is"]) + (f"({inside})" if inside else "") + (f" version {version}" if version != 1 else "")
     if isinstance(identity, list):
         return "[" + ", ".join(map(spell, identity)) + "]"
     return repr(identity)

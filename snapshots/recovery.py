@@ -183,8 +183,8 @@ def begin_run(
 
     The claim is a manifest of kind "start" or "resume" under the next number. Every publication takes the number after the one before it,
     and a number can be taken once: so an older run that still lives can publish nothing more, its next number is taken. If it is the
-    faster one, its snapshot counts, and the choice is made again. With ``resume="latest"`` and nothing there, the run begins afresh; with None it
-    is refused where there is something.
+    faster one, its snapshot counts, and the choice is made again. With ``resume="latest"`` and nothing there, the run begins afresh; with
+    None it is refused where there is something.
     ``start`` is called before a fresh start is recorded and gives its notes; a run that goes on takes over those of the snapshot, and notes
     which one it stands for.
 

@@ -72,6 +72,9 @@ class SimulatedJob(LocalJob):
     def now_s(self) -> float:
         return self.world.clock_s
 
+    def pause(self, seconds: float) -> None:
+        self.world.clock_s += seconds
+
     def _start(self) -> None:
         if self.world.current is self:
             self.world.on_start(self)

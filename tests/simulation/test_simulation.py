@@ -77,12 +77,13 @@ def test_failures_are_bounded(tmp_path: Path) -> None:
 
     flow = rd.Dataflow("bounded")
     flow.from_items([1]).map(fails).collect("out")
-    config = rd.RunConfig(storage_path=str(tmp_path), failures=rd.FailureConfig(max_failures=3))
-    job = flow.submit(config, runtime="local")
+    failures = rd.FailureConfig(max_failures=3, delay_s=0, same_error_max=None)
+    job = flow.submit(rd.RunConfig(storage_path=str(tmp_path), failures=failures), runtime="local")
     assert isinstance(job, LocalJob)
     with pytest.raises(rd.DataflowError, match="always") as raised:
         job.wait()
     assert isinstance(raised.value.__cause__, ValueError)
+    assert raised.value.__notes__ == ["job 'bounded': failure 1 of 4 within 3600 s; FailureConfig.max_failures is 3"]
     assert job.snapshots is not None
     assert job.snapshots.failures == job.snapshots.recoveries == 3
 

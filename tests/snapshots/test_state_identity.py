@@ -65,8 +65,8 @@ def keyed(build: Callable[[KeyedStream], Any]) -> Build:
     return lambda stream: build(stream.key_by("w"))
 
 
-def windowed(windows: Any, build: Callable[[WindowedStream], Any] = lambda w: w.count(name="v"), *, time: Any = "t", late: int = 0) -> Build:
-    return lambda stream: build(stream.assign_timestamps(time, max_delay=late).key_by("w").window(windows))
+def windowed(windows: Any, build: Callable[[WindowedStream], Any] = lambda w: w.count(name="v"), *, late: int = 0) -> Build:
+    return lambda stream: build(stream.assign_timestamps("t", max_delay=late).key_by("w").window(windows))
 
 
 def looped(rounds: int, *, enter: bool = True) -> Build:
@@ -95,13 +95,15 @@ def why_not(before: Build, now: Build, parallelism: int = 1) -> list[str]:
 
 
 COUNT = "Totals(aggregator=Count, key=['w'])"
+MEAN = "Totals(aggregator=Mean, key=['w'], value='x')"
+PAIR = "Totals(aggregator=Count, key=['w', 't'])"
 
 
 @pytest.mark.parametrize(
     ("before", "now", "was", "is_now"),
     [
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.max("x", name="v")), COUNT, "Totals(aggregator=Max, key=['w'], value='x')"),
-        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.mean("x", name="v")), COUNT, "Totals(aggregator=Mean, key=['w'], value='x')"),
+        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.mean("x", name="v")), COUNT, MEAN),
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.top_k(2, name="v")), COUNT, "Totals(aggregator=TopK(k=2), key=['w'])"),
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.distinct(name="v")), COUNT, "Distinct(key=['w'])"),
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.fold(0, max, name="v")), COUNT, "Fold(key=['w'])"),
@@ -110,7 +112,7 @@ COUNT = "Totals(aggregator=Count, key=['w'])"
             keyed(lambda k: k.sum("x", name="v")), keyed(lambda k: k.sum("t", name="v")),
             "Totals(aggregator=Sum, key=['w'], value='x')", "Totals(aggregator=Sum, key=['w'], value='t')",
         ),
-        (keyed(lambda k: k.count(name="v")), lambda s: s.key_by(["w", "t"]).count(name="v"), COUNT, "Totals(aggregator=Count, key=['w', 't'])"),
+        (keyed(lambda k: k.count(name="v")), lambda s: s.key_by(["w", "t"]).count(name="v"), COUNT, PAIR),
         (
             keyed(lambda k: k.top_k(2, name="v")), keyed(lambda k: k.top_k(3, name="v")),
             "Totals(aggregator=TopK(k=2), key=['w'])", "Totals(aggregator=TopK(k=3), key=['w'])",

@@ -1,0 +1,170 @@
+"""Restarts: so many within so much time, later and later, and not at all for what will come back."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import rayad as rd
+from rayad.actors.failures import raise_located, sign_of
+from rayad.actors.local import LocalJob
+from rayad.progress import DataflowError
+from rayad.snapshots.restarts import JITTER, End, MutableRestarts, Restart
+
+
+def restarts(failures_max: int = 100, **options: Any) -> MutableRestarts:
+    return MutableRestarts(failures_max=failures_max, chance=random.Random(7), **options)
+
+
+def delays(deciding: MutableRestarts, times: list[float], sign: str = "") -> list[float]:
+    decisions = [deciding.on_failure(sign, at) for at in times]
+    assert all(isinstance(decision, Restart) for decision in decisions)
+    return [decision.delay_s for decision in decisions if isinstance(decision, Restart)]
+
+
+def test_the_first_restart_is_at_once_and_later_ones_wait_twice_as_long_each() -> None:
+    found = delays(restarts(delay_s=1.0, delay_max_s=60.0), [float(at) for at in range(10)])
+    assert found[0] == 0.0
+    for delay_s, expected_s in zip(found[1:], [1, 2, 4, 8, 16, 32, 60, 60, 60], strict=True):
+        assert expected_s * (1 - JITTER) <= delay_s <= min(60, expected_s * (1 + JITTER))
+
+
+def test_a_full_sink_does_not_use_up_twenty_failures_in_forty_seconds() -> None:
+    deciding, now_s, count = restarts(20), 0.0, 0
+    while isinstance(decision := deciding.on_failure("", now_s), Restart):
+        now_s += 2.0 + decision.delay_s  # a restart takes two seconds, and then the sink is full again
+        count += 1
+    assert count == 20
+    assert now_s > 600
+
+
+@given(st.lists(st.floats(0, 1e6), max_size=40), st.floats(1, 1e5), st.integers(1, 8))
+def test_a_job_ends_when_more_failures_than_allowed_are_within_the_window(gaps: list[float], window_s: float, most: int) -> None:
+    deciding, now_s, times = restarts(most, window_s=window_s), 0.0, []
+    for gap in gaps:
+        now_s += gap
+        times.append(now_s)
+        decision = deciding.on_failure("", now_s)
+        within = sum(now_s - at <= window_s for at in times)
+        assert decision.number == within
+        assert isinstance(decision, End) == (within > most)
+
+
+def test_failures_of_long_ago_do_not_count_and_the_message_says_the_window() -> None:
+    deciding = restarts(2, window_s=60.0)
+    assert [type(deciding.on_failure("", at)) for at in (0.0, 40.0, 80.0, 120.0)] == [Restart] * 4
+    assert deciding.on_failure("", 121.0) == End("failure 1 of 3 within 60 s; FailureConfig.max_failures is 2", 3, is_newest=False)
+
+
+def test_without_a_window_all_failures_count() -> None:
+    deciding = restarts(1, window_s=None)
+    deciding.on_failure("", 0.0)
+    assert deciding.on_failure("", 1e9) == End("failure 1 of 2; FailureConfig.max_failures is 1", 2, is_newest=False)
+
+
+def test_a_snapshot_sets_the_delay_back_but_not_when_the_same_error_comes_back() -> None:
+    deciding = restarts(delay_s=1.0)
+    delays(deciding, [0.0, 1.0, 2.0])
+    deciding.on_snapshot()
+    assert delays(deciding, [3.0]) == [0.0]
+    deciding = restarts(delay_s=1.0)
+    assert delays(deciding, [0.0], "bad") == [0.0]
+    deciding.on_snapshot()
+    assert delays(deciding, [1.0], "bad")[0] > 0.0
+
+
+def test_the_same_error_again_and_again_ends_the_job_early() -> None:
+    deciding = restarts(20, same_max=3)
+    delays(deciding, [0.0, 1.0], "bad")
+    decision = deciding.on_failure("bad", 3.0)
+    assert decision == End(
+        "the same error came back after each of 2 restarts, so another one would not help; mend the program or the data and go on with "
+        "resume='latest', or let it try on with FailureConfig(same_error_max=None)",
+        3,
+        is_newest=True,
+    )
+
+
+def test_another_failure_in_between_is_no_row() -> None:
+    deciding = restarts(20, same_max=3)
+    for sign in ("bad", "bad", "", "bad", "worse", "bad", "bad"):
+        assert isinstance(deciding.on_failure(sign, 0.0), Restart)
+
+
+def test_the_same_seed_draws_the_same_delays() -> None:
+    assert delays(restarts(), [0.0] * 8) == delays(restarts(), [0.0] * 8)
+
+
+def located(place: str, error: Exception) -> DataflowError:
+    with pytest.raises(DataflowError) as raised:
+        raise_located(place, error)
+    return raised.value
+
+
+def test_an_error_is_the_same_in_another_replica_and_another_batch() -> None:
+    one = located("'v'[0] (a.py:1) failed in on_recv (input 0, 3 records from {'a': 1}) at (2)", KeyError("x"))
+    two = located("'v'[3] (a.py:1) failed in on_recv (input 0, 900 records from {'a': 7}) at (2)", KeyError("x"))
+    other = located("'v'[3] (a.py:1) failed in on_recv (input 0, 900 records from {'a': 7}) at (3)", KeyError("x"))
+    assert sign_of(one) == sign_of(two) == "'v' (a.py:1) failed in on_recv (input 0) at (2): KeyError: 'x'"
+    assert sign_of(other) != sign_of(one)
+
+
+class ServiceError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ConnectionRefusedError(), TimeoutError(), ServiceError()])
+def test_what_may_pass_is_no_error_that_will_come_back(error: Exception) -> None:
+    assert sign_of(located("'v'[0] (a.py:1) failed in on_recv at (2)", error)) == ""
+    assert sign_of(error) == ""
+
+
+def failing(error: Exception, folder: Path, **failures: Any) -> tuple[LocalJob, list[float]]:
+    def fails(n: int) -> int:
+        raise error
+
+    flow = rd.Dataflow("failing")
+    flow.from_epochs([[1], [2]]).map(fails).collect("out")
+    run = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(**failures))
+    job = flow.submit(run, runtime="local")
+    assert isinstance(job, LocalJob)
+    paused: list[float] = []
+    job.pause = paused.append  # type: ignore[method-assign]
+    with pytest.raises(rd.DataflowError):
+        job.wait()
+    return job, paused
+
+
+def test_one_bad_record_ends_a_job_after_three_tries(tmp_path: Path) -> None:
+    job, paused = failing(ValueError("bad"), tmp_path, max_failures=20)
+    assert job.snapshots is not None
+    assert job.snapshots.failures == 2
+    assert [delay_s > 0 for delay_s in paused] == [False, True]
+
+
+def test_a_service_that_is_away_is_tried_as_often_as_allowed_after_growing_delays(tmp_path: Path) -> None:
+    job, paused = failing(ConnectionRefusedError("away"), tmp_path, max_failures=6)
+    assert job.snapshots is not None
+    assert job.snapshots.failures == 6
+    assert paused == sorted(paused)
+    assert sum(paused) > 25
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"window_s": 0}, "FailureConfig.window_s is 0: it must be a number above 0"),
+        ({"delay_s": -1}, "FailureConfig.delay_s is -1: it must be a number of at least 0"),
+        ({"delay_s": 5.0, "delay_max_s": 1.0}, "FailureConfig.delay_max_s is 1.0: it must be at least delay_s, 5.0"),
+        ({"same_error_max": 1}, "FailureConfig.same_error_max is 1: it must be an int of at least 2, or None"),
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(rd.ConfigError) as caught:
+        rd.FailureConfig(**wrong)
+    assert str(caught.value) == message
