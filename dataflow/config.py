@@ -70,8 +70,8 @@ class FailureConfig:
         max_failures: after a failure the job goes on from its last snapshot (from its beginning, when there is none yet), so many times
             within ``window_s``; then it fails, with the first cause. 0: the first failure ends it.
         window_s: failures longer ago than this do not count; None: all do, since the job was started.
-        delay_s, delay_max_s: the first restart is at once. When failures come before another snapshot is complete, or the same
-            error comes back, the second waits ``delay_s``, and each one after it twice as long (a tenth more or less, by chance), up to ``delay_max_s``.
+        delay_s, delay_max_s: the first restart is at once. When failures come before another snapshot is complete, or the same error comes
+            back, the second waits ``delay_s``, and each one after it twice as long (a tenth more or less, drawn), up to ``delay_max_s``.
         same_error_max: when the same error of your code comes back so many times in a row, at the same vertex and time, the job ends:
             it would come back for ever. Errors that may pass (OSError and its kind, classes that Python does not have) do not count.
             None: only ``max_failures`` ends it.
