@@ -203,13 +203,15 @@ class LocalJob(Job):
         try:
             if self.snapshots is not None and self.steps % LOOKS_EVERY_STEPS == 0:
                 self.snapshots.look_at_clock()
-            if self.rescaling is not None:
-                self.rescaling.advance()
+            has_moved = self.rescaling is not None and self.rescaling.advance()
             while items:
                 event = items[int(self._random.random() * len(items))]
                 if self._perform(event):
                     self.steps += 1
                     return True
+            if has_moved:  # a change of layout in a job that has nothing else to do
+                self.steps += 1
+                return True
         except Exception as error:
             if self._may_go_on(error):
                 self.crash()

@@ -240,35 +240,38 @@ class LocalRescale:
             self.job._ready.add(("transfer", channel))
 
     # -- the end of a step, and of all ----------------------------------------------------------------
-    def advance(self) -> None:
-        """Look whether something is settled."""
+    def advance(self) -> bool:
+        """Look whether something is settled, and do what follows; False when nothing is."""
         job = self.job
         if self.is_waiting:
             snapshots = job.snapshots
-            if snapshots is None or (snapshots.snapshots.pending is None and snapshots.committing is None and not snapshots.forgetting):
+            is_free = snapshots is None or not (snapshots.snapshots.pending or snapshots.committing or snapshots.forgetting)
+            if is_free:
                 self.begin()
-            return
+            return is_free
         if self.is_done or self._indices:
-            return
+            return False
         if self.step == self._steps_before:
             self._next_step()
-            return
+            return True
         if self.leaving:
-            if not self._ends and all(self._has_left(at) for at in self.leaving):
+            has_left = not self._ends and all(self._has_left(at) for at in self.leaving)
+            if has_left:
                 self._commit()
-            return
+            return has_left
         if any(self._at.get(at, 0) < self.step for at in job.cores) or any(self.transfers.values()):
-            return
+            return False
         if not all(migration.is_settled for migration in self.migrations.values()) or self._has_fences():
-            return
+            return False
         if job.plan.layout != self.goal:
             self._next_step()
-            return
+            return True
         self.leaving = {at for at in job.cores if at[1] >= job.plan.stage(at[0]).parallelism}
         for at in self.leaving:
             job._ready.add(("leave", at))
         if not self.leaving:
             self._commit()
+        return True
 
     def _has_fences(self) -> bool:
         return any(isinstance(entry, Fence) for waiting in self.job.reports.values() for entry in waiting)
@@ -372,19 +375,24 @@ def go_on_as_asked(job: LocalJob) -> None:
 
 
 def rescale_to(job: LocalJob, wanted: Mapping[str, int]) -> Rescale:
-    """Run the job until a change of layout is done; after a failure meanwhile it is begun again."""
+    """Run the job until a change of layout is done; after a failure meanwhile it is begun again. One that is under way comes first."""
+    layouts.wanted_replicas(job.plan, wanted)  # refused at once
+    while job.rescaling is not None and not job.rescaling.is_done:
+        _step(job, job.rescaling)
     before = layouts.asked_of(job.plan)
     change = start_rescale(job, wanted)
     while change is not None and not change.is_done:
-        if not job.step() and not change.is_done:
-            change.advance()
-            if not job._ready.items and not change.is_done:
-                raise InternalError(f"a change of layout cannot go on: step {change.step} of job {job.name!r}\n{job.explain_stuck()}")
+        _step(job, change)
         if job.rescaling is not change:
             change = start_rescale(job, wanted)
     if change is None:
         return Rescale(before, layouts.asked_of(job.plan))
     return change.told()
+
+
+def _step(job: LocalJob, change: LocalRescale) -> None:
+    if not job.step() and not change.is_done:
+        raise InternalError(f"a change of layout cannot go on: step {change.step} of job {job.name!r}\n{job.explain_stuck()}")
 
 
 __all__ = ["Fence", "LocalRescale", "Marker", "Retired", "go_on_as_asked", "rescale_to", "start_rescale"]
