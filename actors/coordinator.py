@@ -32,6 +32,7 @@ from rayad.actors.protocol import COORDINATOR, PROGRESS, stage_of
 from rayad.actors.ray_actors import Failure, failure_of
 from rayad.actors.ray_cluster import own_address
 from rayad.actors.replica_report import ReplicaReport
+from rayad.actors.source_parts import parts_of
 from rayad.actors.upstream import region_of
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
@@ -249,7 +250,7 @@ class Coordinator(CoordinatorControl):
     def _listening(self, names: list[str]) -> dict[str, Any]:
         """Let replicas build what they are, from the beginning or from the keeper's manifest; the addresses to come."""
         keeper = self._keeper
-        parts = keeper.store.parts(keeper.manifest) if keeper is not None else {}
+        parts = parts_of(keeper.manifest, self.plan) if keeper is not None else {}
         store = keeper.store.store if keeper is not None else None
         out = {}
         for name in names:
@@ -304,7 +305,7 @@ class Coordinator(CoordinatorControl):
         ray.get(self._crew.actors[PROGRESS].call.remote("switch", names, region, self.incarnation))
         self._await_listening(self._listening(names))
         addresses = {name: self.addresses[name] for name in names}
-        parts = keeper.store.parts(keeper.manifest)
+        parts = parts_of(keeper.manifest, self.plan)
         rolling = [
             self._crew.actors[name].roll_back.remote(
                 region.edges, addresses, self.incarnation, parts.get(self._crew.replica(name)), attempt

@@ -43,6 +43,7 @@ from rayad.actors.protocol import (
 )
 from rayad.actors.replica import Outgoing, ReplicaCore
 from rayad.actors.replica_report import Abandoned, ReplicaReport
+from rayad.actors.source_parts import SourceShare
 from rayad.actors.upstream import gated_edges
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.graph import NodeKind
@@ -74,7 +75,7 @@ class ReplicaHost:
         secret: bytes,
         incarnation: int,
         store: SnapshotStore | None = None,
-        part: ReplicaPart | None = None,
+        part: ReplicaPart | SourceShare | None = None,
         incarnations: Mapping[str, int] | None = None,
     ) -> None:
         self.plan = plan

@@ -17,6 +17,7 @@ from rayad.actors.part_writer import PartWriter, Written
 from rayad.actors.protocol import COORDINATOR, Kind
 from rayad.actors.replica_parts import Capture, MutableParticipant
 from rayad.actors.replica_state import ResumedPart
+from rayad.actors.source_parts import SourceShare
 from rayad.dataflow.graph import NodeKind
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.coordination import PartReport
@@ -38,7 +39,7 @@ class HostSnapshots:
         part: what the replica goes on from; None: from the beginning.
     """
 
-    def __init__(self, host: ReplicaHost, store: SnapshotStore, part: ReplicaPart | None) -> None:
+    def __init__(self, host: ReplicaHost, store: SnapshotStore, part: ReplicaPart | SourceShare | None) -> None:
         self.host = host
         self.store = store
         self.resumed: ResumedPart | None = read_part(store, part) if part is not None else None

@@ -9,6 +9,7 @@ from rayad.actors.host_looking import peers_of
 from rayad.actors.part_files import read_part
 from rayad.actors.plane import Address
 from rayad.actors.protocol import PROGRESS, Kind, pack_report
+from rayad.actors.source_parts import SourceShare
 from rayad.snapshots.store import ReplicaPart
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def roll_back(
-    host: ReplicaHost, edges: frozenset[int], peers: Mapping[str, Address], incarnation: int, part: ReplicaPart | None, attempt: int
+    host: ReplicaHost, edges: frozenset[int], peers: Mapping[str, Address], incarnation: int, part: ReplicaPart | SourceShare | None, attempt: int
 ) -> None:
     """The senders on ``edges`` are gone; ``peers`` take their places. In the host's loop.
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from rayad.actors.failures import raise_located
 from rayad.actors.graph_shape import graph_shape
-from rayad.actors.migration import may_move
+from rayad.actors.migration import may_resume
 from rayad.actors.part_files import read_part, read_staged
 from rayad.actors.replica_state import ResumedPart
+from rayad.actors.source_parts import parts_of
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
@@ -59,7 +60,7 @@ class JobStore:
         self.plan = plan
         self.config = config
         self.store = store if store is not None else open_store(job, config)
-        self.graph = {**graph_shape(plan), "movable": [stage.name for stage in plan.stages if not may_move(stage, plan, None)]}
+        self.graph = {**graph_shape(plan), "movable": [stage.name for stage in plan.stages if may_resume(stage, plan)]}
         self.run = run if run is not None else secrets.token_hex(8)
         self._earlier = earlier
         self.begun: Manifest | None = None
@@ -128,13 +129,9 @@ class JobStore:
             return manifest
         raise NothingWhole(f"job {self.job!r} has no whole snapshot to go on from in {self.store.folder!r}: " + "; ".join(refused))
 
-    def parts(self, manifest: Manifest) -> dict[tuple[str, int], Any]:
-        """The parts of a manifest by vertex and replica; empty for a fresh start."""
-        return {(part.vertex, part.replica): part for part in manifest.parts}
-
-    def read(self, manifest: Manifest) -> dict[tuple[str, int], ResumedPart]:
-        """All parts, read back and verified."""
-        return {name: read_part(self.store, part) for name, part in self.parts(manifest).items()}
+    def read(self, manifest: Manifest, plan: Plan) -> dict[tuple[str, int], ResumedPart]:
+        """What each replica of the plan resumes from, read back and verified; empty for a fresh start."""
+        return {name: read_part(self.store, part) for name, part in parts_of(manifest, plan).items()}
 
     def publish(self, snapshots: MutableSnapshots, incarnation: int, notes: dict[str, Any]) -> Manifest:
         """Make the complete attempt a snapshot."""

@@ -9,7 +9,7 @@ from typing import Any
 from rayad.actors.graph_shape import edge_names
 from rayad.actors.migration import may_move
 from rayad.autoscale.layout import owners_for, step_towards
-from rayad.dataflow.graph import PartitionKind
+from rayad.dataflow.graph import NodeKind, PartitionKind
 from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import DataflowError, RescaleRefused
 
@@ -152,7 +152,9 @@ def layout_of(notes: Mapping[str, Any] | None, plan: Plan) -> Layout | None:
     unknown = [name for name in notes["replicas"] if name not in ids]
     if unknown:
         raise DataflowError(f"a snapshot tells of vertices {unknown} that the dataflow does not have")
-    replicas = {**plan.layout.replicas, **{ids[name]: count for name, count in notes["replicas"].items()}}
+    sources = {stage.name for stage in plan.stages if stage.kind is NodeKind.SOURCE}  # their parts move when a job resumes
+    before = {ids[name]: count for name, count in notes["replicas"].items() if name not in sources}
+    replicas = {**plan.layout.replicas, **before}
     owners = {ids[name]: tuple(owners) for name, owners in notes["owners"].items()}
     rebalanced = {edges[name] for name in notes["rebalanced"] if name in edges}
     forward = [edge for edge in plan.edges if edge.partition is PartitionKind.FORWARD]

@@ -114,8 +114,8 @@ class LocalJob(Job):
         self._subscribed: set[Where] = set()
         self._ready = Ready()
         manifest = self.snapshots.store.manifest if self.snapshots is not None else None
-        parts = self.snapshots.store.read(manifest) if self.snapshots is not None and manifest is not None else {}
         self.plan = restored(self.plan, manifest.notes if manifest is not None else {}, self.asked)
+        parts = self.snapshots.store.read(manifest, self.plan) if self.snapshots is not None and manifest is not None else {}
         if self.snapshots is not None:
             self.snapshots.snapshots.lay_out(names_of(self.plan))
         for stage in self.plan.stages:
@@ -149,7 +149,7 @@ class LocalJob(Job):
             edge = self._edges[self._edge_ids[name]]
             time, batch = thaw(data)
             self.cores[at].count_waiting(edge.id, time)
-            self._put((edge.id, source, at[1]), time, batch)
+            self._put((edge.id, source % self.plan.stage(edge.source).parallelism, at[1]), time, batch)  # a source may have fewer now
 
     def _put(self, channel: tuple[int, int, int], time: Timestamp | None, batch: Any) -> None:
         waiting = self.channels.get(channel)

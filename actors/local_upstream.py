@@ -28,7 +28,7 @@ def restart_upstream(job: LocalJob, region: Region) -> bool:
     manifest = snapshots.recover_upstream(region)
     if manifest is None:
         return False
-    parts = snapshots.store.read(manifest)
+    parts = snapshots.store.read(manifest, job.plan)
     living = [at for at in job.cores if at[0] not in region.stages]
     for at in living:
         job._move_out(at)  # else what it has consumed of the region would be taken off after the region's counts are gone

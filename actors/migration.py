@@ -333,10 +333,20 @@ def take_hold(core: ReplicaCore, hold: Timestamp, latest: Timestamp | None) -> N
         core._latest = latest
 
 
+def may_resume(stage: Stage, plan: Plan) -> bool:
+    """Whether a job may resume with other replicas of a stage: the parts of a source move then, all else as in a running job."""
+    return stage.kind is NodeKind.SOURCE or not may_move(stage, plan, None)
+
+
 def may_move(stage: Stage, plan: Plan, vertex: Vertex | None) -> str:
     """Why the replicas of a stage cannot be added or removed while it runs; "" when they can. ``vertex`` None: not known here."""
     if not stage.inputs:
-        return f"{stage.name!r} reads input: its parts stay with the replicas that they began with"
+        if stage.kind is NodeKind.SOURCE:
+            return (
+                f"{stage.name!r} reads input: its parts stay with their replicas while the job runs; take a savepoint and resume from it "
+                "with another parallelism"
+            )
+        return f"{stage.name!r} is a live input, which one replica takes"
     kinds = {edge.partition for edge in plan.edges if edge.target == stage.id}
     if PartitionKind.SINGLE in kinds:
         return f"{stage.name!r} has one replica by its nature: its input goes to a single one"
@@ -355,4 +365,4 @@ def may_move(stage: Stage, plan: Plan, vertex: Vertex | None) -> str:
     return ""
 
 
-__all__ = ["MutableMigration", "StepCost", "Transfer", "changes", "lay_out", "let_go", "may_move"]
+__all__ = ["MutableMigration", "StepCost", "Transfer", "changes", "lay_out", "let_go", "may_move", "may_resume"]

@@ -10,6 +10,7 @@ from typing import Any
 import cloudpickle  # type: ignore[import-untyped]
 
 from rayad.actors.replica_state import FORMAT, MutableRest, ResumedPart
+from rayad.actors.source_parts import SourceShare, shared_out
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Stage
 from rayad.dataflow.vertex import Vertex
@@ -132,8 +133,10 @@ def is_nothing(staged: Any) -> bool:
     return staged is None or (hasattr(staged, "__len__") and len(staged) == 0)
 
 
-def read_part(store: SnapshotStore, part: ReplicaPart) -> ResumedPart:
-    """Read a replica's part back, each file verified first. Raises SnapshotError that names the file."""
+def read_part(store: SnapshotStore, part: ReplicaPart | SourceShare) -> ResumedPart:
+    """Read a replica's part back, or its share of several, each file verified first. Raises SnapshotError that names the file."""
+    if isinstance(part, SourceShare):
+        return shared_out([read_part(store, one) for one in part.parts], part.replica, part.replicas)
     rest = _load(store, part.rest) if part.rest is not None else None
     if not isinstance(rest, dict) or rest.get("format") != FORMAT:
         found = rest.get("format") if isinstance(rest, dict) else rest

@@ -20,6 +20,7 @@ from rayad.actors.plane import Address
 from rayad.actors.progress_host import ProgressHost
 from rayad.actors.ray_cluster import own_address
 from rayad.actors.replica_report import ReplicaReport
+from rayad.actors.source_parts import SourceShare
 from rayad.autoscale.statistics import ReplicaReading
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Layout, Plan
@@ -75,7 +76,7 @@ class VertexActor:
         host: str | None,
         incarnation: int,
         store: SnapshotStore | None = None,
-        part: ReplicaPart | None = None,
+        part: ReplicaPart | SourceShare | None = None,
         incarnations: dict[str, int] | None = None,
         layout: Layout | None = None,
         is_newcomer: bool = False,

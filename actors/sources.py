@@ -28,7 +28,8 @@ class _OpenPart:
 class MutableSourceReader:
     """The parts of one replica. ``epoch`` is the lowest epoch that may still come; it never goes back.
 
-    ``position``: what an earlier reader of the same parts gave as :meth:`position`.
+    ``position``: what an earlier reader of the same parts gave as :meth:`position`. It may name several open parts of a source that is read
+    in order, when several replicas read them before: then all but the first wait for their turn, where they stand.
     """
 
     def __init__(self, source: Source, parts: Sequence[Any], name: str, where: str, position: Position | None = None) -> None:
@@ -40,16 +41,30 @@ class MutableSourceReader:
         self._parts = list(parts)
         self._waiting = list(range(len(self._parts)))
         self._open: list[_OpenPart] = []
+        self._stopped: dict[int, tuple[int, Any]] = {}  # epoch and offset of waiting parts that something was read of
         if position is not None:
-            self.epoch, self._waiting, opened = position[0], list(position[1]), position[2]
-            self._open = [_OpenPart(source.build_part(self._parts[number], offset), last, number) for number, last, offset in opened]
+            self.epoch = position[0]
+            self._stopped = {number: (last, offset) for number, last, offset in position[2]}
+            if source.interleave:
+                self._waiting = list(position[1])
+                self._open = [self._build(number) for number in list(self._stopped)]
+            else:
+                self._waiting = sorted([*position[1], *self._stopped])
+                if self._waiting and self._waiting[0] in self._stopped:
+                    self._open = [self._build(self._waiting.pop(0))]
         elif source.interleave:
             self._open = [_OpenPart(source.build_part(part, None), 0, number) for number, part in enumerate(self._parts)]
             self._waiting = []
 
     def position(self) -> Position:
         """Where reading would go on: the epoch, the parts not yet opened, and for each open part its number, epoch and offset."""
-        return self.epoch, list(self._waiting), [(reading.number, reading.last, reading.part.offset()) for reading in self._open]
+        opened = [(reading.number, reading.last, reading.part.offset()) for reading in self._open]
+        opened.extend((number, *where) for number, where in self._stopped.items())
+        return self.epoch, [number for number in self._waiting if number not in self._stopped], opened
+
+    def _build(self, number: int) -> _OpenPart:
+        last, offset = self._stopped.pop(number, (0, None))
+        return _OpenPart(self._source.build_part(self._parts[number], offset), max(last, self.epoch), number)
 
     def next(self) -> tuple[int, Any] | None:
         """The next ``(epoch, batch)``; None: nothing is there yet, or ``exhausted``."""
@@ -58,8 +73,7 @@ class MutableSourceReader:
                 if not self._waiting:
                     self.exhausted = True
                     return None
-                number = self._waiting.pop(0)
-                self._open.append(_OpenPart(self._source.build_part(self._parts[number], None), self.epoch, number))
+                self._open.append(self._build(self._waiting.pop(0)))
             accepted = self._read_one()
             if self._open:
                 for part in self._open:

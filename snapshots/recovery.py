@@ -97,6 +97,10 @@ def _is_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     return _shape(before) == _shape(now) and fits(before.get("state"), now.get("state"))
 
 
+def _what_to_do(key: str, before: Mapping[str, Any]) -> str:
+    return f", and its state cannot be divided: give it parallelism {before[key]} again" if key == "replicas" else ""
+
+
 def _shape(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Without what its state is, which is compared in its own way."""
     return {key: value for key, value in entry.items() if key != "state"}
@@ -117,7 +121,7 @@ def _compare(before: Mapping[str, Any], now: Mapping[str, Any], what: str, out: 
         if name in now and not _is_same(before[name], now[name]):
             old_shape, shape = _shape(before[name]), _shape(now[name])
             keys = sorted(key for key in {*old_shape, *shape} if old_shape.get(key) != shape.get(key))
-            changes = [f"{key} {old_shape.get(key)!r} is {shape.get(key)!r} now" for key in keys]
+            changes = [f"{key} {old_shape.get(key)!r} is {shape.get(key)!r} now" + _what_to_do(key, old_shape) for key in keys]
             old_state, state = before[name].get("state"), now[name].get("state")
             if not fits(old_state, state):
                 changes.append(f"what it keeps was {spell(old_state)} and is {spell(state)} now")
