@@ -3,6 +3,10 @@
 The copy sees the state as it was at the capture, however long pickling takes, and shares its memory until either side writes; the replica
 goes on after the few milliseconds that fork takes. (Redis saves its data in the same way.) In the copy runs one thread, which only pickles
 into a pipe: it uses none of the sockets and threads that it inherited, and ends by ``os._exit``.
+
+A lock that another thread held at the fork is never released in the copy: what waits for it there (a ``__reduce__`` that asks a client library,
+an allocator) hangs. So a copy that gives nothing and uses no processor is killed, its attempt fails, and from then on the state is pickled
+in place; one whose attempt is given up is killed at once.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import fcntl
 import gc
 import os
 import queue
+import select
 import signal
 import sys
 import threading
@@ -32,6 +37,8 @@ FORK_BYTES_MIN = 1 << 18
 """State of at least this size is pickled in a forked copy; below, pickling at once takes less than the fork."""
 FORK_RECORDS_MIN = 20_000
 """State of unknown size is taken for large when the replica has received this many records since it was last written."""
+HUNG_S = 20.0
+"""A copy that gives nothing, and uses no processor time, for so long hangs."""
 CHUNK_BYTES = 1 << 20
 _PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _PARENT_DEATH = 1  # PR_SET_PDEATHSIG
@@ -55,9 +62,12 @@ class PartWriter:
     Args:
         store, stage, replica, incarnation: what names the files.
         wake: called, from that thread, when something is in :attr:`done`.
+        hung_s: see HUNG_S.
     """
 
-    def __init__(self, store: SnapshotStore, stage: Stage, replica: int, incarnation: int, wake: Callable[[], None]) -> None:
+    def __init__(
+        self, store: SnapshotStore, stage: Stage, replica: int, incarnation: int, wake: Callable[[], None], *, hung_s: float = HUNG_S
+    ) -> None:
         self.done: deque[Written] = deque()
         self._where = (store, stage, replica, incarnation)
         self._wake = wake
@@ -65,7 +75,10 @@ class PartWriter:
         self._thread: threading.Thread | None = None
         self._open: dict[int, Written] = {}
         self._last_bytes = 0
-        self._child = 0
+        self._children: dict[int, int] = {}  # copies that have not been waited for, by attempt
+        self._lock = threading.Lock()
+        self._hung_s = hung_s
+        self._copies_hang = False
 
     def take_state(self, capture: Capture, *, records: int, inline: bool) -> None:
         """Take the state as it is now: pickle it, or fork a copy that will. ``records``: received since the last time."""
@@ -75,8 +88,8 @@ class PartWriter:
         is_large = records >= FORK_RECORDS_MIN or (self._last_bytes >= FORK_BYTES_MIN and not capture.is_increment)
         source: Any
         try:
-            if is_large and not inline and sys.platform == "linux":
-                source = self._fork(capture.state)
+            if is_large and not inline and not self._copies_hang and sys.platform == "linux":
+                source = self._fork(capture.barrier.number, capture.state)
             else:
                 source = dumped(capture.state())
         except Exception as error:
@@ -93,13 +106,14 @@ class PartWriter:
     def give_up(self, number: int) -> None:
         """Nobody waits for a capture any more."""
         self._open.pop(number, None)
+        self._kill(number)
 
     def close(self) -> None:
         """End the thread, and the copy of the process if there is one."""
         if self._thread is not None:
             self._queue.put(None)
-            if self._child:
-                _kill(self._child)
+            for number in list(self._children):
+                self._kill(number)
             self._thread.join(5.0)
             self._thread = None
 
@@ -144,22 +158,62 @@ class PartWriter:
 
     def _chunks(self, source: tuple[int, int, int], written: Written) -> Iterator[bytes]:
         child, data, trouble = source
+        number, told, is_over = written.capture.barrier.number, "", False
         try:
-            while chunk := os.read(data, CHUNK_BYTES):
+            while self._has_output(child, data):
+                chunk = os.read(data, CHUNK_BYTES)
+                if not chunk:
+                    is_over = True
+                    told = os.read(trouble, 4096).decode(errors="replace")
+                    break
                 yield chunk
-            told = os.read(trouble, 4096).decode(errors="replace")
+            else:
+                self._copies_hang = True
+                told = (
+                    f"the copy of the process that pickled it hung, without output and without processor time for {self._hung_s:g} s, as "
+                    "when another thread held a lock at the fork; from now on it is pickled in place"
+                )
         finally:
+            if not is_over:  # it hangs, or the store takes no more
+                self._kill(number)
             os.close(data)
             os.close(trouble)
-            _, status, usage = os.wait4(child, 0)
-            self._child = 0
-            written.cost_s += usage.ru_utime + usage.ru_stime
+            used_s, status = self._reap(number, child)
+            written.cost_s += used_s
         code = os.waitstatus_to_exitcode(status)
         if code:
             raise SnapshotError(f"its state could not be taken: {told or f'the copy of the process that pickled it ended with {code}'}")
 
+    def _has_output(self, child: int, data: int) -> bool:
+        """Wait for something to read, or the end; False when the copy hangs."""
+        used, since_s = -1, clock.monotonic()
+        poll = select.poll()
+        poll.register(data, select.POLLIN | select.POLLHUP)
+        while not poll.poll(1000 * min(1.0, self._hung_s / 4)):
+            now_s, before = clock.monotonic(), used
+            used = _ticks_of(child)
+            if used != before:
+                since_s = now_s
+            elif now_s - since_s > self._hung_s:
+                return False
+        return True
+
+    def _kill(self, number: int) -> None:
+        """End the copy of an attempt, if there is one that has not been waited for: then its id is still its own."""
+        with self._lock:
+            child = self._children.get(number)
+            if child is not None:
+                os.kill(child, signal.SIGKILL)
+
+    def _reap(self, number: int, child: int) -> tuple[float, int]:
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # ended, and not yet forgotten
+        with self._lock:
+            _, status, usage = os.wait4(child, 0)
+            self._children.pop(number, None)
+        return usage.ru_utime + usage.ru_stime, status
+
     # -- the copy ----------------------------------------------------------------------------------
-    def _fork(self, make: Callable[[], Any]) -> tuple[int, int, int]:
+    def _fork(self, number: int, make: Callable[[], Any]) -> tuple[int, int, int]:
         data_in, data_out = os.pipe()
         trouble_in, trouble_out = os.pipe()
         try:
@@ -173,7 +227,7 @@ class PartWriter:
             _in_the_copy(make, data_out, trouble_out)
         os.close(data_out)
         os.close(trouble_out)
-        self._child = child
+        self._children[number] = child
         return child, data_in, trouble_in
 
 
@@ -200,8 +254,11 @@ def _in_the_copy(make: Callable[[], Any], data: int, trouble: int) -> None:
         os._exit(code)
 
 
-def _kill(child: int) -> None:
+def _ticks_of(process: int) -> int:
+    """The processor time that a process has used, in the kernel's ticks; -1 when it is gone."""
     try:
-        os.kill(child, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
+        with open(f"/proc/{process}/stat", encoding="latin-1") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return -1
+    return int(fields[11]) + int(fields[12])  # utime and stime, 14 and 15 of all

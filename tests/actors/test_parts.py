@@ -102,11 +102,73 @@ def test_a_checkpoint_that_raises_is_told(writer: PartWriter, large: bool) -> No
 def test_no_copy_is_left_behind(writer: PartWriter) -> None:
     capture = Capture(Barrier(1, 1), MutableRest(), lambda: threading.Event().wait(60), False, [])
     writer.take_state(capture, records=10**6, inline=False)
-    child = writer._child
-    assert child
+    (child,) = writer._children.values()
     writer.close()
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
+
+
+LOCK = threading.Lock()
+
+
+class Locked:
+    """Cannot be pickled while the lock is held, as what asks a client library with a lock of its own."""
+
+    def __reduce__(self) -> Any:
+        with LOCK:
+            return int, (7,)
+
+
+def test_a_copy_that_hangs_is_killed_and_the_next_snapshot_is_pickled_in_place(store: SnapshotStore) -> None:
+    """Regression: a lock that another thread holds at the fork stays locked in the copy for ever; all snapshots after it waited."""
+    flow = rd.Dataflow("parts")
+    flow.from_items([1]).key_by(lambda n: n).count(name="counts").collect("out")
+    stage = next(stage for stage in flow.plan(1).stages if stage.name == "counts")
+    writer = PartWriter(store, stage, 0, 1, WRITTEN.set, hung_s=0.4)
+    try:
+        capture = Capture(Barrier(1, 1), MutableRest(), Locked, False, [])
+        with LOCK:
+            writer.take_state(capture, records=10**6, inline=False)
+            (child,) = writer._children.values()
+        writer.complete(capture)
+        assert outcome(writer).why_failed == (
+            "its state could not be taken: the copy of the process that pickled it hung, without output and without processor time for 0.4 s, "
+            "as when another thread held a lock at the fork; from now on it is pickled in place"
+        )
+        with pytest.raises(ProcessLookupError):
+            os.kill(child, 0)
+        file = write(writer, lambda: [Locked(), os.getpid()], large=True, number=2).state
+        assert file is not None
+        assert loaded(store.read_part(file)) == [7, os.getpid()]
+    finally:
+        writer.close()
+
+
+def test_a_copy_that_works_on_without_output_is_let_be(store: SnapshotStore) -> None:
+    """Pickling gives nothing before it is done: what counts is whether the copy uses its processor."""
+    flow = rd.Dataflow("parts")
+    flow.from_items([1]).key_by(lambda n: n).count(name="counts").collect("out")
+    stage = next(stage for stage in flow.plan(1).stages if stage.name == "counts")
+    writer = PartWriter(store, stage, 0, 1, WRITTEN.set, hung_s=1.0)
+
+    def busy() -> int:
+        until = os.times().user + 2.5
+        while os.times().user < until:
+            pass
+        return 5
+
+    try:
+        assert write(writer, busy, large=True).state is not None
+    finally:
+        writer.close()
+
+
+def test_a_copy_whose_attempt_is_given_up_is_killed(writer: PartWriter) -> None:
+    """Regression: it went on, and every later part waited for it."""
+    capture = Capture(Barrier(1, 1), MutableRest(), lambda: threading.Event().wait(60), False, [])
+    writer.take_state(capture, records=10**6, inline=False)
+    writer.give_up(1)
+    assert not write(writer, lambda: 5, large=True, number=2).why_failed
 
 
 def test_what_is_no_part_is_refused(store: SnapshotStore) -> None:
