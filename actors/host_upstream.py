@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 def roll_back(
-    host: ReplicaHost, edges: frozenset[int], peers: Mapping[str, Address], incarnation: int, part: ReplicaPart | SourceShare | None, attempt: int
+    host: ReplicaHost,
+    edges: frozenset[int],
+    peers: Mapping[str, Address],
+    incarnation: int,
+    part: ReplicaPart | SourceShare | None,
+    attempt: int,
 ) -> None:
     """The senders on ``edges`` are gone; ``peers`` take their places. In the host's loop.
 

@@ -4,9 +4,9 @@ The copy sees the state as it was at the capture, however long pickling takes, a
 goes on after the few milliseconds that fork takes. (Redis saves its data in the same way.) In the copy runs one thread, which only pickles
 into a pipe: it uses none of the sockets and threads that it inherited, and ends by ``os._exit``.
 
-A lock that another thread held at the fork is never released in the copy: what waits for it there (a ``__reduce__`` that asks a client library,
-an allocator) hangs. So a copy that gives nothing and uses no processor is killed, its attempt fails, and from then on the state is pickled
-in place; one whose attempt is given up is killed at once.
+A lock that another thread held at the fork is never released in the copy: what waits for it there (a ``__reduce__`` that asks a client
+library, an allocator) hangs. So a copy that gives nothing and uses no processor is killed, its attempt fails, and from then on the state
+is pickled in place; one whose attempt is given up is killed at once.
 """
 
 from __future__ import annotations

@@ -132,8 +132,8 @@ def test_a_copy_that_hangs_is_killed_and_the_next_snapshot_is_pickled_in_place(s
             (child,) = writer._children.values()
         writer.complete(capture)
         assert outcome(writer).why_failed == (
-            "its state could not be taken: the copy of the process that pickled it hung, without output and without processor time for 0.4 s, "
-            "as when another thread held a lock at the fork; from now on it is pickled in place"
+            "its state could not be taken: the copy of the process that pickled it hung, without output and without processor time for "
+            "0.4 s, as when another thread held a lock at the fork; from now on it is pickled in place"
         )
         with pytest.raises(ProcessLookupError):
             os.kill(child, 0)
