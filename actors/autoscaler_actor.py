@@ -20,6 +20,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from rayad.actors import ray_calls
 from rayad.actors.ray_actors import CONTROL, with_control
 from rayad.actors.scaling_files import ControllerFolder, JournalFile, journal_of, read_lines
 from rayad.actors.scaling_loop import Listener, ScalingLoop, scaling_graph
@@ -27,7 +28,7 @@ from rayad.actors.scaling_metrics import ScalingMetrics
 from rayad.autoscale import MutableDecisionJournal, Policy, ReplicaReading, ScalingGraph, ScalingProgress, policy_for
 from rayad.dataflow.config import ScalingConfig
 from rayad.dataflow.plan import Plan
-from rayad.progress import ConfigError
+from rayad.progress import ConfigError, RayadError
 
 READ_TIMEOUT_S = 1.0
 """How long a round waits for the readings of replicas; who has not answered is not in it."""
@@ -199,8 +200,8 @@ class AutoscalerHandle:
         if actor is None:
             return self._told
         try:
-            return ray.get(actor.look.remote(), timeout=ASK_TIMEOUT_S)  # type: ignore[no-any-return]
-        except RayError:
+            return ray_calls.get(actor.look.remote(), timeout=ASK_TIMEOUT_S)  # type: ignore[no-any-return]
+        except (RayError, RayadError):
             return None
 
     def configure(self, report_interval_s: float) -> None:
@@ -208,15 +209,15 @@ class AutoscalerHandle:
         job, graph, layout, scaling, journal = self._arguments
         self._arguments = (job, graph, layout, replace(scaling, report_interval_s=report_interval_s), journal)
         if self._actor is not None:
-            ray.get(self._actor.configure.remote(report_interval_s), timeout=ASK_TIMEOUT_S)
+            ray_calls.get(self._actor.configure.remote(report_interval_s), timeout=ASK_TIMEOUT_S)
 
     def finish(self) -> ScalingProgress | None:
         """The job is over: end it, and give what it has seen and done. Several threads may see the job end."""
         with self._finishing:
             if self._actor is not None:
                 try:
-                    self._told = ray.get(self._actor.finish.remote(), timeout=ASK_TIMEOUT_S)
-                except RayError:
+                    self._told = ray_calls.get(self._actor.finish.remote(), timeout=ASK_TIMEOUT_S)
+                except (RayError, RayadError):
                     _log.warning("the autoscaler did not answer at the end of the job", exc_info=True)
                 self._end()
             return self._told
@@ -224,7 +225,7 @@ class AutoscalerHandle:
     def _end(self) -> None:
         actor, self._actor = self._actor, None
         if actor is not None:
-            ray.kill(actor, no_restart=True)
+            ray_calls.kill(actor)
 
 
 def policy_of(scaling: ScalingConfig) -> Policy:

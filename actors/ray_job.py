@@ -14,6 +14,7 @@ import cloudpickle  # type: ignore[import-untyped]
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
+from rayad.actors import ray_calls
 from rayad.actors.autoscaler_actor import AutoscalerHandle
 from rayad.actors.coordinator import Coordinator
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers, not_yet
@@ -24,6 +25,7 @@ from rayad.actors.ray_actors import Failure, with_control
 from rayad.actors.ray_cluster import ensure_ray
 from rayad.actors.ray_inputs import InputPlane, RayInput
 from rayad.actors.replica_report import ReplicaReport
+from rayad.actors.termination import OF_THIS_PROCESS, STATUS
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, check_timeout, configured
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import ApplyStep, Plan
@@ -88,6 +90,8 @@ class RayJob(Job):
         self._cancelling = False
         self._inputs: dict[str, RayInput] = {}
         self._feed = InputPlane(self)
+        self._is_terminated = False
+        OF_THIS_PROCESS.watch(self, config.termination_s)
         if self._survives():
             threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
 
@@ -111,7 +115,7 @@ class RayJob(Job):
     def state(self) -> JobState:
         if self._outcome is not None:
             return self._outcome.state
-        ready, _ = ray.wait([self._outcome_ref], timeout=0)
+        ready, _ = ray_calls.wait([self._outcome_ref], timeout=0)
         if ready:
             return self._settle(None).state
         return self._ask("look", default=(JobState.STARTING, [], {}, 0))[0]  # type: ignore[no-any-return]
@@ -123,7 +127,7 @@ class RayJob(Job):
         while self._outcome is None:
             try:
                 left_s = None if deadline_s is None else max(0.0, deadline_s - clock.monotonic())
-                outcome: Outcome = ray.get(self._outcome_ref, timeout=left_s)
+                outcome: Outcome = ray_calls.get(self._outcome_ref, timeout=left_s)
             except GetTimeoutError:
                 raise TimeoutError(not_yet(self.name, timeout_s)) from None
             except RayActorError as error:
@@ -134,6 +138,8 @@ class RayJob(Job):
                 told = dataclasses.replace(outcome.statistics, scaling=self._autoscaler.finish())
                 outcome = dataclasses.replace(outcome, statistics=told)
             self._outcome = self._outcome or outcome
+            if not self._is_terminated:
+                OF_THIS_PROCESS.release(self)
         self._feed.close()
         self._kill_coordinator()
         return self._outcome
@@ -148,7 +154,7 @@ class RayJob(Job):
             try:
                 if not ray.is_initialized() or ray.get_runtime_context().gcs_address != cluster:
                     return  # and do not start another Ray, as a call would
-                if ray.wait([self._outcome_ref], timeout=0.5)[0]:
+                if ray_calls.wait([self._outcome_ref], timeout=0.5)[0]:
                     self._settle(None)
             except Exception:
                 return  # Ray has been shut down, or the job has failed: whoever waits is told
@@ -160,7 +166,7 @@ class RayJob(Job):
     def _start_again(self, error: RayActorError) -> bool:
         """The coordinator died, and with it all actors: another one goes on from the last snapshot, as often as the configuration says."""
         with self._restarting:
-            if not ray.wait([self._outcome_ref], timeout=0)[0]:
+            if not ray_calls.wait([self._outcome_ref], timeout=0)[0]:
                 return True  # another thread has done so
             if self._cancelling or not self._survives():
                 return False
@@ -174,13 +180,15 @@ class RayJob(Job):
     def _kill_coordinator(self) -> None:
         if self._autoscaler is not None:
             self._autoscaler.finish()
-        ray.kill(self._coordinator, no_restart=True)
+        ray_calls.kill(self._coordinator)
 
     def wait(self, timeout_s: float | None = None) -> Result:
         check_timeout(timeout_s, "wait(timeout_s)")
         if self._result is not None:
             return self._result
         outcome = self._settle(timeout_s)
+        if outcome.state is JobState.CANCELLED and self._is_terminated:
+            raise SystemExit(STATUS)
         if outcome.state is JobState.CANCELLED:
             raise DataflowError(f"job {self.name!r} was cancelled: it has no results")
         if outcome.failure is not None:
@@ -194,13 +202,34 @@ class RayJob(Job):
             return
         self._cancelling = True
         try:
-            ray.get(self._coordinator.cancel.remote(), timeout=10)
+            ray_calls.get(self._coordinator.cancel.remote(), timeout=10)
             self._settle(10)
         except (GetTimeoutError, RayActorError, TimeoutError):
             with self._restarting:  # not between two of them
                 self._kill_coordinator()  # its actors are owned by it, so Ray ends them with it
             self._outcome = Outcome(JobState.CANCELLED, {}, JobStatistics())
             self._feed.close()
+
+    def save_and_end(self, timeout_s: float) -> str:
+        """SIGTERM: see :mod:`rayad.actors.termination`."""
+        if self._outcome is not None:
+            return f"is {self._outcome.state.value}"
+        told = "keeps no snapshots (RunConfig(storage_path=...)): what it did is lost"
+        if self._config.keeps_snapshots:
+            again = f"submit it again with resume='latest'{self._where_stored()} to go on"
+            try:
+                told = f"is saved in {self._take_savepoint(0.8 * timeout_s)}; {again}"
+            except Exception as error:  # the last snapshot is there all the same
+                told = f"could not be saved: {error}; {again} from its last snapshot"
+        self._is_terminated = True
+        try:
+            self.cancel()
+        except Exception as error:
+            told += f" (it did not end in order: {type(error).__name__}: {error})"
+        return told
+
+    def _where_stored(self) -> str:
+        return f", name={self.name!r} and storage_path={self._config.storage_path!r}" if self._config.storage_path is not None else ""
 
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> Result:
         if not drain:
@@ -218,7 +247,7 @@ class RayJob(Job):
         if self._outcome is not None:
             return default
         try:
-            return ray.get(getattr(self._coordinator, method).remote(*args))
+            return ray_calls.get(getattr(self._coordinator, method).remote(*args))
         except RayActorError:
             return default
 
@@ -226,7 +255,7 @@ class RayJob(Job):
         """As :meth:`_ask`; when the coordinator dies meanwhile, the one after it is asked."""
         while self._outcome is None:
             try:
-                return ray.get(getattr(self._coordinator, method).remote(*args))
+                return ray_calls.get(getattr(self._coordinator, method).remote(*args))
             except RayActorError as error:
                 if not self._start_again(error):
                     return None
@@ -236,7 +265,7 @@ class RayJob(Job):
         """Whether the coordinator has ended, and no other one goes on."""
         if not ray.is_initialized():
             return True
-        if not ray.wait([self._outcome_ref], timeout=0)[0]:
+        if not ray_calls.wait([self._outcome_ref], timeout=0)[0]:
             return False
         try:
             self._settle(30)
@@ -276,8 +305,13 @@ class RayJob(Job):
     def savepoint(self) -> str:
         if self._outcome is not None:
             raise SnapshotError(f"job {self.name!r} is {self._outcome.state.value}: no savepoint can be taken")
+        return self._take_savepoint(self._config.snapshots.timeout_s)
+
+    def _take_savepoint(self, timeout_s: float) -> str:
         try:
-            return str(ray.get(self._coordinator.savepoint.remote(self._config.snapshots.timeout_s)))
+            return str(ray_calls.get(self._coordinator.savepoint.remote(timeout_s), timeout=timeout_s + 5.0))
+        except GetTimeoutError:
+            raise SnapshotError(f"the savepoint was not taken within {timeout_s} s") from None
         except RayTaskError as error:
             raise error.cause if isinstance(error.cause, RayadError) else error from None
         except RayActorError as error:
@@ -305,7 +339,7 @@ class RayJob(Job):
         """Ask the coordinator for a change, and if it dies meanwhile the one that goes on."""
         while True:
             try:
-                return ray.get(ask())
+                return ray_calls.get(ask())
             except RayTaskError as error:
                 raise error.cause if isinstance(error.cause, RayadError) else error from None
             except RayActorError as error:
@@ -340,7 +374,7 @@ class RayProbe(Probe):
         if done:
             return True
         outcome = self._job._outcome
-        if outcome is None and ray.wait([self._job._outcome_ref], timeout=0)[0]:
+        if outcome is None and ray_calls.wait([self._job._outcome_ref], timeout=0)[0]:
             outcome = self._job._settle(None)
         if outcome is not None and outcome.state is not JobState.COMPLETE:
             self._job.wait()  # raises what ended the job

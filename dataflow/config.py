@@ -126,6 +126,9 @@ class RunConfig:
         combine_hold_s: how long a replica that has more input at hand may go on combining before what it has leaves; without more input
             nothing waits. 0 combines within one turn of work only.
         start_timeout_s: how long the actors may take to start.
+        termination_s: SIGTERM to the driver (``ray job stop``, the end of a pod) takes a savepoint where there is a store and ends the job
+            and the process, with status 143, within this time; a second SIGTERM ends at once. ``ray job stop`` kills after 3 s: give it
+            longer by ``RAY_JOB_STOP_WAIT_TIME_S``. A handler of your own stays.
         cpus_per_replica: what each replica asks Ray for, where its vertex says nothing else.
         resources: by vertex: what each of its replicas asks Ray for, over what the program says (``map(f, num_gpus=1)``).
         autoscaling_cluster: whether nodes may come that can hold what no node can hold now: then the job waits for them, at most
@@ -150,6 +153,7 @@ class RunConfig:
     spill_directory: str | None = None
     combine_hold_s: float = 0.1
     start_timeout_s: float = 120.0
+    termination_s: float = 25.0
     cpus_per_replica: float = 0.01
     resources: Mapping[str, Resources] = field(default_factory=dict)
     autoscaling_cluster: bool | None = None
@@ -167,7 +171,7 @@ class RunConfig:
                 raise ConfigError(f"RunConfig.{what} is {count!r}: it must be an int of at least 1")
         if self.resume is not None and (isinstance(self.resume, bool) or not isinstance(self.resume, (int, str)) or not self.resume):
             raise ConfigError(f"RunConfig.resume is {self.resume!r}: it must be 'latest', 'never', a snapshot's number or path, or None")
-        for what in ("window_bytes", "spill_memory_bytes", "start_timeout_s"):
+        for what in ("window_bytes", "spill_memory_bytes", "start_timeout_s", "termination_s"):
             _positive(getattr(self, what), f"RunConfig.{what}")
         if self.rescale_pause_s is not None:
             _positive(self.rescale_pause_s, "RunConfig.rescale_pause_s")

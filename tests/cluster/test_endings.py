@@ -10,6 +10,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -17,6 +18,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.job import JobState
+from rayad.snapshots.store import SnapshotStore
 from tests.cluster.conftest import job_processes
 
 Check = Callable[[], None]
@@ -230,6 +232,46 @@ def test_ctrl_c_in_a_script_leaves_nothing(tmp_path: Any) -> None:
         child.send_signal(signal.SIGINT)
         assert child.stdout.readline() == "interrupted cancelled\n"
         assert child.wait(timeout=30) == 0
+        _, alive = psutil.wait_procs(tree, timeout=20)
+        assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    finally:
+        child.kill()
+
+
+@pytest.mark.parametrize("waits_by", ["flow.run(config, parallelism=2)", "flow.submit(config, parallelism=2).wait()"])
+def test_sigterm_saves_the_job_and_ends_with_143(tmp_path: Path, waits_by: str) -> None:
+    """Regression: it neither drained nor saved, and afterwards a thread connected to Ray again, once in four."""
+    script = tmp_path / "job.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import os, sys, ray, rayad as rd
+            sys.path.insert(0, {os.getcwd()!r})
+            from tests.cluster.test_endings import Endless
+            ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+            flow = rd.Dataflow("ended")
+            ticks = flow.source(Endless(), name="ticks").key_by(lambda r: r % 4).count(name="counts")
+            ticks.map(lambda pair: os.path.exists({str(tmp_path)!r}) and open({str(tmp_path / "runs")!r}, "w").close()).collect("out")
+            config = rd.RunConfig(storage_path={str(tmp_path)!r}, failures=rd.FailureConfig(max_failures=3))
+            {waits_by}
+            """
+        )
+    )
+    env = {**os.environ, "RAY_ADDRESS": "local"}
+    child = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, text=True, env=env)
+    try:
+        deadline_s = time.monotonic() + 90
+        while not (tmp_path / "runs").exists():
+            assert child.poll() is None and time.monotonic() < deadline_s
+            time.sleep(0.1)
+        tree = psutil.Process(child.pid).children(recursive=True)
+        child.send_signal(signal.SIGTERM)
+        _, told = child.communicate(timeout=60)
+        assert child.returncode == 143, told
+        assert "Traceback" not in told
+        saved = re.search(r"rayad: SIGTERM: job 'ended': is saved in (\S+); submit it again with resume='latest'", told)
+        assert saved, told
+        assert SnapshotStore(os.path.dirname(saved[1])).load(int(os.path.basename(saved[1]))).kind == "savepoint"
         _, alive = psutil.wait_procs(tree, timeout=20)
         assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     finally:

@@ -1,0 +1,116 @@
+"""SIGTERM to a driver (``ray job stop``, the end of a pod): its jobs are saved, end in order, and so does the process, with status 143.
+
+    first SIGTERM -> each job takes a savepoint, where it has a store, and is cancelled -> SystemExit(143) in the main thread
+    a second one, or no end in time -> the process ends at once, and Ray ends the actors with it
+
+The signal's handler only starts a thread: the main thread may be anywhere, also within Ray. A handler that the user has set stays, and
+Ctrl-C stays a cancel without a savepoint. Prior art: Flink's stop with a savepoint; 128 + 15 as every shell says it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time as clock
+import weakref
+from types import FrameType
+from typing import Any, Protocol
+
+STATUS = 128 + signal.SIGTERM
+"""What the process ends with."""
+END_S = 5.0
+"""At least so long the main thread may take to end when the jobs have."""
+
+
+class Terminable(Protocol):
+    """A job as this module sees it."""
+
+    name: str
+
+    def save_and_end(self, timeout_s: float) -> str:
+        """Take a savepoint if that can be, and end the job; what there is to say about it. Must not raise."""
+
+
+class MutableTermination:
+    """What SIGTERM does in this process.
+
+    Args:
+        exit_now: ends the process at once; for tests.
+    """
+
+    def __init__(self, exit_now: Any = os._exit) -> None:
+        self._jobs: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._exit_now = exit_now
+        self._timeout_s = 0.0
+        self._is_saving = self._is_over = False
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a SIGTERM has come."""
+        return self._is_saving
+
+    def watch(self, job: Terminable, timeout_s: float) -> None:
+        """This job is to be saved. In a thread that is not the main one, or under a handler of the user's, nothing changes."""
+        self._jobs.add(job)
+        self._timeout_s = max(self._timeout_s, timeout_s)
+        if threading.current_thread() is not threading.main_thread():
+            return
+        if is_default(signal.getsignal(signal.SIGTERM)):
+            signal.signal(signal.SIGTERM, self.on_signal)
+
+    def release(self, job: Terminable) -> None:
+        """This job has ended."""
+        self._jobs.discard(job)
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """The handler, in the main thread."""
+        if self._is_over or not (self._is_saving or len(self._jobs)):
+            raise SystemExit(STATUS)
+        if self._is_saving:
+            _say("SIGTERM again: ending at once")
+            self._exit_now(STATUS)
+            return
+        self._is_saving = True
+        threading.Thread(target=self._save, name="rayad-sigterm").start()
+
+    def _save(self) -> None:
+        deadline_s = clock.monotonic() + self._timeout_s
+        threads = [threading.Thread(target=self._end, args=(job, deadline_s), daemon=True) for job in list(self._jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, deadline_s - clock.monotonic()))
+        if any(thread.is_alive() for thread in threads):
+            _say(f"SIGTERM: the jobs did not end within {self._timeout_s:g} s: ending at once")
+            self._exit_now(STATUS)
+            return
+        self._is_over = True
+        timer = threading.Timer(max(END_S, deadline_s - clock.monotonic()), self._exit_now, (STATUS,))
+        timer.daemon = True
+        timer.start()
+        main = threading.main_thread().ident
+        if main is not None:
+            signal.pthread_kill(main, signal.SIGTERM)
+
+    def _end(self, job: Terminable, deadline_s: float) -> None:
+        _say(f"SIGTERM: job {job.name!r}: {job.save_and_end(deadline_s - clock.monotonic())}")
+
+
+def is_default(handler: Any) -> bool:
+    """Whether a handler is nobody's: the system's, Ray's, which ends the process, or ours."""
+    if handler is signal.SIG_DFL or getattr(handler, "__self__", None).__class__ is MutableTermination:
+        return True
+    return str(getattr(handler, "__module__", "")).partition(".")[0] == "ray"
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"rayad: {line}\n")
+    sys.stderr.flush()
+
+
+OF_THIS_PROCESS = MutableTermination()
+"""A process has one."""
+
+__all__ = ["OF_THIS_PROCESS", "STATUS", "MutableTermination", "is_default"]
