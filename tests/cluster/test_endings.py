@@ -262,7 +262,8 @@ def test_sigterm_saves_the_job_and_ends_with_143(tmp_path: Path, waits_by: str) 
     try:
         deadline_s = time.monotonic() + 90
         while not (tmp_path / "runs").exists():
-            assert child.poll() is None and time.monotonic() < deadline_s
+            assert child.poll() is None
+            assert time.monotonic() < deadline_s
             time.sleep(0.1)
         tree = psutil.Process(child.pid).children(recursive=True)
         child.send_signal(signal.SIGTERM)
