@@ -240,9 +240,9 @@ class LocalJob(Job):
         return True
 
     def pause(self, seconds: float) -> None:
-        """Do nothing for so long."""
-        if seconds:
-            clock.sleep(seconds)
+        """Do nothing for so long; under a clock that was given nothing is waited for."""
+        if seconds and self._clock is time.monotonic:
+            time.sleep(seconds)
 
     def _perform(self, event: Any) -> bool:
         """Do it; False if it turned out to be held up by backpressure (it comes back when that ends)."""

@@ -25,7 +25,7 @@ from rayad.actors.ray_actors import Failure, with_control
 from rayad.actors.ray_cluster import ensure_ray
 from rayad.actors.ray_inputs import InputPlane, RayInput
 from rayad.actors.replica_report import ReplicaReport
-from rayad.actors.termination import OF_THIS_PROCESS, STATUS
+from rayad.actors.termination import OF_THIS_PROCESS
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, check_timeout, configured
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import ApplyStep, Plan
@@ -188,7 +188,7 @@ class RayJob(Job):
             return self._result
         outcome = self._settle(timeout_s)
         if outcome.state is JobState.CANCELLED and self._is_terminated:
-            raise SystemExit(STATUS)
+            OF_THIS_PROCESS.await_end()
         if outcome.state is JobState.CANCELLED:
             raise DataflowError(f"job {self.name!r} was cancelled: it has no results")
         if outcome.failure is not None:

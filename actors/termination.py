@@ -16,7 +16,7 @@ import threading
 import time as clock
 import weakref
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 STATUS = 128 + signal.SIGTERM
 """What the process ends with."""
@@ -44,7 +44,9 @@ class MutableTermination:
         self._jobs: weakref.WeakSet[Any] = weakref.WeakSet()
         self._exit_now = exit_now
         self._timeout_s = 0.0
-        self._is_saving = self._is_over = False
+        self._is_saving = False
+        self._over = threading.Event()
+        self._is_main_ending = False
 
     @property
     def is_under_way(self) -> bool:
@@ -64,9 +66,18 @@ class MutableTermination:
         """This job has ended."""
         self._jobs.discard(job)
 
+    def await_end(self) -> NoReturn:
+        """A job was ended by SIGTERM, and somebody waits for it: all others end first, and then the process."""
+        self._over.wait(self._timeout_s)
+        self._is_main_ending = self._is_main_ending or threading.current_thread() is threading.main_thread()
+        raise SystemExit(STATUS)
+
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         """The handler, in the main thread."""
-        if self._is_over or not (self._is_saving or len(self._jobs)):
+        if self._over.is_set() and self._is_main_ending:
+            return  # it has heard from a job already
+        if self._over.is_set() or not (self._is_saving or len(self._jobs)):
+            self._is_main_ending = True
             raise SystemExit(STATUS)
         if self._is_saving:
             _say("SIGTERM again: ending at once")
@@ -86,10 +97,10 @@ class MutableTermination:
             _say(f"SIGTERM: the jobs did not end within {self._timeout_s:g} s: ending at once")
             self._exit_now(STATUS)
             return
-        self._is_over = True
         timer = threading.Timer(max(END_S, deadline_s - clock.monotonic()), self._exit_now, (STATUS,))
         timer.daemon = True
         timer.start()
+        self._over.set()
         main = threading.main_thread().ident
         if main is not None:
             signal.pthread_kill(main, signal.SIGTERM)
