@@ -137,15 +137,35 @@ class CoordinatorControl:
             return None
 
     def stop(self) -> None:
-        """Sources read no more, live inputs close."""
+        """Sources read no more, live inputs close: each when it comes back from what it does."""
         self._stopping = True
-        self._running.wait(self.config.start_timeout_s)
-        starts = [s for s in self.plan.stages if s.kind in (NodeKind.SOURCE, NodeKind.INPUT)]
-        try:
-            names = [replica_name(s.id, r) for s in starts for r in range(s.parallelism)]
-            ray.get([self._crew.actors[name].stop.remote() for name in names], timeout=30)
-        except (RayActorError, RayTaskError, KeyError):
-            return  # it is over, or goes on in another incarnation, which is told when it begins
+        if not self._running.is_set():
+            return  # told when it begins
+        for name in self._starts():
+            actor = self._crew.actors.get(name)
+            if actor is not None:  # else it goes on in another incarnation, which is told when it begins
+                actor.stop.remote()
+
+    def not_stopped(self) -> list[str]:
+        """Which replicas of sources and live inputs have not yet taken notice of :meth:`stop`, or do not answer within a second."""
+        if not self._running.is_set():
+            return []
+        asked = {name: self._crew.actors[name].has_stopped.remote() for name in self._starts() if name in self._crew.actors}
+        ready, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=1.0) if asked else ([], [])
+        out = []
+        for name, ref in asked.items():
+            try:
+                has_stopped = ref in ready and ray.get(ref)
+            except (RayActorError, RayTaskError):
+                continue  # gone, with what it read
+            if not has_stopped:
+                vertex, replica = self._crew.replica(name)
+                out.append(f"{vertex!r}[{replica}]")
+        return out
+
+    def _starts(self) -> list[str]:
+        starts = [stage for stage in self.plan.stages if stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)]
+        return [replica_name(stage.id, replica) for stage in starts for replica in range(stage.parallelism)]
 
 
 __all__ = ["CoordinatorControl"]

@@ -95,7 +95,7 @@ class ReplicaHost:
         self._input: deque[tuple[int, Frame]] = deque()
         self._input_next = self._input_since = 0
         self._going = self._done = self._subscribed = False
-        self._stopping = False
+        self._stopping = self._is_asked_to_stop = False
         self._idle_s = 0.0
         self._hold_until_s: float | None = None
         self._lost: dict[str, float] = {}
@@ -184,6 +184,7 @@ class ReplicaHost:
                 if self._regular and statistics.watched is None:
                     statistics.watch(self._regular, len(frames))
             self.mailbox.serve()
+            self._look_for_stop()
             if self._going:
                 if self._has_work():
                     self._work()
@@ -357,6 +358,7 @@ class ReplicaHost:
         return self._feedback.pop()
 
     def _read_source(self) -> bool:
+        self._look_for_stop()
         if self._stopping:
             self.core.stop_source()
             return True
@@ -479,13 +481,20 @@ class ReplicaHost:
         self.mailbox.ask(partial(host_upstream.roll_back, self, *arguments), timeout_s=self.config.start_timeout_s)
 
     def stop(self) -> None:
-        """Control call, from another thread: read no more input, finish what was read."""
-        self.mailbox.ask(self._stop)
+        """Control call, from another thread: read no more input, finish what was read. Nobody waits: the source may be at work for long."""
+        self._is_asked_to_stop = True
+        self.plane.wakeup()
 
-    def _stop(self) -> None:
-        self._stopping = True
-        if self.stage.kind is NodeKind.INPUT:
-            self.core.input_close()
+    @property
+    def has_stopped(self) -> bool:
+        """From any thread: whether the loop has taken notice of :meth:`stop`, or is over."""
+        return self._stopping or self._done
+
+    def _look_for_stop(self) -> None:
+        if self._is_asked_to_stop and not self._stopping:
+            self._stopping = True
+            if self.stage.kind is NodeKind.INPUT:
+                self.core.input_close()
 
     def look(self) -> ReplicaReport:
         """Control call, from another thread: what has been done and what waits."""

@@ -147,9 +147,13 @@ class VertexActor:
         return host.mailbox.watch(lambda: bool(getattr(host.rescale, method)(*args)), timeout_s)
 
     def stop(self) -> None:
-        """Read no more input."""
-        assert self._host is not None
-        self._host.stop()
+        """Read no more input, as soon as the loop comes back."""
+        if self._host is not None:
+            self._host.stop()
+
+    def has_stopped(self) -> bool:
+        """Whether the loop has taken notice of :meth:`stop`, or is over."""
+        return self._host is None or self._host.has_stopped
 
     def look(self) -> ReplicaReport:
         """What it has done so far."""
@@ -205,7 +209,7 @@ class ProgressActor:
 def remote_vertex() -> Any:
     """The Ray class of vertex actors: never restarted by Ray, because queued calls could reach a newcomer."""
     options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0}
-    control = ("ping", "abandon", "roll_back", "change", "await_change", "stop", "look", "reading")
+    control = ("ping", "abandon", "roll_back", "change", "await_change", "stop", "has_stopped", "look", "reading")
     return ray.remote(**options)(with_control(VertexActor, *control))
 
 

@@ -33,8 +33,8 @@ from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefuse
 
 _log = logging.getLogger(__name__)
 _CONTROL_METHODS = (
-    "cancel", "where", "saved_inputs", "replicas", "look", "look_at_snapshots", "blockers", "frontier", "wait_epoch", "stop", "savepoint",
-    "rescale", "configure",
+    "cancel", "where", "saved_inputs", "replicas", "look", "look_at_snapshots", "blockers", "frontier", "wait_epoch", "stop", "not_stopped",
+    "savepoint", "rescale", "configure",
 )  # fmt: skip
 
 
@@ -240,7 +240,16 @@ class RayJob(Job):
             self._ask("stop")
             for handle in self._inputs.values():
                 handle.closed = True
-        return self.wait(timeout_s)
+        try:
+            return self.wait(timeout_s)
+        except TimeoutError as error:
+            late = self._ask("not_stopped") or []
+            if not late:
+                raise
+            raise TimeoutError(
+                f"job {self.name!r} is not complete after {timeout_s} s: {', '.join(late)} has not come back from reading its input "
+                "(next_batch) and stops when it does; it goes on, wait() again or cancel()"
+            ) from error
 
     # -- looking ---------------------------------------------------------------------------
     def _ask(self, method: str, *args: Any, default: Any = None) -> Any:

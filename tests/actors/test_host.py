@@ -210,3 +210,44 @@ def test_a_job_that_is_held_is_not_over_before_it_is_released() -> None:
     hosts.join()
     assert not progress.hold()
     assert sorted(record for _, record in hosts.result("counts")) == [("be", 1), ("not", 1), ("or", 1), ("to", 1)]
+
+
+class Blocking(rd.Source):
+    """Its one part gives a batch and then waits outside for as long as it takes."""
+
+    begun, gate = threading.Event(), threading.Event()
+
+    def list_parts(self) -> list[int]:
+        return [0]
+
+    def build_part(self, part: int, resume: Any) -> rd.SourcePart:
+        return BlockingPart()
+
+
+class BlockingPart(rd.SourcePart):
+    def __init__(self) -> None:
+        self.count = 0
+
+    def next_batch(self) -> rd.SourceBatch:
+        self.count += 1
+        if self.count == 2:
+            Blocking.begun.set()
+            Blocking.gate.wait(60)
+        return rd.SourceBatch(self.count, [self.count])
+
+    def offset(self) -> int:
+        return self.count
+
+
+def test_a_stop_reaches_a_source_that_blocks_when_it_comes_back() -> None:
+    """Regression: the control call waited 10 s for the loop and was then given up, and the source read on for ever."""
+    flow = rd.Dataflow("blocked")
+    flow.source(Blocking(), name="ticks").collect("out")
+    hosts = start_hosts(flow)
+    host = hosts.host("ticks")
+    assert Blocking.begun.wait(20)
+    host.stop()
+    assert not host.has_stopped
+    Blocking.gate.set()
+    assert [n for _, n in hosts.join().result("out")] == [1, 2]
+    assert host.has_stopped
