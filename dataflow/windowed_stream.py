@@ -149,7 +149,7 @@ class WindowedStream:
         links: list[Link] = []
         largest: list[Link] = []
         delays: tuple[Any, ...] = ()
-        times: list[ValueSelector] = []
+        selectors: list[ValueSelector] = []
         for side in (self.keyed, other):
             start = side.stream.materialised()
             sides = sides_of(start)
@@ -157,8 +157,8 @@ class WindowedStream:
             links.append(Link(placed(start, f"{base}.prepare", element), 0, BY_PAIR))
             largest += largest_of(self.keyed.flow, sides, base)
             delays += tuple(each.max_delay for each in sides)
-            times += [each.selector for each in sides]
-        make = Make(window_join.WindowJoin, self.windows, delays).reading(key=self.keyed.key, right_key=other.key, time=times)
+            selectors += [each.selector for each in sides]
+        make = Make(window_join.WindowJoin, self.windows, delays).reading(key=self.keyed.key, right_key=other.key, time=selectors)
         node = graph.add(
             NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=links + largest, outputs=2, parallelism=parallelism
         )

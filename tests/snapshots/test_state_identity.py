@@ -66,7 +66,7 @@ def keyed(build: Callable[[KeyedStream], Any]) -> Build:
 
 
 def windowed(windows: Any, build: Callable[[WindowedStream], Any] = lambda w: w.count(name="v"), *, late: int = 0) -> Build:
-    return lambda stream: build(stream.assign_timestamps("t", max_delay=late).key_by("w").window(windows))
+    return lambda stream: build(stream.assign_timestamps("t", max_delay=late or None).key_by("w").window(windows))
 
 
 def looped(rounds: int, *, enter: bool = True) -> Build:
