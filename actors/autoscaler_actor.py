@@ -28,7 +28,7 @@ from rayad.actors.scaling_metrics import ScalingMetrics
 from rayad.autoscale import MutableDecisionJournal, Policy, ReplicaReading, ScalingGraph, ScalingProgress, policy_for
 from rayad.dataflow.config import ScalingConfig
 from rayad.dataflow.plan import Plan
-from rayad.progress import ConfigError, RayadError
+from rayad.progress import ConfigError, RayadError, say
 
 READ_TIMEOUT_S = 1.0
 """How long a round waits for the readings of replicas; who has not answered is not in it."""
@@ -251,7 +251,7 @@ def _check_picklable(scaling: ScalingConfig) -> None:
         cloudpickle.dumps(scaling)
     except Exception as error:
         raise ConfigError(
-            f"ScalingConfig.policy {scaling.policy!r} cannot be sent to the autoscaler's actor: {type(error).__name__}: {error}"
+            f"ScalingConfig.policy {scaling.policy!r} cannot be sent to the autoscaler's actor: {type(error).__name__}: {say(error)}"
         ) from error
 
 

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 import cloudpickle  # type: ignore[import-untyped]
 import pyarrow as pa
 
-from rayad.progress import DataflowError, ProtocolError, Timestamp
+from rayad.progress import DataflowError, ProtocolError, Timestamp, say
 
 Batch: TypeAlias = "list[Any] | pa.RecordBatch"
 
@@ -151,7 +151,7 @@ def _dumps_fallback(batch: list[Any]) -> bytes:
             kind = type(record)
             raise DataflowError(
                 f"record {index} of {len(batch)} in a batch cannot be sent: a {kind.__module__}.{kind.__qualname__} cannot be pickled "
-                f"({type(error).__name__}: {error}); send its data, not handles such as files, sockets, locks or generators",
+                f"({type(error).__name__}: {say(error)}); send its data, not handles such as files, sockets, locks or generators",
                 index=index,
                 record_type=f"{kind.__module__}.{kind.__qualname__}",
             ) from error

@@ -13,15 +13,18 @@ import pyarrow as pa
 
 from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.config import FailureConfig
-from rayad.progress import DataflowError, RayadError
+from rayad.progress import DataflowError, RayadError, say, show
 from rayad.snapshots.restarts import MutableRestarts
 
 
 def describe(batch: Any) -> str:
     """A batch in a few words: how many records, and the first."""
     rows = batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)
-    first = to_rows(batch.slice(0, 1) if isinstance(batch, pa.RecordBatch) else batch)[0]
-    return f"{rows} records from {first!r:.80}"
+    try:
+        first = to_rows(batch.slice(0, 1) if isinstance(batch, pa.RecordBatch) else batch)[0]
+    except Exception:  # columns that Python's types cannot hold; what is described here is another error
+        return f"{rows} records"
+    return f"{rows} records from {show(first)}"
 
 
 def is_located(error: Exception) -> bool:
@@ -68,4 +71,4 @@ def raise_located(place: str, error: Exception) -> NoReturn:
         raise error
     if isinstance(error, RayadError):
         raise type(error)(f"{place}: {error}", **{**error.__dict__, "located": True}) from error
-    raise DataflowError(f"{place}: {type(error).__name__}: {error}", located=True) from error
+    raise DataflowError(f"{place}: {type(error).__name__}: {say(error)}", located=True) from error

@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+
 from rayad.actors.layouts import Rescale
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.items import as_items
 from rayad.dataflow.plan import Plan
-from rayad.progress import DataflowError, Timestamp
+from rayad.progress import DataflowError, Timestamp, show
 from rayad.snapshots.coordination import SnapshotStatistics
 
 
@@ -144,6 +146,10 @@ class JobInput(ABC):
         """Records (a list, RecordBatch or Table) of the current epoch. Blocks while the dataflow cannot keep up."""
         self._require_open("send records")
         batch = as_items(records, f"what was sent to input {self.name!r}")
+        if isinstance(batch, pa.Table):
+            raise DataflowError(
+                f"what was sent to input {self.name!r} is a Table with more than 2 GiB in a column: send table.to_batches() one by one"
+            )
         self.sent += 1
         self._send(batch)
 
@@ -151,7 +157,7 @@ class JobInput(ABC):
         """No more records before ``epoch``."""
         self._require_open(f"advance to {epoch}")
         if isinstance(epoch, bool) or not isinstance(epoch, int):
-            raise DataflowError(f"input {self.name!r} cannot advance to {epoch!r}: an epoch is an int")
+            raise DataflowError(f"input {self.name!r} cannot advance to {show(epoch)}: an epoch is an int")
         if epoch < self.epoch:
             raise DataflowError(f"input {self.name!r} cannot go back from epoch {self.epoch} to {epoch}: epochs only grow")
         if epoch > self.epoch:

@@ -11,7 +11,7 @@ from rayad.actors.migration import may_move
 from rayad.autoscale.layout import owners_for, step_towards
 from rayad.dataflow.graph import NodeKind, PartitionKind
 from rayad.dataflow.plan import Layout, Plan
-from rayad.progress import DataflowError, RescaleRefused
+from rayad.progress import DataflowError, RescaleRefused, show
 
 NOT_UPSTREAM = "rescale(...): FailureConfig(recovery='upstream') holds batches before vertices by time; use recovery='graph'"
 FIRST_STEP_GROUPS = 4
@@ -49,7 +49,7 @@ class Rescale:
 def wanted_replicas(plan: Plan, wanted: Mapping[str, int]) -> dict[int, int]:
     """What is asked for, by stage, without what is so already. Raises RescaleRefused that names what cannot be."""
     if not isinstance(wanted, Mapping) or not wanted:
-        raise RescaleRefused(f"rescale({wanted!r}): give a vertex' name and its number of replicas, or a dict of such")
+        raise RescaleRefused(f"rescale({show(wanted)}): give a vertex' name and its number of replicas, or a dict of such")
     names = {stage.name: stage for stage in plan.stages}
     out = {}
     for name, replicas in wanted.items():

@@ -33,7 +33,7 @@ from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, confi
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.sharing import shared_steps
-from rayad.progress import ConfigError, DataflowError, JobTracker, Timestamp, View
+from rayad.progress import ConfigError, DataflowError, JobTracker, Timestamp, View, show
 from rayad.snapshots.coordination import SnapshotStatistics
 from rayad.snapshots.restarts import End
 
@@ -60,7 +60,7 @@ class LocalJob(Job):
         check_records: bool = True,
     ) -> None:
         if not callable(clock):
-            raise ConfigError(f"clock is {clock!r:.60}: it must be a function without arguments that gives seconds")
+            raise ConfigError(f"clock is {show(clock, 60)}: it must be a function without arguments that gives seconds")
         if isinstance(seed, bool) or not isinstance(seed, int):
             raise ConfigError(f"seed is {seed!r}: it must be an int")
         plan = flow.plan(scaling=scaling, key_groups=run.key_groups, fingerprints=run.keeps_snapshots)

@@ -6,7 +6,7 @@ waits in ``outbox``; each push is counted by ``change`` in the same activation t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, NoReturn
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 from rayad.actors.failures import is_located, raise_located
 from rayad.actors.on_demand import ANY, cut, rows_of
 from rayad.autoscale.statistics import MutableReplicaCounters
+from rayad.dataflow.calling import Whole
 from rayad.dataflow.columnar import keyed_columns, to_rows
 from rayad.dataflow.config import BATCH_ROWS
 from rayad.dataflow.elements import Element, Gatherer
@@ -24,7 +25,7 @@ from rayad.dataflow.operators.keyed import import_conversions, require_columns
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, Stage
 from rayad.dataflow.sharing import RecordWatch, Shared
 from rayad.dataflow.sink import SinkWriter
-from rayad.progress import RayadError, Timestamp
+from rayad.progress import RayadError, Timestamp, show
 
 Emit = Callable[[Timestamp, Any], Sequence[tuple[Timestamp, Any]] | None]
 """What a compiled step does with a batch; it gives what goes on to its children."""
@@ -69,6 +70,7 @@ class MutableOutputs:
         self.is_large = False
         """Whether something is waiting that is not worth waiting longer."""
         self._growing: dict[tuple[int, int, Timestamp], Outgoing] = {}
+        self._built: dict[str, tuple[type, Element]] = {}
         self._gatherers: list[tuple[Gatherer, _Action, ApplyStep]] = []
         self.batches_out = 0
         self.batch_rows = BATCH_ROWS
@@ -191,27 +193,41 @@ class MutableOutputs:
         step = chain[0]
         if gatherer is not None:
             return self._compile_gather(step, gatherer)
-        apply = step.element.apply
+        apply = self._element(step).apply
 
         def run(time: Timestamp, batch: Any) -> Sequence[tuple[Timestamp, Any]]:
             try:
                 out = apply(batch)
             except Exception as error:
                 self._fail_step(step, time, batch, error)
+            if isinstance(out, pa.Table):  # more than one batch can hold
+                return [(time, part) for part in out.to_batches()]
             return ((time, out),) if (out.num_rows if isinstance(out, pa.RecordBatch) else len(out)) else ()
 
         return run
+
+    def _element(self, step: ApplyStep) -> Element:
+        """The step as it runs in this replica, made once however often the layout changes."""
+        built = self._built.get(step.name)
+        if built is None or built[0] is not type(step.element):
+            try:
+                built = self._built[step.name] = type(step.element), step.element.for_replica()
+            except Exception as error:
+                raise_located(f"{step.name!r}[{self.replica}] ({step.where}) failed when it was made", error)
+        return built[1]
 
     def _compile_row_steps(self, chain: list[ApplyStep], gatherer: Gatherer | None) -> Emit:
         """Row steps as one loop over the records, without lists between them; the last of them may be a combiner."""
         lazies = [step.element.lazily for step in (chain if gatherer is None else chain[:-1])]
 
         def run(time: Timestamp, batch: Any) -> Sequence[tuple[Timestamp, Any]]:
-            rows = to_rows(batch)
+            whole = Whole(to_rows(batch))
+            rows: Iterable[Any] = whole
             try:
                 for lazily in lazies:
                     rows = lazily(rows)
                 leaving = [list(rows)] if gatherer is None else gatherer.add_rows(time, rows)
+                whole.check()
             except Exception as error:
                 self._fail_row_steps(chain, time, batch, error)
             return [(time, out) for out in leaving if len(out)]
@@ -344,7 +360,7 @@ class MutableOutputs:
                 parts = router.split_rows(batch, row_key)
             except Exception as error:
                 culprit = router.culprit(batch, row_key)
-                raise_located(f"{self._place(f'key_by before {target!r}')} at {time} on record {culprit!r:.120}", error)
+                raise_located(f"{self._place(f'key_by before {target!r}')} at {time} on record {show(culprit, 120)}", error)
             for replica, part in enumerate(parts):
                 if part:
                     push(edge, replica, time, part)
@@ -402,7 +418,7 @@ class MutableOutputs:
                 culprit = step.element.culprit(batch)
             except Exception:
                 culprit = None
-            record = f" on record {culprit!r:.120}" if culprit is not None else ""
+            record = f" on record {show(culprit, 120)}" if culprit is not None else ""
         raise_located(f"{step.name!r}[{self.replica}] ({step.where}) failed at {time}{record}", error)
 
 

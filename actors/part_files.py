@@ -14,7 +14,7 @@ from rayad.actors.source_parts import SourceShare, shared_out
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Stage
 from rayad.dataflow.vertex import Vertex
-from rayad.progress import SnapshotError
+from rayad.progress import SnapshotError, say
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore, StagedPart
 
@@ -158,7 +158,7 @@ def _load(store: SnapshotStore, file: PartFile) -> Any:
         return loaded(data)
     except Exception as error:
         raise SnapshotError(
-            f"part {file.path} in {store.folder!r} is as it was written, but cannot be unpickled here: {type(error).__name__}: {error}; "
-            "is a class or module that it needs missing or renamed?",
+            f"part {file.path} in {store.folder!r} is as it was written, but cannot be unpickled here: "
+            f"{type(error).__name__}: {say(error)}; is a class or module that it needs missing or renamed?",
             path=file.path,
         ) from error

@@ -30,7 +30,7 @@ from typing import Any
 from rayad.actors.part_files import dumped, write_rest, write_staged, write_state
 from rayad.actors.replica_parts import Capture
 from rayad.dataflow.plan import Stage
-from rayad.progress import SnapshotError
+from rayad.progress import SnapshotError, say
 from rayad.snapshots.store import PartFile, SnapshotStore, StagedPart
 
 FORK_BYTES_MIN = 1 << 18
@@ -93,7 +93,7 @@ class PartWriter:
             else:
                 source = dumped(capture.state())
         except Exception as error:
-            written.why_failed = f"its state could not be taken: {type(error).__name__}: {error}"
+            written.why_failed = f"its state could not be taken: {type(error).__name__}: {say(error)}"
             return
         self._put("state", written, source)
 
@@ -134,7 +134,7 @@ class PartWriter:
                 elif not written.why_failed:
                     self._write_rest(written)
             except Exception as error:
-                told = str(error) if isinstance(error, SnapshotError) else f"{type(error).__name__}: {error}"
+                told = str(error) if isinstance(error, SnapshotError) else f"{type(error).__name__}: {say(error)}"
                 written.why_failed = written.why_failed or told
             written.cost_s += clock.thread_time() - began_s
             if what == "rest":
@@ -249,7 +249,7 @@ def _in_the_copy(make: Callable[[], Any], data: int, trouble: int) -> None:
                 stream.write(piece)
         code = 0
     except BaseException as error:
-        os.write(trouble, f"{type(error).__name__}: {error}".encode()[:4000])
+        os.write(trouble, f"{type(error).__name__}: {say(error)}".encode()[:4000])
     finally:
         os._exit(code)
 

@@ -24,7 +24,7 @@ from rayad.actors.source_parts import SourceShare
 from rayad.autoscale.statistics import ReplicaReading
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Layout, Plan
-from rayad.progress import RayadError
+from rayad.progress import RayadError, say
 from rayad.snapshots.store import ReplicaPart, SnapshotStore
 
 CONTROL = {"control": 4}
@@ -58,7 +58,7 @@ def failure_of(who: str, error: BaseException) -> Failure:
         except Exception:
             pickled = None
     details = "".join(traceback.format_exception(error))
-    return Failure(who, f"{type(error).__name__}: {error}", details, pickled, isinstance(error, ConnectionError), sign_of(error))
+    return Failure(who, f"{type(error).__name__}: {say(error)}", details, pickled, isinstance(error, ConnectionError), sign_of(error))
 
 
 class VertexActor:

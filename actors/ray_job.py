@@ -29,7 +29,7 @@ from rayad.actors.termination import OF_THIS_PROCESS
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, check_timeout, configured
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import ApplyStep, Plan
-from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp
+from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp, say
 
 _log = logging.getLogger(__name__)
 _CONTROL_METHODS = (
@@ -56,8 +56,8 @@ def _try_pickle(value: Any, name: str, where: str) -> None:
         cloudpickle.dumps(value)
     except Exception as error:
         raise DataflowError(
-            f"{name!r} ({where}) cannot be sent to an actor: {type(error).__name__}: {error}; create connections, locks and open files "
-            "inside the operator "
+            f"{name!r} ({where}) cannot be sent to an actor: {type(error).__name__}: {say(error)}; create connections, locks and open "
+            "files inside the operator "
             "(in setup() of a Vertex), not outside of it"
         ) from error
 
@@ -225,7 +225,7 @@ class RayJob(Job):
         try:
             self.cancel()
         except Exception as error:
-            told += f" (it did not end in order: {type(error).__name__}: {error})"
+            told += f" (it did not end in order: {type(error).__name__}: {say(error)})"
         return told
 
     def _where_stored(self) -> str:

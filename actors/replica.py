@@ -21,10 +21,11 @@ from rayad.actors.outputs import MutableOutputs, Outgoing
 from rayad.actors.replica_state import MutableRest, ResumedPart
 from rayad.actors.sources import MutableSourceReader
 from rayad.actors.upstream import MutableGate
+from rayad.dataflow.columnar import require_distinct
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext
-from rayad.progress import DataflowError, FlatReachability, MutableNotificator, Timestamp, View
+from rayad.progress import DataflowError, FlatReachability, MutableNotificator, Timestamp, View, show
 
 __all__ = ["Outgoing", "PassThrough", "ReplicaCore"]
 
@@ -109,7 +110,7 @@ class ReplicaCore(VertexContext):
         vertex = self._guard("__init__", make)
         if not isinstance(vertex, Vertex):
             raise DataflowError(
-                f"{stage.name!r} ({stage.where}) made {vertex!r:.60}: a vertex must be an instance of a subclass of rd.Vertex"
+                f"{stage.name!r} ({stage.where}) made {show(vertex, 60)}: a vertex must be an instance of a subclass of rd.Vertex"
             )
         self.vertex = vertex
         vertex._context = self
@@ -361,24 +362,27 @@ class ReplicaCore(VertexContext):
             self._refuse(f"send_by({edge}, ..., {time})", time)
         if not (isinstance(edge, int) and 0 <= edge < len(self.outputs)):
             raise self._misuse(
-                f"send_by({edge!r}, ...)", f": it has {len(self.outputs)} outputs, numbered from 0; give outputs= to flow.vertex for more"
+                f"send_by({show(edge)}, ...)",
+                f": it has {len(self.outputs)} outputs, numbered from 0; give outputs= to flow.vertex for more",
             )
         if isinstance(batch, list):
             batch = batch.copy()  # the vertex may go on with its own; here what is sent stays as it was sent
         elif not isinstance(batch, pa.RecordBatch):
             if isinstance(batch, (str, bytes, dict, pa.Table)) or not hasattr(batch, "__iter__"):
                 raise self._misuse(
-                    f"send_by({edge}, {batch!r:.60}, {time})", ": a batch is a list of records or a pyarrow.RecordBatch; for one "
+                    f"send_by({edge}, {show(batch, 60)}, {time})", ": a batch is a list of records or a pyarrow.RecordBatch; for one "
                     "record, [record]"
                 )
             batch = list(batch)
+        else:
+            require_distinct(batch.schema, f"a batch that {self.name!r} ({self.stage.where}) sends")
         self.outputs.emit(edge, time, batch)
 
     def notify_at(self, time: Timestamp, capability: Timestamp | None) -> None:
         """See :meth:`rayad.Vertex.notify_at`."""
         depth = self.stage.depth
         if not _comparable(time, depth):
-            self._refuse(f"notify_at({time!r:.60})", time)
+            self._refuse(f"notify_at({show(time, 60)})", time)
         if capability is not None:
             if not replica_rights.may_wait_for(self, time):
                 self._refuse(f"notify_at({time})", time)
@@ -399,7 +403,7 @@ class ReplicaCore(VertexContext):
 
     def _refuse(self, what: str, time: Any) -> NoReturn:
         if not _comparable(time, self.stage.depth):
-            raise self._misuse(what, f": a time here is a Timestamp with {self.stage.depth} loop counters, this is {time!r:.60}")
+            raise self._misuse(what, f": a time here is a Timestamp with {self.stage.depth} loop counters, this is {show(time, 60)}")
         if self._now is None:
             raise self._misuse(
                 what, ": there is no right to send or ask now; do it in on_recv, or in an on_notify that was asked for with a capability"

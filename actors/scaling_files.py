@@ -14,7 +14,7 @@ from typing import Any
 from rayad.autoscale import Decision, Hold, JobSample, MutableDecisionJournal, Outcome, Record, ScalingState
 from rayad.autoscale.decisions import decision_for
 from rayad.autoscale.mpr import layout_of_parameters, statistics_entry
-from rayad.progress import ConfigError
+from rayad.progress import ConfigError, show
 
 JOURNAL_BYTES_MAX = 64 << 20
 """A journal file that is larger is renamed (``.1``) and another one begun; the last of them is kept."""
@@ -79,7 +79,7 @@ def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         except (ValueError, TypeError, KeyError):
             if number == len(lines):
                 break
-            raise ConfigError(f"line {number} of {os.fspath(path)!r} is {line!r:.60}: it is no journal of an autoscaler") from None
+            raise ConfigError(f"line {number} of {os.fspath(path)!r} is {show(line, 60)}: it is no journal of an autoscaler") from None
         if kind == "begin":
             found = []
         found.append(value)
@@ -131,7 +131,7 @@ class ControllerFolder:
         except (OSError, ValueError) as error:
             return Hold(reason=f"{PARAMETERS} cannot be read now: {error}")
         if not isinstance(parameters, dict):
-            raise ConfigError(f"{PARAMETERS} is {parameters!r:.60}: it must be an object from vertex name to replicas")
+            raise ConfigError(f"{PARAMETERS} is {show(parameters, 60)}: it must be an object from vertex name to replicas")
         if parameters == self._done:
             return Hold(reason=f"{PARAMETERS} is as it was")
         target = layout_of_parameters(parameters, state.graph, state.layout)

@@ -32,7 +32,7 @@ from rayad.dataflow.config import ScalingConfig
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.vertex import EndVertex
-from rayad.progress import ProtocolError, RayadError
+from rayad.progress import ProtocolError, RayadError, say
 
 _log = logging.getLogger(__name__)
 
@@ -216,7 +216,7 @@ class ScalingLoop:
             return
         if not isinstance(error, RayadError):
             _log.warning("a change of layout failed", exc_info=error)
-        self._answer(core.on_refused(f"{type(error).__name__}: {error}", self._now_s()))
+        self._answer(core.on_refused(f"{type(error).__name__}: {say(error)}", self._now_s()))
 
     def _answer(self, record: Record | None) -> None:
         if record is not None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from rayad.dataflow.columnar import require_distinct
 from rayad.dataflow.source import Source, SourcePart
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, show
 
 Position = tuple[int, list[int], list[tuple[int, int, Any]]]
 
@@ -100,9 +101,11 @@ class MutableSourceReader:
     def _accept(self, read: Any, reading: _OpenPart) -> tuple[int, Any] | None:
         epoch, batch = read if isinstance(read, tuple) and len(read) == 2 else (reading.last, read)
         if isinstance(epoch, bool) or not isinstance(epoch, int) or epoch < 0:
-            raise DataflowError(f"source {self.name!r} ({self.where}) gave epoch {epoch!r}: an epoch is an int of at least 0")
+            raise DataflowError(f"source {self.name!r} ({self.where}) gave epoch {show(epoch)}: an epoch is an int of at least 0")
         if not isinstance(batch, (list, pa.RecordBatch)):
             raise DataflowError(f"source {self.name!r} ({self.where}) gave a {type(batch).__name__}: a batch is a list or a RecordBatch")
+        if isinstance(batch, pa.RecordBatch):
+            require_distinct(batch.schema, f"a batch of source {self.name!r} ({self.where})")
         if not (batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)):
             return None
         if epoch < reading.last:

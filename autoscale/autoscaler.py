@@ -18,7 +18,7 @@ from rayad.autoscale.journal import MutableDecisionJournal
 from rayad.autoscale.policies import check_target
 from rayad.autoscale.samples import JobSample, sample_between
 from rayad.autoscale.statistics import ReplicaReading
-from rayad.progress import ConfigError
+from rayad.progress import ConfigError, say
 
 ROUNDS_MOST = 1000
 
@@ -126,5 +126,5 @@ class MutableAutoscaler:
                 raise ConfigError(f"the policy gave {decision!r}, which is no decision; FunctionPolicy takes plain answers")
             check_target(decision.changes, state, "the policy")
         except Exception as error:  # a user's code: whatever it raises
-            return Hold(reason=f"the policy failed: {type(error).__name__}: {error}")
+            return Hold(reason=f"the policy failed: {type(error).__name__}: {say(error)}")
         return decision

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from rayad.autoscale.decisions import Decision, Hold, Layout, Policy, ScalingState, with_target
 from rayad.autoscale.samples import JobSample
-from rayad.progress import ConfigError
+from rayad.progress import ConfigError, show
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,4 +196,4 @@ def share_out(wanted: Layout, least: Layout, replicas: int) -> dict[str, int]:
 
 def _at_least(what: str, value: float, least: float) -> None:
     if not value >= least:
-        raise ConfigError(f"{what} is {value!r}: it must be at least {least:g}")
+        raise ConfigError(f"{what} is {show(value)}: it must be at least {least:g}")

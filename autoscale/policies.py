@@ -13,7 +13,7 @@ from rayad.autoscale.decisions import Decision, Hold, Policy, ScalingState, deci
 from rayad.autoscale.ds2 import DS2
 from rayad.autoscale.limits import Bounds, CoolDown, Hysteresis, MaxStep, WarmUp
 from rayad.autoscale.samples import JobSample
-from rayad.progress import ConfigError, DataflowError
+from rayad.progress import ConfigError, DataflowError, show
 
 Answer = Decision | Mapping[str, int] | None
 
@@ -39,7 +39,7 @@ class FunctionPolicy:
         if answer is None:
             return Hold(reason=f"{name} gave None")
         if not isinstance(answer, Mapping):
-            raise DataflowError(f"the policy {name} gave {answer!r}: it must give a decision, replicas by vertex name, or None")
+            raise DataflowError(f"the policy {name} gave {show(answer)}: it must give a decision, replicas by vertex name, or None")
         check_target(answer, state, f"the policy {name}")
         return decision_for(state.layout, answer, Hold(reason=f"{name} wants {dict(answer)}", wanted=dict(answer)))
 

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rayad.autoscale.graph import ScalingGraph, Spread
-from rayad.progress import ConfigError
+from rayad.progress import ConfigError, show
 
 PIVOT_LEAST = 1e-9
 """A pivot below this counts as none: such a loop would hold a billion items for each one that enters."""
@@ -73,7 +73,7 @@ def solve_rates(graph: ScalingGraph, selectivity: Mapping[int, float], outside: 
     figures |= {f"rate from outside into {name!r}": value for name, value in outside.items()}
     for what, value in figures.items():
         if not 0.0 <= value < float("inf"):
-            raise ConfigError(f"the {what} is {value!r}: it must be finite and at least 0")
+            raise ConfigError(f"the {what} is {show(value)}: it must be finite and at least 0")
     total: dict[str, float] = {}
     copied: dict[str, float] = {}
     gains: dict[tuple[str, ...], float] = {}

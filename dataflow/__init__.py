@@ -22,7 +22,7 @@ from rayad.dataflow.stream import Stream
 from rayad.dataflow.vertex import EndVertex, Vertex
 from rayad.dataflow.windowed_stream import WindowedStream
 from rayad.dataflow.windows import Window
-from rayad.progress import DataflowError, Timestamp
+from rayad.progress import DataflowError, Timestamp, show
 
 __all__ = [
     "Aggregator",
@@ -53,6 +53,7 @@ __all__ = [
     "WindowedStream",
     "columns",
     "key_group",
+    "show",
     "stable_hash",
     "to_record_batch",
     "to_rows",

@@ -24,6 +24,7 @@ from rayad.progress import (
     ScopeOutput,
     ScopeSpec,
     Timestamp,
+    say,
 )
 from rayad.progress import NodeKind as ProgressKind
 
@@ -191,7 +192,8 @@ class _Compiler:
         try:
             parts = tuple(head.op.list_parts())
         except Exception as error:
-            raise DataflowError(f"source {head.name!r} ({head.where}) failed in list_parts: {type(error).__name__}: {error}") from error
+            what = f"{type(error).__name__}: {say(error)}"
+            raise DataflowError(f"source {head.name!r} ({head.where}) failed in list_parts: {what}") from error
         self.parts[head.id] = parts
         if head.kind is NodeKind.INPUT:
             return 1

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rayad.dataflow.graph import check_name
 from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
 from rayad.dataflow.resources import Resources
-from rayad.progress import ConfigError, DataflowError
+from rayad.progress import ConfigError, DataflowError, show
 
 BATCH_ROWS = 4096
 """Default of ``RunConfig.batch_rows``."""
@@ -17,7 +17,7 @@ BATCH_ROWS = 4096
 
 def _positive(value: Any, what: str, *, zero: bool = False) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or value < 0 or (value == 0 and not zero):
-        raise ConfigError(f"{what} is {value!r}: it must be a number {'of at least' if zero else 'above'} 0")
+        raise ConfigError(f"{what} is {show(value)}: it must be a number {'of at least' if zero else 'above'} 0")
 
 
 def check_timeout(value: Any, what: str) -> None:
@@ -177,7 +177,8 @@ class RunConfig:
             _positive(self.rescale_pause_s, "RunConfig.rescale_pause_s")
         if not isinstance(self.resources, Mapping) or not all(isinstance(one, Resources) for one in self.resources.values()):
             raise ConfigError(
-                f"RunConfig.resources is {self.resources!r:.120}: it must be a dict from a vertex's name to rd.Resources(num_cpus=..., ...)"
+                f"RunConfig.resources is {show(self.resources, 120)}: it must be a dict from a vertex's name to "
+                "rd.Resources(num_cpus=..., ...)"
             )
         for what in ("cpus_per_replica", "combine_hold_s"):
             _positive(getattr(self, what), f"RunConfig.{what}", zero=True)
@@ -259,7 +260,7 @@ class ScalingConfig:
                 bounds = value if isinstance(value, tuple) else (value, value)
                 if len(bounds) != 2 or any(not _is_count(b) for b in bounds) or bounds[0] > bounds[1]:
                     raise DataflowError(
-                        f"parallelism of {name!r} is {value!r}: it must be an int of at least 1 or a range (least, most) of such"
+                        f"parallelism of {name!r} is {show(value)}: it must be an int of at least 1 or a range (least, most) of such"
                     )
         elif not _is_count(self.parallelism):
             raise DataflowError(f"parallelism is {self.parallelism!r}: it must be an int of at least 1")

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, show
 
 MICROSECOND = dt.timedelta(microseconds=1)
 DAY_TICKS = 86_400_000_000
@@ -170,7 +170,7 @@ def watermark_of(largest: Any, max_delay: Any) -> Any:
 
 def _mismatch(time: Any, length: Any, kind: Lengths) -> DataflowError:
     return DataflowError(
-        f"the event time {time!r:.60} ({type(time).__name__}) does not go with a length of {length!r:.60}: such lengths are for "
+        f"the event time {show(time, 60)} ({type(time).__name__}) does not go with a length of {show(length, 60)}: such lengths are for "
         f"event times that are {_WANTED[kind]}"
     )
 
@@ -191,25 +191,25 @@ def event_time(time: Any, record: Any) -> Any:
     except Exception:  # a signalling NaN; an array
         missing = False
     if missing:
-        raise DataflowError(f"the event time of {record!r:.80} is {time!r}: every record needs one; filter such records out first")
+        raise DataflowError(f"the event time of {show(record)} is {show(time)}: every record needs one; filter such records out first")
     if isinstance(time, dt.datetime):
         if time.tzinfo is None:
             return time
         try:
             return time.astimezone(dt.UTC)
         except (OverflowError, ValueError) as error:
-            raise DataflowError(f"the event time of {record!r:.80} is {time!r}, which has no moment in UTC: {error}") from error
+            raise DataflowError(f"the event time of {show(record)} is {show(time)}, which has no moment in UTC: {error}") from error
     if isinstance(time, (int, dt.date, dt.timedelta, Fraction)) and not isinstance(time, bool):
         return time
     if isinstance(time, (float, Decimal)):
         if time.is_finite() if isinstance(time, Decimal) else math.isfinite(time):
             return time
         raise DataflowError(
-            f"the event time of {record!r:.80} is {time!r}: that is in no window; filter such records out first"
+            f"the event time of {show(record)} is {show(time)}: that is in no window; filter such records out first"
         )
     why = "a time of day is no moment: put it together with its date" if isinstance(time, dt.time) else "convert it first"
     raise DataflowError(
-        f"the event time of {record!r:.80} is {time!r:.60} ({type(time).__name__}): it must be a number, a date, a datetime or a "
+        f"the event time of {show(record)} is {show(time, 60)} ({type(time).__name__}): it must be a number, a date, a datetime or a "
         f"timedelta; {why}"
     )
 
@@ -242,7 +242,8 @@ def compared(*moments: Any) -> list[Any]:
         return sorted(moments)
     except TypeError as error:
         raise DataflowError(
-            f"the event times {', '.join(f'{m!r:.60}' for m in moments)} do not compare: {error}; bring event times that meet to one kind"
+            f"the event times {', '.join(f'{show(m, 60)}' for m in moments)} do not compare: {error}; bring event times "
+            "that meet to one kind"
         ) from error
 
 
@@ -286,12 +287,14 @@ class Scale:
         """Raise DataflowError unless windows of this kind go with an event time."""
         if not isinstance(time, _GOES_WITH[self.kind]):
             raise DataflowError(
-                f"the event time {time!r:.60} ({type(time).__name__}) does not go with windows whose lengths are {self.kind.value}s: such "
+                f"the event time {show(time, 60)} ({type(time).__name__}) does not go with windows whose lengths are "
+                f"{self.kind.value}s: such "
                 f"windows are for event times that are {_WANTED[self.kind]}"
             )
         if not self.whole_days and isinstance(time, dt.date) and not isinstance(time, dt.datetime):
             raise DataflowError(
-                f"the event time {time!r} is a date, and the windows are not of whole days: give whole days, or make datetimes of the dates"
+                f"the event time {show(time)} is a date, and the windows are not of whole days: give whole days, or make "
+                "datetimes of the dates"
             )
 
     def reached(self, time: Any) -> int:
@@ -309,7 +312,8 @@ class Scale:
             return math.floor(Fraction(time) * self.per_unit)
         if isinstance(time, int) and abs(time) > EXACT_FLOATS_MAX:
             raise DataflowError(
-                f"the event time {time!r} is beyond what floats tell apart, and lengths of its windows are floats: give ints or Decimals"
+                f"the event time {show(time)} is beyond what floats tell apart, and lengths of its windows are floats: give "
+                "ints or Decimals"
             )
         numerator, denominator = time.as_integer_ratio()
         tick = numerator * self.per_unit // denominator

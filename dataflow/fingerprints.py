@@ -7,7 +7,7 @@ import json
 
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan, Stage
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, say, show
 
 
 def with_fingerprints(plan: Plan) -> Plan:
@@ -21,13 +21,13 @@ def _asked(stage: Stage) -> Stage:
     try:
         found = stage.op.fingerprint(stage.parts)
     except Exception as error:
-        raise DataflowError(f"{place} failed in fingerprint: {type(error).__name__}: {error}") from error
+        raise DataflowError(f"{place} failed in fingerprint: {type(error).__name__}: {say(error)}") from error
     try:
         plain = json.loads(json.dumps(found))
     except (TypeError, ValueError) as error:
         raise DataflowError(f"{place} gave a fingerprint that is no plain JSON: {error}; give numbers, texts, dicts of these") from error
     if plain is not None and not isinstance(plain, dict):
-        raise DataflowError(f"{place} gave {found!r:.60} as fingerprint: it must be a dict, or None")
+        raise DataflowError(f"{place} gave {show(found, 60)} as fingerprint: it must be a dict, or None")
     return dataclasses.replace(stage, input=plain)
 
 

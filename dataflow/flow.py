@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rayad.dataflow import hooks
+from rayad.dataflow.calling import require_plain, require_plain_methods
 from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, not_acted_on
 from rayad.dataflow.graph import MutableGraph, NodeKind, check_name
 from rayad.dataflow.items import ItemsSource, LiveInput, as_items
@@ -16,7 +17,7 @@ from rayad.dataflow.resources import Asked, resources_asked
 from rayad.dataflow.source import Source
 from rayad.dataflow.stream import Stream
 from rayad.dataflow.vertex import Vertex
-from rayad.progress import DataflowError, RayadError
+from rayad.progress import DataflowError, RayadError, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.loops import Loop
@@ -46,7 +47,8 @@ class Dataflow:
         """Read a :class:`Source`; as many replicas as it has parts, up to the parallelism. ``num_cpus=...`` and so on: see
         :meth:`Stream.map`."""
         if not isinstance(source, Source):
-            raise DataflowError(f"source() was given {source!r:.60}: it takes an instance of a subclass of rd.Source")
+            raise DataflowError(f"source() was given {show(source, 60)}: it takes an instance of a subclass of rd.Source")
+        require_plain_methods(source, ("list_parts", "build_part"))
         resources = resources_asked("source", asked)
         node = self.graph.add(NodeKind.SOURCE, 0, name=name, base=base, op=source, parallelism=parallelism, resources=resources)
         return Stream(self, node.id)
@@ -58,7 +60,7 @@ class Dataflow:
     def from_epochs(self, epochs: Iterable[Iterable[Any]], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
         """Records in memory: item i of the outer list is epoch i."""
         if isinstance(epochs, (str, bytes, Mapping)) or not isinstance(epochs, Iterable):
-            raise DataflowError(f"from_epochs was given {epochs!r:.60}: give a list with one list of records for each epoch")
+            raise DataflowError(f"from_epochs was given {show(epochs, 60)}: give a list with one list of records for each epoch")
         lists = [as_items(items, f"epoch {i}") for i, items in enumerate(epochs)]
         return self.source(ItemsSource(lists, batch_rows, parts), name=name, base="epochs")
 
@@ -114,15 +116,17 @@ class Dataflow:
         """
         if not callable(vertex):
             raise DataflowError(
-                f"vertex() was given {vertex!r:.60}: give the class (or a function that makes an instance), so that each replica "
+                f"vertex() was given {show(vertex, 60)}: give the class (or a function that makes an instance), so that each replica "
                 "has its own"
             )
         if isinstance(vertex, type) and not issubclass(vertex, Vertex):
             raise DataflowError(f"vertex() was given the class {vertex.__name__}: it must be a subclass of rd.Vertex")
+        require_plain(vertex, "vertex()")
+        require_plain_methods(vertex, ("setup", "on_recv", "on_notify", "checkpoint", "restore"))
         if isinstance(outputs, bool) or not isinstance(outputs, int) or outputs < 0:
             raise DataflowError(f"outputs is {outputs!r}: it must be an int of at least 0")
         if isinstance(inputs, (Stream, KeyedStream)) or not isinstance(inputs, Sequence):
-            raise DataflowError(f"vertex() was given inputs={inputs!r:.80}: give a list of streams")
+            raise DataflowError(f"vertex() was given inputs={show(inputs)}: give a list of streams")
         if not inputs:
             raise DataflowError("vertex() was given no inputs: use flow.source(MySource()) for something that makes records by itself")
         links = [input_link(self, stream) for stream in inputs]
@@ -183,7 +187,7 @@ class Dataflow:
     ) -> Any:
         """Start the dataflow and give a job handle at once. ``resume``: short for ``RunConfig(resume=...)``."""
         if run is not None and not isinstance(run, RunConfig):
-            raise DataflowError(f"submit() was given {run!r:.60} as first argument: it takes a RunConfig, then a ScalingConfig")
+            raise DataflowError(f"submit() was given {show(run, 60)} as first argument: it takes a RunConfig, then a ScalingConfig")
         if resume is not None:
             if run is not None and run.resume not in (None, resume):
                 raise DataflowError(f"resume={resume!r} and RunConfig(resume={run.resume!r}) were given: give one of them")

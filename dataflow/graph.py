@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from rayad.dataflow.resources import Resources
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, show
 
 _FOLDERS = ("actors", "autoscale", "dataflow", "graphs", "integrations", "progress", "snapshots")
 _KERNEL_CELL = re.compile(r"[/\\\\]ipykernel_\d+[/\\\\]\d+\.py$")
@@ -181,7 +181,7 @@ def check_name(name: Any, what: str) -> str:
     """A name for a node, flow or job: it may become part of a path, so it holds letters, digits, ``_ . - `` and blanks and no ``..``."""
     if not isinstance(name, str) or not _NAME.fullmatch(name) or ".." in name or len(name) > 100:
         raise DataflowError(
-            f"{what} {name!r:.120} is not a name: use 1 to 100 letters, digits, '_', '-', '.' or blanks, "
+            f"{what} {show(name, 120)} is not a name: use 1 to 100 letters, digits, '_', '-', '.' or blanks, "
             "beginning with a letter, digit or '_' and without '..'"
         )
     return name
@@ -306,5 +306,5 @@ class MutableGraph:
 def check_parallelism(value: Any, what: str) -> int:
     """A replica count: an int of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise DataflowError(f"{what} is {value!r}: it must be an int of at least 1")
+        raise DataflowError(f"{what} is {show(value)}: it must be an int of at least 1")
     return value

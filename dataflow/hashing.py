@@ -30,8 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from rayad.dataflow.columnar import take_rows
-from rayad.progress import DataflowError
+from rayad.dataflow.calling import mapped
+from rayad.dataflow.columnar import one_array, take_rows
+from rayad.progress import DataflowError, show
 
 DEFAULT_KEY_GROUPS = 256
 FEW_REPLICAS = 8
@@ -150,15 +151,15 @@ def _other(key: Any) -> int:
     if isinstance(key, uuid.UUID):
         return _bytes(b"u", key.bytes)
     if isinstance(key, frozenset):
-        return _bytes(b"s", sum(stable_hash(part) for part in key).to_bytes(16, "little"))
+        return _bytes(b"s", sum([stable_hash(part) for part in key]).to_bytes(16, "little"))
     custom = getattr(key, "__rayad_hash__", None)
     if custom is not None:
         return stable_hash(custom())
     if dataclasses.is_dataclass(key) and kind.__dataclass_params__.frozen:
-        fields = tuple(getattr(key, f.name) for f in dataclasses.fields(key) if f.compare)
+        fields = tuple([getattr(key, f.name) for f in dataclasses.fields(key) if f.compare])
         return _bytes(b"c", kind.__qualname__.encode() + stable_hash(fields).to_bytes(8, "little"))
     raise DataflowError(
-        f"a key of type {kind.__module__}.{kind.__qualname__} has no hash that is the same in every process: {key!r:.80}; use a "
+        f"a key of type {kind.__module__}.{kind.__qualname__} has no hash that is the same in every process: {show(key)}; use a "
         "string, number, bytes, "
         "date, UUID, enum, a tuple of these or a frozen dataclass, or give the type a method __rayad_hash__() that returns one of these"
     )
@@ -170,9 +171,7 @@ def hash_array(column: pa.Array | pa.ChunkedArray) -> _UInts:
     numpy hashes integers and floats; any other column is dictionary-encoded first, so that each distinct value is hashed once.
     """
     if isinstance(column, pa.ChunkedArray):
-        column = column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+        column = one_array(column.unify_dictionaries())
     kind = column.type
     if (pa.types.is_integer(kind) and kind != pa.uint64()) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
         if column.null_count:
@@ -247,7 +246,7 @@ def hash_keys(keys: list[Any]) -> _UInts:
         for part in zip(*keys, strict=True):
             state = mix64_array(state ^ hash_keys(list(part)))
         return state
-    return np.fromiter(map(stable_hash, keys), dtype=np.uint64, count=len(keys))
+    return np.array(mapped(stable_hash, keys), dtype=np.uint64)
 
 
 def key_group(key: Any, key_groups: int) -> int:
@@ -309,7 +308,7 @@ class MutableRouter:
             replica = self._cache.get(key)
         except TypeError as error:
             raise DataflowError(
-                f"a key is not hashable: {key!r:.80} of type {type(key).__name__}; key_by must give hashable values (a tuple "
+                f"a key is not hashable: {show(key)} of type {type(key).__name__}; key_by must give hashable values (a tuple "
                 "instead of a list)"
             ) from error
         return self._learn(key) if replica is None else replica
@@ -323,14 +322,15 @@ class MutableRouter:
     def split_rows(self, rows: list[Any], key: Callable[[Any], Any]) -> list[list[Any]]:
         """Distribute records by ``key(record)``: one list per replica, order kept."""
         cache = self._cache
+        keys = mapped(key, rows)
         try:
-            owners = list(map(cache.get, map(key, rows)))
+            owners = mapped(cache.get, keys)
         except TypeError:
-            owners = [self.route(key(row)) for row in rows]  # says what is wrong with which
+            owners = [self.route(key) for key in keys]  # says what is wrong with which
         if None in owners:
             if len(cache) >= self.CACHE_ENTRIES_MAX:
                 cache.clear()
-            owners = [self._learn(key(row)) if owner is None else owner for row, owner in zip(rows, owners, strict=True)]
+            owners = [self._learn(key) if owner is None else owner for key, owner in zip(keys, owners, strict=True)]
         if self.parallelism == 1:
             return [rows]
         return [[row for row, owner in zip(rows, owners, strict=True) if owner == replica] for replica in range(self.parallelism)]

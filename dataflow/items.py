@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.dataflow.columnar import to_rows
+from rayad.dataflow.columnar import ROWS_KEY, keyed_columns, one_or_more, require_distinct, to_rows
+from rayad.dataflow.form import MutableForm
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.dataflow.source import Source, SourceBatch, SourcePart, content_digest, sampled_places
-from rayad.progress import DataflowError, Timestamp
+from rayad.progress import DataflowError, Timestamp, show
 
 
 class ItemsSource(Source):
@@ -24,7 +25,7 @@ class ItemsSource(Source):
     def __init__(self, epochs: Sequence[Any], batch_rows: int = 4096, parts: int = 1) -> None:
         for what, value in (("batch_rows", batch_rows), ("parts", parts)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise DataflowError(f"{what} is {value!r}: it must be an int of at least 1")
+                raise DataflowError(f"{what} is {show(value)}: it must be an int of at least 1")
         self.epochs = epochs
         self.batch_rows = batch_rows
         self.parts = parts
@@ -34,7 +35,6 @@ class ItemsSource(Source):
 
     def build_part(self, part: Any, resume: Any | None) -> SourcePart:
         return _ItemsPart(self, part, resume or (0, 0))
-
 
     def fingerprint(self, parts: Sequence[Any]) -> dict[str, Any]:
         """How many records each epoch has, how they are shared out, and a digest of some records (of all, if few) of plain types."""
@@ -65,9 +65,11 @@ class _ItemsPart(SourcePart):
             low, high = self._bounds()
             start = low + self.row
             if start < high:
-                end = min(start + self.source.batch_rows, high)
-                self.row += end - start
-                return SourceBatch(self.epoch, epochs[self.epoch][start:end])
+                batch = epochs[self.epoch][start : min(start + self.source.batch_rows, high)]
+                if isinstance(batch, pa.Table):  # more than one batch can hold
+                    batch = batch.to_batches()[0]
+                self.row += len(batch)
+                return SourceBatch(self.epoch, batch)
             self.epoch += 1
             self.row = 0
         return None
@@ -80,22 +82,24 @@ class _ItemsPart(SourcePart):
 
 
 def as_items(items: Iterable[Any], what: str) -> Any:
-    """A list of records, or a RecordBatch, from what a user gave."""
-    if isinstance(items, pa.RecordBatch):
-        return items
-    if isinstance(items, pa.Table):
-        parts = items.combine_chunks().to_batches()
-        return parts[0] if parts else []
+    """A list of records, a RecordBatch, or a Table that is too large for one, from what a user gave."""
+    if isinstance(items, (pa.RecordBatch, pa.Table)):
+        require_distinct(items.schema, what)
+        if isinstance(items, pa.RecordBatch):
+            return items
+        parts = one_or_more(items)
+        return pa.Table.from_batches(parts) if len(parts) > 1 else parts[0] if parts else []
     if isinstance(items, (str, bytes)):
-        raise DataflowError(f"{what} is the {type(items).__name__} {items!r:.40}: give a list of records; for one text, [text]")
+        raise DataflowError(f"{what} is the {type(items).__name__} {show(items, 40)}: give a list of records; for one text, [text]")
     if isinstance(items, Mapping):
-        raise DataflowError(f"{what} is the {type(items).__name__} {items!r:.40}: give a list of records; for its entries, list(x.items())")
+        kind = type(items).__name__
+        raise DataflowError(f"{what} is the {kind} {show(items, 40)}: give a list of records; for its entries, list(x.items())")
     if hasattr(items, "iloc"):  # list() of a pandas frame gives its column names
         raise DataflowError(f"{what} is a {type(items).__name__}: give pyarrow.Table.from_pandas(x)")
     try:
         return list(items)
     except TypeError as error:
-        raise DataflowError(f"{what} is {items!r:.40}: give a list of records") from error
+        raise DataflowError(f"{what} is {show(items, 40)}: give a list of records") from error
 
 
 class LiveInput(Source):
@@ -121,11 +125,30 @@ class CollectSink(Sink):
         return [item for part in staged for item in part]
 
     def result(self, receipt: Any) -> Any:
-        if self.columnar:
-            batches = [b for _, b in sorted(receipt, key=lambda item: item[0].sort_key()) if isinstance(b, pa.RecordBatch)]
-            return pa.Table.from_batches(batches) if batches else None
         ordered = sorted(receipt, key=lambda item: item[0].sort_key())
+        if self.columnar:
+            return as_table([batch for _, batch in ordered])
         return [(time, row) for time, batch in ordered for row in to_rows(batch)]
+
+
+def as_table(batches: Sequence[Any]) -> pa.Table | None:
+    """Batches of rows and columns as one table, in the narrowest types that hold all of them; None where there are none. Raises
+    DataflowError where columns cannot hold the records as they are."""
+    kept = [batch for batch in batches if len(batch)]
+    if not kept:
+        return None
+    if all(isinstance(batch, pa.RecordBatch) and batch.schema.equals(kept[0].schema) for batch in kept):
+        return pa.Table.from_batches(kept)
+    form = MutableForm(None, "collect(columnar=True)", advice="collect() rows instead")
+    fitted = [form.fit(batch) for batch in kept]
+    table = pa.Table.from_batches([form.again(batch) for batch in fitted])
+    marks = {batch.schema.metadata[ROWS_KEY] for batch in kept if isinstance(batch, pa.RecordBatch) and is_keyed(batch)}
+    return table.replace_schema_metadata({ROWS_KEY: marks.pop()}) if len(marks) == 1 else table
+
+
+def is_keyed(batch: pa.RecordBatch) -> bool:
+    """Whether rows of a batch are ``(key, *values)`` tuples."""
+    return keyed_columns(batch.schema) is not None
 
 
 class _CollectWriter(SinkWriter):

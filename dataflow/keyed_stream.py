@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow import elements as el
+from rayad.dataflow.calling import require_plain
 from rayad.dataflow.graph import KeySelector, Link, NodeKind, Partition, PartitionKind, users_line
 from rayad.dataflow.operators import aggregates as agg
 from rayad.dataflow.operators import keyed, stateful, totals
@@ -16,7 +17,7 @@ from rayad.dataflow.operators.column_join import KeyFirst
 from rayad.dataflow.operators.keyed import PAIRS, ValueSelector
 from rayad.dataflow.state_identity import describe
 from rayad.dataflow.stream import Stream, checked_function, own_stream
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.flow import Dataflow
@@ -32,7 +33,7 @@ def input_link(flow: Dataflow, stream: Any, what: str = "an input") -> Link:
         inner = own_stream(flow, stream.stream, what).materialised()
         return Link(inner.node, inner.port, Partition(PartitionKind.KEYS, stream.key))
     if not isinstance(stream, Stream):
-        raise DataflowError(f"{what} at {users_line()} is {stream!r:.80}: it must be a Stream or KeyedStream of this dataflow")
+        raise DataflowError(f"{what} at {users_line()} is {show(stream)}: it must be a Stream or KeyedStream of this dataflow")
     stream = own_stream(flow, stream, what)
     return Link(stream.node, stream.port, stream.partition)
 
@@ -103,6 +104,7 @@ class KeyedStream:
 
     def fold(self, initial: Any, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
         """``function(state, value) -> state``, beginning with ``initial`` (or what it returns, if callable)."""
+        require_plain(initial, "fold (initial)")
         element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
         return self._exchange("fold", element, Make(totals.Fold, initial, checked_function(function, "fold")), name)
 
@@ -116,6 +118,7 @@ class KeyedStream:
     ) -> Stream:
         """``function(state, record) -> (state, out)`` on each record as it arrives; gives ``(key, out)``; a state of None is
         forgotten, an ``out`` of None is not sent. ``initial`` is the state of a new key, or a function that makes one."""
+        require_plain(initial, "stateful_map (initial)")
         element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
         make = Make(stateful.StatefulMap, checked_function(function, "stateful_map"), initial)
         return self._exchange("stateful_map", element, make, name)
@@ -124,7 +127,7 @@ class KeyedStream:
         """Inner join: ``(key, (left, right))`` for each pair of records with equal keys, at the least upper
         bound of their times."""
         if not isinstance(other, KeyedStream):
-            raise DataflowError(f"join at {users_line()} was given {other!r:.80}: both sides must be keyed with key_by")
+            raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
         own_stream(self.flow, other.stream, "join")
         graph = self.flow.graph
         graph.require_free(name)
@@ -189,7 +192,7 @@ class Tuple:
         self.functions = functions
 
     def __call__(self, record: Any) -> tuple[Any, ...]:
-        return tuple(f(record) for f in self.functions)
+        return tuple([f(record) for f in self.functions])
 
 
 def several(spec: dict[str, Any]) -> tuple[agg.Several, Tuple]:
@@ -200,9 +203,9 @@ def several(spec: dict[str, Any]) -> tuple[agg.Several, Tuple]:
     selectors: list[ValueSelector] = []
     for name, entry in spec.items():
         if not isinstance(name, str):
-            raise DataflowError(f"aggregate was given {name!r:.60} as a name: it must be a string")
+            raise DataflowError(f"aggregate was given {show(name, 60)} as a name: it must be a string")
         if isinstance(entry, tuple) and len(entry) != 2:
-            raise DataflowError(f"aggregate was given {entry!r:.80} for {name!r}: give an aggregation, or a pair (aggregation, value)")
+            raise DataflowError(f"aggregate was given {show(entry)} for {name!r}: give an aggregation, or a pair (aggregation, value)")
         how, value = entry if isinstance(entry, tuple) else (entry, None)
         parts[name] = agg.by_name(how)
         of_record = parts[name].name == "count" or isinstance(parts[name], (agg.Reduce, agg.TopK))

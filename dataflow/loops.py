@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rayad.dataflow.calling import require_plain
 from rayad.dataflow.graph import Link, NodeKind, users_line
 from rayad.dataflow.stream import Stream, own_stream
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.flow import Dataflow
@@ -99,7 +100,10 @@ class Loop:
 def iterate(stream: Stream, body: Any, max_rounds: int | None, name: str | None) -> Stream:
     """See :meth:`Stream.iterate`."""
     if not callable(body):
-        raise DataflowError(f"iterate at {users_line()} was given {body!r:.60}: it takes a function body(inner) that returns (again, out)")
+        raise DataflowError(
+            f"iterate at {users_line()} was given {show(body, 60)}: it takes a function body(inner) that returns (again, out)"
+        )
+    require_plain(body, "iterate")
     with stream.flow.graph.all_or_nothing():
         return _iterate(stream, body, max_rounds, name)
 
@@ -111,7 +115,7 @@ def _iterate(stream: Stream, body: Any, max_rounds: int | None, name: str | None
     answer = body(entered.union(back))
     if not isinstance(answer, tuple) or len(answer) != 2 or not all(isinstance(s, Stream) for s in answer):
         raise DataflowError(
-            f"the body given to iterate at {users_line()} returned {answer!r:.80}: it must return two streams (again, out): "
+            f"the body given to iterate at {users_line()} returned {show(answer)}: it must return two streams (again, out): "
             "what is fed back and what leaves"
         )
     again, out = answer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.graph import Link, MutableGraph, Node, NodeKind, Partition, PartitionKind, users_line
 from rayad.dataflow.operators.ordering import NumberRecords, RestoreOrder, WithNumbers
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.stream import Stream
@@ -50,9 +50,9 @@ def restore_order(stream: Stream, memory_bytes: Any, directory: str | None, name
     from rayad.dataflow.stream import Stream
 
     if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int) or memory_bytes < 0:
-        raise DataflowError(f"ordered() was given memory_bytes={memory_bytes!r:.40}: it takes a number of bytes, an int of at least 0")
+        raise DataflowError(f"ordered() was given memory_bytes={show(memory_bytes, 40)}: it takes a number of bytes, an int of at least 0")
     if directory is not None and not isinstance(directory, str):
-        raise DataflowError(f"ordered() was given spill_directory={directory!r:.80}: it takes the path of a folder, or None")
+        raise DataflowError(f"ordered() was given spill_directory={show(directory)}: it takes the path of a folder, or None")
     graph = stream.flow.graph
     graph.require_free(name)
     with graph.all_or_nothing():

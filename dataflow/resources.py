@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, show
 
 
 class Asked(TypedDict, total=False):
@@ -42,11 +42,11 @@ class Resources:
         if self.num_gpus is not None and self.num_gpus > 1 and self.num_gpus != int(self.num_gpus):
             raise DataflowError(f"num_gpus is {self.num_gpus!r}: above one it must be a whole number")
         if not isinstance(self.resources, Mapping):
-            raise DataflowError(f"resources is {self.resources!r:.80}: it must be a dict from a resource's name to a number")
+            raise DataflowError(f"resources is {show(self.resources)}: it must be a dict from a resource's name to a number")
         for name, value in self.resources.items():
             if name in _NAMES.values():
                 spelled = next(key for key, ray_name in _NAMES.items() if ray_name == name)
-                raise DataflowError(f"resources names {name!r}: say {spelled}={value!r} instead")
+                raise DataflowError(f"resources names {name!r}: say {spelled}={show(value)} instead")
             _check(f"resources[{name!r}]", value)
         object.__setattr__(self, "resources", dict(self.resources))
 
@@ -72,7 +72,7 @@ _NAMES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 
 def _check(what: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise DataflowError(f"{what} is {value!r}: it must be a number of at least 0")
+        raise DataflowError(f"{what} is {show(value)}: it must be a number of at least 0")
 
 
 def resources_asked(what: str, asked: Mapping[str, Any]) -> Resources | None:

@@ -21,7 +21,7 @@ from rayad.dataflow.elements import Filter, FlatMap, Inspect, Map, MapBatches
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.items import ItemsSource
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, ShiftStep, Stage
-from rayad.progress import DataflowError, Timestamp
+from rayad.progress import DataflowError, Timestamp, show
 
 ATOMS = frozenset({
     type(None), bool, int, float, complex, str, bytes, dt.date, dt.datetime, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID, Timestamp,
@@ -116,12 +116,12 @@ class RecordWatch:
         """Raise DataflowError where a record, or the list, has changed."""
         listed, frozen = before
         if listed is not None and (len(listed) != len(batch) or any(map(operator.is_not, listed, batch))):
-            raise self._error(f"changed the list that it was given: {listed!r:.80} became {batch!r:.80}")
+            raise self._error(f"changed the list that it was given: {show(listed)} became {show(batch)}")
         if frozen is None or frozen == _frozen(batch):
             return
         for old, new in zip(pickle.loads(frozen), batch, strict=False):
             if not _equal(old, new):
-                raise self._error(f"changed a record in place: {old!r:.80} became {new!r:.80}")
+                raise self._error(f"changed a record in place: {show(old)} became {show(new)}")
 
     def _error(self, what: str) -> DataflowError:
         function = self._element.function

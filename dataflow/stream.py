@@ -7,12 +7,14 @@ A call that is refused adds nothing.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rayad.dataflow import elements as el
 from rayad.dataflow import hooks
+from rayad.dataflow.calling import require_plain, require_plain_methods
 from rayad.dataflow.event_times import plain_length
 from rayad.dataflow.graph import FORWARD, KeySelector, Link, NodeKind, Partition, PartitionKind, check_name, users_line
 from rayad.dataflow.items import CollectSink
@@ -21,7 +23,7 @@ from rayad.dataflow.operators.column_results import AsColumns
 from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.dataflow.resources import Asked, Resources, resources_asked
 from rayad.dataflow.sink import Sink
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.flow import Dataflow
@@ -55,16 +57,17 @@ def own_stream(flow: Dataflow, stream: Any, what: str) -> Stream:
     """``stream``, if it is an unkeyed stream of ``flow``. ``what`` was given it, for the message."""
     if not isinstance(stream, Stream):
         raise DataflowError(
-            f"{what} at {users_line()} was given {stream!r:.80}: it takes a Stream; a keyed one is not, call it before key_by"
+            f"{what} at {users_line()} was given {show(stream)}: it takes a Stream; a keyed one is not, call it before key_by"
         )
     if stream.flow is not flow:
-        raise DataflowError(f"{what} at {users_line()} was given {stream!r:.80}, a stream of another dataflow than this {flow!r}")
+        raise DataflowError(f"{what} at {users_line()} was given {show(stream)}, a stream of another dataflow than this {flow!r}")
     return stream
 
 
 def checked_function(value: Any, what: str) -> Callable[..., Any]:
     if not callable(value):
-        raise DataflowError(f"{what} was given {value!r:.60}: it takes a function")
+        raise DataflowError(f"{what} was given {show(value, 60)}: it takes a function")
+    require_plain(value, what)
     return value  # type: ignore[no-any-return]
 
 
@@ -158,7 +161,10 @@ class Stream:
         return self._stateless("filter", el.Filter(checked_function(predicate, "filter")), name, keeps_time=True, asked=asked)
 
     def map_batches(self, function: Callable[[Any], Any], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
-        """``function(batch)`` for each batch: a list or a RecordBatch in, a list, RecordBatch or Table out. The way to stay columnar.
+        """``function(batch)`` for each batch: a list or a RecordBatch in, a list, RecordBatch, Table or pandas DataFrame out.
+
+        It is the way to stay columnar. A class with ``__call__(self, batch)`` is made once in each replica, without arguments (to load a
+        model, say). Of a DataFrame named levels of the index become columns; its NaN is null, as Arrow reads pandas.
 
         ``num_cpus=...`` and so on: see :meth:`map`.
         """
@@ -169,7 +175,7 @@ class Stream:
         those of both records of a pair (a right one whose name is taken gets ``_right`` behind it). ``names`` renames all, in order."""
         for given in names:
             if not isinstance(given, str):
-                raise DataflowError(f"as_columns was given {given!r:.60}: it takes names of columns")
+                raise DataflowError(f"as_columns was given {show(given, 60)}: it takes names of columns")
         return self._stateless("as_columns", AsColumns(names), name)
 
     def inspect(self, function: Callable[[Any], Any], *, name: str | None = None) -> Stream:
@@ -207,7 +213,7 @@ class Stream:
             selector = KeySelector(columns=(key,))
         elif isinstance(key, (list, tuple)):
             if not key or not all(isinstance(k, str) for k in key):
-                raise DataflowError(f"key_by was given {key!r}: give a function, a column name or a non-empty list of column names")
+                raise DataflowError(f"key_by was given {show(key)}: give a function, a column name or a non-empty list of column names")
             selector = KeySelector(columns=tuple(key))
         else:
             selector = KeySelector(function=checked_function(key, "key_by"))
@@ -224,7 +230,7 @@ class Stream:
         default "rebalance". A vertex with state behind it has its own name.
         """
         if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
-            raise DataflowError(f"rebalance() was given buffer={buffer!r:.40}: it takes a number of batches, an int of at least 1")
+            raise DataflowError(f"rebalance() was given buffer={show(buffer, 40)}: it takes a number of batches, an int of at least 1")
         self.flow.graph.require_free(name)
         partition = Partition(PartitionKind.REBALANCE, buffer=buffer, keeps_batches=bool(keep_batches), name=name)
         return Stream(self.flow, self.node, self.port, self.event_time, partition)
@@ -264,11 +270,11 @@ class Stream:
         """Say where a record's event time is (function or column) and how much later than newer ones a record may come. Survives filter,
         inspect and union; after a map say it again."""
         if not (isinstance(time, str) or callable(time)):
-            raise DataflowError(f"assign_timestamps was given {time!r:.60}: give a function of the record or a column name")
+            raise DataflowError(f"assign_timestamps was given {show(time, 60)}: give a function of the record or a column name")
         delay = plain_length(max_delay)
         if max_delay is not None and (delay is None or delay < (dt.timedelta(0) if isinstance(delay, dt.timedelta) else 0)):
             raise DataflowError(
-                f"max_delay is {max_delay!r:.60}: it must be a number or timedelta of at least 0, in the unit of the event times"
+                f"max_delay is {show(max_delay, 60)}: it must be a number or timedelta of at least 0, in the unit of the event times"
             )
         return Stream(self.flow, self.node, self.port, windowing.EventTime(ValueSelector.of(time), delay), self.partition)
 
@@ -296,34 +302,44 @@ class Stream:
     # -- ends ---------------------------------------------------------------------------
     def sink(self, sink: Sink, name: str | None = None) -> Stream:
         """Write to a :class:`Sink`; gives this stream again. ``result[name]`` is what the sink gives."""
+        return self._sink(sink, name, "sink")
+
+    def _sink(self, sink: Sink, name: str | None, base: str) -> Stream:
+        """``base``: what results without a name are called; a second one is ``base-2``, as other nodes are."""
         if not isinstance(sink, Sink):
-            raise DataflowError(f"sink() was given {sink!r:.60}: it takes an instance of a subclass of rd.Sink")
+            raise DataflowError(f"sink() was given {show(sink, 60)}: it takes an instance of a subclass of rd.Sink")
+        require_plain_methods(sink, ("open", "publish", "commit", "result"))
         sinks = {str(n.options["key"]): n for n in self.flow.graph.nodes if n.kind is NodeKind.SINK}
-        if name is not None:
+        if name is None:
+            name = next(key for number in itertools.count(1) if (key := base if number == 1 else f"{base}-{number}") not in sinks)
+        else:
             check_name(name, "the sink name")
             if name in sinks:
                 raise DataflowError(
                     f"the sink name {name!r} is used twice: at {sinks[name].where} and at {users_line()}; each names one entry of "
                     "the result"
                 )
-        free = name is not None and self.flow.graph.is_free(name)
+        free = self.flow.graph.is_free(name)
         start = self.materialised()
-        node = self.flow.graph.add(
+        self.flow.graph.add(
             NodeKind.SINK,
             self.scope,
             name=name if free else None,
-            base=f"{name}.sink" if name is not None else "sink",
+            base=f"{name}.sink",
             op=sink,
             inputs=[Link(start.node, start.port)],
             outputs=0,
             key=name,
         )
-        node.options["key"] = name or node.name
         return self
 
     def collect(self, name: str | None = None, *, columnar: bool = False) -> Stream:
-        """Keep everything: ``result[name]`` is a list of ``(Timestamp, record)``, or with ``columnar`` one Arrow table."""
-        return self.sink(CollectSink(columnar=columnar), name or "collect")
+        """Keep everything: ``result[name]`` is a list of ``(Timestamp, record)``, or with ``columnar`` one Arrow table.
+
+        Without a name it is ``result["collect"]``, of a second one ``result["collect-2"]``. A table holds rows as well as columns, in the
+        narrowest types that hold each value as it is; DataflowError where there are none. None where there were no records.
+        """
+        return self._sink(CollectSink(columnar=columnar), name, "collect")
 
     def probe(self, name: str | None = None) -> Stream:
         """A place to look at progress: ``job.probe(name)`` tells which times can still appear here. Gives this stream again."""
@@ -334,12 +350,12 @@ class Stream:
 
     def write_parquet(self, path: str, *, name: str | None = None, **options: Any) -> Stream:
         """Write Parquet files into a folder; they appear when the job is complete."""
-        return self.sink(hooks.call("write_parquet", path, **options), name or "parquet")
+        return self._sink(hooks.call("write_parquet", path, **options), name, "parquet")
 
     def to_ray_dataset(self, name: str | None = None, **options: Any) -> Stream:
         """``result[name]`` is a Ray Dataset."""
-        return self.sink(hooks.call("to_ray_dataset", **options), name or "ray-dataset")
+        return self._sink(hooks.call("to_ray_dataset", **options), name, "ray-dataset")
 
     def to_spark(self, spark: Any, name: str | None = None, **options: Any) -> Stream:
         """``result[name]`` is a Spark DataFrame of the session ``spark``."""
-        return self.sink(hooks.call("to_spark", spark, **options), name or "spark")
+        return self._sink(hooks.call("to_spark", spark, **options), name, "spark")

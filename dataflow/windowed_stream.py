@@ -18,7 +18,7 @@ from rayad.dataflow.operators.event_windows import EventWindows
 from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.dataflow.stream import Stream, checked_function, own_stream
 from rayad.dataflow.windows import Given, PerEpoch, Session, Sliding, Tumbling
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, show
 
 
 class WindowedStream:
@@ -27,7 +27,7 @@ class WindowedStream:
     def __init__(self, keyed_stream: KeyedStream, windows: Any, *, keyless: bool = False) -> None:
         if not isinstance(windows, (PerEpoch, Tumbling, Sliding, Session, Given)):
             raise DataflowError(
-                f"window was given {windows!r:.60}: use rd.windows.per_epoch(), tumbling(...), sliding(...), session(...) or given(...)"
+                f"window was given {show(windows, 60)}: use rd.windows.per_epoch(), tumbling(...), sliding(...), session(...) or given(...)"
             )
         self.keyed = keyed_stream
         self.windows = windows
@@ -131,9 +131,9 @@ class WindowedStream:
         """
         stream, graph = self.keyed.stream, self.keyed.flow.graph
         if not isinstance(other, KeyedStream) or self.keyless:
-            raise DataflowError(f"join at {users_line()} was given {other!r:.80}: both sides must be keyed with key_by")
+            raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
         if not isinstance(self.windows, (Tumbling, Sliding)):
-            raise DataflowError(f"join at {users_line()}: windows of a join are tumbling or sliding, not {self.windows!r:.80}")
+            raise DataflowError(f"join at {users_line()}: windows of a join are tumbling or sliding, not {show(self.windows)}")
         own_stream(self.keyed.flow, other.stream, "join")
         times = (stream.event_time, other.stream.event_time)
         if times[0] is None or times[1] is None:

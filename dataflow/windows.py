@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rayad.dataflow.event_times import Lengths, Scale, offset_ticks, plain_length, shifted
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, show
 
 
 class Window(NamedTuple):
@@ -57,7 +57,8 @@ class WindowTicks:
             out = [Window(bound(at, like), bound(at + self.size, like)) for at in reversed(starts)]
         except OverflowError as error:
             raise DataflowError(
-                f"a window of the event time {like!r:.60} begins or ends beyond the moments that there are: {error}; filter such times out"
+                f"a window of the event time {show(like, 60)} begins or ends beyond the moments that there are: {error}; "
+                "filter such times out"
             ) from error
         if self.scale.kind is Lengths.FLOAT and len(out) > len(set(out)):
             raise DataflowError(
@@ -133,10 +134,10 @@ class Session:
             end = shifted(time, self.gap, 1)
         except (OverflowError, ValueError) as error:
             raise DataflowError(
-                f"the session of the event time {time!r:.60} ends beyond the moments that there are: {error}; filter such times out"
+                f"the session of the event time {show(time, 60)} ends beyond the moments that there are: {error}; filter such times out"
             ) from error
         if not end > time:
-            raise DataflowError(f"{self.gap!r} behind the event time {time!r} is no later in floats: give both as ints or Decimals")
+            raise DataflowError(f"{self.gap!r} behind the event time {show(time)} is no later in floats: give both as ints or Decimals")
         return [Window(time, end)]
 
 
@@ -151,7 +152,7 @@ class Given:
 def _positive(value: Any, what: str) -> Any:
     length = plain_length(value)
     if length is None or not length > (dt.timedelta(0) if isinstance(length, dt.timedelta) else 0):
-        raise DataflowError(f"{what} is {value!r}: it must be a positive number or timedelta")
+        raise DataflowError(f"{what} is {show(value)}: it must be a positive number or timedelta")
     return length
 
 
@@ -163,7 +164,7 @@ def _offset(value: Any, size: Any) -> Any:
     length = value if moment else plain_length(value)
     if length is None or (moment or isinstance(length, dt.timedelta)) != isinstance(size, dt.timedelta):
         raise DataflowError(
-            f"window offset is {value!r} for windows of {size!r}: it must be of the same kind, or a datetime for timedeltas"
+            f"window offset is {show(value)} for windows of {size!r}: it must be of the same kind, or a datetime for timedeltas"
         )
     return length
 

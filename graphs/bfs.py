@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow import DataflowError, Stream, Timestamp
+from rayad.dataflow import DataflowError, Stream, Timestamp, show
 from rayad.dataflow.keyed_stream import Make
 from rayad.graphs.adjacency import MutableAdjacency
 from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME, check_edges, prepared_edges, unused_name
@@ -57,12 +57,14 @@ def bfs(
     """
     given = check_edges("bfs", edges, columns)
     if isinstance(sources, (str, bytes)) or not isinstance(sources, Iterable):
-        raise DataflowError(f"bfs() was given sources={sources!r:.60}: give a list of nodes; for one node, [node]")
+        raise DataflowError(f"bfs() was given sources={show(sources, 60)}: give a list of nodes; for one node, [node]")
     named: dict[int, Any] = {}
     for node in sources:
         other = named.setdefault(number_of(node), node)
         if other != node:
-            raise DataflowError(f"bfs() was given the sources {other!r} and {node!r}, which have the same 64-bit hash: rename one of them")
+            raise DataflowError(
+                f"bfs() was given the sources {show(other)} and {show(node)}, which have the same 64-bit hash: rename one of them"
+            )
     numbers = np.array(sorted(named), np.int64)
     if not len(numbers):
         raise DataflowError("bfs() was given no sources: give at least one node to begin from")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow import Dataflow, DataflowError, KeyedStream, Stream, stable_hash
+from rayad.dataflow import Dataflow, DataflowError, KeyedStream, Stream, show, stable_hash
 from rayad.dataflow.columnar import ROWS_KEY
 from rayad.graphs.numbers import Ints, encode_names, number_column, number_of, to_column
 
@@ -74,7 +74,7 @@ class NumberEdges:
                 return row[names[0]], row[names[1]]
         elif isinstance(row, (tuple, list)) and len(row) == 2:
             return row[0], row[1]
-        raise DataflowError(f"{row!r:.80} is no edge: an edge is a pair (u, v) of nodes, or a row with two columns")
+        raise DataflowError(f"{show(row)} is no edge: an edge is a pair (u, v) of nodes, or a row with two columns")
 
     @staticmethod
     def _whole(nodes: list[Any]) -> Ints | None:
@@ -180,7 +180,7 @@ def check_edges(function: str, edges: Any, columns: Any) -> tuple[str, str] | No
     """``edges`` must be a Stream, ``columns`` None or two names; gives the columns."""
     if not isinstance(edges, Stream):
         hint = ": give the stream before key_by; the graph functions exchange it themselves" if isinstance(edges, KeyedStream) else ""
-        raise DataflowError(f"{function}() was given {edges!r:.60}: it takes a Stream of edges (u, v){hint}")
+        raise DataflowError(f"{function}() was given {show(edges, 60)}: it takes a Stream of edges (u, v){hint}")
     if columns is None:
         return None
     if isinstance(columns, str) or not isinstance(columns, Iterable):
@@ -194,7 +194,7 @@ def check_edges(function: str, edges: Any, columns: Any) -> tuple[str, str] | No
 def check_rounds(function: str, argument: str, value: Any) -> int:
     """A count of rounds: an int of at least 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise DataflowError(f"{function}() was given {argument}={value!r}: it must be an int of at least 1")
+        raise DataflowError(f"{function}() was given {argument}={show(value)}: it must be an int of at least 1")
     return value
 
 

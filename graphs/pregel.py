@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.dataflow import DataflowError, Stream, Timestamp, to_rows
+from rayad.dataflow import DataflowError, Stream, Timestamp, show, to_rows
 from rayad.dataflow.keyed_stream import Make
 from rayad.dataflow.operators.touched_keys import MutableTouchedKeys
 from rayad.graphs.edges import check_edges, check_rounds, unused_name
@@ -63,7 +63,9 @@ def pregel(
     """
     check_edges("pregel", edges, None)
     if not isinstance(program, VertexProgram):
-        raise DataflowError(f"pregel() was given program={program!r:.60}: it takes an instance of a subclass of rd.graphs.VertexProgram")
+        raise DataflowError(
+            f"pregel() was given program={show(program, 60)}: it takes an instance of a subclass of rd.graphs.VertexProgram"
+        )
     if max_supersteps is not None:
         check_rounds("pregel", "max_supersteps", max_supersteps)
     if columns is not None:
@@ -120,7 +122,7 @@ class _Triples:
             row = [row.get(name) for name in self.columns or tuple(row)[:3]]
         if isinstance(row, (tuple, list)) and 2 <= len(row) <= 3:
             return row[0], row[1], row[2] if len(row) == 3 else None
-        raise DataflowError(f"{row!r:.80} is no edge: an edge is (u, v) or (u, v, value)")
+        raise DataflowError(f"{show(row)} is no edge: an edge is (u, v) or (u, v, value)")
 
 
 class Supersteps(RoundVertex):
@@ -250,7 +252,7 @@ class Supersteps(RoundVertex):
 
     def _compute(self, node: Any, superstep: int, epoch: int, messages: list[Any]) -> list[tuple[Any, Any]]:
         vertex = ProgramVertex(node, superstep, epoch, self.edges[node])
-        where = f"compute of {type(self.program).__name__} for node {node!r:.60} in superstep {superstep}"
+        where = f"compute of {type(self.program).__name__} for node {show(node, 60)} in superstep {superstep}"
         try:
             answer = self.program.compute(vertex, self.states[node], messages)
         except Exception as error:
@@ -259,7 +261,7 @@ class Supersteps(RoundVertex):
             self.states[node], outgoing = answer
             return [(target, message) for target, message in outgoing or ()]
         except (TypeError, ValueError) as error:
-            raise DataflowError(f"{where} returned {answer!r:.80}; it must return (state, [(target, message), ...])") from error
+            raise DataflowError(f"{where} returned {show(answer)}; it must return (state, [(target, message), ...])") from error
 
     def _combined(self, outgoing: list[tuple[Any, Any, Any]]) -> list[tuple[Any, Any, Any]]:
         combine = self.program.combine

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from rayad.dataflow.columnar import require_distinct
 from rayad.dataflow.source import Source, SourcePart
 from rayad.integrations.blocks import (
     DEFAULT_BATCH_ROWS,
@@ -75,6 +76,7 @@ class ArrowSource(Source):
     ) -> None:
         where = "from_arrow"
         self._table = as_table(data, where)
+        require_distinct(self._table.schema, where)
         self._batch_rows = check_batch_rows(batch_rows, where)
         self._epoch = epoch
         check_epoch_column(self._table.schema, epoch, where)

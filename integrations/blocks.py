@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rayad.dataflow.columnar import to_record_batch
+from rayad.dataflow.form import describe, schema_drift
 from rayad.dataflow.source import SourceBatch, SourcePart, content_digest, sampled_places
-from rayad.progress import ConfigError, DataflowError
+from rayad.progress import ConfigError, DataflowError, show
 
 DEFAULT_BATCH_ROWS = 65_536
 SMALL_CHUNK_ROWS = 1_024
@@ -39,7 +39,7 @@ def check_epoch_column(schema: pa.Schema, epoch: str | None, where: str) -> None
         return
     found = schema.get_all_field_indices(epoch)
     if len(found) != 1:
-        raise ConfigError(f"{where}: epoch={epoch!r} names {len(found)} columns of {schema.names}; name exactly one integer column")
+        raise ConfigError(f"{where}: epoch={show(epoch)} names {len(found)} columns of {schema.names}; name exactly one integer column")
     kind = schema.field(found[0]).type
     if pa.types.is_integer(kind):
         return
@@ -47,14 +47,14 @@ def check_epoch_column(schema: pa.Schema, epoch: str | None, where: str) -> None
         hint = "an epoch is a whole number: cast it first, e.g. to days with pyarrow.compute.cast(column.cast('date32'), 'int32')"
     else:
         hint = "cast it to int64 first"
-    raise ConfigError(f"{where}: epoch={epoch!r} is a column of type {kind}; {hint}")
+    raise ConfigError(f"{where}: epoch={show(epoch)} is a column of type {kind}; {hint}")
 
 
 def epochs_of(column: pa.ChunkedArray | pa.Array, epoch: str, where: str) -> Epochs:
     """The epoch of each row. Raises DataflowError on nulls, negatives and values beyond 63 bits."""
     if column.null_count:
         raise DataflowError(
-            f"{where}: {column.null_count} of {len(column)} values of the epoch column {epoch!r} are null; fill or drop them first"
+            f"{where}: {column.null_count} of {len(column)} values of the epoch column {show(epoch)} are null; fill or drop them first"
         )
     try:
         values: Epochs = np.asarray(
@@ -62,7 +62,7 @@ def epochs_of(column: pa.ChunkedArray | pa.Array, epoch: str, where: str) -> Epo
         )
     except pa.ArrowInvalid as error:
         raise DataflowError(
-            f"{where}: the epoch column {epoch!r} holds values beyond 63 bits: {error}; number the epochs from 0"
+            f"{where}: the epoch column {show(epoch)} holds values beyond 63 bits: {error}; number the epochs from 0"
         ) from error
     if len(values) and int(values.min()) < 0:
         raise DataflowError(f"{where}: the epoch column {epoch!r} goes down to {int(values.min())}; epochs start at 0: shift the column")
@@ -231,43 +231,6 @@ def table_digest(table: pa.Table | pa.RecordBatch) -> str | None:
     return content_digest(table.slice(place, 1).to_pylist() for place in places)  # take() lacks some types
 
 
-def schema_drift(where: str, expected: pa.Schema, got: pa.Schema) -> DataflowError | None:
-    """The error that says how ``got`` differs from ``expected``, in words; None where the columns and types agree in any order."""
-    want = {field.name: field.type for field in expected}
-    have = {field.name: field.type for field in got}
-    if want == have:
-        return None
-    differences = [f"column {name!r} is missing" for name in want if name not in have]
-    differences += [f"column {name!r} is extra" for name in have if name not in want]
-    differences += [f"column {name!r} is {have[name]}, expected {want[name]}" for name in want if name in have and have[name] != want[name]]
-    return DataflowError(
-        f"schema drift in {where}: {'; '.join(differences)}. Expected {describe(expected)}, got {describe(got)}; "
-        "all files of one source must have the same columns: read the others separately and map them"
-    )
-
-
-def conform(batch: Any, schema: pa.Schema | None, *, may_cast: bool, where: str) -> pa.RecordBatch:
-    """Records as a RecordBatch of ``schema`` (None: of their own), without metadata. ``may_cast``: the user gave the schema, so columns
-    are cast to it; otherwise it came from earlier records and other types are an error. Raises DataflowError naming expected and got."""
-    if schema is None or not isinstance(batch, pa.RecordBatch):
-        return to_record_batch(batch, schema).replace_schema_metadata(None)
-    if not batch.schema.equals(schema):
-        drift = schema_drift(where, schema, batch.schema)
-        if drift is not None and (not may_cast or set(batch.schema.names) != set(schema.names)):
-            raise drift
-        batch = to_record_batch(batch.select(schema.names), schema)
-    return batch.replace_schema_metadata(None)
-
-
-def describe(schema: pa.Schema) -> str:
-    """A schema on one line.
-
-    >>> describe(pa.schema([("a", pa.int64()), ("b", pa.string())]))
-    '{a: int64, b: string}'
-    """
-    return "{" + ", ".join(f"{field.name}: {field.type}" for field in schema) + "}"
-
-
 __all__ = [
     "DEFAULT_BATCH_ROWS",
     "ArrowPart",
@@ -276,7 +239,6 @@ __all__ = [
     "check_batch_rows",
     "check_epoch_column",
     "compact",
-    "conform",
     "describe",
     "epochs_of",
     "schema_drift",

@@ -29,6 +29,7 @@ from rayad.progress import ConfigError
 
 STAGING = "_staging"
 MANIFEST = "_SUCCESS"
+BEGUN = "-begun.json"
 FORMATS = ("rayad-parquet-1", "rayad-parquet-2")
 
 
@@ -142,18 +143,41 @@ def open_directory(path: str | os.PathLike[str], filesystem: fs.FileSystem | Non
     return home, inner.rstrip("/")
 
 
+def begun_by(filesystem: fs.FileSystem, path: str) -> tuple[str, pa.Schema | None] | None:
+    """The job that writes to a directory, and the schema that its user gave, by the note that it left when it began; None: none."""
+    found = filesystem.get_file_info(fs.FileSelector(f"{path}/{STAGING}", allow_not_found=True))
+    notes = sorted(info.path for info in found if info.type == fs.FileType.File and info.base_name.endswith(BEGUN))
+    if not notes:
+        return None
+    with filesystem.open_input_stream(notes[-1]) as stream:
+        plain = json.loads(stream.read())
+    schema = plain.get("schema")
+    job = notes[-1].rsplit("/", 1)[-1].removesuffix(BEGUN)
+    return job, pa.ipc.read_schema(pa.py_buffer(base64.b64decode(schema))) if schema else None
+
+
 def _manifest_of(filesystem: fs.FileSystem, path: str, where: str) -> OutputManifest:
+    """What is committed: nothing yet, where a job has begun to write to an empty directory."""
     manifest = read_manifest(filesystem, path)
-    if manifest is None:
-        raise ConfigError(f"{where}: there is no manifest {path + '/' + MANIFEST!r} of Rayad: nothing has been committed there")
-    return manifest
+    if manifest is not None:
+        return manifest
+    begun = begun_by(filesystem, path)
+    manifest = read_manifest(filesystem, path)  # the first commit may have come in between
+    if manifest is not None:
+        return manifest
+    if begun is None:
+        raise ConfigError(
+            f"{where}: there is no manifest {path + '/' + MANIFEST!r} of Rayad, and no job writes there: is the path right? What another "
+            "program wrote is read by pyarrow.dataset.dataset(path)"
+        )
+    return OutputManifest(begun[0], {begun[0]: ()}, (), begun[1])
 
 
 def committed_files(path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None) -> PublishedFiles:
     """The committed files of what ``write_parquet(path)`` writes; also while the job runs, or after it has failed.
 
     For Spark: ``spark.read.option("basePath", out.path).parquet(*(f"{out.path}/{name}" for name in out.files))``.
-    ConfigError where nothing has been committed.
+    None yet, before the first commit of a job that has begun; ConfigError where no job writes.
     """
     home, inner = open_directory(path, filesystem, "committed_files")
     return _manifest_of(home, inner, "committed_files").published(inner)
@@ -163,7 +187,8 @@ def read_committed(path: str | os.PathLike[str], *, filesystem: fs.FileSystem | 
     """A ``pyarrow.dataset.Dataset`` of the committed files of what ``write_parquet(path)`` writes, and of nothing else.
 
     It is the state of now: to see later commits call it again. Directories ``epoch=<n>`` become a column ``epoch``.
-    ConfigError where nothing has been committed.
+    Before the first commit of a job that has begun it is empty, with the columns of ``schema=`` if that was given; ConfigError where no job
+    writes.
     """
     home, inner = open_directory(path, filesystem, "read_committed")
     manifest = _manifest_of(home, inner, "read_committed")
@@ -187,6 +212,7 @@ __all__ = [
     "CommittedFile",
     "OutputManifest",
     "PublishedFiles",
+    "begun_by",
     "committed_files",
     "open_directory",
     "read_committed",

@@ -13,6 +13,7 @@ delete: the manifest still tells whole from partial output.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import uuid
@@ -26,6 +27,7 @@ from pyarrow import fs
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.integrations.blocks import schema_drift
 from rayad.integrations.committed import (
+    BEGUN,
     MANIFEST,
     STAGING,
     CommittedFile,
@@ -113,21 +115,30 @@ class ParquetSink(Sink):
         before = read_manifest(self.filesystem, self.path)
         self._check_free(before)
         if self._read_note() is None:
-            note = json.dumps({"before": before.digest if before is not None else ""})
+            declared = self._declared()
+            schema = base64.b64encode(declared.serialize()).decode() if declared is not None else None
+            note = json.dumps({"before": before.digest if before is not None else "", "schema": schema})
             replace_file(self.filesystem, self._note(), note.encode(), through=f"{self.staging()}/note-{self.job}")
 
     def open(self, replica: int, parallelism: int) -> SinkWriter:
         """The writer of one replica."""
         if not self._has_history:
             self.check()
-        return ParquetWriter(self, replica)
+            return ParquetWriter(self, replica)
+        before = read_manifest(self.filesystem, self.path)
+        return ParquetWriter(self, replica, self._without_epoch(before.schema) if before is not None and before.job == self.job else None)
+
+    def _without_epoch(self, schema: pa.Schema | None) -> pa.Schema | None:
+        """The schema of records whose files have this one."""
+        at = -1 if schema is None or self.epoch_column is None else schema.get_field_index(self.epoch_column)
+        return schema if schema is None or at < 0 else schema.remove(at)
 
     def staging(self) -> str:
         """Where the unpublished files of all jobs are."""
         return f"{self.path}/{STAGING}"
 
     def _note(self) -> str:
-        return f"{self.staging()}/{self.job}-begun.json"
+        return f"{self.staging()}/{self.job}{BEGUN}"
 
     def _read_note(self) -> str | None:
         """Digest of the manifest that was there when the job began ("": there was none); None: nothing was noted."""

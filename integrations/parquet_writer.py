@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from rayad.dataflow.exact import cast_batch
+from rayad.dataflow.form import MutableForm, describe
 from rayad.dataflow.sink import SinkWriter
-from rayad.integrations.blocks import conform, describe
 from rayad.integrations.committed import sync
 from rayad.progress import DataflowError, Timestamp
 
@@ -35,31 +36,49 @@ class StagedFile(NamedTuple):
 
 
 class _OpenFile:
-    """A file being written: batches are collected until they fill a row group."""
+    """A file being written: batches are collected until they fill a row group. Until the first one is written its types may change."""
 
     def __init__(self, sink: ParquetSink, staged: str, name: str, schema: pa.Schema) -> None:
         self.staged, self.name, self.schema, self.rows = staged, name, schema, 0
         self._sink = sink
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
+        self._writer: pq.ParquetWriter | None = None
         sink.filesystem.create_dir(staged.rsplit("/", 1)[0], recursive=True)
         self._stream = sink.filesystem.open_output_stream(staged)
-        self._writer = pq.ParquetWriter(self._stream, schema, compression=sink.compression)
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    @property
+    def is_full(self) -> bool:
+        """Whether a row group waits to be written."""
+        return self._waiting_rows >= self._sink.row_group_rows
+
+    def add(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
         self.rows += batch.num_rows
-        if self._waiting_rows >= self._sink.row_group_rows:
-            self.flush()
+
+    def widen(self, form: MutableForm, schema: pa.Schema) -> None:
+        """Bring what waits into the types of now."""
+        self.schema = schema
+        names = form.schema.names if form.schema is not None else []
+        for at, batch in enumerate(self._waiting):
+            extra = [name for name in batch.schema.names if name not in names]
+            wide = form.again(batch.drop_columns(extra) if extra else batch)
+            for name in extra:
+                wide = wide.append_column(name, batch.column(name))
+            self._waiting[at] = wide
 
     def flush(self) -> None:
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._stream, self.schema, compression=self._sink.compression)
         if self._waiting:
-            self._writer.write_table(pa.Table.from_batches(self._waiting, schema=self.schema), row_group_size=self._sink.row_group_rows)
+            waiting = [cast_batch(batch, self.schema) for batch in self._waiting]
+            self._writer.write_table(pa.Table.from_batches(waiting, schema=self.schema), row_group_size=self._sink.row_group_rows)
             self._waiting, self._waiting_rows = [], 0
 
     def close(self) -> StagedFile:
         self.flush()
+        assert self._writer is not None
         self._writer.close()
         self._stream.close()
         sync(self._sink.filesystem, self.staged)
@@ -68,33 +87,44 @@ class _OpenFile:
 
     def discard(self) -> None:
         self._waiting = []
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
         self._stream.close()
 
 
 class ParquetWriter(SinkWriter):
     """Writes the files of one replica into staging."""
 
-    def __init__(self, sink: ParquetSink, replica: int) -> None:
+    def __init__(self, sink: ParquetSink, replica: int, earlier: pa.Schema | None = None) -> None:
         self._sink = sink
         self._token = f"{replica:05d}-{uuid.uuid4().hex[:8]}"  # a replica that replaces a dead one must not write over its files
         self._directory = f"{sink.staging()}/{sink.job}-{self._token}"
-        self._schema: pa.Schema | None = sink.schema
+        schema = sink.schema if sink.schema is not None else earlier
+        self._form = MutableForm(schema, "write_parquet", settled=sink.schema is None)
         self._open: dict[int | None, _OpenFile] = {}
         self._closed: list[StagedFile] = []
         self._count = 0
 
     def write(self, time: Timestamp, batch: Any) -> None:
-        """Append the records of ``time``. Raises DataflowError where they do not fit the schema."""
-        records = conform(batch, self._schema, may_cast=self._sink.schema is not None, where="write_parquet")
+        """Append the records of ``time``. Raises DataflowError where they do not fit the schema exactly."""
+        before = self._form.schema
+        records = self._form.fit(batch)
         if not records.num_rows:
             return
-        self._schema = self._schema or records.schema
-        key = time.epoch if self._sink.partition_by_epoch else None
+        if self._form.schema is not before and self._form.schema is not None:
+            for file in self._open.values():
+                file.widen(self._form, self._with_epoch_field(self._form.schema))
         if self._sink.epoch_column is not None:
             records = self._with_epoch(records, self._sink.epoch_column, time.epoch)
+        key = time.epoch if self._sink.partition_by_epoch else None
         file = self._open.get(key) or self._start(key, records.schema)
-        file.write(records)
+        file.add(records)
+        if file.is_full:
+            self._form.settle()
+            file.flush()
+
+    def _with_epoch_field(self, schema: pa.Schema) -> pa.Schema:
+        return schema if self._sink.epoch_column is None else schema.append(pa.field(self._sink.epoch_column, pa.int64()))
 
     def _with_epoch(self, records: pa.RecordBatch, name: str, epoch: int) -> pa.RecordBatch:
         if name in records.schema.names:
@@ -110,6 +140,7 @@ class ParquetWriter(SinkWriter):
                 f"{describe(schema)}; rename it"
             )
         while len(self._open) >= OPEN_FILES_MAX:
+            self._form.settle()
             self._closed.append(self._open.pop(next(iter(self._open))).close())
         name = f"part-{self._sink.job}-{self._token}-{self._count:06d}.parquet"
         self._count += 1
@@ -121,6 +152,7 @@ class ParquetWriter(SinkWriter):
         """Close and sync the files written since the last call; nothing is touched when there are none."""
         if not self._open and not self._closed:
             return ()
+        self._form.settle()  # readers of the folder expect one schema
         closed = [*self._closed, *(file.close() for file in self._open.values())]
         self._open, self._closed = {}, []
         for directory in (self._directory, self._sink.staging()):

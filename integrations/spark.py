@@ -27,7 +27,7 @@ from rayad.integrations.raydp_session import actor_exists, import_raydp, refuse_
 from rayad.integrations.refs import BlockRef, RefSource, Replay, check_replay, number_blocks
 from rayad.integrations.spark_types import for_spark
 from rayad.integrations.staged import ArrowSink
-from rayad.progress import ConfigError, DataflowError
+from rayad.progress import ConfigError, DataflowError, say
 
 _EARLY = (
     "Spark stopped too early: keep the session until the job has started (its blocks are fetched then), "
@@ -160,7 +160,7 @@ def fetch_partitions(frame: Any) -> list[tuple[Any, int]]:
             alive = session_alive(frame.sparkSession)
             cause = "its executor may have died: see Spark's log, give executors more memory" if alive else _EARLY
             raise DataflowError(
-                f"from_spark: partition {index} of {len(places)} was lost on its way to Ray: {type(error).__name__}: {error}; {cause}"
+                f"from_spark: partition {index} of {len(places)} was lost on its way to Ray: {type(error).__name__}: {say(error)}; {cause}"
             ) from error
     return blocks
 

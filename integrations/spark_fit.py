@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from rayad.progress import ConfigError
+from rayad.progress import ConfigError, show
 
 GIB = 1 << 30
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -55,7 +55,7 @@ def spark_needs(executors: int, cores: int, memory: str | int, configs: Mapping[
     """What this Spark will ask Ray for. ``configs`` may change the CPUs of an executor or of the master."""
     for name, value in (("num_executors", executors), ("executor_cores", cores)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"spark_session: {name}={value!r}; give an integer of 1 or more")
+            raise ConfigError(f"spark_session: {name}={show(value)}; give an integer of 1 or more")
     cpus = configs.get("spark.ray.raydp_spark_executor.actor.resource.cpu", configs.get("spark.ray.actor.resource.cpu", str(cores)))
     master = configs.get("spark.ray.raydp_spark_master.actor.resource.CPU")
     return SparkNeeds(executors, float(cpus), parse_memory(memory), float(master) if master is not None else 1.0, master is not None)

@@ -11,8 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from rayad.dataflow.columnar import one_or_more
+from rayad.dataflow.exact import cast_batch, wider_schema
+from rayad.dataflow.form import MutableForm, schema_drift
 from rayad.dataflow.sink import Sink, SinkWriter
-from rayad.integrations.blocks import conform, schema_drift
 from rayad.progress import DataflowError, Timestamp
 
 
@@ -20,36 +22,41 @@ class ArrowWriter(SinkWriter):
     """Keeps a replica's records as RecordBatches of one schema."""
 
     def __init__(self, schema: pa.Schema | None, epoch_column: str | None, where: str) -> None:
-        self._schema = schema
-        self._given = schema is not None
+        self._form = MutableForm(schema, where)
         self._epoch_column = epoch_column
         self._where = where
-        self._batches: list[pa.RecordBatch] = []
+        self._batches: list[tuple[Timestamp, pa.RecordBatch]] = []
 
     def write(self, time: Timestamp, batch: Any) -> None:
-        """Keep the records. Raises DataflowError where they do not fit the schema."""
-        records = conform(batch, self._schema, may_cast=self._given, where=self._where)
+        """Keep the records. Raises DataflowError where they do not fit the schema exactly."""
+        before = self._form.schema
+        records = self._form.fit(batch)
         if not records.num_rows:
             return
-        self._schema = self._schema or records.schema
-        if self._epoch_column is not None:
-            if self._epoch_column in records.schema.names:
-                raise DataflowError(
-                    f"{self._where}: epoch_column={self._epoch_column!r} is already a column of the records; choose another name"
-                )
-            records = records.append_column(self._epoch_column, pa.repeat(pa.scalar(time.epoch, pa.int64()), records.num_rows))
-        self._batches.append(records)
+        if self._form.schema is not before:
+            self._batches = [(at, self._form.again(kept)) for at, kept in self._batches]
+        if self._epoch_column is not None and self._epoch_column in records.schema.names:
+            raise DataflowError(
+                f"{self._where}: epoch_column={self._epoch_column!r} is already a column of the records; choose another name"
+            )
+        self._batches.append((time, records))
 
     def stage(self) -> bytes:
         """The records since the last call as one Arrow IPC stream; nothing when there were none."""
         batches, self._batches = self._batches, []
         if not batches:
             return b""
+        ready = [self._with_epoch(self._form.again(batch), time.epoch) for time, batch in batches]
         out = pa.BufferOutputStream()
-        with pa.ipc.new_stream(out, batches[0].schema) as stream:
-            for batch in pa.Table.from_batches(batches).combine_chunks().to_batches():
+        with pa.ipc.new_stream(out, ready[0].schema) as stream:
+            for batch in one_or_more(pa.Table.from_batches(ready)):
                 stream.write_batch(batch)
         return bytes(out.getvalue())
+
+    def _with_epoch(self, records: pa.RecordBatch, epoch: int) -> pa.RecordBatch:
+        if self._epoch_column is None:
+            return records
+        return records.append_column(self._epoch_column, pa.repeat(pa.scalar(epoch, pa.int64()), records.num_rows))
 
     def abort(self) -> None:
         """Forget what was kept."""
@@ -75,21 +82,29 @@ class ArrowSink(Sink):
 
     def tables(self, receipt: Sequence[bytes]) -> list[pa.Table]:
         """The tables of a receipt, all of one schema; DataflowError where replicas differ."""
-        tables: list[pa.Table] = []
-        for data in receipt:
-            table = pa.ipc.open_stream(data).read_all()
-            if tables:
-                drift = schema_drift(f"{self.where}: the results of another replica", tables[0].schema, table.schema)
-                if drift is not None:
-                    raise drift
-                table = table.select(tables[0].schema.names)
-            tables.append(table)
+        tables = [pa.ipc.open_stream(data).read_all() for data in receipt]
+        if tables:
+            schema = self._in_common([table.schema for table in tables])
+            tables = [pa.Table.from_batches([cast_batch(batch, schema) for batch in table.to_batches()], schema) for table in tables]
         if not tables and self.schema is not None:
             schema = self.schema
             if self.epoch_column is not None:
                 schema = schema.append(pa.field(self.epoch_column, pa.int64()))
             tables.append(schema.empty_table())
         return tables
+
+    def _in_common(self, schemas: Sequence[pa.Schema]) -> pa.Schema:
+        """The schema that holds the records of all replicas."""
+        common = schemas[0]
+        for schema in schemas[1:]:
+            wide = wider_schema(common, schema) if set(common.names) == set(schema.names) else None
+            if wide is None:
+                drift = schema_drift(f"{self.where}: the results of another replica", common, schema)
+                if drift is not None:
+                    raise drift
+            else:
+                common = wide
+        return common
 
     def result(self, receipt: Sequence[bytes]) -> Any:
         """The tables."""

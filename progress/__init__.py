@@ -18,6 +18,8 @@ from rayad.progress.errors import (
     RayadError,
     RescaleRefused,
     SnapshotError,
+    say,
+    show,
 )
 from rayad.progress.graph import (
     ChildPort,
@@ -80,6 +82,8 @@ __all__ = [
     "SnapshotError",
     "Timestamp",
     "View",
+    "say",
+    "show",
 ]
 
 if __name__ != "rayad.progress":  # pragma: no cover - a second copy would have its own classes

@@ -58,6 +58,26 @@ class InternalError(RayadError):
     """A broken invariant: a bug in Rayad."""
 
 
+def show(value: object, limit: int = 80) -> str:
+    """A value of a user's in an error: its ``repr``, at most ``limit`` characters of it; where that raises, its class and what it raised.
+
+    >>> show("abcdef", 4)
+    "'abc"
+    """
+    try:
+        return repr(value)[:limit]
+    except Exception as error:
+        return f"<a {type(value).__name__} whose repr() raises {type(error).__name__}>"
+
+
+def say(error: BaseException) -> str:
+    """What an error of a user's says; where its ``str()`` raises, that it does."""
+    try:
+        return str(error)
+    except Exception as again:
+        return f"<its str() raises {type(again).__name__}>"
+
+
 def _rebuild_error(cls: type[RayadError], args: tuple[object, ...], state: dict[str, object]) -> RayadError:
     """Unpickle without calling `__init__`, so that subclasses may ask for arguments of their own."""
     error = cls.__new__(cls, *args)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from rayad.progress import ConfigError
+from rayad.progress import ConfigError, show
 from rayad.snapshots.failure_rate import MutableFailureRate
 
 _SERIES_BELOW = 0.05
@@ -206,7 +206,7 @@ class MutableIntervalEstimator:
 
 def _check(value: float, what: str, *, positive: bool = False) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0 or (positive and value == 0):
-        raise ConfigError(f"{what} is {value!r}: it must be a finite number {'above' if positive else 'of at least'} 0")
+        raise ConfigError(f"{what} is {show(value)}: it must be a finite number {'above' if positive else 'of at least'} 0")
 
 
 def _check_all(**values: float) -> None:

@@ -25,7 +25,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from rayad.progress import ConfigError
+from rayad.progress import ConfigError, show
 from rayad.snapshots.interval import utilization
 
 
@@ -137,7 +137,7 @@ class Phase:
         for name in ("duration_s", "failures_per_s", "cost_s", "restart_s", "cost_spread"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0.0):
-                raise ConfigError(f"Phase.{name} is {value!r}: it must be a finite number of at least 0")
+                raise ConfigError(f"Phase.{name} is {show(value)}: it must be a finite number of at least 0")
         if self.duration_s == 0.0:
             raise ConfigError("Phase.duration_s is 0.0: it must be above 0")
 

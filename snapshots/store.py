@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from pyarrow import fs
 
-from rayad.progress import SnapshotError
+from rayad.progress import SnapshotError, say
 
 FORMAT = 1
 """Of manifests and parts; a store refuses others."""
@@ -124,7 +124,7 @@ class Manifest:
             )
             return Manifest(**{**plain, "parts": parts, "staged": staged})
         except (KeyError, TypeError, ValueError) as error:
-            raise SnapshotError(f"its manifest lacks something or holds too much: {type(error).__name__}: {error}") from error
+            raise SnapshotError(f"its manifest lacks something or holds too much: {type(error).__name__}: {say(error)}") from error
 
     def files(self) -> set[PartFile]:
         """All files that it names."""
@@ -273,9 +273,9 @@ class SnapshotStore:
             body = outer["manifest"]
             digest = outer["digest"]
         except OSError as error:
-            raise StoreAwayError(f"{name} in {self.folder!r} cannot be read: {type(error).__name__}: {error}", path=name) from error
+            raise StoreAwayError(f"{name} in {self.folder!r} cannot be read: {type(error).__name__}: {say(error)}", path=name) from error
         except (ValueError, KeyError, TypeError) as error:
-            raise SnapshotError(f"{name} in {self.folder!r} cannot be read: {type(error).__name__}: {error}", path=name) from error
+            raise SnapshotError(f"{name} in {self.folder!r} cannot be read: {type(error).__name__}: {say(error)}", path=name) from error
         if not isinstance(body, str) or not isinstance(digest, str) or not hmac.compare_digest(self._digest_of(body.encode()), digest):
             raise SnapshotError(f"{name} in {self.folder!r} is not what was written, or was written with another secret", path=name)
         try:

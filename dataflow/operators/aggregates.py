@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from rayad.progress import DataflowError
+from rayad.dataflow.calling import require_plain, require_plain_methods
+from rayad.progress import DataflowError, show
 
 _NUMBERS = frozenset({int, float})
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None), complex})
@@ -267,7 +268,9 @@ class TopK(_Plain):
 
     def __post_init__(self) -> None:
         if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
-            raise DataflowError(f"top_k was given k={self.k!r}: it must be an int of at least 1")
+            raise DataflowError(f"top_k was given k={show(self.k)}: it must be an int of at least 1")
+        if self.by is not None:
+            require_plain(self.by, "top_k (by)")
 
     def create(self, value: Any) -> Any:
         return [value]
@@ -348,7 +351,8 @@ BY_NAME: dict[str, type[Aggregator]] = {"count": Count, "sum": Sum, "min": Min, 
 def by_name(name: Any) -> Aggregator:
     """The built-in aggregation of that name, or ``name`` itself if it is an Aggregator."""
     if isinstance(name, Aggregator):
+        require_plain_methods(name, ("create", "add", "merge", "result", "emitted"))
         return name
     if not isinstance(name, str) or name not in BY_NAME:
-        raise DataflowError(f"there is no aggregation {name!r:.60}: use one of {sorted(BY_NAME)} or an instance of rd.Aggregator")
+        raise DataflowError(f"there is no aggregation {show(name, 60)}: use one of {sorted(BY_NAME)} or an instance of rd.Aggregator")
     return BY_NAME[name]()

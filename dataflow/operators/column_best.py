@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayad.dataflow.calling import mapped
 from rayad.dataflow.columnar import keyed_columns, mark_keyed, to_rows
 from rayad.dataflow.elements import Element
 from rayad.dataflow.graph import KeySelector
@@ -222,7 +223,7 @@ class BestOfBatch(Element):
         rows, merge, create = to_rows(batch), self.aggregator.merge, self.aggregator.create
         out_rows: dict[Any, Any] = {}
         try:
-            for key, row in zip(map(self.key.row_key(), rows), rows, strict=True):
+            for key, row in zip(mapped(self.key.row_key(), rows), rows, strict=True):
                 out_rows[key] = merge(out_rows[key], create(row)) if key in out_rows else create(row)
         except TypeError:
             for row in rows:

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from rayad.dataflow.calling import mapped
 from rayad.dataflow.columnar import ROWS_KEY, keyed_columns, mark_keyed, take_rows, to_rows
 from rayad.dataflow.elements import Element
 from rayad.dataflow.graph import KeySelector
@@ -53,7 +54,7 @@ class KeyFirst(Element):
             if usable is not None:
                 return key_first(usable, self.key.columns)
         rows = to_rows(batch)
-        return list(zip(map(self.key.row_key(), rows), rows, strict=True))
+        return list(zip(mapped(self.key.row_key(), rows), rows, strict=True))
 
 
 def key_first(batch: pa.RecordBatch, keys: tuple[str, ...], extra: tuple[tuple[str, pa.Array], ...] = ()) -> pa.RecordBatch:

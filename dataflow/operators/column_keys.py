@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayad.dataflow.columnar import one_array
+
 Numbers = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -172,9 +174,7 @@ def _integers(column: pa.Array) -> Numbers:
 
 def _dense(column: pa.Array | pa.ChunkedArray) -> Numbers:
     if isinstance(column, pa.ChunkedArray):
-        column = column.unify_dictionaries().combine_chunks() if pa.types.is_dictionary(column.type) else column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+        column = one_array(column.unify_dictionaries())
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return _integers(pc.dictionary_encode(key_normalised(column), null_encoding="encode").indices)

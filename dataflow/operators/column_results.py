@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from rayad.dataflow.columnar import ROWS_KEY, keyed_columns, mark_keyed, to_record_batch, to_rows
 from rayad.dataflow.elements import Element
+from rayad.dataflow.exact import ARRAYS, array_of, cast_exactly, wider_type
 from rayad.dataflow.operators.keyed import distinct_names
 from rayad.dataflow.windows import Window
 from rayad.progress import DataflowError
@@ -27,8 +28,11 @@ class WindowArray(pa.ExtensionArray):  # type: ignore[misc]
     """Windows of one type of bounds, shape (rows,)."""
 
     def to_pylist(self, **options: Any) -> list[Any]:
-        """A :class:`Window` for each."""
-        return list(starmap(Window, zip(self.starts.to_pylist(), self.ends.to_pylist(), strict=True)))
+        """A :class:`Window` for each, or None."""
+        windows = list(starmap(Window, zip(self.starts.to_pylist(), self.ends.to_pylist(), strict=True)))
+        if not self.storage.null_count:
+            return windows
+        return [window if valid else None for window, valid in zip(windows, self.storage.is_valid().to_pylist(), strict=True)]
 
     @property
     def starts(self) -> pa.Array:
@@ -199,6 +203,20 @@ for _registered in (WindowType(pa.int64()), RecordType(pa.struct([])), PairType(
     except pa.ArrowKeyError:  # registered already: the module was loaded anew
         pa.unregister_extension_type(_registered.extension_name)
         pa.register_extension_type(_registered)
+
+
+def _windows(values: list[Any]) -> pa.Array:
+    """Windows of rows, some of them perhaps None, as a column."""
+    bounds = [array_of([None if w is None else getattr(w, side) for w in values], None, f"window {side}") for side in ("start", "end")]
+    kind = wider_type(bounds[0].type, bounds[1].type)
+    if kind is None:
+        raise TypeError(f"windows start at {bounds[0].type} and end at {bounds[1].type}")
+    starts, ends = (cast_exactly(bound, kind, "window") for bound in bounds)
+    missing = pa.array([w is None for w in values])
+    return WindowType(kind).wrap_array(pa.StructArray.from_arrays([starts, ends], names=["start", "end"], mask=missing))
+
+
+ARRAYS[Window] = _windows
 
 
 # -- as ordinary columns ---------------------------------------------------------------------------

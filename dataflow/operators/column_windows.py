@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayad.dataflow.columnar import one_array
 from rayad.dataflow.event_times import DAY_TICKS, EXACT_FLOATS_MAX, Lengths, Scale, nanoseconds
 from rayad.dataflow.operators.column_keys import plain
 from rayad.dataflow.operators.column_packing import packed_group
@@ -327,8 +328,9 @@ class Form:
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     """A table as one batch."""
-    parts = table.unify_dictionaries().combine_chunks().to_batches()
-    return parts[0] if parts else pa.RecordBatch.from_pylist([], schema=table.schema)
+    columns = [one_array(column) for column in table.unify_dictionaries().columns]
+    fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, table.schema.metadata))
 
 
 def filled(column: pa.Array, how: str) -> Any:

@@ -260,7 +260,7 @@ class EventWindows(MovingVertex, EndVertex):
         for key in list(self.sessions):
             finished = [s for s in self.sessions[key] if mark is None or s[1] <= mark]
             if finished:
-                out.extend((key, Window(s[0], s[1]), result(s[2])) for s in sorted(finished, key=lambda s: (s[0], s[1])))
+                out.extend([(key, Window(s[0], s[1]), result(s[2])) for s in sorted(finished, key=lambda s: (s[0], s[1]))])
                 self._keep_sessions(key, [s for s in self.sessions[key] if s not in finished])
         if mark is None:
             self._touched.forget()

@@ -15,13 +15,14 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.columnar import mark_keyed, to_rows
+from rayad.dataflow.calling import Whole, mapped, require_plain
+from rayad.dataflow.columnar import mark_keyed, one_array, to_rows
 from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.aggregates import Aggregator, Count, Max, Min, Several
 from rayad.dataflow.operators.column_keys import key_normalised, plain
 from rayad.dataflow.operators.dense_groups import dense_group
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, show
 
 PAIRS = KeySelector(function=itemgetter(0), pairs=True)
 """Selector of batches made by the elements of this module: the first of each pair, or the leading key columns."""
@@ -30,7 +31,7 @@ PAIRS = KeySelector(function=itemgetter(0), pairs=True)
 def unhashable(key: Any) -> DataflowError:
     """The error for a key that cannot be a dict key."""
     return DataflowError(
-        f"a key is not hashable: {key!r:.80} of type {type(key).__name__}; key_by must give hashable values (a tuple instead of a list)"
+        f"a key is not hashable: {show(key)} of type {type(key).__name__}; key_by must give hashable values (a tuple instead of a list)"
     )
 
 
@@ -60,8 +61,9 @@ class ValueSelector:
         if isinstance(value, str):
             return ValueSelector(column=value)
         if callable(value):
+            require_plain(value, "what takes the value of a record")
             return ValueSelector(function=value)
-        raise DataflowError(f"the value to aggregate is {value!r}: give a function of the record or a column name")
+        raise DataflowError(f"the value to aggregate is {show(value)}: give a function of the record or a column name")
 
 
 def require_columns(batch: pa.RecordBatch | pa.Table, names: tuple[str, ...]) -> None:
@@ -99,7 +101,7 @@ class PairValue(Element):
 
     def apply(self, batch: Any) -> Any:
         rows = to_rows(batch)
-        return list(zip(map(self.key.row_key(), rows), map(self.value.row_value(), rows), strict=True))
+        return list(zip(mapped(self.key.row_key(), rows), mapped(self.value.row_value(), rows), strict=True))
 
 
 @dataclass(slots=True)
@@ -135,13 +137,16 @@ class Combine(Element):
 
     def combine_into(self, totals: dict[Any, Any], rows: Iterable[Any], key: Callable[[Any], Any], value: Callable[[Any], Any]) -> None:
         """Add records to ``{key: accumulator}``. Raises DataflowError for a key that cannot be hashed, if ``rows`` is a list."""
-        if type(self.aggregator) is Count:
-            values: Iterable[Any] = ()  # it counts keys
-        else:
-            rows = rows if isinstance(rows, list) else list(rows)
-            values = map(value, rows)
         try:
-            self.aggregator.combine_into(totals, map(key, rows), values)
+            if type(self.aggregator) is Count:  # it counts keys
+                whole = Whole(rows)
+                self.aggregator.combine_into(totals, map(key, whole), ())
+                if not whole.is_taken and isinstance(rows, list):
+                    mapped(key, rows)
+                whole.check()
+            else:
+                rows = rows if isinstance(rows, list) else list(rows)
+                self.aggregator.combine_into(totals, mapped(key, rows), mapped(value, rows))
         except TypeError:
             for row in rows if isinstance(rows, list) else ():
                 require_hashable(key(row))
@@ -235,13 +240,7 @@ def group(batch: pa.RecordBatch | pa.Table, keys: list[str], aggregations: list[
             table = table.set_column(position, field.name, key_normalised(table.column(position)))
     out = table.unify_dictionaries().group_by(keys, use_threads=False).aggregate(aggregations).combine_chunks()
     columns = [out.column(name) for name in keys] + [out.column(i) for i in range(len(keys), out.num_columns)]
-    return mark_keyed(pa.RecordBatch.from_arrays([_one_array(c) for c in columns], names=distinct_names(keys, names)), len(keys))
-
-
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+    return mark_keyed(pa.RecordBatch.from_arrays([one_array(c) for c in columns], names=distinct_names(keys, names)), len(keys))
 
 
 def distinct_names(taken: list[str], names: list[str]) -> list[str]:

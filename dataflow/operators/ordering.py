@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.dataflow.columnar import batch_rows, to_rows
+from rayad.dataflow.columnar import batch_rows, one_or_more, to_rows
 from rayad.dataflow.elements import Element
 from rayad.dataflow.operators.reorder_store import MutableReorderStore, Numbered
 from rayad.dataflow.vertex import Vertex
@@ -81,7 +81,9 @@ def joined(batches: list[Any]) -> Any:
     if len(batches) == 1:
         return batches[0]
     if batches and all(isinstance(batch, pa.RecordBatch) and batch.schema == batches[0].schema for batch in batches):
-        return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+        parts = one_or_more(pa.Table.from_batches(batches))
+        if len(parts) == 1:
+            return parts[0]
     return [row for batch in batches for row in to_rows(batch)]
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from rayad.dataflow.columnar import batch_rows
 from rayad.dataflow.operators.stored_columns import stored, taken_back
-from rayad.progress import DataflowError, InternalError
+from rayad.progress import DataflowError, InternalError, show
 
 SEGMENT_BYTES = 64 * 1024 * 1024
 """A file is given up for a new one at this size; it goes when the last batch in it has gone."""
@@ -69,7 +69,7 @@ class Numbered:
         return Numbered, (self.start, self.count, batch)
 
     def __repr__(self) -> str:
-        return f"Numbered({self.start}, {self.count}, {self.batch!r:.60})"
+        return f"Numbered({self.start}, {self.count}, {show(self.batch, 60)})"
 
 
 def _of_columns(start: int, count: int, stream: pa.Buffer) -> Numbered:

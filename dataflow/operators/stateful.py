@@ -14,7 +14,7 @@ from rayad.dataflow.operators.column_join import MutableColumnJoin, NotColumnar,
 from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.stored_rows import FEW_ROWS, plain_and_few
 from rayad.dataflow.operators.touched_keys import MutableAdditions, MutableTouchedKeys, now_and_gone
-from rayad.progress import DataflowError, Timestamp
+from rayad.progress import DataflowError, Timestamp, show
 
 
 class Distinct(MovingVertex):
@@ -145,7 +145,7 @@ class StatefulMap(MovingVertex):
                 after, result = answer
             except (TypeError, ValueError) as error:
                 raise DataflowError(
-                    f"the function of stateful_map {self.name!r} returned {answer!r:.80}; it must return (state, output)"
+                    f"the function of stateful_map {self.name!r} returned {show(answer)}; it must return (state, output)"
                 ) from error
             if after is None:
                 if state.pop(key, None) is not None and self._leaving is not None:

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayad.dataflow.calling import mapped
 from rayad.dataflow.columnar import mark_keyed, to_rows
 from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.event_times import event_time, later
@@ -30,7 +31,7 @@ from rayad.dataflow.operators.keyed import (
     value_columns,
 )  # fmt: skip
 from rayad.dataflow.windows import Given, Session, Window
-from rayad.progress import DataflowError, Timestamp
+from rayad.progress import DataflowError, Timestamp, show
 
 SENT_ROWS_MAX = 1 << 17
 """Results leave in batches of at most so many rows, so that whoever takes them can begin."""
@@ -149,7 +150,8 @@ def _given(start_of: Any, end_of: Any, time: Any, row: Any) -> list[Window]:
         return [window] if window.start <= time < window.end else []
     except TypeError as error:
         raise DataflowError(
-            f"the event time {time!r:.60} of {row!r:.80} does not compare with its window, {window!r:.120}: {error}; bring them to one kind"
+            f"the event time {show(time, 60)} of {show(row)} does not compare with its window, {show(window, 120)}: "
+            f"{error}; bring them to one kind"
         ) from error
 
 
@@ -320,11 +322,11 @@ class LargestTime(Element):
         rows = to_rows(batch)
         if not rows:
             return []
-        times = map(self.times.row_value(), rows)
+        times = mapped(self.times.row_value(), rows)
         try:
             return [event_time(max(times), "a record")]
         except (TypeError, DataflowError):  # scalars of several kinds, or one that is refused
-            return [reduce(later, (event_time(time, row) for time, row in zip(map(self.times.row_value(), rows), rows, strict=True)))]
+            return [reduce(later, [event_time(time, row) for time, row in zip(times, rows, strict=True)])]
 
 
 def _has_maximum(kind: pa.DataType) -> bool:

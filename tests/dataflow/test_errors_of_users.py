@@ -154,7 +154,8 @@ FAILING: dict[str, tuple[Callable[[rd.Dataflow], Any], str]] = {
     "map_batches": (lambda f: items(f).map_batches(fail, name="m"), f"'m'[0] {MINE} failed at (0): {ERROR}"),
     "map_batches of nothing": (
         lambda f: items(f).map_batches(lambda batch: None, name="m"),
-        f"'m'[0] {MINE} failed at (0): the function given to map_batches returned None; it must return a list, a RecordBatch or a Table",
+        f"'m'[0] {MINE} failed at (0): the function given to map_batches returned None; it must return a list, a RecordBatch, a Table "
+        "or a pandas DataFrame",
     ),
     "a fused map behind a vertex": (
         lambda f: items(f).key_by(str).count().map(lambda r: odd(int(r[0])), name="m"),
@@ -212,8 +213,9 @@ FAILING: dict[str, tuple[Callable[[rd.Dataflow], Any], str]] = {
     ),
     "rows of two schemas": (
         drift,
-        f"'columns'[0] {MINE} failed at (0): 2 records do not fit one type per column: Could not convert 'x' with type str: "
-        "tried to convert to int64; first record: {'a': 1}; convert them with map() before this step",
+        f"'columns'[0] {MINE} failed at (0): 2 records do not fit one type per column: column 'a' holds int and str, which have no type in "
+        "common: Could not convert 'x' with type str: tried to convert to int64; "
+        "first record: {'a': 1}; convert them with map() before this step",
     ),
     "distinct of lists": (
         lambda f: items(f).key_by(str).distinct(lambda n: [n], name="d"),

@@ -264,7 +264,7 @@ def test_a_sink_name_is_used_once_and_both_lines_are_named() -> None:
     twice = rd.Dataflow()
     twice.from_items([1]).collect().map(str)
     with pytest.raises(rd.DataflowError, match="the sink name 'collect' is used twice"):
-        twice.from_items([2]).collect()
+        twice.from_items([2]).collect("collect")
 
 
 # -- planning -----------------------------------------------------------------------------------------------------------------

@@ -298,7 +298,7 @@ def test_columns_may_not_change_from_snapshot_to_snapshot(tmp_path: Path) -> Non
 
 
 def test_reading_what_is_committed(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="nothing has been committed there"):
+    with pytest.raises(ConfigError, match="and no job writes there: is the path right"):
         rd.read_committed(tmp_path)
     sink = ParquetSink(tmp_path / "out", partition_by_epoch=True, schema=pa.schema([("a", pa.int64())]))
     writer = sink.open(0, 1)
