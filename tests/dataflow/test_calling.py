@@ -201,7 +201,7 @@ def test_async_functions_are_refused_when_the_program_is_written(case: str) -> N
 def test_a_function_that_gives_a_coroutine_is_refused_at_its_first_call(name: str) -> None:
     for before in (lambda s: s, lambda s: s.map(int)):
         flow = rd.Dataflow("x")
-        getattr(before(of(flow)), name)(lambda value: later(value)).collect()
+        getattr(before(flow.from_items([1])), name)(lambda value: later(value)).collect()
         with pytest.raises(rd.DataflowError, match=f"the function given to {name} returned a coroutine, which nobody awaits"):
             flow.run(runtime="local")
 
