@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import ray
 
 from rayad.dataflow.resources import Need, told_nodes, unplaceable
 from rayad.progress import ConfigError
+
+_STARTUP = "RAY_worker_maximum_startup_concurrency"
+STARTUP_MIN = 16
+"""How many worker processes a Ray that is started here may start at once, at least."""
 
 
 def ensure_ray(needs: Sequence[Need], what: str, autoscaling: bool | None = None) -> None:
@@ -97,8 +102,24 @@ def join_or_start_ray() -> None:
                 "Unset RAY_ADDRESS to start a Ray here, or use runtime='local'"
             ) from error
     try:
-        ray.init(include_dashboard=False, logging_level="ERROR")
+        with _many_workers_are_meant():
+            ray.init(include_dashboard=False, logging_level="ERROR")
     except Exception as error:
         raise ConfigError(
             f"Ray could not be joined or started: {error}; start it with `ray start --head`, or use runtime='local'"
         ) from error
+
+
+@contextmanager
+def _many_workers_are_meant() -> Iterator[None]:
+    """For a Ray that is started here: each replica is a process by design, most of them waiting. Ray counts how many processes may start
+    at once (by default one for each CPU) and warns when there are four times as many: on two CPUs from the eighth process on. A cluster
+    that is joined keeps its own setting."""
+    if _STARTUP in os.environ:
+        yield
+        return
+    os.environ[_STARTUP] = str(max(STARTUP_MIN, os.cpu_count() or 1))
+    try:
+        yield
+    finally:
+        del os.environ[_STARTUP]

@@ -10,7 +10,6 @@ import time as clock
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
@@ -26,9 +25,10 @@ from rayad.actors.ray_cluster import ensure_ray
 from rayad.actors.ray_inputs import InputPlane, RayInput
 from rayad.actors.replica_report import ReplicaReport
 from rayad.actors.termination import OF_THIS_PROCESS
+from rayad.actors.worker_modules import check_can_travel
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, check_timeout, configured
 from rayad.dataflow.flow import Dataflow
-from rayad.dataflow.plan import ApplyStep, Plan
+from rayad.dataflow.plan import Plan
 from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp, say
 
 _log = logging.getLogger(__name__)
@@ -38,30 +38,6 @@ _CONTROL_METHODS = (
 )  # fmt: skip
 
 
-def check_picklable(plan: Plan) -> None:
-    """Raise DataflowError that names the operator whose function or object cannot be sent to an actor."""
-    for stage in plan.stages:
-        _try_pickle(stage.op, stage.name, stage.where)
-        for step in stage.steps:
-            if isinstance(step, ApplyStep):
-                _try_pickle(step.element, step.name, step.where)
-    for sink in plan.sinks:
-        _try_pickle(sink.sink, f"sink {sink.key}", sink.where)
-
-
-def _try_pickle(value: Any, name: str, where: str) -> None:
-    if type(value).__module__.startswith("rayad.integrations"):
-        return  # holds object references, which Ray itself pickles
-    try:
-        cloudpickle.dumps(value)
-    except Exception as error:
-        raise DataflowError(
-            f"{name!r} ({where}) cannot be sent to an actor: {type(error).__name__}: {say(error)}; create connections, locks and open "
-            "files inside the operator "
-            "(in setup() of a Vertex), not outside of it"
-        ) from error
-
-
 def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, **options: Any) -> RayJob:
     """Plan, check, and start a job on Ray."""
     if options:
@@ -69,7 +45,7 @@ def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, **o
     plan = flow.plan(scaling=scaling, key_groups=config.key_groups, fingerprints=config.keeps_snapshots)
     plan = plan.needing(config.resources)
     ensure_ray(plan.needs(config.cpus_per_replica), f"{flow.name!r} with {plan.replicas} replicas", config.autoscaling_cluster)
-    check_picklable(plan)
+    check_can_travel(plan)
     return RayJob(config.name or flow.name, plan, config, scaling)
 
 

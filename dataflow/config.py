@@ -79,8 +79,8 @@ class FailureConfig:
             the others live on with what they have. For that, batches wait before each vertex until their time is complete (in loops: before
             the loop), which costs latency and memory for one epoch; and what a vertex sends at a time must follow from what it received at
             and before that time, whatever the order. Where a failure reaches everything, the whole graph is restarted all the same.
-        heartbeat_timeout_s: an actor that has not answered for so long counts as dead: it may be stopped, or its node be gone. It must be
-            longer than the longest activation of a vertex.
+        heartbeat_timeout_s: an actor that has not answered for so long counts as dead: it may be stopped, or its node be gone. Another
+            thread of it answers, so a long activation is not silence; only native code that holds Python's lock (GIL) for so long is.
     """
 
     max_failures: int = 0
@@ -298,7 +298,7 @@ def _is_count(value: Any) -> bool:
 USED_LOCALLY: dict[type, frozenset[str]] = {
     RunConfig: frozenset({"name", "storage_path", "resume", "snapshots", "failures", "key_groups", "window_batches", "batch_rows"}),
     SnapshotConfig: frozenset({"interval_s", "timeout_s", "alignment_timeout_s", "keep", "failures_max", "secret"}),
-    FailureConfig: frozenset({"max_failures", "recovery"}),
+    FailureConfig: frozenset({"max_failures", "window_s", "delay_s", "delay_max_s", "same_error_max", "recovery"}),
     ScalingConfig: frozenset({"parallelism", "default"}),
 }
 """What the local runtime acts on."""
@@ -307,7 +307,7 @@ AUTOSCALER = frozenset({"policy", "mpr_folder", "report_interval_s", "window_s",
 OF_MACHINES: dict[type, frozenset[str]] = {
     RunConfig: frozenset({
         "window_bytes", "spill_memory_bytes", "spill_directory", "combine_hold_s", "start_timeout_s", "cpus_per_replica", "rescale_pause_s",
-        "host", "unix_sockets", "resources", "autoscaling_cluster",
+        "host", "unix_sockets", "resources", "autoscaling_cluster", "termination_s",
     }),
     FailureConfig: frozenset({"heartbeat_timeout_s"}),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import signal
@@ -183,6 +184,18 @@ def test_wait_times_out_and_the_job_goes_on(nothing_left: Check) -> None:
     assert {stage.name for stage in progress.stages} == {"ticks", "counts"}
     assert progress.active > 0
     job.cancel()
+
+
+def test_a_module_unknown_to_workers_is_named_before_an_actor_starts(
+    nothing_left: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """83 lines of C++ stack, else: unpickling fails inside Ray. ``sys.path`` of the driver alone has the module."""
+    (tmp_path / "unknown_to_workers.py").write_text("def double(x):\n    return 2 * x\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    flow = rd.Dataflow("unknown")
+    flow.from_items([1]).map(importlib.import_module("unknown_to_workers").double, name="doubled").collect("out")
+    with pytest.raises(rd.ConfigError, match=r"^'doubled' \(.*\) needs the module 'unknown_to_workers' .*which Ray's workers cannot import"):
+        flow.run()
 
 
 def test_too_many_cpus_is_an_error_in_seconds(nothing_left: Check) -> None:

@@ -1,0 +1,118 @@
+"""What of a program cannot travel to Ray's workers: found before an actor is started, and said in words.
+
+A function of a module travels by its name. Ray's workers have what is installed and, on the driver's node, the folders of the script
+and of the shell; not what a driver has put on ``sys.path`` itself. Unpickling then fails inside Ray before any code of ours runs, with the
+stack of its C++ part. So what is neither installed nor in those folders is tried in a worker first; most programs have no such module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import sys
+import sysconfig
+from collections.abc import Iterator
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any
+
+import ray
+from ray import cloudpickle
+
+from rayad.dataflow.plan import ApplyStep, Plan
+from rayad.progress import ConfigError, DataflowError, say
+
+
+def check_can_travel(plan: Plan) -> None:
+    """Raise DataflowError that names the operator whose function or object cannot be sent to an actor, ConfigError where a worker cannot
+    import a module that one needs."""
+    needed: dict[str, str] = {}  # module -> who needs it
+    for who, where, value in _what_travels(plan):
+        for module in sorted(_modules_of(value, who, where)):
+            needed.setdefault(module, f"{who!r} ({where})")
+    doubtful = [module for module in needed if not _is_everywhere(module)]
+    if doubtful:
+        failed = ray.get(ray.remote(num_cpus=0, max_retries=0)(_not_importable).remote(doubtful))
+        for module, why in failed.items():
+            raise ConfigError(not_importable(needed[module], module, why))
+
+
+def _what_travels(plan: Plan) -> Iterator[tuple[str, str, Any]]:
+    for stage in plan.stages:
+        yield stage.name, stage.where, stage.op
+        for step in stage.steps:
+            if isinstance(step, ApplyStep):
+                yield step.name, step.where, step.element
+    for sink in plan.sinks:
+        yield f"sink {sink.key}", sink.where, sink.sink
+
+
+def not_importable(who: str, module: str, why: str) -> str:
+    """The message."""
+    top = module.partition(".")[0]
+    file = getattr(sys.modules.get(top), "__file__", None) or ""
+    path = os.path.dirname(file) if os.path.basename(file) == "__init__.py" else file
+    return (
+        f"{who} needs the module {module!r} ({path}), which Ray's workers cannot import ({why}): send it along with "
+        f"ray.init(runtime_env={{'py_modules': [{path!r}]}}) or ray.cloudpickle.register_pickle_by_value({top}) before run(), or install "
+        "it on every node"
+    )
+
+
+class _ByName(cloudpickle.Pickler):
+    """Notes the modules of what is pickled by its name alone."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO())
+        self.modules: set[str] = set()
+
+    def reducer_override(self, obj: Any) -> Any:
+        out = super().reducer_override(obj)
+        if out is NotImplemented and isinstance(obj, (type, FunctionType, BuiltinFunctionType)):
+            self.modules.add(getattr(obj, "__module__", None) or "builtins")
+        elif isinstance(obj, ModuleType):
+            self.modules.add(obj.__name__)
+        return out
+
+
+def _modules_of(value: Any, who: str, where: str) -> set[str]:
+    """The modules that an object's pickle names."""
+    if type(value).__module__.startswith("rayad.integrations"):
+        return set()  # holds object references, which Ray itself pickles
+    pickler = _ByName()
+    try:
+        pickler.dump(value)
+    except Exception as error:
+        raise DataflowError(
+            f"{who!r} ({where}) cannot be sent to an actor: {type(error).__name__}: {say(error)}; create connections, locks and open "
+            "files inside the operator "
+            "(in setup() of a Vertex), not outside of it"
+        ) from error
+    return pickler.modules
+
+
+def _is_everywhere(name: str) -> bool:
+    """Whether a module is part of Python, installed, or in a folder that Ray gives its workers."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names or top in ("__main__", "__mp_main__", "rayad", "ray"):
+        return True
+    file = getattr(sys.modules.get(top), "__file__", None)
+    if file is None:
+        return True  # built in, or made at run time: then it has travelled by value
+    script = os.path.dirname(os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", "") or "x"))
+    folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), script, os.getcwd()}
+    home = os.path.dirname(os.path.realpath(file))
+    if os.path.basename(file) == "__init__.py":
+        home = os.path.dirname(home)
+    return any(home == os.path.realpath(folder) for folder in folders)
+
+
+def _not_importable(names: list[str]) -> dict[str, str]:
+    """Runs in a worker: those that cannot be imported, and why."""
+    failed = {}
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            failed[name] = f"{type(error).__name__}: {say(error)}"
+    return failed
