@@ -194,7 +194,7 @@ def test_a_module_unknown_to_workers_is_named_before_an_actor_starts(
     monkeypatch.syspath_prepend(str(tmp_path))
     flow = rd.Dataflow("unknown")
     flow.from_items([1]).map(importlib.import_module("unknown_to_workers").double, name="doubled").collect("out")
-    with pytest.raises(rd.ConfigError, match=r"^'doubled' \(.*\) needs the module 'unknown_to_workers' .*which Ray's workers cannot import"):
+    with pytest.raises(rd.ConfigError, match=r"^'doubled' \(.*\) needs the module 'unknown_to_workers' .*which Ray's workers cannot"):
         flow.run()
 
 
