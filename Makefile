@@ -45,7 +45,7 @@ soak: $(STAMP) ## The tests that take long: large programs and quick benchmarks 
 simulate: $(STAMP) ## Simulated runs with faults, in every second one replicas come and go; ARGS="--seeds 1000 --rescales", ARGS="--seed 17"
 	$(BIN)/python -m tests.simulation $(ARGS)
 
-chaos: $(STAMP) ## Kill and stop the processes of jobs on real Ray, and compare with the model; ARGS="--kills 500 --seed 1"
+chaos: $(STAMP) ## Kill and stop the processes of jobs on real Ray, and compare with the model; ARGS="--kills 500 --seed 1", "--machines 3"
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 lint: $(STAMP) ## Ruff, mypy --strict, and who may import whom

@@ -7,6 +7,7 @@ happen. The table at the end has how often.
 
     python -m tests.chaos --kills 500 --seed 1        the same seeds draw the same faults; when they strike is up to the machine
     python -m tests.chaos --only loop-join --seed 17  one run again
+    python -m tests.chaos --machines 3 --faults 40    machines with addresses of their own instead of processes: see machines.py
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import psutil
 import ray
 
 from rayad.progress import SnapshotError
+from tests.chaos import machines
 from tests.chaos.disturbed import FAULTS, recovery_of
 from tests.chaos.topologies import TOPOLOGIES
 from tests.chaos.victims import PHASES, Victim, Violation
@@ -258,9 +260,12 @@ def main() -> int:
     parser.add_argument("--patience-s", type=float, default=100.0, help="a job that does not come back in that time is stuck")
     parser.add_argument("--rescale", action="store_true", help="replicas come and go meanwhile (jobs that recover as a whole)")
     parser.add_argument("--out", help="add the figures to this file, a line of JSON")
+    parser.add_argument("--machines", type=int, default=0, help="disturb so many machines, made of network namespaces, under one job")
     parser.add_argument("--keep-going", action="store_true", help="go on after a violation")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    if options.machines:
+        return machines.main(options)
     ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     table: Table = collections.Counter()
     recoveries: list[tuple[str, float]] = []

@@ -176,11 +176,6 @@ class Network:
         if rate:
             call("tc", "qdisc", "add", "dev", self.link(machine), "root", "tbf", "rate", rate, "burst", "64kb", "latency", "400ms")
 
-    def dropped(self, machine: int) -> int:
-        """Packets that could not be given to it so far."""
-        told = json.loads(call("ip", "-j", "-s", "link", "show", self.link(machine)))[0]["stats64"]
-        return int(told["tx"]["dropped"])
-
     def kill(self, machine: int) -> None:
         """As a power cut: it says nothing to anybody any more, and all its processes are gone."""
         self.cut(machine)
