@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 TRIM_EVERY_S = 1.0
 """How often the coordinator is asked what need not be kept any more."""
+CONNECT_S = 5.0
+"""How long one attempt to connect may take before it is asked again where the replica is: its machine may be gone."""
 WATCH_EVERY_S = 0.2
 """How often the connections are looked at while nobody sends."""
 
@@ -42,6 +44,7 @@ class InputPlane:
         self._closed = False
         self._keeps = job._config.keeps_snapshots
         self._trimmed_s = 0.0
+        self._looked_s = 0.0
         self._watcher: threading.Thread | None = None
 
     def open(self, peer: str, name: str) -> tuple[int, int | None]:
@@ -82,6 +85,7 @@ class InputPlane:
                         self._transmit(plane, peer, kind, payload, credit, log.taken)
                         log.next()
                     self._take_credits(plane, peer, 0.0)
+                    self._look_where(plane, peer)
                 self._trim()
                 return
             except (_Lost, ConnectFailed):
@@ -132,6 +136,8 @@ class InputPlane:
         for frame in plane.poll(timeout_s):
             if frame.kind == Kind.CREDIT:
                 self._windows[peer].on_credit(*unpack_credit(frame.payload))
+        if timeout_s:
+            self._look_where(plane, peer)
         if plane.take_lost() or (timeout_s and self._ended()):
             if self._keeps and not self._ended():
                 raise _Lost
@@ -139,6 +145,14 @@ class InputPlane:
                 self._job.wait(timeout_s=30)
                 return
             self._end()
+
+    def _look_where(self, plane: Plane, peer: str) -> None:
+        """Raises _Lost when the replica runs in a later incarnation, elsewhere perhaps: a machine that is gone does not say so."""
+        if self._keeps and clock.monotonic() - self._looked_s > TRIM_EVERY_S:
+            self._looked_s = clock.monotonic()
+            found = self._job._ask_again("where", peer, 0.0)
+            if found is not None and found[1] > plane.incarnation:
+                raise _Lost
 
     def _ended(self) -> bool:
         return self._job._outcome is not None or self._job._is_over()
@@ -161,7 +175,7 @@ class InputPlane:
         address, incarnation, notes = self._where(peer)
         plane = Plane(name=DRIVER, job=self._job.id, incarnation=incarnation, secret=self._job._secret)
         try:
-            plane.connect(peer, address, timeout_s=config.start_timeout_s)
+            plane.connect(peer, address, timeout_s=min(CONNECT_S, config.start_timeout_s) if self._keeps else config.start_timeout_s)
         except BaseException:
             plane.close(linger_s=0.0)
             raise

@@ -35,7 +35,7 @@ def build(name: str, folder: str) -> rd.Dataflow:
     live = flow.input("numbers")
     counts = live.key_by(lambda n: n % 7).count(name="counts")
     counts.probe("counted")
-    counts.map(lambda pair: {"key": pair[0], "value": pair[1]}).write_parquet(f"{folder}/counts", epoch_column="epoch")
+    counts.map(lambda pair: {"key": pair[0], "value": pair[1]}).write_parquet(f"{folder}/counts", epoch_column="epoch", name="counts-files")
 
     def body(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
         stepped = inner.rebalance().map(_step)
@@ -43,7 +43,7 @@ def build(name: str, folder: str) -> rd.Dataflow:
 
     ended = live.map(lambda n: (n, n, 0)).iterate(body, name="collatz")
     ended.probe("ended")
-    ended.map(lambda r: {"key": r[0], "value": r[2]}).write_parquet(f"{folder}/steps", epoch_column="epoch")
+    ended.map(lambda r: {"key": r[0], "value": r[2]}).write_parquet(f"{folder}/steps", epoch_column="epoch", name="steps-files")
     return flow
 
 

@@ -14,7 +14,7 @@ from tests.integrations.object_store import serving
 from tests.machines import jobs
 from tests.machines.machines import Machines
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 
 def until(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
