@@ -60,7 +60,6 @@ class Rescaler:
         """Replicas that are to end, and what each has left when it has."""
         self.failure: Failure | None = None
         """What went wrong in the middle of a change: the job has to begin anew from its last snapshot."""
-        self.changes: list[Rescale] = []
         self._wanted: dict[str, int] = {}
         self._held: Any = None
 
@@ -79,7 +78,6 @@ class Rescaler:
                 try:
                     change = self._change(wanted, began_s, timeout_s)
                     self._wanted.update(wanted)
-                    self.changes.append(change)
                     return change
                 except _Stopped:
                     if clock.monotonic() - began_s > timeout_s:

@@ -6,6 +6,7 @@ import logging
 import pickle
 import threading
 import time as clock
+from collections import deque
 from typing import Any
 
 from rayad.actors import layouts
@@ -20,6 +21,8 @@ from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.coordination import MutableSnapshots, PartReport, SnapshotStatistics
 from rayad.snapshots.store import Manifest
 
+TAKEN_MAX = 1_000
+"""Of so many snapshots, the newest, a job that ends gives the figures."""
 _log = logging.getLogger(__name__)
 
 
@@ -36,7 +39,7 @@ class SnapshotKeeper:
         self.plan = plan
         self.store = store
         self.config = store.config.snapshots
-        self.taken: list[SnapshotStatistics] = []
+        self.taken: deque[SnapshotStatistics] = deque(maxlen=TAKEN_MAX)
         self.final: Manifest | None = None
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._plane: Plane | None = None

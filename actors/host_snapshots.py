@@ -70,8 +70,12 @@ class HostSnapshots:
             send_barrier=self._send_barrier,
             captured=self._captured,
             completed=self.writer.complete,
-            given_up=self.writer.give_up,
+            given_up=self._give_up,
         )
+
+    def _give_up(self, number: int) -> None:
+        self._took.pop(number, None)  # nothing will be reported of it
+        self.writer.give_up(number)
 
     def _send_out(self) -> None:
         self.host._flush_out()
