@@ -142,7 +142,7 @@ def epochs_program(epochs: int, length: int) -> rd.Dataflow:
     flow = rd.Dataflow("epochs")
     stream = flow.from_epochs([[(0, epoch)] for epoch in range(epochs)])
     for _ in range(length):
-        stream = stream.key_by(first).count()
+        stream = stream.key_by(first).count().as_records()  # the work of a long chain, whatever it means
     stream.collect("out")
     return flow
 

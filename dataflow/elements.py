@@ -222,6 +222,17 @@ def _of_frame(frame: Any, what: str) -> Any:
 
 
 @dataclass(slots=True)
+class Same(Element):
+    """The batch as it is."""
+
+    def apply(self, batch: Any) -> Any:
+        return batch
+
+    def lazily(self, rows: Iterable[Any]) -> Iterable[Any]:
+        return rows
+
+
+@dataclass(slots=True)
 class Inspect(Element):
     """Calls ``f(record)`` and passes records on unchanged."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from rayad.dataflow import hooks
+from rayad.dataflow import hooks, updates
 from rayad.dataflow.calling import require_plain, require_plain_methods
 from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, not_acted_on
 from rayad.dataflow.graph import MutableGraph, NodeKind, check_name
@@ -55,7 +55,9 @@ class Dataflow:
 
     def from_items(self, items: Iterable[Any], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
         """Records in memory, all in epoch 0."""
-        return self.source(ItemsSource([as_items(items, "items")], batch_rows, parts), name=name, base="items")
+        source = ItemsSource([as_items(items, "items")], batch_rows, parts)
+        source.one_epoch = True
+        return self.source(source, name=name, base="items")
 
     def from_epochs(self, epochs: Iterable[Iterable[Any]], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
         """Records in memory: item i of the outer list is epoch i."""
@@ -136,6 +138,7 @@ class Dataflow:
             NodeKind.VERTEX, scope, name=name, base=base, op=vertex, inputs=links, outputs=outputs, parallelism=parallelism,
             resources=resources_asked("vertex", asked),
         )
+        node.options[updates.OF_USER] = True
         streams = tuple(Stream(self, node.id, port) for port in range(outputs))
         return streams[0] if outputs == 1 else streams if outputs else None
 

@@ -180,7 +180,7 @@ def hash_array(column: pa.Array | pa.ChunkedArray) -> _UInts:
             return hashes
         return _hash_numbers(column)
     try:
-        encoded = column if pa.types.is_dictionary(kind) else pc.dictionary_encode(column, null_encoding="encode")
+        encoded = _used(column) if pa.types.is_dictionary(kind) else pc.dictionary_encode(column, null_encoding="encode")
     except pa.ArrowNotImplementedError:  # not of every type
         return _hash_each(column)
     values = _hash_each(encoded.dictionary)
@@ -189,6 +189,18 @@ def hash_array(column: pa.Array | pa.ChunkedArray) -> _UInts:
         values = np.append(values, np.uint64(stable_hash(None)))
         indices = pc.fill_null(indices.cast(pa.int64()), len(values) - 1)
     return cast(_UInts, values[indices.to_numpy(zero_copy_only=False)]) if len(values) else np.zeros(0, np.uint64)
+
+
+def _used(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    """The column with a dictionary of what it holds alone, where another value could be one that is no key: NaN."""
+    if not _may_be_nan(column.type.value_type):
+        return column
+    indices = column.indices.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(indices.indices, column.dictionary.take(indices.dictionary))
+
+
+def _may_be_nan(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_nested(kind))
 
 
 def _hash_each(values: pa.Array) -> _UInts:

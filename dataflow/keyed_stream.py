@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow import elements as el
+from rayad.dataflow import updates
 from rayad.dataflow.calling import require_plain
 from rayad.dataflow.graph import KeySelector, Link, NodeKind, Partition, PartitionKind, users_line
+from rayad.dataflow.misplaced import Advising
 from rayad.dataflow.operators import aggregates as agg
 from rayad.dataflow.operators import keyed, stateful, totals
 from rayad.dataflow.operators.column_join import KeyFirst
@@ -38,8 +40,12 @@ def input_link(flow: Dataflow, stream: Any, what: str = "an input") -> Link:
     return Link(stream.node, stream.port, stream.partition)
 
 
-class KeyedStream:
-    """Records with a key. Results are ``(key, value)`` records: running totals over epochs, each touched key once per completed epoch."""
+class KeyedStream(Advising):
+    """Records with a key. Results are ``(key, value)`` records: running totals over epochs, each touched key once per completed epoch.
+
+    Where there is more than one epoch these are updates, each in place of the key's one before: operators that keep state refuse them
+    (``Stream.as_records``).
+    """
 
     def __init__(self, stream: Stream, key: KeySelector) -> None:
         self.stream = stream
@@ -53,26 +59,41 @@ class KeyedStream:
         """The dataflow that this stream belongs to."""
         return self.stream.flow
 
-    def _exchange(self, base: str, element: el.Element, make: Make, name: str | None, parallelism: int | None = None) -> Stream:
-        self.flow.graph.require_free(name)
+    def require_records(self, what: str, *, per_time: bool = False) -> None:
+        """Raise DataflowError if this stream has updates, which an operator with state must not take for records (``updates``)."""
+        updates.require_records(self.flow.graph, self.stream.node, self.stream.scope, what, per_time=per_time)
+
+    def _exchange(self, base: str, element: el.Element, make: Make, name: str | None, *, per_time: bool = False) -> Stream:
+        graph = self.flow.graph
+        graph.require_free(name)
+        self.require_records(base, per_time=per_time)
         prepared = self.stream._stateless(f"{name or base}.prepare", element, None)
         link = Link(prepared.node, 0, BY_PAIR)
         make.reading(key=self.key, value=getattr(element, "value", None))
-        graph = self.flow.graph
-        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base=base, op=make, inputs=[link], parallelism=parallelism)
+        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base=base, op=make, inputs=[link])
+        node.options[updates.TAKES] = (base, per_time)
         return Stream(self.flow, node.id)
+
+    def _running(self, base: str, element: el.Element, make: Any, name: str | None) -> Stream:
+        out = self._exchange(base, element, make, name)
+        updates.gives_updates(self.flow.graph, out.node, self.stream.node)
+        return out
 
     def _aggregate(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
         element = keyed.Combine(self.key, ValueSelector.of(value), aggregator)
-        return self._exchange(aggregator.name, element, Make(totals.Totals, aggregator, columnar=bool(self.key.columns)), name)
+        return self._running(aggregator.name, element, Make(totals.Totals, aggregator, columnar=bool(self.key.columns)), name)
 
     def count(self, *, name: str | None = None) -> Stream:
         """How many records each key has had."""
         return self._aggregate(agg.Count(), None, name)
 
-    def sum(self, value: Any = None, *, name: str | None = None) -> Stream:
-        """Sum of ``value`` (function or column; by default the record itself, or the second of a pair)."""
-        return self._aggregate(agg.Sum(), value, name)
+    def sum(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
+        """Sum of ``value`` (function or column; by default the second of a pair, the one column besides the key, or the record itself).
+
+        Exact for integers, decimals and fractions. Floats are added in the order of arrival, so two runs may differ by rounding; with
+        ``exact`` they are added exactly and rounded once, record by record, also where the input is columns. Text and lists are refused.
+        """
+        return self._aggregate(agg.ExactSum() if exact else agg.Sum(), value, name)
 
     def min(self, value: Any = None, *, name: str | None = None) -> Stream:
         """Smallest ``value``."""
@@ -82,23 +103,24 @@ class KeyedStream:
         """Largest ``value``."""
         return self._aggregate(agg.Max(), value, name)
 
-    def mean(self, value: Any = None, *, name: str | None = None) -> Stream:
-        """Arithmetic mean of ``value``."""
-        return self._aggregate(agg.Mean(), value, name)
+    def mean(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
+        """Arithmetic mean of ``value``; ``exact`` as for :meth:`sum`. Decimals are rounded to 28 digits, or as many as their sum has."""
+        return self._aggregate(agg.ExactMean() if exact else agg.Mean(), value, name)
 
     def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
         """``function(a, b)``, associative and commutative, over all records of a key (or over ``value`` of them)."""
         return self._aggregate(agg.Reduce(checked_function(function, "reduce")), record_unless(value), name)
 
-    def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | None = None, name: str | None = None) -> Stream:
-        """The ``k`` largest records (or ``value`` of them) of each key, a list, largest first; ``by`` gives what is compared."""
+    def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
+        """The ``k`` largest records (or ``value`` of them) of each key, a list, largest first; ``by`` (function or column)
+        gives what is compared. Null and NaN are passed over."""
         return self._aggregate(agg.TopK(k, by), record_unless(value), name)
 
     def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
         """An :class:`Aggregator` of yours, or a dict of several: ``{"flights": "count", "delay": ("mean", "dep_delay")}`` gives "
         "``(key, dict)``."""
         if isinstance(aggregator, dict):
-            combined, values = several(aggregator)
+            combined, values = several(aggregator, self.key.columns)
             return self._aggregate(combined, values, name)
         return self._aggregate(agg.by_name(aggregator), value, name)
 
@@ -106,10 +128,10 @@ class KeyedStream:
         """``function(state, value) -> state``, beginning with ``initial`` (or what it returns, if callable)."""
         require_plain(initial, "fold (initial)")
         element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
-        return self._exchange("fold", element, Make(totals.Fold, initial, checked_function(function, "fold")), name)
+        return self._running("fold", element, Make(totals.Fold, initial, checked_function(function, "fold")), name)
 
     def distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
-        """Each distinct ``(key, record)`` once (or ``(key, value)``)."""
+        """Each distinct ``(key, record)`` once (or ``(key, value)``). Records are told apart by what they hold: dicts, lists, NaN, too."""
         element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
         return self._exchange("distinct", element, Make(stateful.Distinct), name)
 
@@ -136,6 +158,8 @@ class KeyedStream:
                 f"join at {users_line()}: one side is in {graph.scopes[self.stream.scope].name!r}, the other in "
                 f"{graph.scopes[other.stream.scope].name!r}: an edge may not cross scopes; use loop.enter(stream) or loop.leave(stream)"
             )
+        for side in (self, other):
+            side.require_records("join")
         links = []
         for side in (self, other):
             prepared = side.stream._stateless(f"{name or 'join'}.prepare", KeyFirst(side.key), None)
@@ -144,6 +168,7 @@ class KeyedStream:
         node = graph.add(
             NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=links, parallelism=parallelism
         )
+        node.options[updates.TAKES] = ("join", False)
         return Stream(self.flow, node.id)
 
     def window(self, windows: Any) -> WindowedStream:
@@ -195,8 +220,8 @@ class Tuple:
         return tuple([f(record) for f in self.functions])
 
 
-def several(spec: dict[str, Any]) -> tuple[agg.Several, Tuple]:
-    """The aggregation that a dict describes, and what takes its values out of a record."""
+def several(spec: dict[str, Any], others: tuple[str, ...]) -> tuple[agg.Several, Tuple]:
+    """The aggregation that a dict describes, and what takes its values out of a record, whose columns ``others`` are no values."""
     if not spec:
         raise DataflowError("aggregate was given an empty dict: name at least one aggregation")
     parts: dict[str, agg.Aggregator] = {}
@@ -210,4 +235,4 @@ def several(spec: dict[str, Any]) -> tuple[agg.Several, Tuple]:
         parts[name] = agg.by_name(how)
         of_record = parts[name].name == "count" or isinstance(parts[name], (agg.Reduce, agg.TopK))
         selectors.append(ValueSelector.of(record_unless(value) if of_record else value))
-    return agg.Several(parts, selectors), Tuple([selector.row_value() for selector in selectors])
+    return agg.Several(parts, selectors), Tuple([selector.row_value(others) for selector in selectors])

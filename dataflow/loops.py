@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rayad.dataflow.calling import require_plain
 from rayad.dataflow.graph import Link, NodeKind, users_line
 from rayad.dataflow.stream import Stream, own_stream
+from rayad.dataflow.updates import gives_updates, require_records_behind
 from rayad.progress import DataflowError, show
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Feedback(Stream):
             )
         inside = stream.materialised()
         node.inputs.append(Link(inside.node, inside.port))
+        require_records_behind(self.flow.graph, node)
 
 
 class Loop:
@@ -95,6 +97,13 @@ class Loop:
         link = Link(inside.node, inside.port)
         node = self.flow.graph.add(NodeKind.EGRESS, scope.id, name=name, base=f"{scope.name}.leave", inputs=[link])
         return Stream(self.flow, node.id)
+
+    def leave_updates(self, stream: Stream, *, of: Stream, name: str | None = None) -> Stream:
+        """:meth:`leave` for what a vertex gives once for each epoch of the stream ``of``: what of a table has changed, as running totals
+        are; see ``Stream.as_records``."""
+        out = self.leave(stream, name=name)
+        gives_updates(self.flow.graph, out.node, of.node)
+        return out
 
 
 def iterate(stream: Stream, body: Any, max_rounds: int | None, name: str | None) -> Stream:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.graph import Link, MutableGraph, Node, NodeKind, Partition, PartitionKind, users_line
 from rayad.dataflow.operators.ordering import NumberRecords, RestoreOrder, WithNumbers
+from rayad.dataflow.updates import PASSES
 from rayad.progress import DataflowError, show
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ def restore_order(stream: Stream, memory_bytes: Any, directory: str | None, name
         parallelism=1,
     )
     node.options[_NUMBERS] = "restoring"
+    node.options[PASSES] = True
     return Stream(stream.flow, node.id, 0, stream.event_time and stream.event_time.moved())
 
 
@@ -124,6 +126,7 @@ def _number(graph: MutableGraph, path: list[Node]) -> None:
             parallelism=1,
         )
         vertex.options[_NUMBERS] = "numbering"
+        vertex.options[PASSES] = True
         first.inputs[0] = Link(vertex.id, 0, link.partition)
     for node in path:
         if node.kind is NodeKind.STATELESS:

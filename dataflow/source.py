@@ -68,6 +68,8 @@ class Source(ABC):
     """
 
     interleave: bool = False
+    one_epoch: bool = False
+    """Whether all its records are in epoch 0. Then each running total comes once, and may be aggregated further (``as_records``)."""
 
     state_version: ClassVar[int] = 1
     """Of what ``offset()`` gives, kept with snapshots beside the class' name: raise it when offsets of before mean something else."""

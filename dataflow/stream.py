@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rayad.dataflow import elements as el
-from rayad.dataflow import hooks
+from rayad.dataflow import hooks, updates
 from rayad.dataflow.calling import require_plain, require_plain_methods
 from rayad.dataflow.event_times import plain_length
 from rayad.dataflow.graph import FORWARD, KeySelector, Link, NodeKind, Partition, PartitionKind, check_name, users_line
 from rayad.dataflow.items import CollectSink
+from rayad.dataflow.misplaced import Advising
 from rayad.dataflow.operators import windowing
 from rayad.dataflow.operators.column_results import AsColumns
 from rayad.dataflow.operators.keyed import ValueSelector
@@ -71,7 +72,7 @@ def checked_function(value: Any, what: str) -> Callable[..., Any]:
     return value  # type: ignore[no-any-return]
 
 
-class Stream:
+class Stream(Advising):
     """Records in motion. Immutable: every operator gives a new stream."""
 
     def __init__(
@@ -203,6 +204,17 @@ class Stream:
             NodeKind.UNION, self.scope, name=name, base="union", inputs=[Link(s.node, s.port) for s in streams]
         )
         return Stream(self.flow, node.id, 0, None if without else _union_of(streams))
+
+    def as_records(self, *, name: str | None = None) -> Stream:
+        """Take the updates that running totals give for records, each on its own: a key may come several times, with a value each.
+
+        Operators with state refuse running totals over several epochs, since they would take a key once for each of its values:
+        ``counts.key_by(n).count()`` would count each word under all counts that it ever had. Where that is what you want (a history of
+        changes, say) or cannot happen (each key is touched in one epoch only), this says so. The records stay as they are.
+        """
+        out = self._stateless("as_records", el.Same(), name, keeps_time=True)
+        self.flow.graph.nodes[out.node].options[updates.RECORDS] = True
+        return out
 
     # -- distribution --------------------------------------------------------------
     def key_by(self, key: Callable[[Any], Any] | str | list[str] | tuple[str, ...]) -> KeyedStream:

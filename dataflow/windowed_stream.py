@@ -9,6 +9,7 @@ from typing import Any
 from rayad.dataflow.event_times import kind_of_lengths
 from rayad.dataflow.graph import Link, NodeKind, Partition, PartitionKind, users_line
 from rayad.dataflow.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
+from rayad.dataflow.misplaced import Advising
 from rayad.dataflow.operators import aggregates as agg
 from rayad.dataflow.operators import keyed, late_records, window_join, windowing
 from rayad.dataflow.operators.column_best import BestOfBatch, BestRecords, EachRecord, EpochBest
@@ -21,7 +22,7 @@ from rayad.dataflow.windows import Given, PerEpoch, Session, Sliding, Tumbling
 from rayad.progress import DataflowError, show
 
 
-class WindowedStream:
+class WindowedStream(Advising):
     """A keyed stream cut into windows."""
 
     def __init__(self, keyed_stream: KeyedStream, windows: Any, *, keyless: bool = False) -> None:
@@ -35,6 +36,7 @@ class WindowedStream:
         stream = keyed_stream.stream
         if not isinstance(windows, PerEpoch):
             check_lengths(stream, windows)
+            keyed_stream.require_records("window")
             if stream.event_time is None:
                 raise DataflowError(
                     f"window at {users_line()}: the stream {stream.name!r} has no event time; call assign_timestamps(...) after the "
@@ -52,7 +54,7 @@ class WindowedStream:
         if isinstance(self.windows, PerEpoch):
             element = keyed.Combine(self.keyed.key, selector, aggregator)
             make = Make(EpochWindows, aggregator, columnar=bool(self.keyed.key.columns))
-            out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, make, name)
+            out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, make, name, per_time=True)
         else:
             out = self._event_windows(aggregator, selector, name)
         return self._bare(out)
@@ -98,9 +100,9 @@ class WindowedStream:
         """Records per key and window."""
         return self._finish(agg.Count(), None, name)
 
-    def sum(self, value: Any = None, *, name: str | None = None) -> Stream:
-        """Sum of ``value`` per key and window."""
-        return self._finish(agg.Sum(), value, name)
+    def sum(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
+        """Sum of ``value`` per key and window; ``value`` and ``exact`` as in :meth:`KeyedStream.sum`."""
+        return self._finish(agg.ExactSum() if exact else agg.Sum(), value, name)
 
     def min(self, value: Any = None, *, name: str | None = None) -> Stream:
         """Smallest ``value`` per key and window."""
@@ -110,15 +112,15 @@ class WindowedStream:
         """Largest ``value`` per key and window."""
         return self._finish(agg.Max(), value, name)
 
-    def mean(self, value: Any = None, *, name: str | None = None) -> Stream:
-        """Mean of ``value`` per key and window."""
-        return self._finish(agg.Mean(), value, name)
+    def mean(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
+        """Mean of ``value`` per key and window; ``exact`` as in :meth:`KeyedStream.mean`."""
+        return self._finish(agg.ExactMean() if exact else agg.Mean(), value, name)
 
     def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
         """``function(a, b)`` per key and window."""
         return self._finish(agg.Reduce(checked_function(function, "reduce")), record_unless(value), name)
 
-    def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | None = None, name: str | None = None) -> Stream:
+    def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
         """The ``k`` largest values per key and window."""
         return self._finish(agg.TopK(k, by), record_unless(value), name)
 
@@ -135,6 +137,7 @@ class WindowedStream:
         if not isinstance(self.windows, (Tumbling, Sliding)):
             raise DataflowError(f"join at {users_line()}: windows of a join are tumbling or sliding, not {show(self.windows)}")
         own_stream(self.keyed.flow, other.stream, "join")
+        other.require_records("join")
         times = (stream.event_time, other.stream.event_time)
         if times[0] is None or times[1] is None:
             raise DataflowError(
@@ -153,7 +156,7 @@ class WindowedStream:
         for side in (self.keyed, other):
             start = side.stream.materialised()
             sides = sides_of(start)
-            element = partial(late_records.PlaceRecords, side.key, windows=self.windows)
+            element = partial(late_records.PlaceRecords, side.key, windows=self.windows, joins=True)
             links.append(Link(placed(start, f"{base}.prepare", element), 0, BY_PAIR))
             largest += largest_of(self.keyed.flow, sides, base)
             delays += tuple(each.max_delay for each in sides)
@@ -176,14 +179,16 @@ class WindowedStream:
     def _best(self, aggregator: BestRecords, name: str | None) -> Stream:
         if isinstance(self.windows, PerEpoch):
             element = BestOfBatch(self.keyed.key, aggregator, self.keyless)
-            out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, Make(EpochBest, aggregator), name)
+            out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, Make(EpochBest, aggregator), name, per_time=True)
             return self._bare(out)
         return self._bare(self._event_windows(aggregator, ValueSelector.of(record_unless(None)), name, EachRecord()))
 
     def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
         """As :meth:`KeyedStream.aggregate`, per key and window."""
         if isinstance(aggregator, dict):
-            combined, values = several(aggregator)
+            sides = [] if isinstance(self.windows, PerEpoch) else sides_of(self.keyed.stream)
+            times = [side.selector.column for side in sides if side.selector is not None and side.selector.column is not None]
+            combined, values = several(aggregator, (*self.keyed.key.columns, *times))
             return self._finish(combined, values, name)
         return self._finish(agg.by_name(aggregator), value, name)
 

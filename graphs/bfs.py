@@ -82,7 +82,7 @@ def bfs(
         parallelism=parallelism,
     )
     back.connect(again)
-    return loop.leave(out, name=f"{name}.changed")
+    return loop.leave_updates(out, of=edges, name=f"{name}.changed")
 
 
 class _SourcesAsTargets:

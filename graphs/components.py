@@ -55,11 +55,11 @@ def connected_components(
     """
     given = check_edges("connected_components", edges, columns)
     name = unused_name(edges.flow, name, "components")
-    return components_of(prepared_edges(edges, given, name), name, parallelism)
+    return components_of(prepared_edges(edges, given, name), name, parallelism, of=edges)
 
 
-def components_of(prepared: Stream, name: str, parallelism: int | None) -> Stream:
-    """As :func:`connected_components`, from prepared edges."""
+def components_of(prepared: Stream, name: str, parallelism: int | None, *, of: Stream) -> Stream:
+    """As :func:`connected_components`, from what was prepared of the edges ``of``."""
     flow = prepared.flow
     loop = flow.loop(f"{name}.loop")
     inside = loop.enter(prepared)
@@ -72,7 +72,7 @@ def components_of(prepared: Stream, name: str, parallelism: int | None) -> Strea
         parallelism=parallelism,
     )
     back.connect(again)
-    return loop.leave(out, name=f"{name}.changed")
+    return loop.leave_updates(out, of=of, name=f"{name}.changed")
 
 
 class Components(GraphVertex):

@@ -80,7 +80,7 @@ def pagerank(
     )
     back.connect(again)
     totals.connect(totals_again)
-    return loop.leave(out, name=f"{name}.changed")
+    return loop.leave_updates(out, of=edges, name=f"{name}.changed")
 
 
 class PageRank(GraphVertex):

@@ -91,7 +91,7 @@ def pregel(
     )
     back.connect(again)
     wake.connect(wake_again)
-    return loop.leave(out, name=f"{name}.changed")
+    return loop.leave_updates(out, of=edges, name=f"{name}.changed")
 
 
 class _Triples:

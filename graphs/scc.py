@@ -104,7 +104,7 @@ def strongly_connected_components(
     )
     back.connect(again)
     ticks.connect(rounds.leave(tick))
-    return components_of(phases.leave(rounds.leave(pairs)), f"{name}.merge", parallelism)
+    return components_of(phases.leave(rounds.leave(pairs)), f"{name}.merge", parallelism, of=edges)
 
 
 class StrongComponents(GraphVertex):

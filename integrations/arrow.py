@@ -79,6 +79,7 @@ class ArrowSource(Source):
         require_distinct(self._table.schema, where)
         self._batch_rows = check_batch_rows(batch_rows, where)
         self._epoch = epoch
+        self.one_epoch = epoch is None
         check_epoch_column(self._table.schema, epoch, where)
         if epoch is not None:
             epochs_of(self._table.column(epoch), epoch, where)

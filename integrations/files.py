@@ -70,6 +70,7 @@ class _StreamedFiles(Source):
             schema = self._read_schema(self._files[0].path)
         self.schema: pa.Schema = schema
         self._epoch = epoch
+        self.one_epoch = epoch is None
         check_epoch_column(schema, epoch, self.where)
         self.interleave = epoch is not None
 
@@ -249,6 +250,7 @@ class ParquetSource(Source):
         self._columns = list(columns) if columns is not None else list(whole.names)
         self._filter = filter
         self._epoch = epoch
+        self.one_epoch = epoch is None
         self.schema: pa.Schema = pa.schema([whole.field(name) for name in self._columns])
         check_epoch_column(self.schema, epoch, self.where)
         self.interleave = epoch is not None

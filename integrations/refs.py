@@ -74,6 +74,7 @@ class RefSource(Source):
         self._keep = keep
         self._batch_rows = check_batch_rows(batch_rows, self.where)
         self._epoch = epoch
+        self.one_epoch = epoch is None
         self._folder = folder
         self._staged = staged
         self._is_copy = False

@@ -217,6 +217,7 @@ class TextSource(Source):
     """
 
     where = "read_text"
+    one_epoch = True
 
     def __init__(
         self,

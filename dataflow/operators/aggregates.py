@@ -11,15 +11,18 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import itemgetter
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.calling import require_plain, require_plain_methods
+from rayad.dataflow.calling import mapped, require_plain, require_plain_methods
+from rayad.dataflow.operators.sums import added, exact_total, mean_of, means_of, summand
 from rayad.progress import DataflowError, show
 
 _NUMBERS = frozenset({int, float})
+_NO_VALUES = (0, 0)
 _PLAIN = frozenset({int, float, str, bytes, bool, type(None), complex})
 
 
@@ -168,15 +171,31 @@ class _OverValues(_Plain):
 
 
 class Sum(_OverValues):
-    """Sum; null values are passed over."""
+    """Sum; null values are passed over. Exact for integers, decimals and fractions, up to rounding for floats; see ``sums``."""
 
     name = how = "sum"
 
     def create(self, value: Any) -> Any:
-        return int(value) if isinstance(value, bool) else value
+        return value if type(value) in _NUMBERS else summand(value, self.name)
 
     def merge(self, left: Any, right: Any) -> Any:
-        return right if left is None else left if right is None else left + right
+        if type(left) in _NUMBERS and type(right) in _NUMBERS:
+            return left + right
+        return right if left is None else left if right is None else added(left, right)
+
+    def merge_into(self, partials: dict[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
+        if type(self) is not Sum:
+            super().merge_into(partials, pairs)
+            return
+        get, merge = partials.get, self.merge
+        for key, value in pairs:
+            total = get(key)
+            if total is None:
+                partials[key] = value
+            elif type(total) in _NUMBERS and type(value) in _NUMBERS:
+                partials[key] = total + value
+            else:
+                partials[key] = merge(total, value)
 
     def combine_into(self, partials: dict[Any, Any], keys: Iterable[Any], values: Iterable[Any]) -> None:
         values = list(values)
@@ -212,18 +231,22 @@ class Max(_OverValues):
 
 
 class Mean(_Plain):
-    """Arithmetic mean; null values are passed over, None when there was none."""
+    """Arithmetic mean, of :class:`Sum` and a count; null values are passed over, None when there was none."""
 
     name = "mean"
 
     def create(self, value: Any) -> Any:
-        return (0, 0) if value is None else (value, 1)
+        if type(value) in _NUMBERS:
+            return (value, 1)
+        return _NO_VALUES if value is None else (summand(value, self.name), 1)
 
     def merge(self, left: Any, right: Any) -> Any:
-        return (left[0] + right[0], left[1] + right[1])
+        if not left[1] or not right[1]:
+            return left if left[1] else right
+        return (added(left[0], right[0]), left[1] + right[1])
 
     def result(self, accumulator: Any) -> Any:
-        return accumulator[0] / accumulator[1] if accumulator[1] else None
+        return mean_of(*accumulator) if accumulator[1] else None
 
     @property
     def partials(self) -> tuple[tuple[str, str], ...]:
@@ -233,9 +256,42 @@ class Mean(_Plain):
         return (partials[0] or 0, partials[1])
 
     def finish(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            column = pa.array(totals[0] / totals[1], mask=totals[1] == 0)
-        return [(names[0].replace("sum(", "mean(", 1), column)]
+        return [(names[0].replace("sum(", "mean(", 1), pa.array(means_of(totals[0], totals[1]), mask=totals[1] == 0))]
+
+
+class ExactSum(_Plain):
+    """Sum that adds floats exactly and rounds once, so that it does not depend on their order; null values are passed over."""
+
+    name = "sum"
+
+    def create(self, value: Any) -> Any:
+        return None if value is None else (exact_total((summand(value, self.name),)), 1)
+
+    def merge(self, left: Any, right: Any) -> Any:
+        if left is None or right is None:
+            return right if left is None else left
+        return (left[0].plus(right[0]), left[1] + right[1])
+
+    def result(self, accumulator: Any) -> Any:
+        return None if accumulator is None else accumulator[0].value()
+
+    def combine_into(self, partials: dict[Any, Any], keys: Iterable[Any], values: Iterable[Any]) -> None:
+        of_key: dict[Any, list[Any]] = {}
+        for key, value in zip(keys, values, strict=True):
+            some = of_key.setdefault(key, [])
+            if value is not None:
+                some.append(summand(value, self.name))
+        made = ((key, (exact_total(some), len(some)) if some else None) for key, some in of_key.items())
+        self.merge_into(partials, made)
+
+
+class ExactMean(ExactSum):
+    """Mean of an :class:`ExactSum`, rounded once."""
+
+    name = "mean"
+
+    def result(self, accumulator: Any) -> Any:
+        return None if accumulator is None else accumulator[0].mean(accumulator[1])
 
 
 @dataclass
@@ -255,7 +311,7 @@ class Reduce(Aggregator):
 @dataclass
 class TopK(_Plain):
     """The ``k`` largest values, largest first; equal ones by their representation, so that the result does not depend on the order of
-    arrival.
+    arrival. Null and NaN, or values with such a ``by``, are passed over.
 
     >>> top = TopK(2)
     >>> top.result(top.merge(top.merge(top.create(3), top.create(5)), top.create(4)))
@@ -263,12 +319,14 @@ class TopK(_Plain):
     """
 
     k: int
-    by: Callable[[Any], Any] | None = None
+    by: Callable[[Any], Any] | str | None = None
     name: str = "top_k"
 
     def __post_init__(self) -> None:
         if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
             raise DataflowError(f"top_k was given k={show(self.k)}: it must be an int of at least 1")
+        if not (self.by is None or isinstance(self.by, str) or callable(self.by)):
+            raise DataflowError(f"top_k was given by={show(self.by, 60)}: give a function of the record or a column name")
         if self.by is not None:
             require_plain(self.by, "top_k (by)")
 
@@ -290,7 +348,19 @@ class TopK(_Plain):
         return self._largest(values) if len(values) >= 4 * self.k + 16 else values
 
     def _largest(self, values: list[Any]) -> list[Any]:
-        return sorted(sorted(values, key=repr), key=self.by, reverse=True)[: self.k]
+        by = itemgetter(self.by) if isinstance(self.by, str) else self.by
+        found = values if by is None else mapped(by, values)
+        there = [not (x is None or x != x) for x in found]
+        if not all(there):
+            values = list(compress(values, there))
+        try:
+            return sorted(sorted(values, key=repr), key=by, reverse=True)[: self.k]
+        except TypeError as error:
+            what = "records" if by is None else "values"
+            raise DataflowError(
+                f"top_k cannot compare {what} of types {sorted({type(x).__name__ for x in compress(found, there)})}: {error}; name what is "
+                "compared with by=, a function of the record or a column name"
+            ) from error
 
 
 @dataclass
@@ -345,7 +415,15 @@ class Several(Aggregator):
         return out
 
 
-BY_NAME: dict[str, type[Aggregator]] = {"count": Count, "sum": Sum, "min": Min, "max": Max, "mean": Mean}
+BY_NAME: dict[str, type[Aggregator]] = {
+    "count": Count,
+    "sum": Sum,
+    "min": Min,
+    "max": Max,
+    "mean": Mean,
+    "exact_sum": ExactSum,
+    "exact_mean": ExactMean,
+}
 
 
 def by_name(name: Any) -> Aggregator:

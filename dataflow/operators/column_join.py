@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from rayad.dataflow.calling import mapped
 from rayad.dataflow.columnar import ROWS_KEY, keyed_columns, mark_keyed, take_rows, to_rows
@@ -33,6 +34,7 @@ from rayad.progress import Timestamp
 
 RECORD_KEY = b"rayad.record"
 """In a schema's metadata: the order of the record's own columns, and how its rows are read."""
+_NEVER_NULL = frozenset((str, int, float, bool, bytes))
 _FAN_IN = 4
 _SMALL_RUN = 1 << 12
 
@@ -43,7 +45,10 @@ class NotColumnar(Exception):
 
 @dataclass(slots=True)
 class KeyFirst(Element):
-    """Batches for a join: the key columns first, the record's other columns behind them; rows as ``(key, record)``."""
+    """Batches for a join: the key columns first, the record's other columns behind them; rows as ``(key, record)``.
+
+    As in SQL a null key equals nothing, no other null key either: records with one are left out, see :func:`with_key`.
+    """
 
     key: KeySelector
 
@@ -52,9 +57,47 @@ class KeyFirst(Element):
             require_columns(batch, self.key.columns)
             usable = plain(batch, self.key.columns)
             if usable is not None:
-                return key_first(usable, self.key.columns)
+                return key_first(with_key(usable, self.key.columns), self.key.columns)
         rows = to_rows(batch)
-        return list(zip(mapped(self.key.row_key(), rows), rows, strict=True))
+        keys = mapped(self.key.row_key(), rows)
+        return without_null_keys(keys, list(zip(keys, rows, strict=True)))
+
+
+def with_key(batch: pa.RecordBatch, keys: tuple[str, ...]) -> pa.RecordBatch:
+    """The rows whose key has no null."""
+    require_columns(batch, keys)
+    columns = [batch.column(name) for name in keys]
+    if not any(map(_nulls, columns)):
+        return batch
+    there = np.logical_and.reduce([_is_there(column) for column in columns])
+    return batch if there.all() else take_rows(batch, pa.array(np.flatnonzero(there)))
+
+
+def _is_there(column: pa.Array) -> Any:
+    return pc.is_valid(pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column).to_numpy(zero_copy_only=False)
+
+
+def _nulls(column: pa.Array) -> bool:
+    kind = column.type
+    if pa.types.is_run_end_encoded(kind):
+        return bool(column.values.null_count)
+    return bool(column.null_count) or (pa.types.is_dictionary(kind) and bool(column.dictionary.null_count))
+
+
+def without_null_keys(keys: list[Any], pairs: list[Any]) -> list[Any]:
+    """The pairs whose key is not null; of a tuple no part may be, as of several columns.
+
+    >>> without_null_keys([1, None, (1, None)], ["a", "b", "c"])
+    ['a']
+    """
+    kinds = set(map(type, keys))
+    if kinds <= _NEVER_NULL:
+        return pairs
+    return [pair for key, pair in zip(keys, pairs, strict=True) if not _is_null(key)]
+
+
+def _is_null(key: Any) -> bool:
+    return key is None or (isinstance(key, tuple) and any(part is None for part in key))
 
 
 def key_first(batch: pa.RecordBatch, keys: tuple[str, ...], extra: tuple[tuple[str, pa.Array], ...] = ()) -> pa.RecordBatch:

@@ -68,6 +68,8 @@ def _plain_dictionary(column: pa.DictionaryArray) -> pa.Array | None:
     if values is None:
         return column.dictionary_decode() if _can_be_taken(kind.value_type) else None
     values = key_normalised(values)
+    if pa.types.is_floating(values.type):
+        return values.take(indices)  # Arrow cannot put together dictionaries that hold NaN, be it one that no row uses
     if values.null_count or (len(values) and pc.count_distinct(values).as_py() < len(values)):
         encoded = pc.dictionary_encode(values)  # from old to new indices
         indices, values = encoded.indices.take(indices), encoded.dictionary

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rayad.dataflow.operators.column_schemas import as_schema
 from rayad.dataflow.operators.column_windows import one_batch
 from rayad.dataflow.operators.key_groups import chosen, compacted
 from rayad.dataflow.operators.key_index import MutableKeyIndex
@@ -197,14 +198,33 @@ class MutableColumnTotals:
         slots = np.flatnonzero(leaves & ~given)
         if not len(slots):
             return None
-        fields = list(self.schema)
-        columns = columns_of_slots(keys, slots, [field.type for field in fields[: self.key_columns]])
-        totals = [pa.array(array[slots], field.type) for array, field in zip(self.arrays, fields[self.key_columns :], strict=True)]
+        out = self._partials_of(slots)
         given[slots] = True
         self._given = given
         for array, how in zip(self.arrays, self.merges, strict=True):
             array[slots] = self._neutral(array.dtype, how)
-        return compacted(pa.RecordBatch.from_arrays([*columns, *totals], schema=self.schema))
+        return compacted(out)
+
+    def _partials_of(self, slots: Any) -> pa.RecordBatch:
+        fields = list(self.schema)
+        columns = columns_of_slots(self._slot_keys(), slots, [field.type for field in fields[: self.key_columns]])
+        totals = [pa.array(array[slots], field.type) for array, field in zip(self.arrays, fields[self.key_columns :], strict=True)]
+        return pa.RecordBatch.from_arrays([*columns, *totals], schema=self.schema)
+
+    def with_schema(self, schema: pa.Schema) -> MutableColumnTotals:
+        """The same totals in types that hold them all (``column_schemas.common_schema``).
+
+        Raises NotColumns where Arrow does not have the keys.
+        """
+        if self.schema.equals(schema):
+            return self
+        out = MutableColumnTotals(self.merges, schema, self.key_columns)
+        slots = np.arange(len(self)) if self._given is None else np.append(
+            np.flatnonzero(~self._given), np.arange(len(self._given), len(self))
+        )
+        if len(slots):
+            out.merge(as_schema(self._partials_of(slots), schema))
+        return out
 
     def forget_changes(self) -> None:
         """The next of :meth:`take_changes` gives None."""

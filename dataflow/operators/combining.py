@@ -72,7 +72,7 @@ class _RowPartials:
 
     def __init__(self, element: Combine) -> None:
         self._element = element
-        self._key, self._value = element.key.row_key(), element.value.row_value()
+        self._key, self._value = element.key.row_key(), element.value.row_value(element.key.columns)
         self._counts = type(element.aggregator) is Count
         self.totals: dict[Timestamp, dict[Any, Any]] = {}
         self._seen: dict[Timestamp, int] = {}

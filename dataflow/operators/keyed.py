@@ -35,23 +35,37 @@ def unhashable(key: Any) -> DataflowError:
     )
 
 
-def default_value(record: Any) -> Any:
-    """What sum, min, max ... take when no value was named: the record, or the second of a pair."""
-    return record[1] if isinstance(record, tuple) and len(record) == 2 else record
+class DefaultValue:
+    """What sum, min, max ... take when no value was named: of a pair the second, of a record with columns the one besides the key, else
+    the record itself. Picklable.
+
+    >>> DefaultValue(("k",))({"k": "a", "v": 3}), DefaultValue()(("a", 3)), DefaultValue()(3)
+    (3, 3, 3)
+    """
+
+    __slots__ = ("keys",)
+
+    def __init__(self, keys: tuple[str, ...] = ()) -> None:
+        self.keys = keys
+
+    def __call__(self, record: Any) -> Any:
+        if isinstance(record, tuple):
+            return record[1] if len(record) == 2 else record
+        return record[sole_value(list(record), self.keys)] if isinstance(record, dict) else record
 
 
 @dataclass(frozen=True, slots=True)
 class ValueSelector:
-    """Where a record's value is: a function, a column name, or None for :func:`default_value`."""
+    """Where a record's value is: a function, a column name, or None for :class:`DefaultValue`."""
 
     function: Callable[[Any], Any] | None = None
     column: str | None = None
 
-    def row_value(self) -> Callable[[Any], Any]:
-        """A function from a record to its value."""
+    def row_value(self, keys: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+        """A function from a record to its value. ``keys``: the key columns, if the key is columns."""
         if self.column is not None:
             return itemgetter(self.column)
-        return self.function or default_value
+        return self.function or DefaultValue(keys)
 
     @staticmethod
     def of(value: Any) -> ValueSelector:
@@ -75,10 +89,15 @@ def require_columns(batch: pa.RecordBatch | pa.Table, names: tuple[str, ...]) ->
 
 def sole_value_column(batch: pa.RecordBatch | pa.Table, keys: tuple[str, ...]) -> str:
     """The one column that is not a key."""
-    rest = [name for name in batch.schema.names if name not in keys]
+    return str(sole_value(batch.schema.names, keys))
+
+
+def sole_value(names: list[Any], keys: tuple[str, ...]) -> Any:
+    """The one name that is not a key. Raises DataflowError where it is not clear."""
+    rest = [name for name in names if name not in keys]
     if len(rest) != 1:
         raise DataflowError(f"which column to aggregate is not clear: besides the key {list(keys)} there are {rest}; name one")
-    return str(rest[0])
+    return rest[0]
 
 
 def import_conversions() -> None:
@@ -101,7 +120,7 @@ class PairValue(Element):
 
     def apply(self, batch: Any) -> Any:
         rows = to_rows(batch)
-        return list(zip(mapped(self.key.row_key(), rows), mapped(self.value.row_value(), rows), strict=True))
+        return list(zip(mapped(self.key.row_key(), rows), mapped(self.value.row_value(self.key.columns), rows), strict=True))
 
 
 @dataclass(slots=True)
@@ -132,7 +151,7 @@ class Combine(Element):
                 if partial is not None:
                     return partial
         totals = self.aggregator.new_partials()
-        self.combine_into(totals, to_rows(batch), self.key.row_key(), self.value.row_value())
+        self.combine_into(totals, to_rows(batch), self.key.row_key(), self.value.row_value(self.key.columns))
         return list(totals.items())
 
     def combine_into(self, totals: dict[Any, Any], rows: Iterable[Any], key: Callable[[Any], Any], value: Callable[[Any], Any]) -> None:
@@ -235,11 +254,16 @@ def group(batch: pa.RecordBatch | pa.Table, keys: list[str], aggregations: list[
         dense = dense_group(table, keys[0], aggregations)
         if dense is not None:
             return mark_keyed(pa.RecordBatch.from_arrays(dense, names=distinct_names(keys, names)), 1)
-    for position, field in enumerate(table.schema):
-        if field.name in keys and pa.types.is_floating(field.type):
-            table = table.set_column(position, field.name, key_normalised(table.column(position)))
-    out = table.unify_dictionaries().group_by(keys, use_threads=False).aggregate(aggregations).combine_chunks()
-    columns = [out.column(name) for name in keys] + [out.column(i) for i in range(len(keys), out.num_columns)]
+    # Arrow calls its results after column and function: numbers in place of the user's names, so that no two are called alike.
+    number = {name: str(at) for at, name in enumerate(dict.fromkeys([*keys, *(column for column, _ in aggregations if column != [])]))}
+    table = table.select(list(number)).rename_columns(list(number.values()))
+    leading = [number[name] for name in keys]
+    for position in range(len(keys)):
+        if pa.types.is_floating(table.schema.field(position).type):
+            table = table.set_column(position, leading[position], key_normalised(table.column(position)))
+    wanted = [(column if column == [] else number[column], function) for column, function in aggregations]
+    out = table.unify_dictionaries().group_by(leading, use_threads=False).aggregate(wanted).combine_chunks()
+    columns = [out.column(name) for name in leading] + [out.column(i) for i in range(len(keys), out.num_columns)]
     return mark_keyed(pa.RecordBatch.from_arrays([one_array(c) for c in columns], names=distinct_names(keys, names)), len(keys))
 
 

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rayad.dataflow.calling import mapped
 from rayad.dataflow.columnar import keyed_columns, mark_keyed, take_rows, to_rows
 from rayad.dataflow.elements import Element
 from rayad.dataflow.event_times import event_time
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.column_best import with_windows
-from rayad.dataflow.operators.column_join import key_first
+from rayad.dataflow.operators.column_join import key_first, with_key, without_null_keys
 from rayad.dataflow.operators.column_windows import as_bounds, grid_of, moment_ticks, panes_of, ticks, windows_between
 from rayad.dataflow.operators.key_groups import MovingVertex
 from rayad.dataflow.operators.keyed import ValueSelector
@@ -34,24 +35,29 @@ from rayad.progress import Timestamp
 @dataclass(slots=True)
 class PlaceRecords(Element):
     """Records with their places in time: key columns, pane (for windows that records bring along: start and end), then the record's
-    other columns; rows as ``(key, (event time, record))``."""
+    other columns; rows as ``(key, (event time, record))``. For a join records with a null key are left out."""
 
     key: KeySelector
     times: ValueSelector
     windows: Any
     keyless: bool = False
+    joins: bool = False
 
     def apply(self, batch: Any) -> Any:
         keys = self.key.columns
         if isinstance(batch, pa.RecordBatch) and (self.keyless or (keys and len(set(keys)) == len(keys))):
-            found = panes_of(batch, keys, self.times.column, self.windows)
+            found = panes_of(with_key(batch, keys) if self.joins else batch, keys, self.times.column, self.windows)
             if found is not None:
                 usable, panes = found
                 extra = [("key", pa.array(np.zeros(usable.num_rows, np.int64)))] if self.keyless else []
                 extra += [(f"pane{i}", pane) for i, pane in enumerate(panes)]
                 return mark_keyed(key_first(usable, keys, tuple(extra)), len(keys) or 1)
-        key, time_of, rows = self.key.row_key(), self.times.row_value(), to_rows(batch)
-        return [(key(row), (event_time(time_of(row), row), row)) for row in rows]
+        time_of, rows = self.times.row_value(), to_rows(batch)
+        keys_found = mapped(self.key.row_key(), rows)
+        pairs = list(zip(keys_found, rows, strict=True))
+        if self.joins:
+            pairs = without_null_keys(keys_found, pairs)
+        return [(key, (event_time(time_of(row), row), row)) for key, row in pairs]
 
 
 class LateRecords(MovingVertex):

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.operators.column_join import MutableColumnJoin, NotColumnar, pairs_of, rows_of_given
+from rayad.dataflow.operators.contents import comparable, originals
 from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.stored_rows import FEW_ROWS, plain_and_few
 from rayad.dataflow.operators.touched_keys import MutableAdditions, MutableTouchedKeys, now_and_gone
@@ -18,7 +19,8 @@ from rayad.progress import DataflowError, Timestamp, show
 
 
 class Distinct(MovingVertex):
-    """Each distinct ``(key, value)`` once, at the first time (in lexicographic order) that holds it."""
+    """Each distinct ``(key, value)`` once, at the first time (in lexicographic order) that holds it; see :class:`Contents` for values that
+    Python cannot hash."""
 
     sequential = True
     waits_for_siblings = False
@@ -73,7 +75,7 @@ class Distinct(MovingVertex):
             fresh = self.pending[time] = {}
             self.notify_at(time)
         try:
-            fresh.update(dict.fromkeys(pair for pair in to_rows(batch) if pair not in self.seen))
+            fresh.update(dict.fromkeys(pair for pair in comparable(to_rows(batch)) if pair not in self.seen))
         except TypeError as error:
             raise DataflowError(f"distinct {self.name!r} needs hashable keys and values: {error}; map records to tuples first") from error
 
@@ -86,7 +88,7 @@ class Distinct(MovingVertex):
         if self._leaving is not None:
             self._leaving.added(self.seen, fresh)
         self._added.note(fresh, len(fresh), len(self.seen))
-        self.send_by(0, fresh, time)
+        self.send_by(0, originals(fresh), time)
 
 
 class StatefulMap(MovingVertex):

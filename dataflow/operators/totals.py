@@ -1,7 +1,7 @@
 """Running totals: when a time is complete, each key that it touched is emitted once, with its total so far.
 
-Two forms of the same state: a dict for rows, and :class:`MutableColumnTotals` while all batches are columnar. The first batch of rows, and
-a sum that leaves 64 bits, turn the second into the first; both give the same results.
+Two forms of the same state: a dict for rows, and :class:`MutableColumnTotals` while all batches are columnar. The first batch of rows, a
+sum that leaves 64 bits, and columns of types that do not go together turn the second into the first; both give the same results.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from rayad.dataflow.columnar import mark_keyed, to_rows
 from rayad.dataflow.operators.aggregates import Aggregator, Several
+from rayad.dataflow.operators.column_schemas import as_schema, brought_together, common_schema
 from rayad.dataflow.operators.column_totals import MutableColumnTotals
 from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.keyed import distinct_names, group, import_group_by, may_overflow, require_hashable
 from rayad.dataflow.operators.slot_groups import NotColumns
 from rayad.dataflow.operators.stored_columns import stored_by_time, taken_back_by_time
 from rayad.dataflow.operators.stored_rows import MutableStoredRows
-from rayad.progress import DataflowError, Timestamp
+from rayad.progress import Timestamp
 
 COMPACT_ROWS = 1 << 19
 """Pending columnar partials are merged when they reach this many rows."""
@@ -198,15 +199,12 @@ class Totals(MovingVertex):
             raise error
 
     def _compact(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch | None:
-        """One row per distinct key; None when a sum could leave 64 bits."""
-        schema = batches[0].schema
-        for batch in batches[1:]:
-            if not batch.schema.equals(schema):
-                raise DataflowError(
-                    f"schema drift at {self.name!r}: batches with columns {schema.to_string(show_schema_metadata=False)!r} and "
-                    f"{batch.schema.to_string(show_schema_metadata=False)!r} in one time; cast them to one schema before key_by"
-                )
-        table = pa.Table.from_batches(batches)
+        """One row per distinct key; None when a sum could leave 64 bits, or types differ so that rows must do it."""
+        together = brought_together(batches)
+        if together is None:
+            return None
+        schema = together[0].schema
+        table = pa.Table.from_batches(together)
         merges = [how for _, how in self.aggregator.partials]
         keys = schema.names[: len(schema.names) - len(merges)]
         values = schema.names[len(keys) :]
@@ -248,18 +246,21 @@ class Totals(MovingVertex):
         self.emit_rows(out, time)
 
     def _notify_columns(self, partial: pa.RecordBatch, time: Timestamp) -> bool:
-        """Merge and emit in columns; False, and nothing changed, when a sum could leave 64 bits."""
+        """Merge and emit in columns; False, and no total changed, when a sum could leave 64 bits or types do not go together."""
         merges = self._merges()
         keys = partial.num_columns - len(merges)
-        fields = partial.schema
         if self.columns is None or not self.keep:
-            self.columns = MutableColumnTotals(merges, fields, keys)
-        elif not self.columns.schema.equals(fields):
-            raise DataflowError(
-                f"schema drift at {self.name!r}: its state has columns "
-                f"{self.columns.schema.to_string(show_schema_metadata=False)!r}, {time} brings "
-                f"{fields.to_string(show_schema_metadata=False)!r}; cast them to one schema before key_by"
-            )
+            self.columns = MutableColumnTotals(merges, partial.schema, keys)
+        elif not self.columns.schema.equals(partial.schema):
+            common = common_schema([self.columns.schema, partial.schema])
+            if common is None:
+                return False
+            try:
+                self.columns = self.columns.with_schema(common)
+            except NotColumns:
+                return False
+            partial = as_schema(partial, common)
+        fields = partial.schema
         try:
             totals = self.columns.merge(partial)
         except OverflowError:

@@ -99,7 +99,8 @@ class AssignWindows(Element):
             raise
 
     def _selectors(self) -> tuple[Any, Any, Any]:
-        value = _none if isinstance(self.aggregator, Count) else self.value.row_value()
+        others = self.key.columns if self.times.column is None else (*self.key.columns, self.times.column)
+        value = _none if isinstance(self.aggregator, Count) else self.value.row_value(others)
         return self.key.row_key(), value, self.times.row_value()
 
     def _sessions(self, rows: list[Any]) -> list[Any]:

@@ -111,7 +111,7 @@ def broadcast_model(stream: m.Timed) -> m.Timed:
 
 
 def keyed(stream: rd.Stream) -> rd.Stream:
-    return stream.key_by(by_seven).sum(name="op").key_by(value).count(name="op2")
+    return stream.key_by(by_seven).sum(name="op").as_records().key_by(value).count(name="op2")
 
 
 def keyed_model(stream: m.Timed) -> m.Timed:

@@ -62,7 +62,7 @@ def test_rows_and_columns_give_the_same(kind: str, data: st.DataObject, parallel
 def test_several_key_columns_and_records_of_a_keyed_stream() -> None:
     batch = pa.record_batch({"a": [1, 1, 2], "b": ["x", "y", "x"], "v": [10, 20, 30]})
     flow = rd.Dataflow()
-    left = flow.from_epochs([batch])
+    left = flow.from_items(batch)
     sums = left.key_by(["a", "b"]).sum("v")
     left.key_by(["a", "b"]).join(sums.key_by(["a", "b"])).collect("out")
     expected = [((r["a"], r["b"]), (r, ((r["a"], r["b"]), r["v"]))) for r in batch.to_pylist()]

@@ -87,12 +87,15 @@ def distinct(stream: Timed, key: Function, value: Function = lambda record: reco
 
 
 def joined(left: Timed, right: Timed, left_key: Function, right_key: Function) -> Timed:
-    """Every pair with equal keys, at the least upper bound of the two times."""
+    """Every pair with equal keys, at the least upper bound of the two times; a null key equals nothing."""
     by_key: dict[Any, Timed] = {}
     for time, record in right:
         by_key.setdefault(right_key(record), []).append((time, record))
     return [
-        (time.join(then), (left_key(record), (record, match))) for time, record in left for then, match in by_key.get(left_key(record), ())
+        (time.join(then), (left_key(record), (record, match)))
+        for time, record in left
+        for then, match in by_key.get(left_key(record), ())
+        if left_key(record) is not None and not (isinstance(left_key(record), tuple) and None in left_key(record))
     ]
 
 

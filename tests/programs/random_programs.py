@@ -133,11 +133,11 @@ def _apply(made: Step, streams: Sequence[rd.Stream], exchange: bool) -> rd.Strea
     if made.kind == "batches":
         return a.map_batches(lambda batch: [flat((n, r)) for r in batch])
     if made.kind in ("count", "sum", "min"):
-        return getattr(a.key_by(key), made.kind)().map(flat)  # type: ignore[no-any-return]
+        return getattr(a.key_by(key), made.kind)().as_records().map(flat)  # type: ignore[no-any-return]
     if made.kind == "distinct":
         return a.key_by(key).distinct().map(flat)
     if made.kind == "top":
-        return a.key_by(key).top_k(2).map(flat)
+        return a.key_by(key).top_k(2).as_records().map(flat)
     if made.kind == "window":
         return a.key_by(key).window(rd.windows.per_epoch()).count().map(flat)
     if made.kind == "vertex":
