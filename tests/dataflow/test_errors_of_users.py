@@ -217,10 +217,10 @@ FAILING: dict[str, tuple[Callable[[rd.Dataflow], Any], str]] = {
         "common: Could not convert 'x' with type str: tried to convert to int64; "
         "first record: {'a': 1}; convert them with map() before this step",
     ),
-    "distinct of lists": (
-        lambda f: items(f).key_by(str).distinct(lambda n: [n], name="d"),
-        f"'d'[0] {MINE} failed in on_recv (input 0, 2 records from ('1', [1])) at (0): distinct 'd' needs hashable keys and values: "
-        "unhashable type: 'list'; map records to tuples first",
+    "distinct of what cannot be compared": (
+        lambda f: items(f).key_by(str).distinct(lambda n: bytearray(n), name="d"),
+        f"'d'[0] {MINE} failed in on_recv (input 0, 2 records from ('1', bytearray(b'\\x00'))) at (0): distinct 'd' needs hashable keys "
+        "and values: unhashable type: 'bytearray'; map records to tuples first",
     ),
     "fold": (fold, f"'fold'[0] {MINE} failed in on_notify at (0): {ERROR}"),
     "stateful_map without a pair": (
