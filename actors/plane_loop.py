@@ -155,24 +155,27 @@ class PlaneLoop:
 
     def _take(self, link: Link, count: int, frames: list[Frame]) -> None:
         state = self._peers[link.peer]
-        before = state.received
-        accept, inbox = state.order.accept, self._inbox
+        accept, inbox, own = state.order.accept, self._inbox, 0
         for frame in frames:
-            if frame.kind == PLANE_KIND:
-                count -= HEADER_BYTES
-                if frame.channel == ACKNOWLEDGED:
-                    state.acknowledge(frame.sequence)
-                else:
-                    state.has_left = True
-                continue
-            state.received += 1
-            if accept(frame):
+            if not frame[1]:  # of PLANE_KIND
+                own += 1
+                self._take_own(state, frame)
+            elif accept(frame):
                 inbox.append(frame)
+        fresh = len(frames) - own
+        count -= own * HEADER_BYTES
+        state.received += fresh
+        state.frames_in += fresh
         state.bytes_in += count
         state.untold_bytes += count
-        state.frames_in += state.received - before
         if state.received - state.told_received >= ACKNOWLEDGE_FRAMES or state.untold_bytes >= ACKNOWLEDGE_BYTES:
             self._acknowledge(state)
+
+    def _take_own(self, state: Peer, frame: Frame) -> None:
+        if frame.channel == ACKNOWLEDGED:
+            state.acknowledge(frame.sequence)
+        else:
+            state.has_left = True
 
     def _acknowledge(self, state: Peer) -> None:
         """Tell a peer what has arrived, between two frames."""

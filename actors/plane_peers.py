@@ -93,9 +93,10 @@ class Peer:
         """So many frames have arrived there: they need not be kept."""
         if count > self.acknowledged + len(self.kept):
             raise ProtocolError(f"{self.name!r} says that {count} frames have arrived; {self.acknowledged + len(self.kept)} were sent")
-        while self.acknowledged < count:
-            self.kept.popleft()
-            self.acknowledged += 1
+        popleft = self.kept.popleft
+        for _ in range(count - self.acknowledged):
+            popleft()
+        self.acknowledged = max(self.acknowledged, count)
 
     def forget(self) -> None:
         """There will be no other connection with that process: nothing needs to be kept for it."""
