@@ -21,7 +21,7 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors import ray_calls
-from rayad.actors.ray_actors import CONTROL, with_control
+from rayad.actors.ray_actors import PULSE, remote_class
 from rayad.actors.scaling_files import ControllerFolder, JournalFile, journal_of, read_lines
 from rayad.actors.scaling_loop import Listener, ScalingLoop, scaling_graph
 from rayad.actors.scaling_metrics import ScalingMetrics
@@ -65,7 +65,7 @@ class CoordinatorLink:
         found = []
         for ref in ready:
             try:
-                reading = ray.get(ref)
+                reading = ray.get(ref, timeout=READ_TIMEOUT_S)
             except RayError:
                 continue  # it has just died: the coordinator sees to it
             if reading is not None:
@@ -75,7 +75,8 @@ class CoordinatorLink:
     def rescale(self, changes: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int]) -> Any:
         """See `scaling_loop.Link`."""
         try:
-            return ray.get(self._coordinator.rescale.remote(dict(changes), timeout_s, dict(decided_for)))
+            asked = self._coordinator.rescale.remote(dict(changes), timeout_s, dict(decided_for))
+            return ray.get(asked)  # ends with the change, which the coordinator bounds, or with the coordinator
         except RayTaskError as error:
             raise error.cause if isinstance(error.cause, Exception) else error from None
 
@@ -189,8 +190,8 @@ class AutoscalerHandle:
         """Start it for a coordinator, instead of the one for the coordinator before. Its files are on this node, if that is possible."""
         self._end()
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
-        options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0, "num_cpus": 0, "scheduling_strategy": here}
-        actor = ray.remote(**options)(with_control(Autoscaler, "ping", "look", "configure", "finish"))
+        groups = {PULSE: ("ping",), "control": ("look", "configure", "finish")}
+        actor = remote_class(Autoscaler, {PULSE: 1, "control": 4}, groups, num_cpus=0, scheduling_strategy=here)
         self._actor = actor.remote(coordinator, *self._arguments, goes_on)
         self._actor.run.remote()
 

@@ -16,16 +16,17 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from rayad.actors import layouts
 from rayad.actors.coordinator_control import CoordinatorControl
 from rayad.actors.coordinator_rescale import Rescaler
 from rayad.actors.coordinator_snapshots import SnapshotKeeper
-from rayad.actors.crew import Crew
+from rayad.actors.crew import Crew, Stuck
 from rayad.actors.failures import restarts_of
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.job_store import JobStore, Superseded
+from rayad.actors.long_calls import MutableLongCalls
 from rayad.actors.outcome import Outcome, stage_statistics
 from rayad.actors.plane import Address
 from rayad.actors.protocol import COORDINATOR, PROGRESS, stage_of
@@ -37,13 +38,15 @@ from rayad.actors.upstream import region_of
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.resources import told_resources
-from rayad.progress import RayadError, SnapshotError
+from rayad.progress import DataflowError, RayadError, SnapshotError
 from rayad.snapshots.coordination import SnapshotStatistics
 from rayad.snapshots.restarts import End
 from rayad.snapshots.store import StoreAwayError
 
 GRACE_S = 0.5
 """After the first failure: how long others may still report, because the first to be noticed is seldom the cause."""
+CALL_S = 30.0
+"""For the answer of an actor that has it already: only its way can take long."""
 LAST_PARTS_S = 60.0
 """After all replicas have ended: how long their parts of the last snapshot may be on their way."""
 STORE_AWAY_S = 0.5
@@ -54,10 +57,12 @@ T = TypeVar("T")
 
 
 class _Failed(Exception):
-    def __init__(self, failure: Failure, names: set[str] | None = None) -> None:
+    def __init__(self, failure: Failure, names: set[str] | None = None, stuck: set[str] | None = None) -> None:
         super().__init__(failure.message)
         self.failure = failure
         self.names = names or set()
+        self.stuck = stuck or set()
+        """Of these, who will not leave what they do when they are asked to."""
 
 
 class Coordinator(CoordinatorControl):
@@ -79,8 +84,11 @@ class Coordinator(CoordinatorControl):
         self.asked = layouts.asked_of(plan)
         self.rescaler = Rescaler(self)
         self._incarnations: dict[str, int] = {}
-        self._runs: dict[Any, tuple[str, Any]] = {}
+        self._runs = MutableLongCalls()
         self._found: dict[str, tuple[Address, int, dict[str, Any]]] = {}
+        self._stuck: set[str] = set()
+        self._told: dict[str, ReplicaReport] = {}
+        self._seen: tuple[dict[int, Any], int] = ({}, 0)
         self._began_s = clock.time()
         self._start_s = 0.0
         self._restarts = restarts_of(config.failures, random.Random(job))
@@ -143,6 +151,7 @@ class Coordinator(CoordinatorControl):
             except _Failed as failed:
                 self._stop_change()
                 delay_s = self._may_go_on(failed.failure)
+                self._stuck = failed.stuck
                 is_going = self._try_upstream(failed.names, delay_s)
             except Superseded:
                 raise
@@ -198,7 +207,8 @@ class Coordinator(CoordinatorControl):
         Not before ``due_s``, while the newcomers start.
         """
         assert self._keeper is not None
-        self._crew.relieve(list(self._crew.actors), self.incarnation)
+        self._crew.relieve(list(self._crew.actors), self.incarnation, self._stuck)
+        self._stuck = set()
         self.incarnation += 1
         self._crew.hire()  # newcomers start while the parts are verified
         self._cancelled.wait(max(0.0, due_s - clock.monotonic()))
@@ -234,7 +244,8 @@ class Coordinator(CoordinatorControl):
             if keeper is not None:
                 self.rescaler.want(layouts.asked_anew(self.plan, keeper.manifest.notes, self.asked))
         crew.hire()
-        self.addresses, self._runs = {}, {}
+        self.addresses = {}
+        self._runs.clear()
         self._incarnations = dict.fromkeys([PROGRESS, COORDINATOR, *crew.names()], self.incarnation)
         if keeper is not None:
             self.addresses[COORDINATOR] = keeper.listen(own_address(self.config.host), self.incarnation, unix)
@@ -260,11 +271,11 @@ class Coordinator(CoordinatorControl):
         return out
 
     def _run(self, names: list[str]) -> None:
-        """Begin the long calls; keeps for each one's first result its name and second result."""
+        """Begin the long calls; keeps for each one's first result its name and second result. Any thread."""
         for name in names:
             arguments = () if name == PROGRESS else (self.addresses,)
             summary, staged = self._crew.actors[name].run.options(num_returns=2).remote(*arguments)
-            self._runs[summary] = (name, staged)
+            self._runs.post(summary, name, staged)
 
     def _go(self, names: list[str]) -> None:
         """These run from now on, and with them the job."""
@@ -297,12 +308,12 @@ class Coordinator(CoordinatorControl):
         attempt = keeper.recover_upstream(names, self.incarnation + 1)
         if attempt is None:
             return False
-        self._crew.relieve(names, self.incarnation)
+        self._crew.relieve(names, self.incarnation, self._stuck)
         self.incarnation += 1
         self._incarnations.update(dict.fromkeys(names, self.incarnation))
-        self._runs = {ref: entry for ref, entry in self._runs.items() if entry[0] not in names}
+        self._runs.forget(names)
         self._crew.hire()
-        ray.get(self._crew.actors[PROGRESS].call.remote("switch", names, region, self.incarnation))
+        ray.get(self._crew.actors[PROGRESS].call.remote("switch", names, region, self.incarnation), timeout=self.config.start_timeout_s)
         self._await_listening(self._listening(names))
         addresses = {name: self.addresses[name] for name in names}
         parts = parts_of(keeper.manifest, self.plan)
@@ -313,7 +324,8 @@ class Coordinator(CoordinatorControl):
             for name in living
         ]
         self._run(names)
-        ray.get(rolling)
+        ray.get(rolling, timeout=self.config.start_timeout_s + CALL_S)
+        self._stuck = set()
         self._go(names)
         return True
 
@@ -350,10 +362,12 @@ class Coordinator(CoordinatorControl):
 
     def _get(self, ref: Any, who: str) -> Any:
         try:
-            return ray.get(ref)
+            return ray.get(ref, timeout=CALL_S)  # it is there
         except RayTaskError as error:
             cause = error.cause if isinstance(error.cause, BaseException) else error
             return failure_of(who, cause)
+        except GetTimeoutError:
+            return Failure(who, f"what {who} gave could not be fetched within {CALL_S:g} s: its node may be gone", "", None, False)
         except RayActorError as error:
             lost = str(error).strip().split("\n")
             return Failure(who, f"the actor of {who} died: {lost[0]}", str(error), None, False)
@@ -362,20 +376,23 @@ class Coordinator(CoordinatorControl):
         """Wait for all long calls; on the first failure give the others a moment, then raise the likeliest cause."""
         waiting = self._runs
         failed: set[str] = set()
+        stuck: set[str] = set()
         staged: dict[int, list[Any]] = {sink.id: [] for sink in self.plan.sinks}
         reports: list[ReplicaReport] = []
         counts: dict[str, int] = {}
         failures: list[Failure] = []
         deadline_s = float("inf")
         while (waiting or (self._is_final_missing() and not failures)) and clock.monotonic() < deadline_s:
+            waiting.take_over()
             if self._cancelled.is_set():
                 raise _Failed(Failure("job", "cancelled", "", None, False))
             if not waiting:
                 deadline_s = min(deadline_s, clock.monotonic() + LAST_PARTS_S)
-            for ref in self._wait(waiting):
-                name, second = waiting.pop(ref, ("", None))
-                if not name:
+            for ref in self._wait(waiting.refs()):
+                ended = waiting.ended(ref)
+                if ended is None:
                     continue  # of a newcomer that was sent away
+                name, second = ended
                 answer = self._get(ref, self._who(name))
                 if isinstance(answer, Failure) and name in self.rescaler.newcomers:
                     continue  # the change is refused
@@ -387,7 +404,11 @@ class Coordinator(CoordinatorControl):
                     deadline_s = min(deadline_s, clock.monotonic() + (0.0 if at_once else GRACE_S))
                 elif isinstance(answer, ReplicaReport):
                     reports.append(answer)
-                    left = ray.get(second)
+                    left = self._get(second, self._who(name))
+                    if isinstance(left, Failure):
+                        failures.append(left)
+                        failed.add(name)
+                        break
                     if name in self.rescaler.leaving:
                         self.rescaler.on_left(name, left)
                         left = {} if self._keeper is not None else left
@@ -399,32 +420,47 @@ class Coordinator(CoordinatorControl):
                 failures.append(self.rescaler.failure)
                 deadline_s = min(deadline_s, clock.monotonic() + GRACE_S)
             if not failures:
-                silent = self._crew.silent({name for name, _ in waiting.values()})
-                if silent is not None:
-                    patience_s = self.config.failures.heartbeat_timeout_s
-                    told = f"{self._who(silent)} has not answered for {patience_s:g} s"
-                    failures.append(Failure(self._who(silent), told, "", None, False))
-                    failed.add(silent)
+                found = self._crew.find_stuck(waiting.names() - self.rescaler.newcomers)
+                if found is not None:
+                    failures.append(self._stuck_failure(found))
+                    failed.add(found.name)
+                    stuck.add(found.name)
                     break
         if failures:
-            raise _Failed(min(failures, key=lambda f: (f.is_lost_peer, f.error is None and "died" not in f.message)), failed)
+            raise _Failed(min(failures, key=lambda f: (f.is_lost_peer, f.error is None and "died" not in f.message)), failed, stuck)
         if self._is_final_missing():
             raise SnapshotError(f"all replicas have ended, and {LAST_PARTS_S:g} s later parts of the last snapshot are missing")
         return reports, counts, staged
+
+    def _stuck_failure(self, found: Stuck) -> Failure:
+        """An actor that is given up, as the failure that it is."""
+        who, activity = self._who(found.name), found.activity
+        pulse, _ = self._crew.last_pulse(found.name)
+        on = f" on node {pulse.node}" if pulse is not None and pulse.node else ""
+        if activity is None:
+            patience_s = self.config.failures.heartbeat_timeout_s
+            told = f"{who}{on} has not answered for {patience_s:g} s: its process is stopped, or its node is gone"
+            return Failure(who, told, "", None, False)
+        told = (
+            f"{who}{on} is in {activity}: RunConfig.activation_timeout_s is {self.config.activation_timeout_s:g}. If this is how long your "
+            "function takes, raise it; else see below where it stood"
+        )
+        failure = failure_of(who, DataflowError(told, located=True))
+        return dataclasses.replace(failure, details=f"the stack of {who}, innermost last:\n{activity.stack}")
 
     def _is_final_missing(self) -> bool:
         """Whether a last snapshot has to be published: a replica ends when it has sent its part, which is looked at later, perhaps."""
         return self._keeper is not None and self._keeper.final is None
 
-    def _wait(self, waiting: dict[Any, tuple[str, Any]]) -> list[Any]:
+    def _wait(self, waiting: list[Any]) -> list[Any]:
         """Which long calls have ended; takes part in the snapshots meanwhile."""
         keeper = self._keeper
         if keeper is not None and not waiting:
             keeper.poll(0.1)
             return []
         if keeper is None or keeper.poll(0.1):
-            return list(ray.wait(list(waiting), num_returns=1, timeout=0.2)[0])
-        return list(ray.wait(list(waiting), num_returns=len(waiting), timeout=0)[0])
+            return list(ray.wait(waiting, num_returns=1, timeout=0.2)[0]) if waiting else []
+        return list(ray.wait(waiting, num_returns=len(waiting), timeout=0)[0])
 
     def _who(self, name: str) -> str:
         if name == PROGRESS:

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import threading
 import time as clock
+from collections.abc import Mapping
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import RayError
 
 from rayad.actors import layouts
 from rayad.actors.coordinator_rescale import Rescaler
 from rayad.actors.coordinator_snapshots import SnapshotKeeper
 from rayad.actors.crew import Crew
-from rayad.actors.job import JobState
+from rayad.actors.job import JobState, Silent
 from rayad.actors.layouts import Rescale
+from rayad.actors.outcome import Look
 from rayad.actors.plane import Address
 from rayad.actors.protocol import PROGRESS, replica_name
 from rayad.actors.replica_report import ReplicaReport
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
-from rayad.progress import ConfigError, SnapshotError, Timestamp
+from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
 from rayad.snapshots.coordination import SnapshotStatistics
+
+LOOK_PATIENCE_S = 0.6
+"""How long a look waits for the answers of actors."""
+PROGRESS_PATIENCE_S = 10.0
+"""How long the progress actor may take for an answer that it does not have to wait for."""
 
 
 class CoordinatorControl:
@@ -40,6 +47,13 @@ class CoordinatorControl:
     _cancelled: threading.Event
     _running: threading.Event
     _stopping: bool
+    _told: dict[str, ReplicaReport]
+    """What the replicas told when they last answered."""
+    _seen: tuple[Mapping[int, Any], int]
+    """Views by stage and active pointstamps, when the progress actor last answered."""
+
+    def _who(self, name: str) -> str:
+        raise NotImplementedError
 
     def cancel(self) -> None:
         """End the job without results."""
@@ -56,6 +70,11 @@ class CoordinatorControl:
     def saved_inputs(self) -> dict[str, int]:
         """How many frames of each live input are in all the snapshots that a recovery may go on from."""
         return dict(self._keeper.saved_inputs) if self._keeper is not None else {}
+
+    def hasten_snapshot(self) -> None:
+        """The next snapshot begins as soon as it can: something waits for it."""
+        if self._keeper is not None:
+            self._keeper.hasten()
 
     def savepoint(self, timeout_s: float | None) -> str:
         """See Job.savepoint."""
@@ -82,59 +101,74 @@ class CoordinatorControl:
         """See Job.configure."""
         self.rescaler.configure(changes)
 
-    def look(self) -> tuple[JobState, list[ReplicaReport], dict[int, Any], int]:
-        """State, what the replicas did, views by stage, active pointstamps."""
+    def ping(self) -> JobState:
+        """Answer, if the process lives, with where the job is in its life."""
+        return self.state
+
+    def look(self, with_blockers: bool = False, patience_s: float = LOOK_PATIENCE_S) -> Look:
+        """State, what the replicas did, views by stage; who does not answer within ``patience_s`` is told, with what it last told."""
         if self.state is not JobState.RUNNING:
-            return self.state, [], {}, 0
-        try:
-            crew, progress = dict(self._crew.actors), self._crew.actors[PROGRESS]
-            there = [name for name in self._crew.names() if name in crew and name not in self.rescaler.newcomers]
-            reports = ray.get([crew[name].look.remote() for name in there], timeout=10)
-            views, active = ray.get([progress.call.remote("look"), progress.call.remote("active")], timeout=10)
-            return self.state, reports, views, active
-        except (RayActorError, RayTaskError, GetTimeoutError, KeyError):
-            return self.state, [], {}, 0
+            return Look(self.state)
+        crew = dict(self._crew.actors)
+        there = [name for name in self._crew.names() if name in crew and name not in self.rescaler.newcomers]
+        asked = {crew[name].look.remote(): name for name in there}
+        if PROGRESS in crew:
+            asked[crew[PROGRESS].call.remote("look", with_blockers)] = PROGRESS
+        ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s)
+        answers: dict[str, Any] = {}
+        for ref in ready:
+            try:
+                answers[asked[ref]] = ray.get(ref, timeout=patience_s)
+            except (RayError, RayadError):
+                continue  # it dies, or begins anew: the long call tells of that
+        views, active, blockers = answers.pop(PROGRESS, (*self._seen, []))
+        self._seen = (views, active)
+        self._told = {name: report for name, report in {**self._told, **answers}.items() if name in there}
+        silent = [self._silent(name, patience_s) for name in asked.values() if name != PROGRESS and name not in answers]
+        if PROGRESS not in [asked[ref] for ref in ready]:
+            silent.append(self._silent(PROGRESS, patience_s))
+        busy = [Silent(self._who(name), told.node, told.activity.for_s, told.activity) for name, told in answers.items() if told.activity]
+        return Look(self.state, tuple(self._told.values()), views, active, blockers, (*busy, *silent))
+
+    def _silent(self, name: str, waited_s: float) -> Silent:
+        pulse, silence_s = self._crew.last_pulse(name)
+        return Silent(self._who(name), pulse.node if pulse is not None else "", max(waited_s, silence_s))
 
     def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int]:
         """The newest snapshot, the interval, and how many failures there were."""
         taken = self._keeper.snapshots if self._keeper is not None else None
         return (taken.last, taken.interval_s, self.failures) if taken is not None else (None, None, self.failures)
 
-    def blockers(self) -> list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]:
-        """See ProgressHost.blockers."""
-        return self._call("blockers") or []
+    def frontier(self, node: int) -> tuple[Timestamp, ...] | None:
+        """The frontier at a probe; empty when the job is over, None when nobody can tell now."""
+        if not self._running.wait(self.config.start_timeout_s):
+            return None
+        if self.state is not JobState.RUNNING:
+            return ()
+        try:
+            progress = self._crew.actors[PROGRESS]
+            return ray.get(progress.call.remote("frontier", node), timeout=PROGRESS_PATIENCE_S)  # type: ignore[no-any-return]
+        except (RayError, RayadError, KeyError):
+            return None
 
-    def frontier(self, node: int) -> tuple[Timestamp, ...]:
-        """The frontier at a probe; empty when the job is over."""
-        self._running.wait(self.config.start_timeout_s)
-        return self._call("frontier", node) or ()
-
-    def wait_epoch(self, node: int, epoch: int, timeout_s: float | None) -> bool:
-        """Wait for an epoch at a probe."""
-        deadline_s = clock.monotonic() + timeout_s if timeout_s is not None else float("inf")
-        while True:
-            left_s = deadline_s - clock.monotonic()
-            self._running.wait(max(0.0, min(left_s, self.config.start_timeout_s)))
-            if self.state is not JobState.RUNNING:
-                return self._is_complete()
+    def wait_epoch(self, node: int, epoch: int, hold_s: float) -> bool:
+        """Whether an epoch is complete at a probe; waits for that, not longer than ``hold_s``: the caller asks again."""
+        began_s = clock.monotonic()
+        if not self._running.wait(hold_s):
+            return False
+        if self.state is JobState.RUNNING:
+            left_s = max(0.0, hold_s - (clock.monotonic() - began_s))
             try:
-                left = None if timeout_s is None else max(0.0, left_s)
-                return bool(ray.get(self._crew.actors[PROGRESS].call.remote("wait_epoch", node, epoch, left)))
-            except (RayActorError, RayTaskError, KeyError):  # this incarnation is over; perhaps there is another
-                if self._keeper is None or left_s <= 0:
-                    return self._is_complete()
-                clock.sleep(0.02)
+                progress = self._crew.actors[PROGRESS]
+                return bool(ray.get(progress.wait_epoch.remote(node, epoch, left_s), timeout=left_s + PROGRESS_PATIENCE_S))
+            except (RayError, RayadError, KeyError):  # this incarnation is over, or the actor does not answer, which its heartbeat tells
+                pass
+        if not self._is_complete():
+            clock.sleep(0.02)
+        return self._is_complete()
 
     def _is_complete(self) -> bool:
         return self.state is JobState.COMPLETE
-
-    def _call(self, method: str, *args: Any) -> Any:
-        if self.state is not JobState.RUNNING or PROGRESS not in self._crew.actors:
-            return None
-        try:
-            return ray.get(self._crew.actors[PROGRESS].call.remote(method, *args), timeout=10)
-        except (RayActorError, RayTaskError, GetTimeoutError, KeyError):
-            return None
 
     def stop(self) -> None:
         """Sources read no more, live inputs close: each when it comes back from what it does."""
@@ -155,8 +189,8 @@ class CoordinatorControl:
         out = []
         for name, ref in asked.items():
             try:
-                has_stopped = ref in ready and ray.get(ref)
-            except (RayActorError, RayTaskError):
+                has_stopped = ref in ready and ray.get(ref, timeout=1.0)
+            except RayError:
                 continue  # gone, with what it read
             if not has_stopped:
                 vertex, replica = self._crew.replica(name)

@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import threading
 import time as clock
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -20,6 +20,7 @@ from rayad.actors import layouts
 from rayad.actors.graph_shape import targets_of
 from rayad.actors.job import JobState
 from rayad.actors.layouts import Rescale
+from rayad.actors.mailbox import NoAnswer
 from rayad.actors.migration import StepCost
 from rayad.actors.protocol import PROGRESS, replica_name, stage_of
 from rayad.actors.ray_actors import Failure, failure_of
@@ -35,7 +36,11 @@ if TYPE_CHECKING:
 STOP_TIMEOUT_S = 30.0
 """How long a change may take to notice that the job has failed."""
 STEP_TIMEOUT_S = 600.0
-"""How long one step may take, and one replica to finish what is on its way out."""
+"""How long one step may take, and one replica to finish what is on its way out; not counted while a replica is in a long activation."""
+HOLD_S = 5.0
+"""How long one question of those that wait for something is held; then it is asked again."""
+LONG_S = 1.0
+"""An activation that has taken so long keeps its replica's event loop from answering: that is no fault of the change."""
 _log = logging.getLogger(__name__)
 
 
@@ -61,6 +66,7 @@ class Rescaler:
         self.failure: Failure | None = None
         """What went wrong in the middle of a change: the job has to begin anew from its last snapshot."""
         self._wanted: dict[str, int] = {}
+        self._has_begun = False
         self._held: Any = None
 
     def rescale(self, wanted: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int] | None = None) -> Rescale:
@@ -85,6 +91,7 @@ class Rescaler:
                             f"rescale({dict(wanted)}): job {of._name!r} failed meanwhile, and is not back after {timeout_s} s"
                         ) from None
                 finally:
+                    self._has_begun = False
                     self._is_idle.set()
                 clock.sleep(0.05)
 
@@ -99,12 +106,14 @@ class Rescaler:
             self._is_idle.clear()
             try:
                 self._hold()
+                self._has_begun = True
                 for turn in ("first", "senders", "receivers"):
                     names = of._crew.names()
                     self._get([of._crew.actors[name].change.remote("configure", dict(changes), turn) for name in names], 60.0)
             except _Stopped:
                 pass  # those that begin anew begin with it
             finally:
+                self._has_begun = False
                 self._release()
                 of.config = of._crew.config = config
                 self._is_idle.set()
@@ -134,7 +143,8 @@ class Rescaler:
         for stage in plan.stages:
             count = self._wanted.get(stage.name, stage.parallelism)
             if count != stage.parallelism:
-                why = ray.get(self._of._crew.actors[replica_name(stage.id, 0)].change.remote("may_move"))
+                ask = self._of._crew.actors[replica_name(stage.id, 0)].change.remote("may_move")
+                why = ray.get(ask, timeout=self._of.config.start_timeout_s)
                 if why:
                     raise RescaleRefused(f"resume={self._of.config.resume!r} with {count} replicas instead of {stage.parallelism}: {why}")
 
@@ -167,7 +177,11 @@ class Rescaler:
         if of.config.failures.recovery == "upstream":
             raise RescaleRefused(layouts.NOT_UPSTREAM)
         for stage in stages:
-            why = self._get([of._crew.actors[replica_name(stage, 0)].change.remote("may_move")], timeout_s)[0]
+            left_s = max(0.0, began_s + timeout_s - clock.monotonic())
+            try:
+                why = self._get([of._crew.actors[replica_name(stage, 0)].change_within.remote(left_s, "may_move")], left_s + HOLD_S)[0]
+            except (NoAnswer, TimeoutError) as error:
+                raise RescaleRefused(f"the layout stays {layouts.asked_of(before)}: {self._why_late(error, timeout_s)}") from None
             if why:
                 raise RescaleRefused(f"rescale({before.stage(stage).name!r}, {stages[stage]}): {why}")
         keeper = of._keeper
@@ -214,6 +228,7 @@ class Rescaler:
 
     def _prepare(self, before: Plan, prepared: Plan, moving: set[int], deadline_s: float) -> list[str]:
         """Start the newcomers and connect everybody; if that fails the old layout stays."""
+        began_s = clock.monotonic()
         of, crew = self._of, self._of._crew
         old = crew.names()
         newcomers = [replica_name(s.id, r) for s in prepared.stages for r in range(before.stage(s.id).parallelism, s.parallelism)]
@@ -240,45 +255,55 @@ class Rescaler:
                 self._get([progress.call.remote("join", newcomers, incarnation)], deadline_s - clock.monotonic())
             told = {name: of.addresses[name] for name in crew.names() if name in self.newcomers or stage_of(name) in moving}
             fresh = dict.fromkeys(newcomers, incarnation)
-            calls = [crew.actors[name].change.remote("prepare", prepared.layout, told, fresh, moving) for name in old]
-            self._get(calls, deadline_s - clock.monotonic())
+            left_s = max(0.0, deadline_s - clock.monotonic())
+            calls = [crew.actors[name].change_within.remote(left_s, "prepare", prepared.layout, told, fresh, moving) for name in old]
+            self._get(calls, left_s + HOLD_S)
             of._run(newcomers)
-            left_s = deadline_s - clock.monotonic()
-            waits = [crew.actors[name].await_change.remote("is_prepared", left_s) for name in old]
-            if newcomers:
-                waits.append(progress.call.remote("joined", newcomers, left_s))
-            self._await(waits, "have connected", left_s)
+            self._await(old, "is_prepared", what="have connected", deadline_s=deadline_s)
+            left_s = max(0.0, deadline_s - clock.monotonic())
+            if newcomers and not self._get([progress.call.remote("joined", newcomers, left_s)], left_s + HOLD_S)[0]:
+                raise TimeoutError("not all newcomers have registered")
         except Exception as error:
             if isinstance(error, _Stopped) or self._stop.is_set():
                 raise _Stopped from None
             self._undo(before, old, newcomers)
             why = str(error)
-            if isinstance(error, (RayError, TimeoutError)):
-                free = told_resources(ray.available_resources())
-                why = f"the new replicas were not placed and connected in time ({type(error).__name__}); free resources now: {free}"
+            if isinstance(error, (RayError, TimeoutError, NoAnswer)):
+                why = self._why_late(error, deadline_s - began_s)
             raise RescaleRefused(f"the layout stays {layouts.asked_of(before)}: {why}") from None
         of._go_newcomers(newcomers)
         self.newcomers = set()
         return newcomers
 
+    def _why_late(self, error: Exception, timeout_s: float) -> str:
+        """Why a change could not begin in time: somebody is in a long activation, or there is no room for newcomers."""
+        busy = self._of._crew.busy(LONG_S)
+        if busy:
+            name, pulse = busy[0]
+            return f"{self._of._who(name)} is in {pulse.activity}, and has not come to the change within {timeout_s:.1f} s; ask again later"
+        free = told_resources(ray.available_resources())
+        return f"the new replicas were not placed and connected in time ({type(error).__name__}); free resources now: {free}"
+
     def _undo(self, before: Plan, old: list[str], newcomers: list[str]) -> None:
         of = self._of
         of._crew.plan = before
-        for ref in [ref for ref, (name, _) in list(of._runs.items()) if name in newcomers]:
-            of._runs.pop(ref, None)  # nobody waits for them
-        of._crew.dismiss(newcomers)
+        of._runs.forget(newcomers)  # before they are ended: nobody takes that for a failure
         try:
-            self._get([of._crew.actors[PROGRESS].call.remote("forget", newcomers)], 10.0)
-            self._get([of._crew.actors[name].change.remote("commit", before.layout) for name in old], 60.0)
+            self._get([of._crew.actors[PROGRESS].call.remote("forget", newcomers)], STOP_TIMEOUT_S)
+            of._crew.dismiss(newcomers)
+            undone = [of._crew.actors[name].change.remote("commit", before.layout) for name in old]
+            self._get(undone, HOLD_S)  # who is in a long activation does it when that is over, before anything that it is asked later
         except (RayActorError, RayTaskError, TimeoutError, RayadError):
             return  # the job has failed, or is over
         finally:
+            of._crew.dismiss(newcomers)
             if of._keeper is not None:
                 of._keeper.part(newcomers, before, {})
             self.newcomers = set()
 
     def _move(self, prepared: Plan, stages: dict[int, int], newcomers: list[str], began_s: float, prepared_s: float) -> Rescale:
         of, crew = self._of, self._of._crew
+        self._has_begun = True
         goal = layouts.target(prepared, stages)
         most_s = of.config.rescale_pause_s
         plan, groups, steps = prepared, layouts.FIRST_STEP_GROUPS if most_s is not None else prepared.key_groups, 0
@@ -289,14 +314,12 @@ class Rescaler:
             plan = plan.laid_out(layouts.next_layout(plan, goal, groups))
             self._step, steps = self._step + 1, steps + 1
             self._get([crew.actors[name].change.remote("relayout", self._step, plan.layout) for name in names], STEP_TIMEOUT_S)
-            waits = [crew.actors[name].await_change.remote("is_settled", STEP_TIMEOUT_S, self._step) for name in names]
-            self._await(waits, f"have settled step {steps} of a change")
+            self._await(names, "is_settled", self._step, what=f"have settled step {steps} of a change")
             moving = [name for name in names if stage_of(name) in stages]
             last = [cost for _, cost in self._get([crew.actors[name].change.remote("costs") for name in moving], 60.0) if cost is not None]
             pauses.append((groups, max((cost.state_s for cost in last), default=0.0)))
             groups = layouts.groups_of_next_step(pauses, most_s) if most_s is not None else prepared.key_groups
-        waits = [crew.actors[name].await_change.remote("is_drained", STEP_TIMEOUT_S) for name in names]
-        self._await(waits, "have consumed what was passed on to them")
+        self._await(names, "is_drained", what="have consumed what was passed on to them")
         costs = self._retire(plan, names)
         of.plan = crew.plan = plan
         if of._keeper is not None:
@@ -330,7 +353,6 @@ class Rescaler:
             self.leaving.update(dict.fromkeys(gone))
         self._get([crew.actors[name].change.remote("leave", base) for name in gone], STEP_TIMEOUT_S)
         self._part(gone, plan)
-        waits = []
         for name in names:
             if name in gone:
                 continue
@@ -339,8 +361,7 @@ class Rescaler:
             mine = int(name.split(".")[1])
             ends = [(edge, one) for edge, one in ends if mine in targets_of(plan, _edge(plan, edge), int(one.split(".")[1]))]
             if ends:
-                waits.append(crew.actors[name].await_change.remote("has_ended", STEP_TIMEOUT_S, ends))
-        self._await(waits, "have met the last markers of those that retire")
+                self._await([name], "has_ended", ends, what="have met the last markers of those that retire")
         crew.dismiss(gone)
         return costs
 
@@ -351,6 +372,7 @@ class Rescaler:
             while any(self.leaving[name] is None for name in gone):
                 if self._stop.is_set():
                     raise _Stopped
+                deadline_s = self._later(deadline_s)
                 if clock.monotonic() > deadline_s:
                     raise TimeoutError(f"after {STEP_TIMEOUT_S:.1f} s not all of {gone} have left")
                 self._left.wait(0.1)
@@ -368,10 +390,11 @@ class Rescaler:
             _, late = ray.wait(refs, num_returns=len(refs), timeout=0.05)
             if not late:
                 break
+            deadline_s = self._later(deadline_s)
             if clock.monotonic() > deadline_s:
                 raise TimeoutError(f"{len(late)} of {len(refs)} actors did not answer within {timeout_s:.1f} s")
         try:
-            return list(ray.get(refs))
+            return list(ray.get(refs, timeout=STOP_TIMEOUT_S))  # they are there
         except RayTaskError as error:
             raise (error.cause if isinstance(error.cause, Exception) else error) from None
         except RayActorError as error:
@@ -381,10 +404,25 @@ class Rescaler:
             self._stop.wait(STOP_TIMEOUT_S)
             raise _Stopped from None
 
-    def _await(self, waits: list[Any], what: str, timeout_s: float = STEP_TIMEOUT_S) -> None:
-        """Each of these calls has to give True."""
-        if not all(self._get(waits, timeout_s + 5.0)):
-            raise TimeoutError(f"after {timeout_s:.1f} s not all replicas {what}")
+    def _await(self, names: Collection[str], method: str, *args: Any, what: str, deadline_s: float | None = None) -> None:
+        """Until one of HostRescale's methods gives True at each of these replicas. Raises TimeoutError."""
+        crew, late = self._of._crew, list(names)
+        began_s = clock.monotonic()
+        deadline_s = began_s + STEP_TIMEOUT_S if deadline_s is None else deadline_s
+        while late:
+            hold_s = max(0.0, min(HOLD_S, deadline_s - clock.monotonic()))
+            there = self._get([crew.actors[name].await_change.remote(method, hold_s, *args) for name in late], hold_s + HOLD_S)
+            late = [name for name, is_there in zip(late, there, strict=True) if not is_there]
+            deadline_s = self._later(deadline_s)
+            if late and clock.monotonic() > deadline_s:
+                raise TimeoutError(f"after {clock.monotonic() - began_s:.1f} s not all replicas {what}: {self._of._who(late[0])} has not")
+
+    def _later(self, deadline_s: float) -> float:
+        """A change that has begun cannot be given up half-way: time in which a replica is in a long activation does not count. It ends with
+        that, with the replica (its heartbeat, RunConfig.activation_timeout_s), or with the job."""
+        if self._has_begun and self._of._crew.is_busy(LONG_S):
+            return max(deadline_s, clock.monotonic() + HOLD_S)
+        return deadline_s
 
     def _leave_to_coordinator(self) -> None:
         """Wait until the coordinator's thread has taken notice: it ends the job, or begins anew."""

@@ -1,17 +1,26 @@
-"""The actors of one job: who is there, who has to be started, who leaves. Used by the coordinator, which owns them."""
+"""The actors of one job: who is there, who has to be started, who leaves, who does not answer. Used by the coordinator, which owns them.
+
+Two threads use it: the coordinator's own, and the one that leads a change of layout. Whoever changes it, or looks at all of it, has its
+lock.
+"""
 
 from __future__ import annotations
 
+import threading
 import time as clock
 from collections.abc import Collection
+from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
+from rayad.actors.activity import Activity
+from rayad.actors.heartbeats import MutableHeartbeats
 from rayad.actors.outcome import plan_for
 from rayad.actors.protocol import PROGRESS, replica_name, stage_of
 from rayad.actors.ray_actors import remote_progress, remote_vertex
+from rayad.actors.replica_report import Pulse
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.resources import Resources
@@ -30,6 +39,15 @@ def ray_options(resources: Resources | None) -> dict[str, Any]:
     return {name: value for name, value in {**asked, "resources": dict(resources.resources)}.items() if value is not None and value != {}}
 
 
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """An actor that is to be given up."""
+
+    name: str
+    activity: Activity | None = None
+    """The activation that takes longer than RunConfig.activation_timeout_s; None: the process does not answer."""
+
+
 class Crew:
     """Actors by plane name."""
 
@@ -39,29 +57,40 @@ class Crew:
         self._cpus = config.cpus_per_replica
         self._identity = (job, secret)
         self.config = config
-        self._pings: dict[str, tuple[Any, float]] = {}
-        self._pinged_s = 0.0
+        self._lock = threading.RLock()
+        self._pings: dict[str, Any] = {}
+        self._pulses: dict[str, Pulse] = {}
+        self._beats = MutableHeartbeats(config.failures.heartbeat_timeout_s)
+        if config.activation_timeout_s is not None:
+            self._beats.interval_s = min(self._beats.interval_s, config.activation_timeout_s / 4)
 
     def hire(self) -> None:
         """Start every actor that is not there; does not wait."""
-        if PROGRESS not in self.actors:
-            self.actors[PROGRESS] = remote_progress().options(num_cpus=0).remote(ray.put(plan_for(self.plan, None)), *self._identity)
-        for stage in self.plan.stages:
-            spec = None
-            for replica in range(stage.parallelism):
-                name = replica_name(stage.id, replica)
-                if name not in self.actors:
-                    spec = spec if spec is not None else ray.put(plan_for(self.plan, stage.id))
-                    options = {"num_cpus": self._cpus, **ray_options(stage.resources), "scheduling_strategy": "SPREAD"}
-                    self.actors[name] = remote_vertex().options(**options).remote(spec, stage.id, replica, self.config, *self._identity)
+        with self._lock:
+            if PROGRESS not in self.actors:
+                self.actors[PROGRESS] = remote_progress().options(num_cpus=0).remote(ray.put(plan_for(self.plan, None)), *self._identity)
+            for stage in self.plan.stages:
+                spec = None
+                for replica in range(stage.parallelism):
+                    name = replica_name(stage.id, replica)
+                    if name not in self.actors:
+                        spec = spec if spec is not None else ray.put(plan_for(self.plan, stage.id))
+                        options = {"num_cpus": self._cpus, **ray_options(stage.resources), "scheduling_strategy": "SPREAD"}
+                        self.actors[name] = remote_vertex().options(**options).remote(spec, stage.id, replica, self.config, *self._identity)
 
     def dismiss(self, names: Collection[str]) -> None:
         """End these: they have retired, or will not be needed."""
-        for name in names:
-            actor = self.actors.pop(name, None)
-            self._pings.pop(name, None)
-            if actor is not None:
-                ray.kill(actor, no_restart=True)
+        with self._lock:
+            for name in names:
+                actor = self.actors.pop(name, None)
+                self._forget(name)
+                if actor is not None:
+                    ray.kill(actor, no_restart=True)
+
+    def _forget(self, name: str) -> None:
+        self._pings.pop(name, None)
+        self._pulses.pop(name, None)
+        self._beats.forget([name])
 
     def names(self) -> list[str]:
         """The replicas, stage by stage."""
@@ -71,46 +100,83 @@ class Crew:
         """The vertex of a plane name, and which of its replicas."""
         return self.plan.stage(stage_of(name)).name, int(name.rsplit(".", 1)[-1])
 
-    def relieve(self, names: Collection[str], incarnation: int) -> None:
-        """Make these leave what they do in this incarnation. Who is dead, or does not answer, is killed and forgotten."""
-        waiting: dict[Any, str] = {}
-        for name in names:
-            actor = self.actors.get(name)
-            self._pings.pop(name, None)
-            if actor is not None:
-                actor.abandon.remote(incarnation)
-                waiting[actor.idle.remote()] = name
-        ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=ABANDON_TIMEOUT_S) if waiting else ([], [])
-        gone = [waiting[ref] for ref in late]
-        for ref in ready:
-            try:
-                ray.get(ref)
-            except (RayActorError, RayTaskError):
-                gone.append(waiting[ref])
-        for name in gone:
-            ray.kill(self.actors.pop(name), no_restart=True)  # also fences one that is only stopped
+    def relieve(self, names: Collection[str], incarnation: int, stuck: Collection[str] = ()) -> None:
+        """Make these leave what they do in this incarnation. Who is dead, stuck, or does not answer, is killed and forgotten."""
+        with self._lock:
+            waiting: dict[Any, str] = {}
+            gone = []
+            for name in names:
+                actor = self.actors.get(name)
+                self._forget(name)
+                if actor is not None and name in stuck:
+                    gone.append(name)
+                elif actor is not None:
+                    actor.abandon.remote(incarnation)
+                    waiting[actor.idle.remote()] = name
+            ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=ABANDON_TIMEOUT_S) if waiting else ([], [])
+            gone.extend(waiting[ref] for ref in late)
+            for ref in ready:
+                try:
+                    ray.get(ref, timeout=ABANDON_TIMEOUT_S)
+                except (RayActorError, RayTaskError, GetTimeoutError):
+                    gone.append(waiting[ref])
+            for name in gone:
+                ray.kill(self.actors.pop(name), no_restart=True)  # also fences one that is only stopped
 
-    def silent(self, names: Collection[str]) -> str | None:
-        """One of these that has not answered for too long: stopped, or on a node that is gone (Ray may take a minute to notice)."""
+    def find_stuck(self, names: Collection[str]) -> Stuck | None:
+        """One of these that has not answered for too long: stopped, or on a node that is gone (Ray may take a minute to notice); or whose
+        activation takes longer than it may. Cheap when it is not time for a look."""
         now_s = clock.monotonic()
-        patience_s = self.config.failures.heartbeat_timeout_s
-        if now_s - self._pinged_s < min(5.0, patience_s / 4):
-            return None
-        self._pinged_s = now_s
-        for name in names:
-            ref, since_s = self._pings.get(name, (None, now_s))
-            if ref is None or ray.wait([ref], timeout=0)[0]:
-                self._pings[name] = (self.actors[name].ping.remote(), now_s)
-            elif now_s - since_s > patience_s:
-                return name
-        return None
+        with self._lock:
+            if not self._beats.is_due(now_s):
+                return None
+            there = [name for name in names if name in self.actors]  # others have just been sent away
+            self._listen()
+            for name in self._beats.look(there, now_s):
+                self._pings[name] = self.actors[name].ping.remote()
+            most_s = self.config.activation_timeout_s
+            for name, pulse in self.busy(most_s) if most_s is not None else ():
+                if name in there:
+                    return Stuck(name, pulse.activity)
+            silent = self._beats.silent()
+            return Stuck(silent) if silent is not None else None
+
+    def _listen(self) -> None:
+        """Take the answers that have come."""
+        asked = {ref: name for name, ref in self._pings.items()}
+        ready = ray.wait(list(asked), num_returns=len(asked), timeout=0)[0] if asked else []
+        for ref in ready:
+            name = asked[ref]
+            del self._pings[name]
+            self._beats.on_answer(name)
+            try:
+                self._pulses[name] = ray.get(ref, timeout=1.0)
+            except (RayActorError, RayTaskError, GetTimeoutError):
+                self._pulses.pop(name, None)  # its long call tells of its death
+
+    def last_pulse(self, name: str) -> tuple[Pulse | None, float]:
+        """What an actor last told of itself, and for how long it has been silent since."""
+        with self._lock:
+            return self._pulses.get(name), self._beats.silence_s(name)
+
+    def busy(self, longer_than_s: float) -> list[tuple[str, Pulse]]:
+        """Replicas that were in an activation for longer than this when they last answered, the longest first."""
+        with self._lock:
+            pulses = list(self._pulses.items())
+        busy = [(pulse.activity.for_s, name, pulse) for name, pulse in pulses if pulse.activity and pulse.activity.for_s > longer_than_s]
+        return [(name, pulse) for _, name, pulse in sorted(busy, key=lambda one: -one[0])]
+
+    def is_busy(self, longer_than_s: float) -> bool:
+        """Whether some replica is: then whatever needs its event loop takes long, too."""
+        return bool(self.busy(longer_than_s))
 
     def end(self) -> None:
         """Kill all actors and see them dead: one that were still alive when the coordinator ends would get a second order to exit from Ray,
         and threaded actors abort noisily when the two orders meet (ray 51582)."""
-        actors, self.actors = list(self.actors.values()), {}
-        for actor in actors:
-            ray.kill(actor, no_restart=True)
+        with self._lock:
+            actors, self.actors = list(self.actors.values()), {}
+            for actor in actors:
+                ray.kill(actor, no_restart=True)
         deadline_s = clock.monotonic() + END_TIMEOUT_S
         for actor in actors:
             try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import marshal
 import os
+import threading
 import time as clock
 from collections import deque
 from collections.abc import Mapping
@@ -17,16 +18,18 @@ from functools import partial
 from typing import Any
 
 from rayad.actors import host_upstream
+from rayad.actors.activity import Activity, activity_of
 from rayad.actors.batches import decode_batch, encode_batch
 from rayad.actors.feedback import MutableFeedbackQueue
 from rayad.actors.granting import MutableGranting
-from rayad.actors.host_looking import note_counts, peers_of
+from rayad.actors.host_looking import counts_from_outside, note_counts, peers_of
 from rayad.actors.host_rescale import ENDED, MARK, HostRescale, Rest
 from rayad.actors.host_snapshots import HostSnapshots
 from rayad.actors.host_statistics import HostStatistics
-from rayad.actors.mailbox import Mailbox
+from rayad.actors.mailbox import Mailbox, NoAnswer
 from rayad.actors.on_demand import ANY
 from rayad.actors.outbound import MutableOutbound
+from rayad.actors.parked import MutableParked
 from rayad.actors.plane import Address, Frame, Plane
 from rayad.actors.protocol import (
     COORDINATOR,
@@ -44,7 +47,9 @@ from rayad.actors.protocol import (
 from rayad.actors.replica import Outgoing, ReplicaCore
 from rayad.actors.replica_report import Abandoned, ReplicaReport
 from rayad.actors.source_parts import SourceShare
+from rayad.actors.spill import SpillFile
 from rayad.actors.upstream import gated_edges
+from rayad.autoscale.statistics import BUSY
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
@@ -59,6 +64,10 @@ IDLE_SOURCE_S = 0.001
 IDLE_SOURCE_MAX_S = 0.02
 LOST_S = 5.0
 """How long a peer may be lost before that is a failure of this replica's: whoever knows the cause tells it first, or replaces the peer."""
+LOOK_S = 0.2
+"""How long a look waits for the loop; then it tells what can be seen from outside."""
+STACK_AFTER_S = 0.1
+"""An activation that has taken so long is shown with its stack."""
 
 
 class ReplicaHost:
@@ -102,7 +111,8 @@ class ReplicaHost:
         self.report = ReplicaReport(self.stage.name, replica, os.getpid())
         self._out = MutableOutbound(self.plane, plan, stage, config)
         gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
-        self.core = ReplicaCore(plan, self.stage, replica, room=self._out.room, gated=gated)
+        parking = partial(MutableParked, int(config.spill_memory_bytes), partial(SpillFile, config.spill_directory))
+        self.core = ReplicaCore(plan, self.stage, replica, room=self._out.room, gated=gated, clock=clock.perf_counter, parking=parking)
         self._out.attach(self.core)
         self._granting = MutableGranting(self.plane, self._edges, self.core.outputs.counters.received_bytes, config)
         self.core.outputs.batch_rows = config.batch_rows
@@ -111,18 +121,22 @@ class ReplicaHost:
         host_upstream.expect(self, incarnations or {})
         self._replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}
         self._abandoned = False
+        self._thread: int | None = None
+        self._turn_s = 0.0
         self.rescale = HostRescale(self)
         self.snapshots = HostSnapshots(self, store, part) if store is not None else None
 
     # -- start and end ------------------------------------------------------------------
     def listen(self, host: str) -> Address:
         """Build the vertex or open the source, and open the plane; gives the address for the other replicas."""
+        self._thread = threading.get_ident()
         snapshots = self.snapshots
         self.core.start(snapshots.resumed if snapshots is not None else None, is_newcomer=self.rescale.is_newcomer)
         if snapshots is not None:
             snapshots.attach()
             snapshots.refill()
         self._input_next = self.core.input_frames
+        self._thread = None
         return self.plane.listen(host, unix="auto" if self.config.unix_sockets else "off")
 
     def partners(self) -> set[str]:
@@ -131,6 +145,7 @@ class ReplicaHost:
 
     def run(self, addresses: Mapping[str, Address]) -> dict[int, Any]:
         """Connect, register, and run until the job is complete; gives what each sink writer has staged."""
+        self._thread = threading.get_ident()
         try:
             deadline_s = clock.monotonic() + self.config.start_timeout_s
             self.plane.connect(PROGRESS, addresses[PROGRESS], timeout_s=self.config.start_timeout_s)
@@ -154,6 +169,7 @@ class ReplicaHost:
                 self.core.abort_sinks()  # else a snapshot may name what they have staged
             raise
         finally:
+            self._thread = None  # nothing is done here any more
             self.discard(linger_s=self._linger_s)
 
     @property
@@ -179,6 +195,7 @@ class ReplicaHost:
         while True:
             timeout_s = self._timeout_s()
             frames = poll(0.0) if timeout_s == 0.0 else statistics.wait(timeout_s)
+            self._turn_s = clock.perf_counter()
             if frames:
                 dispatch(frames)
                 if self._regular and statistics.watched is None:
@@ -497,5 +514,21 @@ class ReplicaHost:
                 self.core.input_close()
 
     def look(self) -> ReplicaReport:
-        """Control call, from another thread: what has been done and what waits."""
-        return self.mailbox.ask(partial(note_counts, self))  # type: ignore[no-any-return]
+        """Control call, from another thread: what has been done and what waits; also while the loop is busy, and does not answer."""
+        try:
+            return self.mailbox.ask(partial(note_counts, self), timeout_s=LOOK_S)  # type: ignore[no-any-return]
+        except NoAnswer:
+            return counts_from_outside(self)
+
+    def activity(self) -> Activity | None:
+        """From any thread: what the loop is busy with; None when it waits for something to do."""
+        thread, doing, now_s = self._thread, self.core.doing, clock.perf_counter()
+        if thread is None:
+            return None
+        if doing is None:
+            if not self._turn_s or self.statistics.counters.activity != BUSY:
+                return None
+            doing = ("its event loop", None, self._turn_s)
+        callback, time, since_s = doing
+        for_s = max(0.0, now_s - since_s)
+        return activity_of(thread, callback, time, for_s) if for_s > STACK_AFTER_S else Activity(callback, time, for_s)

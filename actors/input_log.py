@@ -22,16 +22,21 @@ class InputLog:
         self.first = first
         """The number of the oldest frame that is kept; also: how many the snapshot that was gone on from had consumed."""
         self.taken = first
+        self.bytes = 0
+        """Of the frames that are kept."""
         self._frames: deque[Any] = deque()
+        self._sizes: deque[int] = deque()
 
     @property
     def waits(self) -> int:
         """How many frames have not been given out."""
         return self.first + len(self._frames) - self.taken
 
-    def append(self, frame: Any) -> None:
+    def append(self, frame: Any, size_bytes: int = 0) -> None:
         """A new frame."""
         self._frames.append(frame)
+        self._sizes.append(size_bytes)
+        self.bytes += size_bytes
 
     def peek(self) -> Any:
         """The next frame, which stays the next."""
@@ -56,4 +61,5 @@ class InputLog:
         """Frames below this number will not be asked for again."""
         while self.first < below and self._frames:
             self._frames.popleft()
+            self.bytes -= self._sizes.popleft()
             self.first += 1

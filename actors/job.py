@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rayad.actors.activity import Activity
 from rayad.actors.layouts import Rescale
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.items import as_items
@@ -81,6 +82,26 @@ class StageProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class Silent:
+    """A part of a job that does not answer: because its event loop is in a function that takes long, or because nobody is there."""
+
+    who: str
+    """``'name'[replica]``, the progress actor, or the coordinator."""
+    node: str
+    """Address of its node; "" where that is not known."""
+    for_s: float
+    """How long it has not answered."""
+    activity: Activity | None = None
+    """What its event loop is busy with; None: the process itself does not answer."""
+
+    def __str__(self) -> str:
+        where = f"{self.who} on node {self.node}" if self.node else self.who
+        if self.activity is not None:
+            return f"{where} is busy with {self.activity}"
+        return f"{where} has not answered for {self.for_s:.1f} s: its process is stopped, or its node is gone"
+
+
+@dataclass(frozen=True, slots=True)
 class JobProgress:
     """A look at a job: its state, the stages, and how many pointstamps are active."""
 
@@ -95,6 +116,8 @@ class JobProgress:
     """How many failures have been survived."""
     scaling: ScalingProgress | None = None
     """What the autoscaler measures and decided, with reasons; None where the job has none."""
+    silent: tuple[Silent, ...] = ()
+    """Who did not answer: of these, the counts are what could be seen from outside, or was last known."""
 
 
 class Probe(ABC):
@@ -142,16 +165,17 @@ class JobInput(ABC):
         """How many calls of :meth:`send` there have been, those before the snapshot included."""
         self.closed = False
 
-    def send(self, records: Any) -> None:
-        """Records (a list, RecordBatch or Table) of the current epoch. Blocks while the dataflow cannot keep up."""
+    def send(self, records: Any, *, timeout_s: float | None = None) -> None:
+        """Records (a list, RecordBatch or Table) of the current epoch. Blocks while the dataflow cannot keep up, as long as the job lives;
+        raises what ended it, or TimeoutError after ``timeout_s``: then nothing was sent."""
         self._require_open("send records")
         batch = as_items(records, f"what was sent to input {self.name!r}")
         if isinstance(batch, pa.Table):
             raise DataflowError(
                 f"what was sent to input {self.name!r} is a Table with more than 2 GiB in a column: send table.to_batches() one by one"
             )
+        self._send(batch, timeout_s)
         self.sent += 1
-        self._send(batch)
 
     def advance_to(self, epoch: int) -> None:
         """No more records before ``epoch``."""
@@ -181,7 +205,7 @@ class JobInput(ABC):
             raise DataflowError(f"input {self.name!r} is closed: it cannot {what}")
 
     @abstractmethod
-    def _send(self, batch: Any) -> None: ...
+    def _send(self, batch: Any, timeout_s: float | None) -> None: ...
 
     @abstractmethod
     def _advance(self, epoch: int) -> None: ...
@@ -211,7 +235,7 @@ class Job(ABC):
 
     def result(self, name: str | None = None) -> Any:
         """The results, or one of them, once the job is complete; waits for that."""
-        out = self.wait()
+        out = self.wait()  # ends with the job: nobody in it is silent for longer than its heartbeat timeout
         return out if name is None else out[name]
 
     @abstractmethod

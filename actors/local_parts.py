@@ -141,7 +141,7 @@ class LocalInput(JobInput):
         self._job._input_log[self._at].append(item)
         self._job._ready.add(("input", self._at))
 
-    def _send(self, batch: Any) -> None:
+    def _send(self, batch: Any, timeout_s: float | None) -> None:
         self._put(("send", batch))
         while self._job._input_log[self._at].waits > self._job._window and self._job.step():
             pass

@@ -16,6 +16,10 @@ from rayad.progress import ProtocolError
 ENDED = "the event loop has ended before what was waited for came true"
 
 
+class NoAnswer(ProtocolError):
+    """The loop has not come round to a question in time."""
+
+
 class _Question:
     def __init__(self, function: Callable[[], Any]) -> None:
         self.function = function
@@ -31,6 +35,13 @@ class _Question:
         self.answered.set()
 
 
+class _Note(_Question):
+    """Nobody waits for the answer."""
+
+    def settle(self) -> None:
+        self.function()
+
+
 class Mailbox:
     """Questions to one loop. ``ask`` from any thread, ``serve`` from the loop's."""
 
@@ -38,6 +49,7 @@ class Mailbox:
         self._lock = threading.Lock()
         self._questions: deque[_Question] = deque()
         self._watchers: list[_Question] = []
+        self._given_up: set[_Question] = set()
         self._wake: Callable[[], None] | None = None
         self._closed = False
 
@@ -56,25 +68,31 @@ class Mailbox:
             wake = self._wake
         if wake is not None:
             wake()
-        if not question.answered.wait(timeout_s) and not self._is_settled_after_all(question):
-            raise ProtocolError(
-                f"the event loop did not answer a control call within {timeout_s} s: it is busy in user code or was stopped"
-            )
+        if not question.answered.wait(timeout_s) and not self._is_settled_after_all(question, timeout_s):
+            raise NoAnswer(f"the event loop did not answer a control call within {timeout_s} s: it is busy in user code or was stopped")
         if question.error is not None:
             raise question.error
         return question.answer
 
-    def _is_settled_after_all(self, question: _Question) -> bool:
-        """Nobody waits any longer: a question that still waits is taken back, one that is being answered is waited for."""
+    def _is_settled_after_all(self, question: _Question, timeout_s: float) -> bool:
+        """Nobody waits any longer: a question that still waits is taken back, one that is being answered is waited for once more."""
         with self._lock:
             if question in self._questions:
                 self._questions.remove(question)
                 return False
-        question.answered.wait()
-        return True
+        return question.answered.wait(timeout_s)
 
-    def watch(self, predicate: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until ``predicate``, looked at by the loop after each change, holds."""
+    def post(self, function: Callable[[], Any]) -> None:
+        """Run ``function`` in the loop's thread, whenever it comes round; nobody waits, and an error in it is the loop's."""
+        with self._lock:
+            if not self._closed:
+                self._questions.append(_Note(function))
+            wake = self._wake
+        if wake is not None:
+            wake()
+
+    def watch(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until ``predicate``, looked at by the loop after each change, holds; False, and it is forgotten, after ``timeout_s``."""
         watcher = _Question(predicate)
         with self._lock:
             if self._closed:
@@ -86,7 +104,9 @@ class Mailbox:
         if wake is not None:
             wake()
         if not watcher.answered.wait(timeout_s):
-            return False
+            with self._lock:
+                self._given_up.add(watcher)  # the loop forgets it
+            return watcher.answered.is_set() and watcher.error is None
         if watcher.error is not None:
             raise watcher.error
         return True
@@ -101,9 +121,16 @@ class Mailbox:
         if self._watchers:
             with self._lock:
                 watchers, self._watchers = self._watchers, []
+                given_up, self._given_up = self._given_up, set()
             still = []
             for watcher in watchers:
-                if watcher.function():
+                if watcher in given_up:
+                    continue
+                try:
+                    is_true = watcher.function()
+                except Exception as error:
+                    watcher.error, is_true = error, True
+                if is_true:
                     watcher.answered.set()
                 else:
                     still.append(watcher)

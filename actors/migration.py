@@ -169,11 +169,9 @@ class MutableMigration:
 
     def _pass_on_parked(self) -> None:
         core = self.core
-        parked, core.parked = core.parked, {}
-        for time, waiting in parked.items():
-            for edge, batch, token in waiting:
-                for ready in self._sort(edge, time, batch, token):
-                    core.parked.setdefault(time, deque()).append((edge, ready, token))
+        for time, edge, batch in core.parked.take_all():
+            for ready in self._sort(edge, time, batch, None):
+                core.parked.add(time, edge, ready)
 
     def on_marker(self, channel: Channel) -> None:
         """All that was routed to this replica by the old layout has come on a channel."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
-from rayad.actors.job import JobState, JobStatistics
+from rayad.actors.job import JobState, JobStatistics, Silent
 from rayad.actors.ray_actors import Failure
 from rayad.actors.replica_report import ReplicaReport
 from rayad.dataflow.plan import Plan, sinks_of
-from rayad.progress import RayadError
+from rayad.progress import RayadError, Timestamp
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -20,6 +21,22 @@ class Outcome:
     receipts: dict[int, Any]
     statistics: JobStatistics
     failure: Failure | None = None
+
+
+Blockers = list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]
+"""For every pending notification: stage, time, and what could still result in it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """What a coordinator sees of its job, within a moment: of who does not answer, what was last known."""
+
+    state: JobState
+    reports: tuple[ReplicaReport, ...] = ()
+    views: Mapping[int, Any] = dataclasses.field(default_factory=dict)
+    active: int = 0
+    blockers: Blockers = dataclasses.field(default_factory=list)
+    silent: tuple[Silent, ...] = ()
 
 
 def plan_for(plan: Plan, stage_id: int | None) -> Plan:

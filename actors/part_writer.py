@@ -125,7 +125,7 @@ class PartWriter:
 
     # -- in the writer's thread --------------------------------------------------------------------
     def _run(self) -> None:
-        while (item := self._queue.get()) is not None:
+        while (item := self._queue.get()) is not None:  # ends with the None that close() puts
             what, written, source = item
             began_s = clock.thread_time()
             try:

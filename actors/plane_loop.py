@@ -418,7 +418,7 @@ class PlaneLoop:
     def _accept(self, listener: socket.socket) -> None:
         while self._accepting:
             try:
-                sock, _ = listener.accept()
+                sock, _ = listener.accept()  # ends with BlockingIOError: the socket never blocks
             except OSError:  # nobody is there (any more)
                 return
             transport = "unix" if listener.family == getattr(socket, "AF_UNIX", None) else "tcp"

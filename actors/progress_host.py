@@ -46,6 +46,9 @@ class ProgressHost:
         self._survives = survives
         self._switch: _Switch | None = None
         self._joining: set[str] = set()
+        self._forgotten: set[str] = set()
+        self._late: dict[str, tuple[int, bytes]] = {}
+        """The newest view of each replica whose socket has no room for it."""
         self._holds = 0
         self._is_over = False
 
@@ -59,6 +62,8 @@ class ProgressHost:
             self._register()
             self._loop()
             for name in sorted(self.expected):
+                if name in self._late:
+                    self.plane.send(name, Kind.VIEW, *self._late.pop(name))
                 self.plane.send(name, Kind.DONE, 0, b"")
             return self._counts()
         finally:
@@ -92,7 +97,9 @@ class ProgressHost:
             for node, view in views.items():
                 payload = pack_view(view)
                 for name in self.names.get(node, ()):
-                    plane.send(name, Kind.VIEW, node, payload)
+                    self._show(name, node, payload)
+            if self._late:
+                self._show_late()
             mailbox.serve()
             if tracker.is_complete() and not self._holds:
                 self._is_over = True
@@ -109,6 +116,8 @@ class ProgressHost:
                     self._on_leave(frame.peer)
                 elif frame.kind == Kind.READY and frame.peer in self._joining:
                     self._on_join(frame)
+                elif frame.peer in self._forgotten:
+                    continue  # it was on its way when its change was given up
                 elif self._switch is not None and frame.kind in (Kind.READY, Kind.REWOUND):
                     self._on_switch(self._switch, frame)
                 else:
@@ -117,6 +126,20 @@ class ProgressHost:
             self.rounds += 1
             self._look_for_abandonment()
             self._look_for_lost()
+
+    def _show(self, name: str, node: int, payload: bytes) -> None:
+        """Send a view, unless one before it still waits for the replica's socket: of a busy replica's views only the newest counts."""
+        if self.plane.queued_bytes(name):
+            self._late[name] = (node, payload)
+        else:
+            self._late.pop(name, None)
+            self.plane.send(name, Kind.VIEW, node, payload)
+
+    def _show_late(self) -> None:
+        """Send what waited, to those whose sockets have room again; a poll ends when one has."""
+        for name in [name for name in self._late if not self.plane.queued_bytes(name)]:
+            node, payload = self._late.pop(name)
+            self.plane.send(name, Kind.VIEW, node, payload)
 
     def _look_for_lost(self) -> None:
         lost = [name for name in self.plane.take_lost() if name in self.expected]
@@ -152,6 +175,7 @@ class ProgressHost:
             for name in names:
                 self.plane.expect(name, incarnation)
             self._joining.update(names)
+            self._forgotten.difference_update(names)
 
         self.mailbox.ask(begin)
 
@@ -164,6 +188,7 @@ class ProgressHost:
 
         def forget() -> None:
             self._joining.difference_update(names)
+            self._forgotten.update(names)
             for name in names:
                 self._on_leave(name)
 
@@ -183,6 +208,7 @@ class ProgressHost:
 
     def _on_leave(self, name: str) -> None:
         self.expected.discard(name)
+        self._late.pop(name, None)
         names = self.names.get(stage_of(name), [])
         if name in names:
             names.remove(name)
@@ -215,6 +241,7 @@ class ProgressHost:
             return
         self.tracker.apply([*zeroing(self.plan, self.tracker, switch.region), *switch.changes])
         self._switch = None
+        self._late.clear()
         self.tracker.views()  # what has changed; everybody is given all
         views = {node: pack_view(self.tracker.view(node)) for node in self.names}
         for node, names in self.names.items():
@@ -230,18 +257,14 @@ class ProgressHost:
         self._abandoned = True
         self.plane.wakeup()
 
-    def look(self) -> dict[int, Any]:
-        """Views by stage."""
+    def look(self, with_blockers: bool = False) -> tuple[dict[int, Any], int, list[Any]]:
+        """Views by stage, how many pointstamps are active, and, where asked for, :meth:`blockers`; taken at one moment."""
 
+        def look() -> tuple[dict[int, Any], int, list[Any]]:
+            views = {stage.id: tuple(self.tracker.view(stage.id)) for stage in self.plan.stages}
+            return views, len(self.tracker.active()), self._blockers() if with_blockers else []
 
-        def views() -> dict[int, Any]:
-            return {stage.id: tuple(self.tracker.view(stage.id)) for stage in self.plan.stages}
-
-        return self.mailbox.ask(views)  # type: ignore[no-any-return]
-
-    def active(self) -> int:
-        """How many pointstamps are active."""
-        return self.mailbox.ask(lambda: len(self.tracker.active()))  # type: ignore[no-any-return]
+        return self.mailbox.ask(look)  # type: ignore[no-any-return]
 
     def counts(self) -> dict[str, int]:
         """How much work progress tracking was."""
@@ -255,20 +278,16 @@ class ProgressHost:
         """The frontier at a probe."""
         return self.mailbox.ask(lambda: self.tracker.frontier_at(node, 0))  # type: ignore[no-any-return]
 
-    def wait_epoch(self, node: int, epoch: int, timeout_s: float | None) -> bool:
-        """Wait until ``epoch`` is complete at a probe."""
+    def wait_epoch(self, node: int, epoch: int, timeout_s: float) -> bool:
+        """Wait until ``epoch`` is complete at a probe, for at most ``timeout_s``."""
         return self.mailbox.watch(lambda: all(f.epoch > epoch for f in self.tracker.frontier_at(node, 0)), timeout_s)
 
-    def blockers(self) -> list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]:
+    def _blockers(self) -> list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]:
         """For every pending notification: stage, time, and what could still result in it."""
-
-        def look() -> list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]:
-            describe = self.plan.progress.describe_location
-            out = []
-            for stage in self.plan.stages:
-                for time in self.tracker.view(stage.id).notify_frontier:
-                    found = [(describe(loc), t, n) for loc, t, n in self.tracker.blockers(stage.id, time)]
-                    out.append((stage.name, time, found))
-            return out
-
-        return self.mailbox.ask(look)  # type: ignore[no-any-return]
+        describe = self.plan.progress.describe_location
+        out = []
+        for stage in self.plan.stages:
+            for time in self.tracker.view(stage.id).notify_frontier:
+                found = [(describe(loc), t, n) for loc, t, n in self.tracker.blockers(stage.id, time)]
+                out.append((stage.name, time, found))
+        return out

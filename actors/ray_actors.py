@@ -1,13 +1,15 @@
 """The Ray actors of a job's data side: one per vertex replica, and the progress actor.
 
 Ray gives placement, supervision and control calls; everything else is in the hosts. ``run`` is one long call; its reference tells of the
-actor's death. Control calls use a second concurrency group, so that they are answered meanwhile.
+actor's death. Other calls use threads of their own, so that they are answered meanwhile: one concurrency group for heartbeats, in which
+nothing ever waits, and others for looking, for changes, and for waiting. So no number of calls that wait can look like a death.
 """
 
 from __future__ import annotations
 
 import pickle
 import traceback
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +21,7 @@ from rayad.actors.memory import keep_freed_memory
 from rayad.actors.plane import Address
 from rayad.actors.progress_host import ProgressHost
 from rayad.actors.ray_cluster import own_address
-from rayad.actors.replica_report import ReplicaReport
+from rayad.actors.replica_report import Pulse, ReplicaReport
 from rayad.actors.source_parts import SourceShare
 from rayad.autoscale.statistics import ReplicaReading
 from rayad.dataflow.config import RunConfig
@@ -27,7 +29,8 @@ from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import RayadError, say
 from rayad.snapshots.store import ReplicaPart, SnapshotStore
 
-CONTROL = {"control": 4}
+PULSE = "pulse"
+"""The concurrency group of heartbeats, and of what must always get through: no call in it waits for anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,7 @@ class VertexActor:
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._host: ReplicaHost | None = None
         self._has_run = True
+        self._node = ray.util.get_node_ip_address()
 
     def listen(
         self,
@@ -116,8 +120,9 @@ class VertexActor:
         except Exception as error:
             return failure_of(self._who, error), {}
 
-    def ping(self) -> None:
-        """Answer, if alive."""
+    def ping(self) -> Pulse:
+        """Answer, if the process lives, with what its event loop is busy with."""
+        return Pulse(self._host.activity() if self._host is not None else None, self._node)
 
     def idle(self) -> None:
         """Answer when no long call is running: not a control call."""
@@ -133,12 +138,19 @@ class VertexActor:
         self._host.roll_back(*arguments)
 
     def change(self, method: str, *args: Any) -> Any:
-        """One of HostRescale's methods, in the loop."""
+        """One of HostRescale's methods, in the loop: however long that is in user code. The coordinator bounds how long it waits; a
+        question that it does not wait for any longer stays, before those that it asks later."""
         host = self._host
         assert host is not None
         if not self._has_run:  # the loop has not begun
             return getattr(host.rescale, method)(*args)
-        return host.mailbox.ask(lambda: getattr(host.rescale, method)(*args), timeout_s=60.0)
+        return host.mailbox.ask(lambda: getattr(host.rescale, method)(*args), timeout_s=WHILE_IT_LIVES_S)
+
+    def change_within(self, timeout_s: float, method: str, *args: Any) -> Any:
+        """The same, which is not done at all when the loop does not come to it in time. Raises NoAnswer."""
+        assert self._host is not None
+        rescale = self._host.rescale
+        return self._host.mailbox.ask(lambda: getattr(rescale, method)(*args), timeout_s=timeout_s)
 
     def await_change(self, method: str, timeout_s: float, *args: Any) -> bool:
         """Wait until one of HostRescale's methods gives True."""
@@ -156,10 +168,11 @@ class VertexActor:
         return self._host is None or self._host.has_stopped
 
     def look(self) -> ReplicaReport:
-        """What it has done so far."""
+        """What it has done so far; within a moment, even while its event loop does not answer."""
         assert self._host is not None
-        return self._host.look()
-
+        report = self._host.look()
+        report.node = self._node
+        return report
 
     def reading(self) -> ReplicaReading | None:
         """What it has counted so far; None before it was first built."""
@@ -173,6 +186,7 @@ class ProgressActor:
         self._plan = plan
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._host: ProgressHost | None = None
+        self._node = ray.util.get_node_ip_address()
 
     def listen(self, host: str | None, unix: str, incarnation: int, survives: bool, layout: Layout) -> Address | Failure:
         """Open the plane, with no progress made; again for each incarnation. ``survives``: the loss of replicas."""
@@ -190,8 +204,9 @@ class ProgressActor:
         except Exception as error:
             return failure_of("progress", error), {}
 
-    def ping(self) -> None:
-        """Answer, if alive."""
+    def ping(self) -> Pulse:
+        """Answer, if the process lives."""
+        return Pulse(None, self._node)
 
     def idle(self) -> None:
         """Answer when no long call is running: not a control call."""
@@ -205,24 +220,37 @@ class ProgressActor:
         """One of ProgressHost's control calls."""
         return getattr(self._host, method)(*args)
 
+    def wait_epoch(self, node: int, epoch: int, hold_s: float) -> bool:
+        """Whether an epoch is complete at a probe; waits for that, not longer than ``hold_s``."""
+        assert self._host is not None
+        return self._host.wait_epoch(node, epoch, hold_s)
+
+
+WAITING = 8
+"""So many calls that wait for something an actor holds at once; further ones come after them."""
+WHILE_IT_LIVES_S = 30 * 86400.0
+"""No bound of its own: it ends with the event loop, or with the process; whoever waits for the answer has the bound."""
+NO_RETRIES = {"max_restarts": 0, "max_task_retries": 0}
+"""Never restarted by Ray, because queued calls could reach a newcomer."""
+
 
 def remote_vertex() -> Any:
-    """The Ray class of vertex actors: never restarted by Ray, because queued calls could reach a newcomer."""
-    options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0}
-    control = ("ping", "abandon", "roll_back", "change", "await_change", "stop", "has_stopped", "look", "reading")
-    return ray.remote(**options)(with_control(VertexActor, *control))
+    """The Ray class of vertex actors."""
+    groups = {PULSE: ("ping", "abandon", "stop", "has_stopped"), "looks": ("look", "reading")}
+    groups |= {"control": ("roll_back", "change", "change_within", "await_change")}
+    return remote_class(VertexActor, {PULSE: 2, "looks": 2, "control": 4}, groups)
 
 
 def remote_progress() -> Any:
     """The Ray class of the progress actor."""
-    options = {"concurrency_groups": CONTROL, "max_restarts": 0, "max_task_retries": 0}
-    return ray.remote(**options)(with_control(ProgressActor, "ping", "abandon", "call"))
+    groups = {PULSE: ("ping", "abandon"), "control": ("call",), "waits": ("wait_epoch",)}
+    return remote_class(ProgressActor, {PULSE: 2, "control": 4, "waits": WAITING}, groups)
 
 
-def with_control(cls: type, *methods: str) -> type:
-    """A subclass whose ``methods`` run in the control concurrency group."""
-    grouped = {name: ray.method(concurrency_group="control")(_forward(cls, name)) for name in methods}
-    return type(cls.__name__, (cls,), grouped)
+def remote_class(cls: type, threads: Mapping[str, int], groups: Mapping[str, Collection[str]], **options: Any) -> Any:
+    """The Ray class whose methods run in these concurrency groups, each with so many threads; what is in none runs in the main thread."""
+    grouped = {name: ray.method(concurrency_group=group)(_forward(cls, name)) for group, names in groups.items() for name in names}
+    return ray.remote(concurrency_groups=dict(threads), **NO_RETRIES, **options)(type(cls.__name__, (cls,), grouped))
 
 
 def _forward(cls: type, name: str) -> Any:

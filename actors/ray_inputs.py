@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 import time as clock
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.batches import encode_batch
+from rayad.actors.coordinator_line import ANSWER_S, NoAnswer
 from rayad.actors.credits import SendWindow
 from rayad.actors.input_log import InputLog
 from rayad.actors.job import JobInput
@@ -29,7 +31,8 @@ WATCH_EVERY_S = 0.2
 class InputPlane:
     """The driver's planes, one for each live input of a job; guarded by a lock, since a plane is for one thread at a time.
 
-    In a job with snapshots, what was sent since the last one is kept, and sent again when the job goes on from there.
+    In a job that survives failures, what was sent since the last snapshot is kept, up to a bound, and sent again when the job goes on from
+    there. Elsewhere nothing could use it, and nothing is kept.
     """
 
     def __init__(self, job: RayJob) -> None:
@@ -42,7 +45,9 @@ class InputPlane:
         self._sent: dict[str, int] = {}
         self._names: dict[str, str] = {}
         self._closed = False
-        self._keeps = job._config.keeps_snapshots
+        self._resumes = job._config.keeps_snapshots
+        self._keeps = job._survives()
+        self._hastened_s = 0.0
         self._trimmed_s = 0.0
         self._looked_s = 0.0
         self._watcher: threading.Thread | None = None
@@ -51,28 +56,79 @@ class InputPlane:
         """An input is going to be used: how many batches have been sent to it, and its epoch, when the job goes on from a snapshot."""
         with self._lock:
             self._names[peer] = name
-            if not self._keeps:
+            if not self._resumes:
                 return 0, 0
             notes = self._where(peer)[2]
-            if peer not in self._logs:
+            if self._keeps and peer not in self._logs:
                 self._logs[peer] = InputLog(_frames(notes, name))
+            self._sent.setdefault(peer, _frames(notes, name))
             sent, epoch = notes.get("input_states", {}).get(name, (0, 0))
             return sent, epoch
 
-    def send(self, peer: str, kind: Kind, payload: list[Any], *, credit: bool) -> None:
-        """Send one frame to an input's replica; with ``credit`` wait until there is room for it."""
+    def send(self, peer: str, kind: Kind, payload: list[Any], *, credit: bool, timeout_s: float | None = None) -> None:
+        """Send one frame to an input's replica; with ``credit`` wait until there is room for it. Raises TimeoutError: it was not sent."""
         with self._lock:
+            self._check_open()
+            if timeout_s is not None and credit:
+                self._await_room(peer, clock.monotonic() + timeout_s, timeout_s)
             if not self._keeps:
                 plane = self._connect(peer)
                 self._transmit(plane, peer, kind, payload, credit, self._sent.get(peer, 0))
                 self._sent[peer] = self._sent.get(peer, 0) + 1
                 return
-            self._check_open()
-            self._logs[peer].append((kind, [bytes(part) for part in payload], credit))
+            frame = [bytes(part) for part in payload]
+            self._make_room(peer, sum(map(len, frame)))
+            self._logs[peer].append((kind, frame, credit), sum(map(len, frame)))
             self._pump()
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, name="rayad-inputs", daemon=True)
                 self._watcher.start()
+
+    def _await_room(self, peer: str, deadline_s: float, timeout_s: float) -> None:
+        """Until a batch could be sent at once."""
+        while True:
+            try:
+                plane = self._connect(peer)
+                if self._keeps and self._windows[peer].may_send():
+                    self._pump_some(peer)
+                if self._windows[peer].may_send() and not (self._keeps and self._logs[peer].waits):
+                    return
+                self._take_credits(plane, peer, min(0.1, max(0.001, deadline_s - clock.monotonic())))
+            except (_Lost, ConnectFailed):
+                self._reset(peer)
+            if clock.monotonic() > deadline_s:
+                raise TimeoutError(
+                    f"input {self._names[peer]!r} of job {self._job.name!r} has taken nothing for {timeout_s:g} s: nothing was sent, send "
+                    "it again; job.explain_stuck() tells who takes long"
+                )
+
+    def _pump_some(self, peer: str) -> None:
+        """Send again what can be sent again at once."""
+        log, plane = self._logs[peer], self._connect(peer)
+        while log.waits and self._windows[peer].may_send():
+            kind, payload, credit = log.peek()
+            self._transmit(plane, peer, kind, payload, credit, log.taken)
+            log.next()
+
+    def _make_room(self, peer: str, size: int) -> None:
+        """Wait until what is kept leaves room for a frame: for the next snapshots, which are asked for."""
+        log, config = self._logs[peer], self._job._config
+        while log.bytes and log.bytes + size > config.input_log_bytes:
+            if config.snapshots.interval_s is None:
+                raise DataflowError(
+                    f"input {self._names[peer]!r} of job {self._job.name!r} was sent {log.bytes} bytes since the last snapshot, which must "
+                    f"be kept for a failure: RunConfig.input_log_bytes is {config.input_log_bytes}, and no snapshot is taken by itself; "
+                    "give SnapshotConfig(interval_s=...), or call job.savepoint() from time to time"
+                )
+            self._pump()
+            if clock.monotonic() - self._hastened_s > TRIM_EVERY_S:
+                self._hastened_s = clock.monotonic()
+                with suppress(NoAnswer):
+                    self._job._ask("hasten_snapshot", timeout_s=ANSWER_S)
+            try:
+                self._take_credits(self._connect(peer), peer, 0.05)
+            except (_Lost, ConnectFailed):
+                self._reset(peer)
 
     def _pump(self) -> None:
         """Send all that has not been sent in this incarnation; after a loss, begin again with the next one."""
@@ -103,7 +159,10 @@ class InputPlane:
     def _trim(self) -> None:
         if clock.monotonic() - self._trimmed_s > TRIM_EVERY_S and not self._ended():
             self._trimmed_s = clock.monotonic()
-            saved = self._job._ask_again("saved_inputs") or {}
+            try:
+                saved = self._job._ask_again("saved_inputs", timeout_s=ANSWER_S) or {}
+            except NoAnswer:
+                return  # later
             for peer, name in self._names.items():
                 self._logs[peer].trim(saved.get(name, 0))
 
@@ -163,7 +222,7 @@ class InputPlane:
 
     def _check_open(self) -> None:
         if self._closed or self._job._outcome is not None:
-            self._job.wait()
+            self._job.wait(timeout_s=30)
             raise DataflowError(f"job {self._job.name!r} has ended: its inputs take nothing any more")
 
     def _connect(self, peer: str) -> Plane:
@@ -188,7 +247,8 @@ class InputPlane:
     def _where(self, peer: str) -> tuple[Address, int, dict[str, Any]]:
         """Where an input's replica is, in which incarnation, and the notes of the snapshot that it went on from, once the job runs."""
         timeout_s = self._job._config.start_timeout_s
-        found: tuple[Address, int, dict[str, Any]] | None = self._job._ask_again("where", peer, timeout_s)
+        found: tuple[Address, int, dict[str, Any]] | None
+        found = self._job._ask_again("where", peer, timeout_s, timeout_s=timeout_s + ANSWER_S)
         if found is None:
             self._job.wait(timeout_s=30)
             raise RayadError(f"job {self._job.name!r} did not start its inputs within {timeout_s} s")
@@ -222,8 +282,8 @@ class RayInput(JobInput):
         self.sent, epoch = job._feed.open(peer, name)
         self.epoch, self.closed = epoch or 0, epoch is None
 
-    def _send(self, batch: Any) -> None:
-        self._job._feed.send(self._peer, Kind.INPUT_BATCH, encode_batch(Timestamp(self.epoch), batch), credit=True)
+    def _send(self, batch: Any, timeout_s: float | None) -> None:
+        self._job._feed.send(self._peer, Kind.INPUT_BATCH, encode_batch(Timestamp(self.epoch), batch), credit=True, timeout_s=timeout_s)
 
     def _advance(self, epoch: int) -> None:
         self._job._feed.send(self._peer, Kind.INPUT_ADVANCE, [epoch.to_bytes(8, "little")], credit=False)

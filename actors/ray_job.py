@@ -7,23 +7,22 @@ import logging
 import secrets
 import threading
 import time as clock
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
-from rayad.actors import ray_calls
 from rayad.actors.autoscaler_actor import AutoscalerHandle
 from rayad.actors.coordinator import Coordinator
+from rayad.actors.coordinator_line import ANSWER_S, END_S, WHO, CoordinatorLine, Gone, NoAnswer
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers, not_yet
 from rayad.actors.layouts import Rescale
-from rayad.actors.outcome import Outcome, rebuild_error
+from rayad.actors.outcome import Look, Outcome, rebuild_error
 from rayad.actors.protocol import replica_name
-from rayad.actors.ray_actors import Failure, with_control
+from rayad.actors.ray_actors import PULSE, WAITING, Failure, remote_class
 from rayad.actors.ray_cluster import ensure_ray
 from rayad.actors.ray_inputs import InputPlane, RayInput
-from rayad.actors.replica_report import ReplicaReport
 from rayad.actors.termination import OF_THIS_PROCESS
 from rayad.actors.worker_modules import check_can_travel
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, check_timeout, configured
@@ -32,10 +31,25 @@ from rayad.dataflow.plan import Plan
 from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp, say
 
 _log = logging.getLogger(__name__)
-_CONTROL_METHODS = (
-    "cancel", "where", "saved_inputs", "replicas", "look", "look_at_snapshots", "blockers", "frontier", "wait_epoch", "stop", "not_stopped",
-    "savepoint", "rescale", "configure",
-)  # fmt: skip
+_GROUPS = {
+    PULSE: ("ping", "cancel"),
+    "looks": ("saved_inputs", "replicas", "look", "look_at_snapshots", "hasten_snapshot", "not_stopped"),
+    "waits": ("where", "frontier", "wait_epoch"),
+    "changes": ("stop", "savepoint", "rescale", "configure"),
+}
+_THREADS = {PULSE: 2, "looks": 4, "waits": WAITING, "changes": 8}
+GLANCE_S = 0.9
+"""How long state, progress and explain_stuck wait for the coordinator; then they tell what was last known."""
+WATCH_EVERY_S = 0.5
+"""How often the coordinator's end, and its silence, are looked for."""
+HOLD_S = 0.5
+"""How long one question of a waiting probe is held, so that a death in between is noticed; among many, less."""
+CANCEL_S = 10.0
+STOP_S = 40.0
+"""How long a running job may take to hear that it is to drain."""
+PIDS_S = 5.0
+MOVE_S = 600.0
+"""How long a change that has begun is waited for, beyond its timeout: it is not given up half-way."""
 
 
 def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, **options: Any) -> RayJob:
@@ -59,58 +73,77 @@ class RayJob(Job):
         self._stopping = False
         self._coordinators_lost = 0
         self._runs: list[str] = []
-        self._start_coordinator()
         self._outcome: Outcome | None = None
         self._result: Result | None = None
         self._restarting = threading.Lock()
         self._cancelling = False
+        self._state = JobState.STARTING
+        self._seen = JobProgress(JobState.STARTING, (), 0)
+        self._probes_waiting = 0
         self._inputs: dict[str, RayInput] = {}
+        self._start_coordinator()
         self._feed = InputPlane(self)
         self._is_terminated = False
         OF_THIS_PROCESS.watch(self, config.termination_s)
-        if self._survives():
-            threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
+        threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
 
     def _start_coordinator(self) -> None:
         self.id = f"{self.name}-{secrets.token_hex(4)}"
         self._secret = secrets.token_bytes(32)
         asked_s = clock.time()
-        options = {"concurrency_groups": {"control": 16}, "max_restarts": 0, "max_task_retries": 0, "num_cpus": 0}
-        coordinator = ray.remote(**options)(with_control(Coordinator, *_CONTROL_METHODS))
-        self._coordinator = coordinator.remote(ray.put(self.plan), self._config, self.id, self._secret, self.name)
+        coordinator = remote_class(Coordinator, _THREADS, _GROUPS, num_cpus=0)
+        actor = coordinator.remote(ray.put(self.plan), self._config, self.id, self._secret, self.name)
         run, earlier = secrets.token_hex(8), tuple(self._runs)
         self._runs.append(run)
-        self._outcome_ref = self._coordinator.run.remote(run, earlier, asked_s=asked_s)
+        outcome = actor.run.remote(run, earlier, asked_s=asked_s)
+        patience_s, start_s = self._config.failures.heartbeat_timeout_s, self._config.start_timeout_s
+        self._line = CoordinatorLine(actor, outcome, self.name, patience_s, start_s)
         if self._autoscaler is not None:
-            self._autoscaler.start(self._coordinator, goes_on=bool(earlier) or self._config.resume not in (None, "never"))
+            self._autoscaler.start(actor, goes_on=bool(earlier) or self._config.resume not in (None, "never"))
         if self._stopping:
-            self._coordinator.stop.remote()
+            actor.stop.remote()
+
+    @property
+    def _coordinator(self) -> Any:
+        return self._line.actor
 
     # -- the end -----------------------------------------------------------------------
     @property
     def state(self) -> JobState:
         if self._outcome is not None:
             return self._outcome.state
-        ready, _ = ray_calls.wait([self._outcome_ref], timeout=0)
-        if ready:
-            return self._settle(None).state
-        return self._ask("look", default=(JobState.STARTING, [], {}, 0))[0]  # type: ignore[no-any-return]
+        line = self._line
+        try:
+            self._state = line.call("ping", timeout_s=GLANCE_S)
+        except NoAnswer:
+            pass  # as it was last known: explain_stuck() tells who does not answer
+        except Gone as gone:
+            if not self._start_again(line, gone):
+                return self._settle(END_S).state
+            self._state = JobState.STARTING
+        if self._state not in (JobState.STARTING, JobState.RUNNING):
+            try:
+                return self._settle(END_S).state  # it is about to say how
+            except TimeoutError:
+                pass
+        return self._state
 
     def _settle(self, timeout_s: float | None) -> Outcome:
-        if self._outcome is not None:
-            return self._outcome
-        deadline_s = None if timeout_s is None else clock.monotonic() + timeout_s
+        """How the job ended. Waits for that; raises TimeoutError. Without a timeout it ends with the job: see :meth:`_watch`."""
+        deadline_s = float("inf") if timeout_s is None else clock.monotonic() + timeout_s
         while self._outcome is None:
+            line = self._line
+            if not line.has_ended(max(0.0, min(deadline_s - clock.monotonic(), 1.0))):
+                if clock.monotonic() > deadline_s:
+                    raise not_yet(self.name, timeout_s)
+                continue
             try:
-                left_s = None if deadline_s is None else max(0.0, deadline_s - clock.monotonic())
-                outcome: Outcome = ray_calls.get(self._outcome_ref, timeout=left_s)
-            except GetTimeoutError:
-                raise TimeoutError(not_yet(self.name, timeout_s)) from None
-            except RayActorError as error:
-                if self._start_again(error):
+                outcome: Outcome = line.take_outcome()
+            except Gone as gone:
+                if self._start_again(line, gone):
                     continue
-                outcome = Outcome(JobState.CANCELLED, {}, JobStatistics()) if self._cancelling else self._lost(error)
-            if self._autoscaler is not None:
+                outcome = Outcome(JobState.CANCELLED, {}, JobStatistics()) if self._cancelling else self._lost(gone)
+            if self._autoscaler is not None and line.is_connected():
                 told = dataclasses.replace(outcome.statistics, scaling=self._autoscaler.finish())
                 outcome = dataclasses.replace(outcome, statistics=told)
             self._outcome = self._outcome or outcome
@@ -124,39 +157,51 @@ class RayJob(Job):
         return self._config.keeps_snapshots and self._config.failures.max_failures > 0
 
     def _watch(self) -> None:
-        """The job goes on when its coordinator dies, also while the driver does not wait for it."""
-        cluster = ray.get_runtime_context().gcs_address
+        """A thread: a coordinator that dies or is silent is noticed, and the job goes on where it may, also while nobody waits for it."""
         while self._outcome is None:
             try:
-                if not ray.is_initialized() or ray.get_runtime_context().gcs_address != cluster:
-                    return  # and do not start another Ray, as a call would
-                if ray_calls.wait([self._outcome_ref], timeout=0.5)[0]:
-                    self._settle(None)
+                line = self._line
+                if line.has_ended(WATCH_EVERY_S):
+                    self._settle(END_S)
+                else:
+                    line.listen()
             except Exception:
-                return  # Ray has been shut down, or the job has failed: whoever waits is told
+                if self._outcome is not None or not ray.is_initialized():
+                    return  # whoever waits is told
+                _log.debug("job %r: a look at the coordinator failed", self.name, exc_info=True)
+                clock.sleep(WATCH_EVERY_S)
 
-    def _lost(self, error: RayActorError) -> Outcome:
-        told = f"the coordinator actor died: {str(error).strip().splitlines()[0]}"
-        return Outcome(JobState.FAILED, {}, JobStatistics(), Failure("the coordinator", told, str(error), None, False))
+    def _lost(self, gone: Gone) -> Outcome:
+        told = f"the coordinator actor died: {str(gone).splitlines()[0]}"
+        return Outcome(JobState.FAILED, {}, JobStatistics(), Failure(WHO, told, str(gone), None, False))
 
-    def _start_again(self, error: RayActorError) -> bool:
-        """The coordinator died, and with it all actors: another one goes on from the last snapshot, as often as the configuration says."""
+    def _start_again(self, line: CoordinatorLine, gone: Gone) -> bool:
+        """The coordinator of a line died, and with it all actors: another one goes on from the last snapshot, as often as the
+        configuration says. False when none does."""
         with self._restarting:
-            if not ray_calls.wait([self._outcome_ref], timeout=0)[0]:
+            if self._line is not line:
                 return True  # another thread has done so
-            if self._cancelling or not self._survives():
+            if self._cancelling or not self._survives() or not line.is_connected():
                 return False
+            if not line.given_up and line.has_ended():
+                try:
+                    line.take_outcome()
+                    return False  # it did not die: the job has ended
+                except Gone:
+                    pass
             self._coordinators_lost += 1
             failures = dataclasses.replace(self._config.failures, max_failures=self._config.failures.max_failures - 1)
             self._config = dataclasses.replace(self._config, failures=failures)
-            _log.warning("job %r: the coordinator died; another one goes on from the last snapshot: %s", self.name, error)
+            _log.warning("job %r: the coordinator died; another one goes on from the last snapshot: %s", self.name, gone)
             self._start_coordinator()
             return True
 
     def _kill_coordinator(self) -> None:
+        if not self._line.is_connected():
+            return
         if self._autoscaler is not None:
             self._autoscaler.finish()
-        ray_calls.kill(self._coordinator)
+        self._line.kill()
 
     def wait(self, timeout_s: float | None = None) -> Result:
         check_timeout(timeout_s, "wait(timeout_s)")
@@ -178,12 +223,12 @@ class RayJob(Job):
             return
         self._cancelling = True
         try:
-            ray_calls.get(self._coordinator.cancel.remote(), timeout=10)
-            self._settle(10)
-        except (GetTimeoutError, RayActorError, TimeoutError):
+            self._line.call("cancel", timeout_s=CANCEL_S)
+            self._settle(CANCEL_S)
+        except (Gone, TimeoutError):
             with self._restarting:  # not between two of them
                 self._kill_coordinator()  # its actors are owned by it, so Ray ends them with it
-            self._outcome = Outcome(JobState.CANCELLED, {}, JobStatistics())
+            self._outcome = self._outcome or Outcome(JobState.CANCELLED, {}, JobStatistics())
             self._feed.close()
 
     def save_and_end(self, timeout_s: float) -> str:
@@ -212,14 +257,20 @@ class RayJob(Job):
             self.cancel()
             return Result({}, JobStatistics())
         if self._outcome is None:
-            self._stopping = True
-            self._ask("stop")
+            self._stopping = True  # one that takes the coordinator's place is told, too
+            try:
+                self._ask("stop", timeout_s=self._config.start_timeout_s + STOP_S)
+            except NoAnswer:
+                _log.warning("job %r: the coordinator does not answer: the job drains when it does, or in the one after it", self.name)
             for handle in self._inputs.values():
                 handle.closed = True
         try:
             return self.wait(timeout_s)
         except TimeoutError as error:
-            late = self._ask("not_stopped") or []
+            try:
+                late = self._ask("not_stopped", timeout_s=ANSWER_S) or []
+            except NoAnswer:
+                late = []
             if not late:
                 raise
             raise TimeoutError(
@@ -228,32 +279,42 @@ class RayJob(Job):
             ) from error
 
     # -- looking ---------------------------------------------------------------------------
-    def _ask(self, method: str, *args: Any, default: Any = None) -> Any:
+    def _ask(self, method: str, *args: Any, timeout_s: float, default: Any = None) -> Any:
+        """What the coordinator answers; ``default`` when the job is over, or begins anew. Raises NoAnswer."""
         if self._outcome is not None:
             return default
+        line = self._line
         try:
-            return ray_calls.get(getattr(self._coordinator, method).remote(*args))
-        except RayActorError:
+            return line.call(method, *args, timeout_s=timeout_s)
+        except Gone as gone:
+            self._start_again(line, gone)
             return default
 
-    def _ask_again(self, method: str, *args: Any) -> Any:
-        """As :meth:`_ask`; when the coordinator dies meanwhile, the one after it is asked."""
+    def _ask_again(self, method: str, *args: Any, timeout_s: float) -> Any:
+        """As :meth:`_ask`; when the coordinator dies meanwhile, the one after it is asked. None when there is none any more."""
         while self._outcome is None:
+            line = self._line
             try:
-                return ray_calls.get(getattr(self._coordinator, method).remote(*args))
-            except RayActorError as error:
-                if not self._start_again(error):
+                return line.call(method, *args, timeout_s=timeout_s)
+            except Gone as gone:
+                if not self._start_again(line, gone):
                     return None
         return None
 
+    def _why_over(self, gone: Gone) -> str:
+        """Why there is no answer, and will be none: the job has ended in its own way, or its coordinator died."""
+        with suppress(TimeoutError):
+            outcome = self._settle(END_S)
+            if outcome.failure is None or outcome.failure.who != WHO:
+                return f"job {self.name!r} is {outcome.state.value}"
+        return f"the coordinator died: {gone}"
+
     def _is_over(self) -> bool:
         """Whether the coordinator has ended, and no other one goes on."""
-        if not ray.is_initialized():
-            return True
-        if not ray_calls.wait([self._outcome_ref], timeout=0)[0]:
+        if self._outcome is None and not self._line.has_ended():
             return False
         try:
-            self._settle(30)
+            self._settle(END_S)
         except TimeoutError:
             return False
         return True
@@ -261,30 +322,43 @@ class RayJob(Job):
     def progress(self) -> JobProgress:
         if self._outcome is not None:
             return JobProgress(self._outcome.state, (), 0, scaling=self._outcome.statistics.scaling)
-        state, reports, views, active = self._ask("look", default=(JobState.STARTING, [], {}, 0))
+        line = self._line
+        try:
+            look = self._ask("look", timeout_s=GLANCE_S, default=Look(JobState.STARTING))
+            taken, interval_s, failures = self._ask("look_at_snapshots", timeout_s=GLANCE_S, default=(None, None, 0))
+        except NoAnswer:
+            return dataclasses.replace(self._seen, silent=(line.silence(GLANCE_S), *self._seen.silent))
         stages = []
         for stage in self.plan.stages:
-            view = views.get(stage.id, ((), ()))
-            mine = [r for r in reports if r.name == stage.name]
+            view = look.views.get(stage.id, ((), ()))
+            mine = [r for r in look.reports if r.name == stage.name]
             stages.append(StageProgress(stage.name, view[0], view[1], sum(r.batches_in for r in mine), sum(r.records_in for r in mine)))
         scaling = self._autoscaler.look() if self._autoscaler is not None else None
-        taken, interval_s, failures = self._ask("look_at_snapshots", default=(None, None, 0))
-        return JobProgress(state, tuple(stages), active, taken, interval_s, failures, scaling=scaling)
+        told = JobProgress(look.state, tuple(stages), look.active, taken, interval_s, failures, scaling=scaling, silent=look.silent)
+        self._seen = dataclasses.replace(told, silent=())
+        return told
 
     def pids(self) -> dict[str, list[int]]:
         """The process of each replica, by vertex, for other tools to look at; empty while the job starts and when it has ended."""
-        reports: list[ReplicaReport] = self._ask("look", default=(None, [], {}, 0))[1]
+        look: Look = self._ask("look", False, PIDS_S, timeout_s=PIDS_S + ANSWER_S, default=Look(JobState.STARTING))
         out: dict[str, list[int]] = {}
-        for report in sorted(reports, key=lambda report: report.replica):
+        for report in sorted(look.reports, key=lambda report: report.replica):
             out.setdefault(report.name, []).append(report.pid)
         return out
 
     def explain_stuck(self) -> str:
-        if self._outcome is not None:
-            return f"job {self.name!r} is {self._outcome.state.value}"
-        parts = [describe_blockers(name, time, found) for name, time, found in self._ask("blockers", default=[])]
-        reports: list[ReplicaReport] = self._ask("look", default=(None, [], {}, 0))[1]
-        parts.extend(f"{report.name}[{report.replica}]: {line}" for report in reports for line in report.waiting)
+        line = self._line
+        try:
+            look: Look | None = self._ask("look", True, timeout_s=GLANCE_S)
+        except NoAnswer:
+            patience_s = self._config.failures.heartbeat_timeout_s
+            return f"{line.silence(GLANCE_S)}; after {patience_s:g} s it counts as dead"
+        if look is None:
+            return f"job {self.name!r} is {self.state.value}"
+        parts = [str(one) for one in look.silent]
+        parts.extend(describe_blockers(name, time, found) for name, time, found in look.blockers)
+        answering = [report for report in look.reports if report.activity is None]
+        parts.extend(f"{report.name}[{report.replica}]: {what}" for report in answering for what in report.waiting)
         return "\n".join(parts) or "nothing is waiting"
 
     def savepoint(self) -> str:
@@ -294,20 +368,18 @@ class RayJob(Job):
 
     def _take_savepoint(self, timeout_s: float) -> str:
         try:
-            return str(ray_calls.get(self._coordinator.savepoint.remote(timeout_s), timeout=timeout_s + 5.0))
-        except GetTimeoutError:
+            return str(self._line.call("savepoint", timeout_s, timeout_s=timeout_s + ANSWER_S))
+        except NoAnswer:
             raise SnapshotError(f"the savepoint was not taken within {timeout_s} s") from None
-        except RayTaskError as error:
-            raise error.cause if isinstance(error.cause, RayadError) else error from None
-        except RayActorError as error:
-            raise SnapshotError(f"the savepoint was not taken: the coordinator died: {error}") from None
+        except Gone as gone:
+            raise SnapshotError(f"the savepoint was not taken: {self._why_over(gone)}") from None
 
     def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> Rescale:
         wanted = vertex if isinstance(vertex, Mapping) else {vertex: replicas}
         if self._outcome is not None:
             raise RescaleRefused(f"rescale({wanted}): job {self.name!r} is {self._outcome.state.value}")
-        told = f"rescale({wanted})"
-        return self._change(lambda: self._coordinator.rescale.remote(dict(wanted), timeout_s), RescaleRefused, told)  # type: ignore[no-any-return]
+        told, most_s = f"rescale({wanted})", timeout_s + MOVE_S
+        return self._change("rescale", dict(wanted), timeout_s, refused=RescaleRefused, what=told, most_s=most_s)  # type: ignore[no-any-return]
 
     def configure(self, **changes: Any) -> None:
         scaling = {name: changes.pop(name) for name in (REPORT_INTERVAL,) if name in changes and self._autoscaler is not None}
@@ -317,21 +389,36 @@ class RayJob(Job):
         if scaling and self._autoscaler is not None:
             self._autoscaler.configure(**scaling)
         if changes:
-            self._change(lambda: self._coordinator.configure.remote(changes), ConfigError, f"configure({changes})")
+            most_s = self._config.start_timeout_s + MOVE_S
+            self._change("configure", changes, refused=ConfigError, what=f"configure({changes})", most_s=most_s)
         self._config = config
 
-    def _change(self, ask: Callable[[], Any], refused: type[RayadError], what: str) -> Any:
+    def _change(self, method: str, *args: Any, refused: type[RayadError], what: str, most_s: float) -> Any:
         """Ask the coordinator for a change, and if it dies meanwhile the one that goes on."""
+        deadline_s = clock.monotonic() + most_s
         while True:
+            line = self._line
             try:
-                return ray_calls.get(ask())
-            except RayTaskError as error:
-                raise error.cause if isinstance(error.cause, RayadError) else error from None
-            except RayActorError as error:
+                return line.call(method, *args, timeout_s=max(0.0, deadline_s - clock.monotonic()))
+            except NoAnswer:
+                told = f"{what}: it is not done after {most_s:g} s, and goes on; explain_stuck() tells who takes long"
+                raise TimeoutError(told) from None
+            except Gone as gone:
                 if self._cancelling:
                     raise refused(f"{what}: job {self.name!r} was cancelled") from None
-                if not self._start_again(error):
-                    raise refused(f"{what}: the coordinator died: {error}") from None
+                if not self._start_again(line, gone):
+                    raise refused(f"{what}: {self._why_over(gone)}") from None
+
+    @contextmanager
+    def _probe_waits(self) -> Iterator[Callable[[], float]]:
+        """A thread waits for a probe: gives for how long one question of it may be held. Few threads of the coordinator hold them all."""
+        with self._restarting:
+            self._probes_waiting += 1
+        try:
+            yield lambda: HOLD_S * min(1.0, WAITING / max(1, self._probes_waiting))
+        finally:
+            with self._restarting:
+                self._probes_waiting -= 1
 
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)
@@ -352,15 +439,30 @@ class RayProbe(Probe):
         self._node = node
 
     def frontier(self) -> tuple[Timestamp, ...]:
-        return self._job._ask("frontier", self._node, default=())  # type: ignore[no-any-return]
+        job = self._job
+        found = job._ask_again("frontier", self._node, timeout_s=job._config.start_timeout_s + ANSWER_S)
+        if found is not None:
+            return tuple(found)
+        if not job._is_over():
+            raise TimeoutError(f"probe {self.name!r}: the progress actor of job {job.name!r} does not answer; see job.explain_stuck()")
+        job.wait(END_S)  # raises what ended the job
+        return ()
 
     def wait(self, epoch: int, timeout_s: float | None = None) -> bool:
-        done = self._job._ask_again("wait_epoch", self._node, epoch, timeout_s)
-        if done:
-            return True
-        outcome = self._job._outcome
-        if outcome is None and ray_calls.wait([self._job._outcome_ref], timeout=0)[0]:
-            outcome = self._job._settle(None)
-        if outcome is not None and outcome.state is not JobState.COMPLETE:
-            self._job.wait()  # raises what ended the job
-        return outcome is not None
+        job = self._job
+        deadline_s = float("inf") if timeout_s is None else clock.monotonic() + timeout_s
+        with job._probe_waits() as hold_s:
+            while True:
+                left_s = max(0.0, deadline_s - clock.monotonic())
+                try:
+                    held_s = min(left_s, hold_s())
+                    done = job._ask_again("wait_epoch", self._node, epoch, held_s, timeout_s=min(held_s + ANSWER_S, left_s + GLANCE_S))
+                except NoAnswer:
+                    done = False  # its heartbeat ends it, if it is for long
+                if done:
+                    return True
+                if job._is_over():
+                    job.wait(END_S)  # raises what ended the job
+                    return True
+                if clock.monotonic() >= deadline_s:
+                    return False

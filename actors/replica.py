@@ -7,7 +7,6 @@ send is checked here: nothing a user's vertex does can go back in time.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
@@ -18,6 +17,7 @@ from rayad.actors import replica_resume, replica_rights
 from rayad.actors.failures import describe, raise_located
 from rayad.actors.on_demand import rows_of
 from rayad.actors.outputs import MutableOutputs, Outgoing
+from rayad.actors.parked import MutableParked
 from rayad.actors.replica_state import MutableRest, ResumedPart
 from rayad.actors.sources import MutableSourceReader
 from rayad.actors.upstream import MutableGate
@@ -46,6 +46,8 @@ class ReplicaCore(VertexContext):
         replica: which of its replicas, from 0.
         room: for "rebalance" edges: (edge, replica) -> how much room that channel has; the largest wins.
         gated: edges on which a batch waits until its time is complete (see :mod:`rayad.actors.upstream`).
+        clock: seconds, for :attr:`doing`; by default nobody asks since when.
+        parking: makes the place for batches that wait for their time.
     """
 
     def __init__(
@@ -56,7 +58,12 @@ class ReplicaCore(VertexContext):
         *,
         room: Callable[[int, int], int] | None = None,
         gated: frozenset[int] = frozenset(),
+        clock: Callable[[], float] = lambda: 0.0,
+        parking: Callable[[], MutableParked] = MutableParked,
     ) -> None:
+        self._clock = clock
+        self.doing: tuple[str, Timestamp | None, float] | None = None
+        """The callback that runs, its time, and since when; None between activations. Any thread may read it."""
         self.plan = plan
         self.stage = stage
         self.name = stage.name
@@ -65,7 +72,7 @@ class ReplicaCore(VertexContext):
         self.key_groups = plan.key_groups
         self.changes: dict[tuple[int, Timestamp], int] = {}
         self.done_tokens: list[Any] = []
-        self.parked: dict[Timestamp, deque[tuple[int, Any, Any]]] = {}
+        self.parked = parking()
         self.view = View((), ()) if not stage.inputs else None
         self.batches_in = self.records_in = 0
         self.counted_before = (0, 0)  # of these two, in the run that it goes on from
@@ -73,7 +80,7 @@ class ReplicaCore(VertexContext):
         self._edges = {edge.id: edge for edge in plan.edges}
         self._now: Timestamp | None = None
         self.notificator = MutableNotificator()
-        self.gate = MutableGate(gated) if gated and stage.inputs else None
+        self.gate = MutableGate(gated, parking()) if gated and stage.inputs else None
         self._waits_unseen = False  # for a notification without capability, which the progress core does not count
         self._reachability: FlatReachability | None = None
         self.vertex: Vertex | None = None
@@ -154,6 +161,9 @@ class ReplicaCore(VertexContext):
 
     def close(self) -> None:
         """Release what the user's code holds. Never raises."""
+        self.parked.close()
+        if self.gate is not None:
+            self.gate.waiting.close()
         for release in (self.vertex.close if self.vertex else None, self.source.close if self.source else None):
             if release is not None:
                 try:
@@ -163,7 +173,10 @@ class ReplicaCore(VertexContext):
 
     def stage_sinks(self) -> dict[int, Any]:
         """What every sink writer of this replica has staged, by sink id."""
-        return self.outputs.stage_sinks()
+        self.doing = ("stage of a sink", None, self._clock())
+        staged = self.outputs.stage_sinks()
+        self.doing = None
+        return staged
 
     def abort_sinks(self) -> None:
         """Throw away what was written."""
@@ -185,8 +198,7 @@ class ReplicaCore(VertexContext):
                 self.done_tokens.append(token)
             return
         if vertex.in_order and not self._in_turn(time):
-            # The credit goes back at once: a smaller time may wait behind this batch on the same channel, for that credit.
-            self.parked.setdefault(time, deque()).append((edge_id, vertex.on_park(batch), None))
+            self.parked.add(time, edge_id, vertex.on_park(batch))
             if token is not None:
                 self.done_tokens.append(token)
             return
@@ -214,11 +226,12 @@ class ReplicaCore(VertexContext):
         items = rows_of(batch)
         self.batches_in, self.records_in = self.batches_in + 1, self.records_in + items
         self.outputs.counters.received_items[edge_id] += items
+        self.doing = ("on_recv", time, self._clock())
         try:
             vertex.on_recv(edge.port, batch, time)
         except Exception as error:
             self._fail(f"on_recv (input {edge.port}, {describe(batch)})", time, error)
-        self._now = None
+        self._now = self.doing = None
         if gated:
             self._change(self.stage.notify_location, time, -1)
         else:
@@ -231,7 +244,7 @@ class ReplicaCore(VertexContext):
         if self.view is None:
             return False
         mark = time.sort_key()
-        if self.gate is not None and any(waiting.sort_key() < mark for waiting in self.gate.waiting):
+        if self.gate is not None and any(waiting.sort_key() < mark for waiting in self.gate.waiting.times()):
             return False
         return all(f.sort_key() >= mark for f in self.view.input_frontier)
 
@@ -243,11 +256,11 @@ class ReplicaCore(VertexContext):
             in_turn = self._in_turn if self.vertex.in_order else None
             for edge_id, time, batch in self.gate.release(view.input_frontier, in_turn):
                 self._consume(edge_id, time, batch, None, gated=True)
-        for time in sorted(self.parked, key=Timestamp.sort_key):
+        for time in self.parked.times() if len(self.parked) else ():
             if not self._in_turn(time):
                 break
-            for edge_id, batch, token in self.parked.pop(time):
-                self._consume(edge_id, time, batch, token)
+            for edge_id, batch in self.parked.take(time):
+                self._consume(edge_id, time, batch, None)
 
     def notify(self) -> bool:
         """Run the notifications that are due; true if any ran."""
@@ -264,11 +277,12 @@ class ReplicaCore(VertexContext):
                 ran = True
                 time, capability = notification.guarantee, notification.capability
                 self._now = capability
+                self.doing = ("on_notify", time, self._clock())
                 try:
                     vertex.on_notify(time)
                 except Exception as error:
                     self._fail("on_notify", time, error)
-                self._now = None
+                self._now = self.doing = None
                 self._hold_back(time, capability, -1)
         if self.hold is not None:
             self._move_hold()
@@ -287,16 +301,17 @@ class ReplicaCore(VertexContext):
                 self._change(self.stage.capability_location, front, 1)
                 self.hold = front
             return
-        if len(self.notificator) or self.parked or (self.gate is not None and self.gate.waiting):
+        if len(self.notificator) or len(self.parked) or (self.gate is not None and len(self.gate.waiting)):
             return
         # Which frontiers were seen on the way depends on timing; the last time that brought something does not.
         last = self._latest if self._latest is not None and self.hold < self._latest else self.hold
         self._now = last
+        self.doing = ("on_end", last, self._clock())
         try:
             self.vertex.on_end(last)
         except Exception as error:
             self._fail("on_end", last, error)
-        self._now = None
+        self._now = self.doing = None
         self._change(self.stage.capability_location, self.hold, -1)
         self.hold = None
 
@@ -333,8 +348,9 @@ class ReplicaCore(VertexContext):
         self.batches_in += 1
         self.records_in += batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)
         self._now = time
+        self.doing = ("what follows the input", time, self._clock())
         self.outputs.emit(0, time, batch)
-        self._now = None
+        self._now = self.doing = None
 
     def input_send(self, batch: Any) -> None:
         """Live input: records of the current epoch."""
@@ -433,10 +449,13 @@ class ReplicaCore(VertexContext):
 
     # -- errors ------------------------------------------------------------------------------
     def _guard(self, what: str, call: Callable[[], Any]) -> Any:
+        self.doing = (what, None, self._clock())
         try:
             return call()
         except Exception as error:
             self._fail(what, None, error)
+        finally:
+            self.doing = None
 
     def _fail(self, what: str, time: Timestamp | None, error: Exception) -> NoReturn:
         at = f" at {time}" if time is not None else ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from rayad.actors.activity import Activity
+
 
 class Abandoned(ConnectionError):
     """This incarnation of a replica is over."""
@@ -26,3 +28,15 @@ class ReplicaReport:
     first_record_s: float | None = None
     """Seconds since the epoch when the first record was handled."""
     waiting: list[str] = field(default_factory=list)
+    activity: Activity | None = None
+    """What the event loop is busy with, when it did not answer itself."""
+    node: str = ""
+    """Address of the node that it runs on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The answer to a heartbeat: by a thread that is not the event loop's, so a busy function does not keep it."""
+
+    activity: Activity | None = None
+    node: str = ""

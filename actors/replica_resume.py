@@ -6,13 +6,12 @@ All that is taken back counts as if it had just been received or asked for: so t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.graph_shape import edge_names
-from rayad.actors.replica_state import MutableRest, ResumedPart, freeze, thaw
+from rayad.actors.replica_state import MutableRest, ResumedPart, thaw
 from rayad.dataflow.state_identity import of_class
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import SnapshotError
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 def cut(core: ReplicaCore) -> MutableRest:
     """Everything but the vertex' state, between two activations; what combiners hold must have been flushed and sent."""
     names = edge_names(core.plan)
-    parked = [(time, entry) for time, waiting in core.parked.items() for entry in waiting]
     return MutableRest(
         source=core.source.position() if core.source is not None else None,
         input_epoch=core.input_epoch,
@@ -34,13 +32,9 @@ def cut(core: ReplicaCore) -> MutableRest:
         notifications=[(n.guarantee, n.capability) for n in core.notificator.pending()],
         hold=core.hold,
         latest=core._latest,
-        gated=[
-            (names[edge], freeze(time, batch))
-            for time, waiting in (core.gate.waiting.items() if core.gate is not None else ())
-            for edge, batch in waiting
-        ],
+        gated=[(names[edge], data) for edge, data in (core.gate.waiting.frozen() if core.gate is not None else ())],
         passed=list(core.gate.passed) if core.gate is not None else [],
-        parked=[(names[edge], freeze(time, batch)) for time, (edge, batch, _) in parked],
+        parked=[(names[edge], data) for edge, data in core.parked.frozen()],
         counts=(core.batches_in, core.records_in, core.outputs.batches_out),
         vertex=of_class(type(core.vertex)) if core.vertex is not None else None,
     )
@@ -66,7 +60,7 @@ def resume_vertex(core: ReplicaCore, vertex: Vertex, resumed: ResumedPart) -> No
     ids = {name: edge for edge, name in edge_names(core.plan).items()}
     for name, data in rest["parked"]:
         time, batch = thaw(data)
-        core.parked.setdefault(time, deque()).append((ids[name], batch, None))
+        core.parked.add(time, ids[name], batch)
         core.count_waiting(ids[name], time)
     if core.gate is not None:
         core.gate.passed = list(rest["passed"])

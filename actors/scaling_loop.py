@@ -211,7 +211,8 @@ class ScalingLoop:
             assert waiting is not None
             layout = self.link.layout()  # now, and not when the round began
             changed = {**core.layout, **waiting.decision.changes}
-            core.on_rescaled(layout if layout is not None else changed, self._now_s(), _in_words(pending.result()))
+            told = _in_words(pending.result(timeout=0))
+            core.on_rescaled(layout if layout is not None else changed, self._now_s(), told)
             self._answer(next(r for r in core.journal.records if r.number == waiting.number))
             return
         if not isinstance(error, RayadError):

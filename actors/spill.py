@@ -35,6 +35,8 @@ _SIZE = struct.Struct("<Q")
 READ_BYTES = 1024 * 1024
 PUNCH_BYTES = 64 * 1024 * 1024
 """Space is given back in steps of this size while the file is in use."""
+BLOCK_BYTES = 4096
+"""A hole that is smaller gives nothing back."""
 _KEEP_SIZE_AND_PUNCH_HOLE = 0x01 | 0x02
 
 
@@ -185,6 +187,63 @@ class SpillingQueue:
         elif self._read_at - self._punched_to >= PUNCH_BYTES:
             _punch_hole(self._fd, self._punched_to, self._read_at - self._punched_to)
             self._punched_to = self._read_at
+
+
+class SpillFile:
+    """Bytes in an unlinked file in `directory`, taken out in any order; the space of what is freed is given back, where the system can.
+
+    When nothing is in it any more it begins anew.
+    """
+
+    def __init__(self, directory: str | None = None) -> None:
+        self._directory = directory
+        self._fd = _open_unlinked(directory)
+        self._write_at = 0
+        self._items = 0
+
+    def write(self, item: bytes) -> tuple[int, int]:
+        """Keep these; gives their place. Raises SpillError when the disk is full."""
+        place = (self._write_at, len(item))
+        rest, at = memoryview(item), self._write_at
+        try:
+            while rest:
+                written = os.pwrite(self._fd, rest, at)
+                rest, at = rest[written:], at + written
+        except OSError as error:
+            raise SpillError(
+                f"cannot spill an item of {len(item)} bytes to {self._directory or tempfile.gettempdir()!r}: {error.strerror or error}; "
+                "free space there, or give a spill directory on a larger disk",
+                errno=error.errno,
+            ) from error
+        self._write_at = at
+        self._items += 1
+        return place
+
+    def read(self, place: tuple[int, int]) -> bytes:
+        """What was written there."""
+        at, size = place
+        data = os.pread(self._fd, size, at)
+        while len(data) < size:  # a single read gives at most 2 GiB
+            more = os.pread(self._fd, size - len(data), at + len(data))
+            if not more:
+                raise InternalError(f"the spill file ends at {at + len(data)}, an item of {size} bytes was written at {at}")
+            data += more
+        return data
+
+    def free(self, place: tuple[int, int]) -> None:
+        """It is not needed any more."""
+        self._items -= 1
+        if not self._items:
+            os.ftruncate(self._fd, 0)
+            self._write_at = 0
+        elif place[1] >= BLOCK_BYTES:
+            _punch_hole(self._fd, *place)
+
+    def close(self) -> None:
+        """Give the disk space back. Repeating it does nothing."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def _open_unlinked(directory: str | None) -> int:

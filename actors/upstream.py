@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rayad.actors.parked import MutableParked
 from rayad.dataflow.graph import PartitionKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker, Timestamp
@@ -93,23 +94,23 @@ class MutableGate:
     ([], True, False)
     """
 
-    def __init__(self, edges: frozenset[int]) -> None:
+    def __init__(self, edges: frozenset[int], waiting: MutableParked | None = None) -> None:
         self.edges = edges
-        self.waiting: dict[Timestamp, list[tuple[int, Any]]] = {}
+        self.waiting = MutableParked() if waiting is None else waiting
         self.passed: list[tuple[Timestamp, ...]] = []
         """The frontiers that it had come to when something upstream, however far, was rolled back: then frontiers go back."""
 
     def hold(self, edge: int, time: Timestamp, batch: Any) -> None:
         """A batch waits."""
-        self.waiting.setdefault(time, []).append((edge, batch))
+        self.waiting.add(time, edge, batch)
 
     def release(
         self, frontier: Collection[Timestamp], in_turn: Callable[[Timestamp], bool] | None = None
     ) -> Iterator[tuple[int, Timestamp, Any]]:
         """The batches of times at or before which nothing can arrive any more, in the order of times; of times that are ``in_turn``."""
-        for time in sorted(self.waiting, key=Timestamp.sort_key):
+        for time in self.waiting.times() if len(self.waiting) else ():
             if not any(front <= time for front in frontier) and (in_turn is None or in_turn(time)):
-                for edge, batch in self.waiting.pop(time):
+                for edge, batch in self.waiting.take(time):
                     yield edge, time, batch
 
     def repeats(self, time: Timestamp) -> bool:
@@ -121,14 +122,7 @@ class MutableGate:
 
         What waits of theirs is forgotten; gives its times, one for each batch.
         """
-        gone = []
-        for time in list(self.waiting):
-            kept = [entry for entry in self.waiting[time] if entry[0] not in edges]
-            gone.extend([time] * (len(self.waiting[time]) - len(kept)))
-            if kept:
-                self.waiting[time] = kept
-            else:
-                del self.waiting[time]
+        gone = self.waiting.drop(edges)
         if frontier is not None and tuple(frontier) not in self.passed:
             self.passed.append(tuple(frontier))
         return gone

@@ -79,8 +79,9 @@ class FailureConfig:
             the others live on with what they have. For that, batches wait before each vertex until their time is complete (in loops: before
             the loop), which costs latency and memory for one epoch; and what a vertex sends at a time must follow from what it received at
             and before that time, whatever the order. Where a failure reaches everything, the whole graph is restarted all the same.
-        heartbeat_timeout_s: an actor that has not answered for so long counts as dead: it may be stopped, or its node be gone. Another
-            thread of it answers, so a long activation is not silence; only native code that holds Python's lock (GIL) for so long is.
+        heartbeat_timeout_s: a process that has not answered for so long counts as dead: it may be stopped, or its node be gone. A thread of
+            its own answers, so a function of yours may take longer, as long as it lets other threads run (Python code does; C code that
+            keeps the interpreter's lock for so long does not). A function that never ends is what `RunConfig.activation_timeout_s` is for.
     """
 
     max_failures: int = 0
@@ -121,10 +122,16 @@ class RunConfig:
         key_groups: number of key-groups; no keyed vertex can have more replicas.
         window_batches, window_bytes: credits of each channel; what may be under way to a slow receiver.
         batch_rows: lists of records for one replica are joined up to so many while they wait to be sent.
-        spill_memory_bytes: how much of a feedback edge's backlog a replica keeps in memory before it goes to disk.
+        spill_memory_bytes: how much of a feedback edge's backlog a replica keeps in memory before it goes to disk; and how much of the
+            batches that wait for their time, before a vertex that takes times in order.
         spill_directory: where; the system's temporary folder by default.
         combine_hold_s: how long a replica that has more input at hand may go on combining before what it has leaves; without more input
             nothing waits. 0 combines within one turn of work only.
+        activation_timeout_s: how long one call of a vertex or a source (``on_recv``, ``on_notify``, ``next_batch``, with the functions in
+            it) may take; a replica that takes longer is ended, which is a failure like others. None: for ever, since a model may take
+            minutes; ``job.explain_stuck()`` tells who takes long, in which function.
+        input_log_bytes: how much of what was sent to each live input since the last snapshot the driver keeps, to send it again after a
+            failure; then ``send`` waits for the next snapshot. Nothing is kept where no failure is survived.
         start_timeout_s: how long the actors may take to start.
         termination_s: SIGTERM to the driver (``ray job stop``, the end of a pod) takes a savepoint where there is a store and ends the job
             and the process, with status 143, within this time; a second SIGTERM ends at once. ``ray job stop`` kills after 3 s: give it
@@ -152,6 +159,8 @@ class RunConfig:
     spill_memory_bytes: int = 64 << 20
     spill_directory: str | None = None
     combine_hold_s: float = 0.1
+    activation_timeout_s: float | None = None
+    input_log_bytes: int = 256 << 20
     start_timeout_s: float = 120.0
     termination_s: float = 25.0
     cpus_per_replica: float = 0.01
@@ -171,10 +180,11 @@ class RunConfig:
                 raise ConfigError(f"RunConfig.{what} is {count!r}: it must be an int of at least 1")
         if self.resume is not None and (isinstance(self.resume, bool) or not isinstance(self.resume, (int, str)) or not self.resume):
             raise ConfigError(f"RunConfig.resume is {self.resume!r}: it must be 'latest', 'never', a snapshot's number or path, or None")
-        for what in ("window_bytes", "spill_memory_bytes", "start_timeout_s", "termination_s"):
+        for what in ("window_bytes", "spill_memory_bytes", "input_log_bytes", "start_timeout_s", "termination_s"):
             _positive(getattr(self, what), f"RunConfig.{what}")
-        if self.rescale_pause_s is not None:
-            _positive(self.rescale_pause_s, "RunConfig.rescale_pause_s")
+        for what in ("rescale_pause_s", "activation_timeout_s"):
+            if getattr(self, what) is not None:
+                _positive(getattr(self, what), f"RunConfig.{what}")
         if not isinstance(self.resources, Mapping) or not all(isinstance(one, Resources) for one in self.resources.values()):
             raise ConfigError(
                 f"RunConfig.resources is {show(self.resources, 120)}: it must be a dict from a vertex's name to "

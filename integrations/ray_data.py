@@ -57,7 +57,10 @@ class RayDatasetSource(RefSource):
                 f"from_ray_dataset: Ray listed {len(entries)} blocks and {len(refs)} references; call .materialize() on the data set first"
             )
         counts = [entry.metadata.num_rows for entry in entries]
-        blocks = [(ref, rows if rows is not None else ray.get(ref).num_rows) for ref, rows in zip(refs, counts, strict=True)]
+        blocks = [
+            (ref, rows if rows is not None else ray.get(ref).num_rows)  # ends with the block, or with the error that it is lost
+            for ref, rows in zip(refs, counts, strict=True)
+        ]
         schema = _arrow_schema(computed)
         super().__init__(schema, number_blocks(blocks), keep=computed, epoch=epoch, batch_rows=batch_rows, folder=folder)
 

@@ -166,7 +166,7 @@ def _check_nodes_have_java(java: JavaHome, timeout_s: float = 30.0) -> None:
     ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)
     problems = [f"node {nodes[asked[ref]]} did not answer in {timeout_s:g} s" for ref in late]
     for ref in ready:
-        problem = ray.get(ref)
+        problem = ray.get(ref, timeout=timeout_s)
         if problem:
             problems.append(f"node {nodes[asked[ref]]} {problem}")
     if problems:

@@ -121,7 +121,8 @@ class RefSource(Source):
         import ray
 
         task = ray.remote(num_cpus=0)(_digest_block)
-        found: list[str | None] = ray.get([task.remote(part.ref, self.schema.names) for part in parts])
+        asked = [task.remote(part.ref, self.schema.names) for part in parts]
+        found: list[str | None] = ray.get(asked)  # ends with the tasks, which read blocks that are there, or with their loss
         return found
 
     def __getstate__(self) -> dict[str, Any]:
@@ -140,7 +141,7 @@ class RefSource(Source):
         import ray
 
         try:
-            block = ray.get(part.ref)
+            block = ray.get(part.ref)  # ends with the block, or with the error that it is lost; it is part of an activation
         except ray.exceptions.RayError as error:
             raise DataflowError(
                 f"{self.where}: {self.unit} {part.number} (rows {part.first_row} to {part.first_row + part.rows}) is lost: "
@@ -185,7 +186,7 @@ def _write_blocks(blocks: Sequence[BlockRef], folder: BlockFolder, copy: str, so
     task = ray.remote(num_cpus=0, max_retries=3)(_write_block)
     asked = [task.remote(block.ref, source.schema.names, folder, block.number, copy) for block in blocks]
     try:
-        names: list[str] = ray.get(asked)
+        names: list[str] = ray.get(asked)  # ends with the tasks, which compute and write the blocks, or with their loss
     except ray.exceptions.RayError as error:
         raise DataflowError(
             f"{source.where}: the input cannot be staged in {folder.path!r}: {type(error).__name__}: {first_line(error)}; {source.hint}"

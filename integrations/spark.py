@@ -155,7 +155,7 @@ def fetch_partitions(frame: Any) -> list[tuple[Any, int]]:
     blocks: list[tuple[Any, int]] = []
     for index, (rows, table) in enumerate(asked):
         try:
-            blocks.append((table, ray.get(rows)))
+            blocks.append((table, ray.get(rows)))  # ends with the task, or with its error when the executor dies
         except ray.exceptions.RayError as error:
             alive = session_alive(frame.sparkSession)
             cause = "its executor may have died: see Spark's log, give executors more memory" if alive else _EARLY
@@ -176,7 +176,7 @@ def _executor_actors(context: Any, executors: Sequence[str]) -> list[str]:
     for executor in executors:
         if not actor_exists(_ACTOR + executor) and not restarted:
             jvm = context._jvm
-            master = jvm.io.ray.api.Ray.getActor("RAY_APP_MASTER").get()
+            master = jvm.io.ray.api.Ray.getActor("RAY_APP_MASTER").get()  # ends with this call: get() of an Optional
             restarted = dict(jvm.org.apache.spark.deploy.raydp.RayAppMasterUtils.getRestartedExecutors(master))
         names.append(_ACTOR + restarted.get(executor, executor))
     return names
@@ -193,7 +193,7 @@ def _fetch_partition(executor: str, rdd: int, partition: int, schema_json: str, 
 
     _enable_load_code_from_local()  # lets Python call the executor's Java methods
     held = ray.get_actor(executor).getRDDPartition.remote(rdd, partition, schema_json, driver_agent_url)
-    stream = pa.py_buffer(ray.get(held))
+    stream = pa.py_buffer(ray.get(held))  # ends with the partition, or with the executor
     return pa.ipc.open_stream(stream).read_all().num_rows, stream
 
 

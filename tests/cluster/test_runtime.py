@@ -169,5 +169,5 @@ def test_tcp_between_replicas_gives_the_same(nothing_left: Check) -> None:
     job = flow.submit(rd.RunConfig(unix_sockets=False), parallelism=2)
     assert isinstance(job, RayJob)
     names = ["progress", *(replica_name(stage.id, r) for stage in job.plan.stages for r in range(stage.parallelism))]
-    assert [job._ask("where", name, 30)[0].unix for name in names] == [""] * 4
+    assert [job._ask("where", name, 30, timeout_s=40)[0].unix for name in names] == [""] * 4
     assert sorted(record for _, record in job.wait(timeout_s=60)["counts"]) == [(i, 200) for i in range(5)]

@@ -54,7 +54,7 @@ def hosts(name: str) -> dict[str, str]:
     """At which address each replica of a running job listens."""
     job = KEPT[name]
     names = [replica_name(stage.id, replica) for stage in job.plan.stages for replica in range(stage.parallelism)]
-    return {replica: job._ask("where", replica, 60.0)[0].host for replica in names}
+    return {replica: job._ask("where", replica, 60.0, timeout_s=70.0)[0].host for replica in names}
 
 
 def is_running(name: str) -> bool:
@@ -65,7 +65,7 @@ def is_running(name: str) -> bool:
 def ports(name: str) -> list[int]:
     """On which TCP ports the replicas of a running job listen."""
     job = KEPT[name]
-    return [job._ask("where", replica, 60.0)[0].port for replica in hosts(name)]
+    return [job._ask("where", replica, 60.0, timeout_s=70.0)[0].port for replica in hosts(name)]
 
 
 def snapshots(name: str) -> int:

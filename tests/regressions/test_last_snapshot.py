@@ -11,6 +11,7 @@ import pytest
 import rayad as rd
 from rayad.actors import coordinator as module
 from rayad.actors.coordinator import Coordinator
+from rayad.actors.long_calls import MutableLongCalls
 
 
 class Keeper:
@@ -31,8 +32,8 @@ def ended(looks: float) -> Coordinator:
     one: Any = object.__new__(Coordinator)
     one.plan = SimpleNamespace(sinks=[])
     one.rescaler = SimpleNamespace(failure=None, newcomers=set(), leaving={})
-    one._crew = SimpleNamespace(silent=lambda names: None)
-    one._runs, one._keeper, one._cancelled = {}, Keeper(looks), threading.Event()
+    one._crew = SimpleNamespace(find_stuck=lambda names: None)
+    one._runs, one._keeper, one._cancelled = MutableLongCalls(), Keeper(looks), threading.Event()
     return one  # type: ignore[no-any-return]
 
 
