@@ -209,7 +209,10 @@ class InputPlane:
         """Raises _Lost when the replica runs in a later incarnation, elsewhere perhaps: a machine that is gone does not say so."""
         if self._keeps and clock.monotonic() - self._looked_s > TRIM_EVERY_S:
             self._looked_s = clock.monotonic()
-            found = self._job._ask_again("where", peer, 0.0)
+            try:
+                found = self._job._ask_again("where", peer, 0.0, timeout_s=ANSWER_S)
+            except NoAnswer:
+                return  # later
             if found is not None and found[1] > plane.incarnation:
                 raise _Lost
 

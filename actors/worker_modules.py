@@ -18,9 +18,13 @@ from typing import Any
 
 import ray
 from ray import cloudpickle
+from ray.exceptions import GetTimeoutError
 
 from rayad.dataflow.plan import ApplyStep, Plan
 from rayad.progress import ConfigError, DataflowError, say
+
+CHECK_S = 60.0
+"""How long a worker may take to say which modules it has."""
 
 
 def check_can_travel(plan: Plan) -> None:
@@ -32,7 +36,11 @@ def check_can_travel(plan: Plan) -> None:
             needed.setdefault(module, f"{who!r} ({where})")
     doubtful = [module for module in needed if not _is_everywhere(module)]
     if doubtful:
-        failed = ray.get(ray.remote(num_cpus=0, max_retries=0)(_not_importable).remote(doubtful))
+        asked = ray.remote(num_cpus=0, max_retries=0)(_not_importable).remote(doubtful)
+        try:
+            failed = ray.get(asked, timeout=CHECK_S)
+        except GetTimeoutError:
+            return  # no worker has come to it: then the actors themselves will tell
         for module, why in failed.items():
             raise ConfigError(not_importable(needed[module], module, why))
 

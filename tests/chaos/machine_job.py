@@ -126,7 +126,7 @@ def ports() -> list[int]:
     def ask() -> None:
         for stage in job.plan.stages:
             for replica in range(stage.parallelism):
-                told = job._ask("where", f"v{stage.id}.{replica}", 5.0)
+                told = job._ask("where", f"v{stage.id}.{replica}", 5.0, timeout_s=15.0)
                 if told is not None:
                     found.append(told[0].port)
 
