@@ -34,7 +34,7 @@ SLOW_S = 3.0
 SLOW_RATE = "200kbit"
 STOP_S = 5.0
 KINDS = {"replica": "VertexActor", "progress": "ProgressActor", "coordinator": "Coordinator"}
-WEIGHTS = {"cut": 9, "close": 12, "kill process": 8, "stop process": 5, "slow": 4, "switch off": 4}
+WEIGHTS = {"cut": 9, "close": 12, "kill process": 8, "stop process": 5, "slow": 4, "switch off": 3}
 
 
 class Disturbance:
@@ -189,9 +189,9 @@ class Disturbance:
 
     def look_at_files(self, epochs: int | None = None) -> None:
         """What is committed is part of what there will be, and with ``epochs`` all of it; nothing is there twice."""
-        sent = self.machines.call(machine_job.status)[0] + 2 if epochs is None else epochs
-        for name, wanted in zip(("counts", "steps"), machine_job.expected(self.seed, sent), strict=True):
-            there = collections.Counter(machine_job.read(str(self.folder / name)))
+        committed = {name: collections.Counter(machine_job.read(str(self.folder / name))) for name in ("counts", "steps")}
+        sent = self.machines.call(machine_job.status)[0] + 2 if epochs is None else epochs  # asked behind: more is sent all the time
+        for (name, there), wanted in zip(committed.items(), machine_job.expected(self.seed, sent), strict=True):
             extra = there - wanted
             missing = wanted - there if epochs is not None else None
             if extra or missing:

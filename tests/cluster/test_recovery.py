@@ -385,7 +385,7 @@ def relay(name: str) -> rd.Dataflow:
     """Three exchanges in a row, so that a failure in the middle leaves the last one alive."""
     flow = rd.Dataflow(name)
     ticks = flow.source(Paced(EPOCHS, pause_s=0.01), name="ticks")
-    sums = ticks.key_by(lambda r: r % 5).count(name="middle")
+    sums = ticks.key_by(lambda r: r % 5).count(name="middle").as_records()
     sums.key_by(lambda pair: pair[0]).max(lambda pair: pair[1], name="last").collect("maxima")
     return flow
 

@@ -16,7 +16,7 @@ from tests.machines import driver, guard, links
 
 RAY = Path(sys.executable).with_name("ray")
 PORT = 6399
-START_S = 150.0
+START_S = 300.0
 ROOT = Path(__file__).resolve().parents[2]
 HEALTH = {"period": 1000, "timeout": 1000, "initial_delay": 1000}
 """In ms: Ray takes a minute to see that a node is gone, here some 12 s, which is longer than a cut that a job shall survive."""
