@@ -38,7 +38,9 @@ from rayad.progress.job_tracker import JobTracker, Report, View
 from rayad.progress.notifications import MutableNotificator, Notification
 from rayad.progress.pointstamps import MutablePointstampCounter
 from rayad.progress.reachability import FlatReachability, PathGraph
+from rayad.progress.least_index import MutableLeastIndex
 from rayad.progress.scope import Scope, ScopeProgress, ScopeTracker
+from rayad.progress.staircase import MutableStaircase
 from rayad.progress.summary import PathSummary
 from rayad.progress.timestamp import Timestamp
 from rayad.progress.tracker import MutableReachabilityTracker
@@ -58,9 +60,11 @@ __all__ = [
     "LocationKind",
     "MutableAntichain",
     "MutableChain",
+    "MutableLeastIndex",
     "MutableNotificator",
     "MutablePointstampCounter",
     "MutableReachabilityTracker",
+    "MutableStaircase",
     "NodeKind",
     "NodePort",
     "NodeSpec",

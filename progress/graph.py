@@ -179,9 +179,35 @@ class ProgressGraph:
                 depths[identifier] = depth
         return depths
 
+    @cached_property
+    def nodes_by_scope(self) -> dict[int, list[NodeSpec]]:
+        """The nodes of each scope in the order of their ids."""
+        nodes: dict[int, list[NodeSpec]] = {scope.id: [] for scope in self.scopes}
+        for node in self.node_by_id.values():
+            nodes[node.scope].append(node)
+        return nodes
+
+    @cached_property
+    def _targets(self) -> dict[tuple[int, Source], list[Target]]:
+        targets: dict[tuple[int, Source], list[Target]] = {}
+        for edge in dict.fromkeys(self.edges):
+            targets.setdefault((edge.scope, edge.source), []).append(edge.target)
+        return targets
+
+    def targets_of(self, scope: int, source: Source) -> list[Target]:
+        """Where the edges of `scope` from `source` lead."""
+        return self._targets.get((scope, source), [])
+
+    @cached_property
+    def _children(self) -> dict[int | None, list[ScopeSpec]]:
+        children: dict[int | None, list[ScopeSpec]] = {}
+        for child in self.scope_by_id.values():
+            children.setdefault(child.parent, []).append(child)
+        return children
+
     def children(self, scope: int) -> list[ScopeSpec]:
         """The scopes directly inside `scope`."""
-        return [child for child in self.scope_by_id.values() if child.parent == scope]
+        return self._children.get(scope, [])
 
     @cached_property
     def locations(self) -> tuple[Location, ...]:

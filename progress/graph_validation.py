@@ -96,20 +96,18 @@ def _check_edge(graph: ProgressGraph, edge: EdgeSpec) -> None:
 
 def _check_cycles(graph: ProgressGraph) -> None:
     flat = flat_path_graph(graph)
+    own_by_scope: dict[int, list[int]] = {scope: [] for scope in graph.scope_by_id}
+    for location in graph.locations:
+        own_by_scope[location.scope].append(location.id)
     for scope in graph.scope_by_id.values():
-        inside = [_is_within(graph, location.scope, scope.id) for location in graph.locations]
-        own = {location.id for location in graph.locations if location.scope == scope.id}
-        for identifier in own:
-            location = graph.locations[identifier]
-            if location.kind is not LocationKind.CHILD_INPUT and graph.node_by_id[location.owner].kind is NodeKind.FEEDBACK:
-                inside[identifier] = False
-        successors = [
-            [target for target, _ in steps if inside[target]] if inside[place] else [] for place, steps in enumerate(flat.successors)
-        ]
+        own = set(own_by_scope[scope.id])
+        inside = [place for place in _within(graph, scope.id, own_by_scope) if not (place in own and _is_feedback(graph, place))]
+        number = {place: index for index, place in enumerate(inside)}
+        successors = [[number[target] for target, _ in flat.successors[place] if target in number] for place in inside]
         for members in components_in_order(successors):
-            start = next((member for member in members if member in own), None)
+            start = next((member for member in members if inside[member] in own), None)
             if start is not None and (len(members) > 1 or start in successors[start]):
-                names = _names(graph, _find_cycle(successors, start))
+                names = _names(graph, [inside[place] for place in _find_cycle(successors, start)])
                 raise DataflowError(
                     f"the cycle {' -> '.join(names)} does not advance time: it passes no feedback of {scope.name!r}, the outermost scope "
                     f"it touches, so a message could result in itself; put a feedback of {scope.name!r} on it",
@@ -117,10 +115,20 @@ def _check_cycles(graph: ProgressGraph) -> None:
                 )
 
 
-def _is_within(graph: ProgressGraph, scope: int | None, ancestor: int) -> bool:
-    while scope is not None and scope != ancestor:
-        scope = graph.scope_by_id[scope].parent
-    return scope is not None
+def _within(graph: ProgressGraph, scope: int, own_by_scope: dict[int, list[int]]) -> list[int]:
+    """The locations of a scope and of all scopes inside it."""
+    found: list[int] = []
+    work = [scope]
+    while work:
+        current = work.pop()
+        found += own_by_scope[current]
+        work += [child.id for child in graph.children(current)]
+    return sorted(found)
+
+
+def _is_feedback(graph: ProgressGraph, place: int) -> bool:
+    location = graph.locations[place]
+    return location.kind is not LocationKind.CHILD_INPUT and graph.node_by_id[location.owner].kind is NodeKind.FEEDBACK
 
 
 def _find_cycle(successors: list[list[int]], start: int) -> list[int]:

@@ -13,10 +13,11 @@ since the cause of every pending event is still counted while the event itself m
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from rayad.progress.antichain import MutableAntichain
-from rayad.progress.errors import DataflowError, ProtocolError
+from rayad.progress.errors import DataflowError, InternalError, ProtocolError
 from rayad.progress.graph import LocationKind, NodeKind, NodeSpec, ProgressGraph, ScopeSpec
 from rayad.progress.reachability import FlatReachability
 from rayad.progress.scope import ScopeTracker
@@ -71,6 +72,7 @@ class JobTracker:
         root.set_external_summary([], [])
         self._down_order = sorted(self._scopes, key=lambda scope: graph.depth_by_scope[scope])
         self._place = {scope: place for place, scope in enumerate(self._down_order)}
+        self._nonzero = self._positive = 0  # slots with a count, with a positive count, in all scopes
         self._depths = {location.id: graph.location_depth(location.id) for location in graph.locations}
         self._routes = {
             location.id: (location.scope, self._scopes[location.scope].slot_of_location[location.id]) for location in graph.locations
@@ -83,6 +85,8 @@ class JobTracker:
         self._published: dict[int, View] = {}
         self._reachability: FlatReachability | None = None
         for scope in self._down_order:  # set_external_summary has pushed the initial frontiers all the way down
+            self._nonzero += self._scopes[scope].tracker.nonzero_slots
+            self._positive += self._scopes[scope].tracker.positive_slots
             self._scopes[scope].tracker.propagate()
             self._collect_changed(scope)
 
@@ -132,34 +136,42 @@ class JobTracker:
             touched.add(scope)
             if delta:
                 scopes[scope].tracker.update(slot, time, delta)
-        if len(scopes) == 1:
-            scopes[0].tracker.commit()
-            scopes[0].tracker.propagate()
-            self._collect_changed(0)
-            return
-        for scope in reversed(self._down_order):
-            if scope in touched:
-                self._pass_up(scope, touched)
-        for scope in self._down_order:
-            if scope in touched:
-                self._pass_down(scope, touched)
+        self._pass_up(touched)
+        self._pass_down(touched)
 
-    def _pass_up(self, scope: int, touched: set[int]) -> None:
-        tracker = self._scopes[scope]
-        progress = tracker.pull_internal_progress()
-        parent = tracker.spec.parent
-        if parent is not None and (progress.internal or progress.consumed or progress.produced):
-            self._scopes[parent].absorb(scope, progress)
-            touched.add(parent)
+    def _pass_up(self, touched: set[int]) -> None:
+        """Children first; adds to `touched` the parents that had something to absorb."""
+        waiting = [-self._place[scope] for scope in touched]
+        heapify(waiting)
+        while waiting:
+            scope = self._down_order[-heappop(waiting)]
+            tracker = self._scopes[scope]
+            nonzero, positive = tracker.tracker.nonzero_slots, tracker.tracker.positive_slots
+            progress = tracker.pull_internal_progress()
+            self._nonzero += tracker.tracker.nonzero_slots - nonzero
+            self._positive += tracker.tracker.positive_slots - positive
+            parent = tracker.spec.parent
+            if parent is not None and (progress.internal or progress.consumed or progress.produced):
+                self._scopes[parent].absorb(scope, progress)
+                if parent not in touched:
+                    touched.add(parent)
+                    heappush(waiting, -self._place[parent])
 
-    def _pass_down(self, scope: int, touched: set[int]) -> None:
-        tracker = self._scopes[scope]
-        tracker.tracker.propagate()
-        self._collect_changed(scope)
-        if tracker.tracker.has_exports():
-            for child, external in tracker.take_external_progress():
-                self._scopes[child].push_external_progress(external)
-                touched.add(child)
+    def _pass_down(self, touched: set[int]) -> None:
+        """Parents first; goes on to the children whose inputs have another frontier now."""
+        waiting = [self._place[scope] for scope in touched]
+        heapify(waiting)
+        while waiting:
+            scope = self._down_order[heappop(waiting)]
+            tracker = self._scopes[scope]
+            tracker.tracker.propagate()
+            self._collect_changed(scope)
+            if tracker.tracker.has_exports():
+                for child, external in tracker.take_external_progress():
+                    self._scopes[child].push_external_progress(external)
+                    if child not in touched:
+                        touched.add(child)
+                        heappush(waiting, self._place[child])
 
     def _collect_changed(self, scope: int) -> None:
         self._changed |= self._scopes[scope].tracker.take_changed_owners()  # type: ignore[arg-type]  # owners are node ids here
@@ -217,12 +229,12 @@ class JobTracker:
         """Is every count of every location zero? ProtocolError if only negative ones are left."""
         self._flush()
         self._check_leftovers()
-        return not any(scope.tracker.nonzero_slots for scope in self._scopes.values())
+        return not self._nonzero
 
     def _check_leftovers(self) -> None:
-        if any(scope.tracker.positive_slots for scope in self._scopes.values()):
+        if self._positive:
             return
-        if any(scope.tracker.nonzero_slots for scope in self._scopes.values()):
+        if self._nonzero:
             left = [(self.graph.describe_location(location), str(time), count) for location, time, count in self.counts()]
             raise ProtocolError(
                 f"no positive count is left, but these are: {left}; every pending event has a counted cause, so a report "
@@ -267,6 +279,9 @@ class JobTracker:
         self._flush()
         for scope in self._scopes.values():
             scope.check_invariants()
+        slots = [(scope.tracker.nonzero_slots, scope.tracker.positive_slots) for scope in self._scopes.values()]
+        if (self._nonzero, self._positive) != (sum(nonzero for nonzero, _ in slots), sum(positive for _, positive in slots)):
+            raise InternalError(f"{self._nonzero} slots are non-zero and {self._positive} positive on record, the scopes have {slots}")
 
 
 def _sorted(frontier: tuple[Timestamp, ...]) -> tuple[Timestamp, ...]:

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from functools import cached_property
 
 from rayad.progress.antichain import Antichain
-from rayad.progress.graph import ChildPort, LocationKind, NodeKind, NodePort, ProgressGraph, ScopeInput, ScopeOutput, Source, Target
+from rayad.progress.components import components_in_order
+from rayad.progress.graph import ChildPort, LocationKind, NodeKind, NodePort, ProgressGraph, ScopeInput, ScopeOutput, Source
 from rayad.progress.summary import PathSummary
 from rayad.progress.timestamp import Timestamp
 
@@ -39,15 +41,42 @@ class PathGraph:
 
     def summaries_from(self, start: int) -> Summaries:
         """Minimal summaries of the paths from `start` to each location it reaches, the empty path included."""
+        return self._search(start, None)
+
+    def _search(self, start: int, last: int | None) -> Summaries:
+        """The same; no further down in topological order than the component `last`, where it is given."""
+        order = self._order if last is not None else None
         found: Summaries = {start: Antichain([PathSummary.identity(self.depths[start])])}
         work = deque((start, summary) for summary in found[start])
         while work:
             location, summary = work.popleft()
             for target, step in self.successors[location]:
+                if order is not None and last is not None and order[target] > last:
+                    continue
                 longer = summary.followed_by(step)
                 if longer is not None and found.setdefault(target, Antichain()).insert(longer):
                     work.append((target, longer))
         return {location: summaries for location, summaries in found.items() if len(summaries)}
+
+    def summaries_between(self, start: int, ends: Iterable[int]) -> Summaries:
+        """Minimal summaries of the paths from `start` to those of `ends` that it reaches.
+
+        The search goes no further down than the last of them in topological order: behind a start that cannot come back it ends at once.
+        """
+        wanted = list(ends)
+        order = self._order
+        last = max((order[end] for end in wanted), default=-1)
+        found = self._search(start, last) if order[start] <= last else {}
+        return {end: found[end] for end in wanted if end in found}
+
+    @cached_property
+    def _order(self) -> list[int]:
+        """The place of each location's strongly connected component in a topological order."""
+        places = [0] * len(self.depths)
+        for place, members in enumerate(components_in_order([[target for target, _ in steps] for steps in self.successors])):
+            for member in members:
+                places[member] = place
+        return places
 
     def summaries_to(self, end: int) -> Summaries:
         """Minimal summaries of the paths from each location that reaches `end`, the empty path included."""
@@ -66,9 +95,6 @@ def flat_path_graph(graph: ProgressGraph) -> PathGraph:
     """The whole job as one graph of count locations: `T_i -> N -> C -> edges`, with ingress, egress and feedback as edge summaries."""
     edges: list[tuple[int, int, PathSummary]] = []
     outgoing: dict[tuple[int, Source], list[tuple[int, PathSummary]]] = {}
-    edges_from: dict[tuple[int, Source], list[Target]] = {}
-    for edge in dict.fromkeys(graph.edges):
-        edges_from.setdefault((edge.scope, edge.source), []).append(edge.target)
 
     def targets_of(scope: int, source: Source) -> list[tuple[int, PathSummary]]:
         """Where a message leaving `source` in `scope` is counted next, and what happens to its time before."""
@@ -77,7 +103,7 @@ def flat_path_graph(graph: ProgressGraph) -> PathGraph:
             return outgoing[key]
         depth = graph.depth_by_scope[scope]
         reached: list[tuple[int, PathSummary]] = []
-        for target in edges_from.get(key, ()):
+        for target in graph.targets_of(scope, source):
             match target:
                 case NodePort(node, port):
                     reached.append((graph.target_location(node, port), PathSummary.identity(depth)))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from rayad.progress.antichain import Antichain
@@ -22,6 +23,7 @@ from rayad.progress.change_batch import ChangeBatch
 from rayad.progress.errors import DataflowError, InternalError
 from rayad.progress.graph import ChildPort, NodePort, ProgressGraph, ScopeOutput, ScopeSpec
 from rayad.progress.reachability import PathGraph
+from rayad.progress.staircase import counted_times
 from rayad.progress.summary import PathSummary
 from rayad.progress.timestamp import Timestamp
 from rayad.progress.topology import ScopeSummary, ScopeTopology
@@ -90,10 +92,9 @@ class ScopeTracker(Scope):
         self._produced: list[ChangeBatch[Timestamp]] = [ChangeBatch() for _ in range(spec.outputs)]
         self._crossed = False  # is there something in the two above?
         self.external_summary: ScopeSummary = []
-        for node in graph.node_by_id.values():
-            if node.scope == spec.id:
-                for time, count in node.initial:
-                    self.update(graph.notify_location(node.id), time, count)
+        for node in graph.nodes_by_scope[spec.id]:
+            for time, count in node.initial:
+                self.update(graph.notify_location(node.id), time, count)
         for identifier, (_, initial) in told.items():
             self.absorb(identifier, ScopeProgress(initial, [], []))
         self._initial: PortChanges = self.tracker.commit()
@@ -116,7 +117,8 @@ class ScopeTracker(Scope):
             location_owners=topology.location_owners,
             exports=topology.child_inputs.values(),
             sort_key=Timestamp.sort_key,
-            total_order=topology.depth == 0,
+            counted=partial(counted_times, topology.depth),
+            counted_outside=partial(counted_times, topology.depth - 1),
         )
 
     def _leave(self, summary: PathSummary) -> PathSummary:
@@ -156,7 +158,7 @@ class ScopeTracker(Scope):
         for identifier, child in self._children.items():
             starts = [self.topology.child_outputs[identifier, port] for port in range(child.outputs)]
             ends = [self.topology.child_inputs[identifier, port] for port in range(child.inputs)]
-            reached = [around.summaries_from(start) for start in starts]
+            reached = [around.summaries_between(start, ends) for start in starts]
             child.set_external_summary([[Antichain(row.get(end, ())) for end in ends] for row in reached], initial.get(identifier, []))
 
     def _check_external(self, summaries: ScopeSummary) -> None:
@@ -213,9 +215,8 @@ class ScopeTracker(Scope):
             for time, messages in changes:
                 self.update(self._graph.child_input_location(child, port), time, -messages)
         for port, changes in progress.produced:
-            for edge in self._graph.edges_by_scope[self.spec.id]:
-                if edge.source == ChildPort(child, port):
-                    self._deliver(edge.target, changes)
+            for target in self._graph.targets_of(self.spec.id, ChildPort(child, port)):
+                self._deliver(target, changes)
 
     def _deliver(self, target: NodePort | ChildPort | ScopeOutput, messages: Sequence[tuple[Timestamp, int]]) -> None:
         """Count messages that a child produced at the end of the edge they travel on."""

@@ -48,9 +48,8 @@ class ScopeTopology:
         topology = ScopeTopology(scope, graph.depth_by_scope[scope.id])
         with_edges = {edge.source.node for edge in graph.edges_by_scope[scope.id] if isinstance(edge.source, NodePort)}
         topology.inputs = [topology._location(f"input {port} of {scope.name!r}") for port in range(scope.inputs)]
-        for node in graph.node_by_id.values():
-            if node.scope == scope.id:
-                topology._add_node(graph, node, node.id in with_edges)
+        for node in graph.nodes_by_scope[scope.id]:
+            topology._add_node(graph, node, node.id in with_edges)
         for child in graph.children(scope.id):
             topology._add_child(graph, child, child_summaries[child.id])
         topology.outputs = [topology._location(f"output {port} of {scope.name!r}") for port in range(scope.outputs)]

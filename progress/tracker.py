@@ -24,7 +24,6 @@ from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
 from rayad.progress.antichain import MutableAntichain, PartiallyOrdered
-from rayad.progress.chain import MutableChain
 from rayad.progress.change_batch import ChangeBatch
 from rayad.progress.components import components_in_order, order_without
 from rayad.progress.errors import InternalError
@@ -60,7 +59,7 @@ class MutableReachabilityTracker(Generic[T]):
     - `projections`: for each slot, the (output, summary) of its minimal paths to the scope's outputs.
     - `slot_owners`, `location_owners`: who is to be named in `take_changed_owners` when the frontier there (or the emptiness of the slot)
       changes; None for nobody.
-    - `total_order`: whether all times are comparable, so that `sort_key` is the order itself.
+    - `counted`, `counted_outside`: make what counts times of this scope, and of its parent: a form of `MutableAntichain` for their order.
     - `exports`: locations whose changes are collected for `take_exports` (inputs of child scopes).
     """
 
@@ -76,7 +75,8 @@ class MutableReachabilityTracker(Generic[T]):
         location_owners: Sequence[Hashable | None] = (),
         exports: Iterable[int] = (),
         sort_key: Callable[[T], object] = lambda time: time,
-        total_order: bool = False,
+        counted: Callable[[], MutableAntichain[T]] = MutableAntichain,
+        counted_outside: Callable[[], MutableAntichain[T]] = MutableAntichain,
     ) -> None:
         edges = list(dict.fromkeys(edges))
         self._sort_key = sort_key
@@ -87,13 +87,10 @@ class MutableReachabilityTracker(Generic[T]):
         self._projections = self._projections or ((),) * len(self._slots)
         self._exports = frozenset(exports)
         self._order(locations, edges)
-
-        def empty() -> MutableAntichain[T]:
-            return MutableChain(sort_key=sort_key) if total_order else MutableAntichain()
-
-        self.pointstamps: list[MutableAntichain[T]] = [empty() for _ in self._slots]
-        self.implications: list[MutableAntichain[T]] = [empty() for _ in range(locations)]
-        self.output_frontiers: list[MutableAntichain[T]] = [MutableAntichain() for _ in range(outputs)]
+        self._counted = counted
+        self.pointstamps: list[MutableAntichain[T]] = [counted() for _ in self._slots]
+        self.implications: list[MutableAntichain[T]] = [counted() for _ in range(locations)]
+        self.output_frontiers: list[MutableAntichain[T]] = [counted_outside() for _ in range(outputs)]
         self._boundary: dict[int, MutableAntichain[T]] = {}
         self._slot_changes: list[Changes[T] | None] = [None] * len(self._slots)
         self._changed_slots: list[int] = []
@@ -137,7 +134,9 @@ class MutableReachabilityTracker(Generic[T]):
     def push_boundary(self, location: int, changes: Changes[T]) -> None:
         """Note changes of the frontier outside, at a boundary location; they take effect in `propagate`."""
         if changes:
-            self._boundary.setdefault(location, MutableAntichain()).update_many(changes)
+            if location not in self._boundary:
+                self._boundary[location] = self._counted()
+            self._boundary[location].update_many(changes)
             self.changes_processed += len(changes)
             self._enqueue(location, changes)
 
