@@ -13,14 +13,8 @@ Channel = tuple[int, int]
 
 
 def edge_names(plan: Plan) -> dict[int, str]:
-    """A name for each edge that stays when vertices elsewhere come and go: source, target, port, and a number among those alike."""
-    names: dict[int, str] = {}
-    seen: dict[str, int] = {}
-    for edge in plan.edges:
-        name = f"{plan.stage(edge.source).name} -> {plan.stage(edge.target).name}:{edge.port}"
-        count = seen[name] = seen.get(name, 0) + 1
-        names[edge.id] = name if count == 1 else f"{name} #{count}"
-    return names
+    """See :attr:`rayad.dataflow.plan.Plan.edge_names`."""
+    return plan.edge_names
 
 
 def graph_shape(plan: Plan) -> dict[str, Any]:
@@ -42,17 +36,16 @@ def channels_in(plan: Plan, stage: Stage, replica: int) -> tuple[list[Channel], 
     """``(edge, source replica)`` of every channel on which batches can come: regular ones, and those of feedback edges."""
     regular: list[Channel] = []
     feedback: list[Channel] = []
-    for edge in plan.edges:
-        if edge.target == stage.id:
-            sources = range(plan.stage(edge.source).parallelism)
-            into = feedback if edge.is_feedback else regular
-            into.extend((edge.id, source) for source in sources if replica in targets_of(plan, edge, source))
+    for edge in plan.edges_into(stage.id):
+        sources = range(plan.stage(edge.source).parallelism)
+        into = feedback if edge.is_feedback else regular
+        into.extend((edge.id, source) for source in sources if replica in targets_of(plan, edge, source))
     return regular, feedback
 
 
 def channels_out(plan: Plan, stage: Stage, replica: int) -> list[Channel]:
     """``(edge, target replica)`` of every channel on which a replica can send."""
-    return [(edge.id, target) for edge in plan.edges if edge.source == stage.id for target in targets_of(plan, edge, replica)]
+    return [(edge.id, target) for edge in plan.edges_from(stage.id) for target in targets_of(plan, edge, replica)]
 
 
 def channels_to_mark(before: Plan, after: Plan, stage: int, replica: int) -> list[Channel]:

@@ -96,7 +96,7 @@ class ReplicaHost:
         reconnect_s = config.failures.heartbeat_timeout_s
         self.plane = Plane(name=self.name, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S, reconnect_s=reconnect_s)
         self.mailbox.open(self.plane.wakeup)
-        self._edges = {edge.id: edge for edge in plan.edges}
+        self._edges = plan.edge_by_id
         self._regular: deque[tuple[int, str, Any]] = deque()
         self._feedback = MutableFeedbackQueue(config.spill_memory_bytes, config.spill_directory)
         self._blocked_feedback: tuple[int, int, Timestamp | None, Any] | None = None

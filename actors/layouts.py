@@ -74,7 +74,7 @@ def wanted_replicas(plan: Plan, wanted: Mapping[str, int]) -> dict[int, int]:
 
 def is_keyed(plan: Plan, stage: int) -> bool:
     """Whether key-groups belong to a stage's replicas."""
-    return any(edge.target == stage and edge.partition is PartitionKind.KEYS for edge in plan.edges)
+    return any(edge.partition is PartitionKind.KEYS for edge in plan.edges_into(stage))
 
 
 def prepared(plan: Plan, wanted: Mapping[int, int]) -> Layout:

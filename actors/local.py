@@ -78,7 +78,7 @@ class LocalJob(Job):
         self._error: BaseException | None = None
         self._result: Result | None = None
         self._began_s = time.perf_counter()
-        self._edges = {edge.id: edge for edge in self.plan.edges}
+        self._edges = self.plan.edge_by_id
         self._edge_ids = {name: edge for edge, name in edge_names(self.plan).items()}
         self._inputs: dict[str, LocalInput] = {}
         self._input_log: dict[Where, InputLog] = {}

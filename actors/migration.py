@@ -95,6 +95,7 @@ class MutableMigration:
     def __init__(self, core: ReplicaCore, before: Plan, after: Plan, released: deque[Released] | None = None) -> None:
         stage, mine = before.stage(core.stage.id), core.replica
         self.core = core
+        core.migration = self
         self.stays = after.stage(stage.id).parallelism
         self.is_retiring = mine >= self.stays
         self.outgoing: deque[tuple[int, Transfer]] = deque()
@@ -102,7 +103,7 @@ class MutableMigration:
         self.released: deque[Released] = deque() if released is None else released
         self.cost = StepCost()
         keyed = [edge for edge in before.edges if edge.target == stage.id and edge.routing is PartitionKind.KEYS and edge.key is not None]
-        self._copied = {edge.id for edge in before.edges if edge.target == stage.id and edge.routing is PartitionKind.BROADCAST}
+        self._copied = {edge.id for edge in before.edges_into(stage.id) if edge.routing is PartitionKind.BROADCAST}
         self._splits = {edge.id: MutableKeySplit(edge.key, before.key_groups) for edge in keyed if edge.key is not None}
         changes = moves(before.owners(stage), after.owners(after.stage(stage.id))) if keyed else {}
         self.leaving = {new: groups for (old, new), groups in changes.items() if old == mine}
@@ -297,7 +298,7 @@ def lay_out(core: ReplicaCore, plan: Plan) -> None:
     """From now on the plan has another layout; what combiners hold must have been flushed and sent."""
     core.plan, core.stage = plan, plan.stage(core.stage.id)
     core.parallelism = core.stage.parallelism
-    core._edges = {edge.id: edge for edge in plan.edges}
+    core._edges = plan.edge_by_id
     core.outputs.lay_out(plan)
 
 
@@ -345,7 +346,7 @@ def may_move(stage: Stage, plan: Plan, vertex: Vertex | None) -> str:
                 "with another parallelism"
             )
         return f"{stage.name!r} is a live input, which one replica takes"
-    kinds = {edge.partition for edge in plan.edges if edge.target == stage.id}
+    kinds = {edge.partition for edge in plan.edges_into(stage.id)}
     if PartitionKind.SINGLE in kinds:
         return f"{stage.name!r} has one replica by its nature: its input goes to a single one"
     if stage.kind is not NodeKind.VERTEX:

@@ -54,7 +54,7 @@ class MutableOutbound:
         self._plane = plane
         self._directory = config.spill_directory
         self._config = config
-        self._edges = {edge.id: edge for edge in plan.edges if edge.source == stage}
+        self._edges = {edge.id: edge for edge in plan.edges_from(stage)}
         self._windows: dict[tuple[int, str], SendWindow] = {}
         self._waiting: dict[tuple[int, str], deque[list[Any] | bytes]] = {}  # bytes: a barrier, which needs no credit
         self._spilled: dict[str, SpillingQueue] = {}

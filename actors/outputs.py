@@ -7,7 +7,6 @@ waits in ``outbox``; each push is counted by ``change`` in the same activation t
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple, NoReturn
 
 import pyarrow as pa
@@ -53,6 +52,7 @@ class MutableOutputs:
     Args:
         change: counts progress: (location, time, delta).
         room: for "rebalance" edges: (edge, replica) -> how much room that channel has; the largest wins.
+        reenter: takes a batch that comes back to this replica itself, and says whether it did: (edge, time, batch).
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class MutableOutputs:
         replica: int,
         change: Callable[[int, Timestamp, int], None],
         room: Callable[[int, int], int] | None,
+        reenter: Callable[[PlanEdge, Timestamp, Any], bool],
     ) -> None:
         self.plan = plan
         self.stage = stage
@@ -75,9 +76,9 @@ class MutableOutputs:
         self.batches_out = 0
         self.batch_rows = BATCH_ROWS
         """Lists of one time for one replica are joined up to this many records while they wait to be sent."""
-        inputs, outputs = ([e.id for e in plan.edges if end(e) == stage.id] for end in (attrgetter("target"), attrgetter("source")))
+        inputs, outputs = ([edge.id for edge in edges] for edges in (plan.edges_into(stage.id), plan.edges_from(stage.id)))
         self.counters = MutableReplicaCounters(stage.name, replica, inputs=inputs, outputs=outputs, now_s=0.0)
-        self.copied = frozenset(edge.id for edge in plan.edges if edge.partition is PartitionKind.BROADCAST)
+        self.copied = frozenset(edge.id for edge in plan.edges_from(stage.id) if edge.partition is PartitionKind.BROADCAST)
         self.writers: dict[int, SinkWriter] = {}
         self.piece_rows: Callable[[int, Any], int] | None = None
         """For edges on demand: (edge, batch) -> into pieces of how many records it is to be cut; None: into none."""
@@ -85,9 +86,10 @@ class MutableOutputs:
         """Whether batches on demand leave without a receiver, for :class:`MutableOutbound` to choose one."""
         self._change = change
         self._room = room
+        self._reenter = reenter
         self._turn: dict[int, int] = {}
-        self._edges = {edge.id: edge for edge in plan.edges}
-        self._sinks = {sink.id: sink for sink in plan.sinks}
+        self._edges = plan.edge_by_id
+        self._sinks = plan.sink_by_id
         self._shared: Mapping[int, Shared] = {}
         self._roots = self._compile_all()
 
@@ -100,7 +102,7 @@ class MutableOutputs:
     def lay_out(self, plan: Plan) -> None:
         """From now on route by another layout; what combiners hold must have been given out."""
         self.plan, self.stage = plan, plan.stage(self.stage.id)
-        self._edges = {edge.id: edge for edge in plan.edges}
+        self._edges = plan.edge_by_id
         self._turn.clear()
         self._roots = self._compile_all()
 
@@ -295,10 +297,10 @@ class MutableOutputs:
 
     def _compile_edge(self, edge: PlanEdge) -> Emit:
         replicas = self.plan.stage(edge.target).parallelism
-        push = self._push
+        push = self._push_or_reenter if edge.target == self.stage.id else self._push
         kind = edge.routing
         if kind is PartitionKind.KEYS:
-            return self._compile_keys(edge, replicas)
+            return self._compile_keys(edge, replicas, push)
         if kind is PartitionKind.BROADCAST:
 
             def everyone(time: Timestamp, batch: Any) -> None:
@@ -331,10 +333,10 @@ class MutableOutputs:
 
         return offer
 
-    def _compile_keys(self, edge: PlanEdge, replicas: int) -> Emit:
+    def _compile_keys(self, edge: PlanEdge, replicas: int, push: Callable[[PlanEdge, int, Timestamp, Any], None]) -> Emit:
         assert edge.key is not None
         router = MutableRouter(replicas, self.plan.key_groups, self.plan.stage(edge.target).owners)
-        selector, push = edge.key, self._push
+        selector = edge.key
         if selector.columns:
             import_conversions()
         row_key = selector.row_key()
@@ -377,6 +379,10 @@ class MutableOutputs:
         self._growing.clear()
         self.is_large = False
         return taken
+
+    def _push_or_reenter(self, edge: PlanEdge, replica: int, time: Timestamp, batch: Any) -> None:
+        if replica != self.replica or not self._reenter(edge, time, batch):
+            self._push(edge, replica, time, batch)
 
     def _push(self, edge: PlanEdge, replica: int, time: Timestamp, batch: Any) -> None:
         if type(batch) is list and len(batch) < self.batch_rows:

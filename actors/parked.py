@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, Protocol
 
 from rayad.actors.batches import batch_bytes, decode_batch, encode_batch
-from rayad.progress import InternalError, Timestamp
+from rayad.progress import InternalError, MutableWaitingTimes, Timestamp
 
 
 class Disk(Protocol):
@@ -55,6 +55,7 @@ class MutableParked:
         self._make_disk = disk
         self._disk: Disk | None = None
         self._waiting: dict[Timestamp, deque[Entry]] = {}
+        self._times = MutableWaitingTimes()
         self._count = 0
         self.memory_bytes = 0
         self.memory_bytes_peak = 0
@@ -74,6 +75,7 @@ class MutableParked:
             self.memory_bytes += size
             self.memory_bytes_peak = max(self.memory_bytes_peak, self.memory_bytes)
         self._waiting.setdefault(time, deque()).append(entry)
+        self._times.add(time)
         self._count += 1
 
     def _write(self, time: Timestamp, batch: Any) -> tuple[int, int]:
@@ -88,10 +90,21 @@ class MutableParked:
         """The times of what waits, in their total order."""
         return sorted(self._waiting, key=Timestamp.sort_key)
 
+    def first(self) -> Timestamp | None:
+        """The first of these."""
+        return self._times.first()
+
     def take(self, time: Timestamp) -> Iterator[tuple[int, Any]]:
         """Take out what waits for a time: ``(edge, batch)``."""
+        self._times.discard(time)
         for entry in self._waiting.pop(time):
             yield entry[0], self._out(entry)
+
+    def take_below(self, frontier: Collection[Timestamp]) -> Iterator[tuple[Timestamp, int, Any]]:
+        """Take out, in the order of times, what waits for a time that is not at or beyond a frontier: ``(time, edge, batch)``."""
+        for time in self._times.take_below(frontier):
+            for edge, batch in self.take(time):
+                yield time, edge, batch
 
     def _out(self, entry: Entry) -> Any:
         _, batch, size = entry
@@ -123,11 +136,12 @@ class MutableParked:
                 self._waiting[time] = kept
             else:
                 del self._waiting[time]
+                self._times.discard(time)
         return gone
 
     def take_all(self) -> Iterator[tuple[Timestamp, int, Any]]:
         """Take everything out that is there now: ``(time, edge, batch)``. What is added meanwhile stays."""
-        waiting, self._waiting = self._waiting, {}
+        waiting, self._waiting, self._times = self._waiting, {}, MutableWaitingTimes()
         for time, entries in waiting.items():
             for entry in entries:
                 yield time, entry[0], self._out(entry)
@@ -153,3 +167,6 @@ class MutableParked:
         size = sum(entry[2] for entry in entries if entry[2] >= 0)
         if len(entries) != self._count or size != self.memory_bytes or not all(self._waiting.values()):
             raise InternalError(f"{len(entries)} batches of {size} bytes wait, counted are {self._count} of {self.memory_bytes}")
+        self._times.check_invariants()
+        if list(self._times) != self.times():
+            raise InternalError(f"batches wait for {self.times()}, but {list(self._times)} are in order")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
@@ -23,9 +23,12 @@ from rayad.actors.sources import MutableSourceReader
 from rayad.actors.upstream import MutableGate
 from rayad.dataflow.columnar import require_distinct
 from rayad.dataflow.graph import NodeKind
-from rayad.dataflow.plan import Plan, Stage
-from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext
+from rayad.dataflow.plan import Plan, PlanEdge, Stage
+from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext, check_reentrancy
 from rayad.progress import DataflowError, FlatReachability, MutableNotificator, Timestamp, View, show
+
+if TYPE_CHECKING:
+    from rayad.actors.migration import MutableMigration
 
 __all__ = ["Outgoing", "PassThrough", "ReplicaCore"]
 
@@ -76,8 +79,16 @@ class ReplicaCore(VertexContext):
         self.view = View((), ()) if not stage.inputs else None
         self.batches_in = self.records_in = 0
         self.counted_before = (0, 0)  # of these two, in the run that it goes on from
-        self.outputs = MutableOutputs(plan, stage, replica, self._change, room)
-        self._edges = {edge.id: edge for edge in plan.edges}
+        self.migration: MutableMigration | None = None
+        """The step of a change of layout that is under way here, or the last one."""
+        self.nested = 0
+        """How many calls of the vertex' on_recv run inside another callback of it now."""
+        self.reentered = 0
+        """How many batches have been handed to the vertex inside a callback, instead of going through a queue."""
+        self._reentrancy = 0
+        self._broken: Exception | None = None  # what failed in a nested call
+        self.outputs = MutableOutputs(plan, stage, replica, self._change, room, self._reenter)
+        self._edges = plan.edge_by_id
         self._now: Timestamp | None = None
         self.notificator = MutableNotificator()
         self.gate = MutableGate(gated, parking()) if gated and stage.inputs else None
@@ -120,6 +131,7 @@ class ReplicaCore(VertexContext):
                 f"{stage.name!r} ({stage.where}) made {show(vertex, 60)}: a vertex must be an instance of a subclass of rd.Vertex"
             )
         self.vertex = vertex
+        self._reentrancy = check_reentrancy(vertex.reentrancy, f"{stage.name!r} ({stage.where})")
         vertex._context = self
         self._guard("setup", vertex.setup)
         if isinstance(vertex, EndVertex):
@@ -231,6 +243,7 @@ class ReplicaCore(VertexContext):
             vertex.on_recv(edge.port, batch, time)
         except Exception as error:
             self._fail(f"on_recv (input {edge.port}, {describe(batch)})", time, error)
+        self._raise_broken()
         self._now = self.doing = None
         if gated:
             self._change(self.stage.notify_location, time, -1)
@@ -239,12 +252,52 @@ class ReplicaCore(VertexContext):
         if token is not None:
             self.done_tokens.append(token)
 
+    def _reenter(self, edge: PlanEdge, time: Timestamp, batch: Any) -> bool:
+        """Hand a batch that comes back to this replica to its vertex at once, inside the callback that sends it, if its bound allows.
+
+        Nothing is counted for it: what the callback consumes counts until it is done, at a time that is not larger. Nothing can come
+        between the two but what the vertex does itself: barriers, views and markers are taken between activations. While key-groups are
+        on the move here, what belongs to them must wait for their state, so everything is queued; so is what is not in turn.
+        """
+        vertex = self.vertex
+        if self.nested >= self._reentrancy or self._now is None:
+            return False
+        assert vertex is not None
+        if self.migration is not None and not self.migration.is_settled:
+            return False
+        if vertex.in_order and not self._in_turn(time):
+            return False
+        items = rows_of(batch)
+        self.batches_in, self.records_in, self.reentered = self.batches_in + 1, self.records_in + items, self.reentered + 1
+        self.outputs.counters.sent_items[edge.id] += items
+        self.outputs.counters.received_items[edge.id] += items
+        outer, self._now = self._now, time
+        before, self.doing = self.doing, ("on_recv", time, self._clock())
+        self.nested += 1
+        try:
+            vertex.on_recv(edge.port, batch.copy() if isinstance(batch, list) else batch, time)
+        except Exception as error:
+            try:
+                self._fail(f"on_recv (input {edge.port}, {describe(batch)})", time, error)
+            except Exception as located:
+                self._broken = located
+                raise
+        finally:
+            self.nested -= 1
+            self._now, self.doing = outer, before
+        return True
+
+    def _raise_broken(self) -> None:
+        """What failed in a nested call ends the activation, even if the vertex caught it."""
+        if self._broken is not None:
+            raise self._broken
+
     def _in_turn(self, time: Timestamp) -> bool:
         """Whether no lexicographically smaller time can still arrive."""
         if self.view is None:
             return False
         mark = time.sort_key()
-        if self.gate is not None and any(waiting.sort_key() < mark for waiting in self.gate.waiting.times()):
+        if self.gate is not None and (first := self.gate.waiting.first()) is not None and first.sort_key() < mark:
             return False
         return all(f.sort_key() >= mark for f in self.view.input_frontier)
 
@@ -256,11 +309,9 @@ class ReplicaCore(VertexContext):
             in_turn = self._in_turn if self.vertex.in_order else None
             for edge_id, time, batch in self.gate.release(view.input_frontier, in_turn):
                 self._consume(edge_id, time, batch, None, gated=True)
-        for time in self.parked.times() if len(self.parked) else ():
-            if not self._in_turn(time):
-                break
-            for edge_id, batch in self.parked.take(time):
-                self._consume(edge_id, time, batch, None)
+        while (first := self.parked.first()) is not None and self._in_turn(first):
+            for edge_id, batch in self.parked.take(first):
+                self._consume(edge_id, first, batch, None)
 
     def notify(self) -> bool:
         """Run the notifications that are due; true if any ran."""
@@ -282,6 +333,7 @@ class ReplicaCore(VertexContext):
                     vertex.on_notify(time)
                 except Exception as error:
                     self._fail("on_notify", time, error)
+                self._raise_broken()
                 self._now = self.doing = None
                 self._hold_back(time, capability, -1)
         if self.hold is not None:

@@ -16,6 +16,7 @@ from rayad.actors.parked import MutableParked
 from rayad.dataflow.graph import PartitionKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker, Timestamp
+from rayad.progress.components import components_in_order
 
 Changes = list[tuple[int, Timestamp, int]]
 
@@ -37,8 +38,10 @@ class Region:
 
 def gated_edges(plan: Plan) -> frozenset[int]:
     """The edges on which a batch waits for its time to be complete: all but those inside loops, where that would never be."""
-    reached = {stage.id: _reached(plan, {stage.id}, backwards=False) for stage in plan.stages}
-    return frozenset(edge.id for edge in plan.edges if edge.source not in reached[edge.target])
+    place = {stage.id: index for index, stage in enumerate(plan.stages)}
+    successors = [[place[edge.target] for edge in plan.edges_from(stage.id)] for stage in plan.stages]
+    component = {plan.stages[member].id: index for index, some in enumerate(components_in_order(successors)) for member in some}
+    return frozenset(edge.id for edge in plan.edges if component[edge.source] != component[edge.target])
 
 
 def region_of(plan: Plan, failed: Collection[int]) -> Region | str:
@@ -108,10 +111,13 @@ class MutableGate:
         self, frontier: Collection[Timestamp], in_turn: Callable[[Timestamp], bool] | None = None
     ) -> Iterator[tuple[int, Timestamp, Any]]:
         """The batches of times at or before which nothing can arrive any more, in the order of times; of times that are ``in_turn``."""
-        for time in self.waiting.times() if len(self.waiting) else ():
-            if not any(front <= time for front in frontier) and (in_turn is None or in_turn(time)):
-                for edge, batch in self.waiting.take(time):
-                    yield edge, time, batch
+        if in_turn is None:
+            for time, edge, batch in self.waiting.take_below(frontier):
+                yield edge, time, batch
+            return
+        while (first := self.waiting.first()) is not None and not any(front <= first for front in frontier) and in_turn(first):
+            for edge, batch in self.waiting.take(first):
+                yield edge, first, batch
 
     def repeats(self, time: Timestamp) -> bool:
         """Whether this replica has consumed all of a time before senders were rolled back."""

@@ -43,12 +43,15 @@ class Sizes:
     barriers: int = 3_000
     depths: tuple[int, ...] = (1, 2, 4)
     rounds: int = 5_000
+    loop_epochs: tuple[int, ...] = (500, 1_000, 2_000, 4_000)
+    loops: tuple[int, ...] = (50, 100, 200, 400)
 
 
 FULL = Sizes()
 QUICK = Sizes(
     repetitions=1, columnar_rows=(), python_rows=(), state_keys=(500, 1_000), state_epochs=5, epoch_keys=50, epochs=(), lengths=(1, 2),
     length_epochs=10, replicas=(), barriers=50, depths=(), rounds=50,
+    loop_epochs=(10, 20), loops=(2, 4),
 )  # fmt: skip
 """The ladders with programs of their own; the others climb with those of `columns`, `rows`, `barrier` and `loop`."""
 
@@ -160,6 +163,36 @@ def epochs_s(epochs: int, length: int, **options: Any) -> float:
     return float(result.statistics.run_s)
 
 
+def down(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
+    """Count down to 0, once round the loop for each step."""
+    return inner.filter(lambda number: number > 0).map(lambda number: number - 1), inner.filter(lambda number: number == 0)
+
+
+def loop_epochs_s(epochs: int) -> float:
+    """Seconds of epochs that all go round one loop at the same time; on the local runtime: what grows is the progress core."""
+    flow = rd.Dataflow("loop-epochs")
+    flow.from_epochs([[7]] * epochs).iterate(down).collect("out")
+    return _local_s(flow, epochs)
+
+
+def loops_s(loops: int) -> float:
+    """Seconds of one record through loops in a row, planning included; on the local runtime: on Ray each loop is an actor."""
+    flow = rd.Dataflow("loops")
+    stream: rd.Stream = flow.from_items([3])
+    for _ in range(loops):
+        stream = stream.iterate(down)
+    stream.collect("out")
+    return _local_s(flow, 1)
+
+
+def _local_s(flow: rd.Dataflow, results: int) -> float:
+    began = time.perf_counter()
+    found = len(flow.run(runtime="local", seed=1)["out"])
+    if found != results:
+        raise AssertionError(f"{found} results, not {results}")
+    return time.perf_counter() - began
+
+
 def run(sizes: Sizes) -> Measurement:
     """One ladder after another."""
     out = Measurement("ladders", TITLE, asdict(sizes))
@@ -205,5 +238,7 @@ def run(sizes: Sizes) -> Measurement:
     climb(out, "Epochs of one record", "epochs", sizes.epochs, "s", of_epochs, repetitions=many, per="s/epoch")
     climb(out, "Vertices that an epoch passes", "vertices", sizes.lengths, "µs", of_length, repetitions=many, linear=True)
     climb(out, "Barrier by replicas", "replicas", sizes.replicas, "µs", of_replicas, repetitions=many, linear=True)
+    climb(out, "Epochs in one loop at once", "epochs", sizes.loop_epochs, "s", loop_epochs_s, repetitions=many, per="s/epoch", linear=True)
+    climb(out, "Loops in a row", "loops", sizes.loops, "s", loops_s, repetitions=many, per="s/loop", linear=True)
     climb(out, "An iteration by depth of nesting", "depth", sizes.depths, "µs", of_depth, repetitions=many)
     return out

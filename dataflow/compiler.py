@@ -47,9 +47,9 @@ def _check_graph(flow: Dataflow) -> None:
                 f"the feedback {node.name!r} ({node.where}) of loop {graph.scopes[node.scope].name!r} is not connected: call "
                 "feedback.connect(stream) with the stream that shall come round again"
             )
+    entered = {n.options["inner"] for n in graph.nodes if n.kind is NodeKind.INGRESS}
     for scope in graph.scopes[1:]:
-        inside = [n for n in graph.nodes if n.kind is NodeKind.INGRESS and n.options["inner"] == scope.id]
-        if not inside:
+        if scope.id not in entered:
             raise DataflowError(f"nothing enters the loop {scope.name!r} ({scope.where}): call loop.enter(stream)")
     consumers = graph.consumers()
     reached = {n.id for n in graph.nodes if n.kind in (NodeKind.SOURCE, NodeKind.INPUT)}
@@ -107,9 +107,12 @@ class _Compiler:
         progress.validate()
         edges = tuple(self._edge(i, path, target, port, progress) for i, (path, target, port) in enumerate(self.links))
         stages = tuple(self._stage(head, progress) for head in heads)
-        written = {stage.id: sinks_of(stage.steps) for stage in stages}
+        written: dict[int, list[int]] = {}
+        for stage in stages:
+            for sink in sinks_of(stage.steps):
+                written.setdefault(sink, []).append(stage.id)
         sinks = tuple(
-            SinkSpec(n.id, str(n.options["key"]), n.name, n.where, n.op, tuple(stage for stage in written if n.id in written[stage]))
+            SinkSpec(n.id, str(n.options["key"]), n.name, n.where, n.op, tuple(written.get(n.id, ())))
             for n in self.graph.nodes
             if n.kind is NodeKind.SINK
         )

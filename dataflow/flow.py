@@ -16,7 +16,7 @@ from rayad.dataflow.keyed_stream import KeyedStream, input_link
 from rayad.dataflow.resources import Asked, resources_asked
 from rayad.dataflow.source import Source
 from rayad.dataflow.stream import Stream
-from rayad.dataflow.vertex import Vertex
+from rayad.dataflow.vertex import Vertex, check_reentrancy
 from rayad.progress import DataflowError, RayadError, show
 
 if TYPE_CHECKING:
@@ -125,6 +125,8 @@ class Dataflow:
             raise DataflowError(f"vertex() was given the class {vertex.__name__}: it must be a subclass of rd.Vertex")
         require_plain(vertex, "vertex()")
         require_plain_methods(vertex, ("setup", "on_recv", "on_notify", "checkpoint", "restore"))
+        if isinstance(vertex, type) and issubclass(vertex, Vertex):
+            check_reentrancy(vertex.reentrancy, f"vertex() was given the class {vertex.__name__}, which")
         if isinstance(outputs, bool) or not isinstance(outputs, int) or outputs < 0:
             raise DataflowError(f"outputs is {outputs!r}: it must be an int of at least 0")
         if isinstance(inputs, (Stream, KeyedStream)) or not isinstance(inputs, Sequence):

@@ -11,6 +11,9 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import takewhile
+from operator import ne
 
 from rayad.dataflow.graph import MutableGraph, Node, NodeKind
 from rayad.dataflow.operators.ordering import WithoutNumbers
@@ -87,9 +90,10 @@ def _needed_behind(graph: MutableGraph, consumers: Consumers, forced: set[int], 
     def behind(node: int, ports: int) -> Iterator[Node]:
         for port in range(ports):
             for consumer, _ in consumers.get((node, port), ()):
-                if consumer.kind not in HEADS and consumer.id not in forced:
+                if consumer.kind not in HEADS and consumer.id not in forced and consumer.id not in needed:
                     yield consumer
 
+    needed: set[int] = set()
     finished: dict[int, None] = {}
     trail: dict[int, Iterator[Node]] = {head.id: behind(head.id, head.outputs)}
     while trail:
@@ -99,11 +103,16 @@ def _needed_behind(graph: MutableGraph, consumers: Consumers, forced: set[int], 
             del trail[here]
             finished[here] = None
         elif node.id in trail:
-            cycle = list(trail)[list(trail).index(node.id) :]
-            return {next((i for i in cycle if graph.nodes[i].kind is NodeKind.UNION), cycle[0])}
+            closing = takewhile(partial(ne, node.id), reversed(trail))  # back to where the cycle begins
+            cycle = [node.id, *reversed(list(closing))]
+            union = next((i for i in cycle if graph.nodes[i].kind is NodeKind.UNION), cycle[0])
+            needed.add(union)
+            while trail.popitem()[0] != union:  # the walk goes on before the new head; others may be needed, too
+                pass
         elif node.id not in finished:
             trail[node.id] = behind(node.id, 1)
-    needed: set[int] = set()
+    if needed:
+        return needed
     copies = {head.id: 1}
     for here in reversed(finished):  # each before those behind it
         if copies.get(here, 0) > COPIES_MAX and graph.nodes[here].kind is NodeKind.UNION:

@@ -193,9 +193,13 @@ class MutableGraph:
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.scopes: list[ScopeInfo] = [ScopeInfo(0, None, "root", 0, "")]
+        self.sinks: dict[str, Node] = {}
+        """The nodes of sinks by the name of their result."""
         self._names: dict[str, str] = {}
         self._taken: dict[str, int] = {}
         """By base of unnamed nodes: up to which number names were taken when one was last looked for."""
+        self._taken_sinks: dict[str, int] = {}
+        """The same of results."""
 
     def add_scope(self, parent: int, name: str | None) -> ScopeInfo:
         """A new loop context inside ``parent``; an unnamed one is called ``loop`` with a number."""
@@ -254,14 +258,26 @@ class MutableGraph:
     def all_or_nothing(self) -> Iterator[None]:
         """Take back every node, scope and name that was added inside, if it ends in an error."""
         nodes, scopes, names = len(self.nodes), len(self.scopes), len(self._names)
+        sinks = len(self.sinks)
         try:
             yield
         except BaseException:
             del self.nodes[nodes:], self.scopes[scopes:]
+            for sink in list(self.sinks)[sinks:]:
+                del self.sinks[sink]
             for name in list(self._names)[names:]:
                 del self._names[name]
             self._taken.clear()  # names are free again
+            self._taken_sinks.clear()
             raise
+
+    def free_sink(self, base: str) -> str:
+        """A name for a result without one: ``base``, or ``base`` with a number."""
+        number = self._taken_sinks.get(base, 1)
+        while (name := base if number == 1 else f"{base}-{number}") in self.sinks:
+            number += 1
+        self._taken_sinks[base] = number
+        return name
 
     def is_free(self, name: str) -> bool:
         """Whether no node and no loop has this name yet."""

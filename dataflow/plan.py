@@ -8,8 +8,10 @@ counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from operator import attrgetter
 from typing import Any
 
 from rayad.dataflow.graph import KeySelector, NodeKind, PartitionKind
@@ -142,9 +144,12 @@ class Layout:
     rebalanced: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
-    """Everything the runtimes need."""
+    """Everything the runtimes need.
+
+    What is looked up by id lies in caches: each replica asks, and a plan may have many stages and edges.
+    """
 
     name: str
     stages: tuple[Stage, ...]
@@ -155,9 +160,53 @@ class Plan:
     inputs: dict[str, int]
     key_groups: int
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}  # without the caches
+
     def stage(self, stage_id: int) -> Stage:
         """The stage of that id."""
-        return next(stage for stage in self.stages if stage.id == stage_id)
+        return self._stage_by_id[stage_id]
+
+    @cached_property
+    def _stage_by_id(self) -> dict[int, Stage]:
+        return {stage.id: stage for stage in self.stages}
+
+    @cached_property
+    def edge_by_id(self) -> dict[int, PlanEdge]:
+        """The edges by their ids; not to be changed."""
+        return {edge.id: edge for edge in self.edges}
+
+    @cached_property
+    def sink_by_id(self) -> dict[int, SinkSpec]:
+        """The sinks by their ids; not to be changed."""
+        return {sink.id: sink for sink in self.sinks}
+
+    def edges_into(self, stage_id: int) -> tuple[PlanEdge, ...]:
+        """The edges that end at a stage."""
+        return self._edges_into.get(stage_id, ())
+
+    def edges_from(self, stage_id: int) -> tuple[PlanEdge, ...]:
+        """The edges that begin at a stage."""
+        return self._edges_from.get(stage_id, ())
+
+    @cached_property
+    def _edges_into(self) -> dict[int, tuple[PlanEdge, ...]]:
+        return _grouped(self.edges, attrgetter("target"))
+
+    @cached_property
+    def _edges_from(self) -> dict[int, tuple[PlanEdge, ...]]:
+        return _grouped(self.edges, attrgetter("source"))
+
+    @cached_property
+    def edge_names(self) -> dict[int, str]:
+        """A name for each edge that stays when vertices elsewhere come and go: source, target, port, and a number among those alike."""
+        names: dict[int, str] = {}
+        seen: dict[str, int] = {}
+        for edge in self.edges:
+            name = f"{self.stage(edge.source).name} -> {self.stage(edge.target).name}:{edge.port}"
+            count = seen[name] = seen.get(name, 0) + 1
+            names[edge.id] = name if count == 1 else f"{name} #{count}"
+        return names
 
     def title(self, stage_id: int, replica: int) -> str:
         """How a replica is called in messages."""
@@ -199,7 +248,7 @@ class Plan:
 
     def writer(self, sink: SinkSpec, stage: Stage, replica: int) -> tuple[int, int]:
         """The number of a replica among the writers of a sink, and a bound: two stages may write to one sink, and each may be rescaled."""
-        most = max(s.parallelism for s in self.stages if s.id in sink.stages)
+        most = max(self.stage(writing).parallelism for writing in sink.stages)
         return replica * len(sink.stages) + sink.stages.index(stage.id), most * len(sink.stages)
 
     @property
@@ -211,3 +260,10 @@ class Plan:
 def sinks_of(steps: Iterable[Step]) -> set[int]:
     """The sinks that steps write to."""
     return {step.sink for step in steps if isinstance(step, SinkStep)}
+
+
+def _grouped(edges: tuple[PlanEdge, ...], by: Callable[[PlanEdge], int]) -> dict[int, tuple[PlanEdge, ...]]:
+    grouped: dict[int, list[PlanEdge]] = {}
+    for edge in edges:
+        grouped.setdefault(by(edge), []).append(edge)
+    return {stage: tuple(some) for stage, some in grouped.items()}

@@ -7,7 +7,6 @@ A call that is refused adds nothing.
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
@@ -321,9 +320,9 @@ class Stream(Advising):
         if not isinstance(sink, Sink):
             raise DataflowError(f"sink() was given {show(sink, 60)}: it takes an instance of a subclass of rd.Sink")
         require_plain_methods(sink, ("open", "publish", "commit", "result"))
-        sinks = {str(n.options["key"]): n for n in self.flow.graph.nodes if n.kind is NodeKind.SINK}
+        sinks = self.flow.graph.sinks
         if name is None:
-            name = next(key for number in itertools.count(1) if (key := base if number == 1 else f"{base}-{number}") not in sinks)
+            name = self.flow.graph.free_sink(base)
         else:
             check_name(name, "the sink name")
             if name in sinks:
@@ -333,7 +332,7 @@ class Stream(Advising):
                 )
         free = self.flow.graph.is_free(name)
         start = self.materialised()
-        self.flow.graph.add(
+        sinks[name] = self.flow.graph.add(
             NodeKind.SINK,
             self.scope,
             name=name if free else None,

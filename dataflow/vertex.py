@@ -9,12 +9,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from rayad.progress import DataflowError, Timestamp
+from rayad.progress import DataflowError, Timestamp, show
 
 
 class _Same:
     def __repr__(self) -> str:
         return "the awaited time"
+
+
+REENTRANCY_MAX = 64
+"""Each nested call is a dozen frames deeper in Python's stack."""
+
+
+def check_reentrancy(value: Any, what: str) -> int:
+    """A bound on nested calls, as :attr:`Vertex.reentrancy` says it. Raises DataflowError."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= REENTRANCY_MAX:
+        raise DataflowError(
+            f"{what} has reentrancy = {show(value, 40)}: it is how many calls of on_recv may be nested, an int from 0 (none) to "
+            f"{REENTRANCY_MAX}"
+        )
+    return value
 
 
 SAME: Any = _Same()
@@ -83,6 +97,16 @@ class Vertex:
 
     may_change: ClassVar[frozenset[str]] = frozenset()
     """Of Rayad's own vertices: arguments of the constructor that may differ between a snapshot and the dataflow that resumes from it."""
+
+    reentrancy: int = 0
+    """How many calls of :meth:`on_recv` may run inside one another in a replica: 0 (none) to 64.
+
+    What the vertex sends that comes back to the same replica, round a loop with nothing but fused steps on the way, waits in a queue by
+    default. With a bound above 0 :meth:`send_by` hands it to :meth:`on_recv` at once, before it returns, as long as fewer than so many such
+    calls are running: the queue of a loop stays short, and values go round depth first. Whatever goes to another replica, or is deeper,
+    is queued as ever; results that depend on the order in which batches of one loop arrive may differ. ``on_recv`` must then expect to be
+    called inside its own ``send_by``, so: change the state first, then send. Source: Naiad (SOSP 2013), section 3.2; seed 000.
+    """
 
     _context: VertexContext | None = None
 

@@ -1,9 +1,9 @@
 """Progress tracking: what can still happen, and when (Naiad, SOSP 2013; hierarchical as in McSherry's "core concepts").
 
-Read in this order: `timestamp` and `summary` (the algebra), `antichain` (frontiers), `graph` (what is tracked), `reachability` (what
-could result in what), `tracker` (one scope, incrementally), `scope` (scopes in scopes), `job_tracker` (reports in, views out),
-`notifications` (what a replica does with a view). `pointstamps` is Naiad's simple version: the oracle. Everything here is pure: no I/O,
-threads, clock or chance.
+Read in this order: `timestamp` and `summary` (the algebra), `antichain` (frontiers; `chain` and `staircase` for the orders that our
+times have), `graph` (what is tracked), `reachability` (what could result in what), `tracker` (one scope, incrementally), `scope` (scopes
+in scopes), `job_tracker` (reports in, views out), `notifications` (what a replica does with a view). `pointstamps` is Naiad's simple
+version: the oracle. Everything here is pure: no I/O, threads, clock or chance.
 """
 
 from rayad.progress.antichain import Antichain, MutableAntichain, PartiallyOrdered
@@ -35,15 +35,16 @@ from rayad.progress.graph import (
     ScopeSpec,
 )
 from rayad.progress.job_tracker import JobTracker, Report, View
+from rayad.progress.least_index import MutableLeastIndex
 from rayad.progress.notifications import MutableNotificator, Notification
 from rayad.progress.pointstamps import MutablePointstampCounter
 from rayad.progress.reachability import FlatReachability, PathGraph
-from rayad.progress.least_index import MutableLeastIndex
 from rayad.progress.scope import Scope, ScopeProgress, ScopeTracker
 from rayad.progress.staircase import MutableStaircase
 from rayad.progress.summary import PathSummary
 from rayad.progress.timestamp import Timestamp
 from rayad.progress.tracker import MutableReachabilityTracker
+from rayad.progress.waiting_times import MutableWaitingTimes
 
 __all__ = [
     "Antichain",
@@ -65,6 +66,7 @@ __all__ = [
     "MutablePointstampCounter",
     "MutableReachabilityTracker",
     "MutableStaircase",
+    "MutableWaitingTimes",
     "NodeKind",
     "NodePort",
     "NodeSpec",

@@ -1,11 +1,13 @@
 """For each of many integers its least value, and the next integer from a given one whose value is below a bound, in logarithmic time.
 
-Timestamps are ordered pairwise, by epoch and by the counters as a whole, and each of the two is a total order. So "what is not behind any of
-these" is always a question of this kind: the epochs from here on whose least counters are below some counters. Frontiers
-(`staircase`) and pending notifications (`notifications`) ask it at every change, and scanning instead made E epochs in a loop cost E squared.
+Timestamps are ordered pairwise, by epoch and by the counters as a whole, and each of the two is a total order. So "what is not behind
+any of these" is always a question of this kind: the epochs from here on whose least counters are below some counters. Frontiers
+(`staircase`) and times that wait for one (`waiting_times`) ask it at every change; scanning instead made E epochs in a loop cost E
+squared.
 
 A tree of fan-out 16 over the bits of the integers, kept as one dictionary a level: each entry is the least value of the 16 below it.
-There are as many levels as the integers at hand differ in, so neighbours far from 0 cost no more than small ones. Nothing has to be balanced.
+There are as many levels as the integers at hand differ in, so neighbours far from 0 cost no more than small ones. Nothing has to be
+balanced.
 
 Invariant: every entry above the lowest level is the least of its children, none is empty, and the highest level has one node at most.
 """
@@ -48,7 +50,7 @@ class MutableLeastIndex(Generic[V]):
                 level[parent] = {place: value}
             else:
                 node[place] = value
-                value = min(node.values())  # type: ignore[type-var]  # a total order
+                value = min(node.values())
             place = parent
         while len(levels[-1]) > 1:
             upper: dict[int, dict[int, Any]] = {}

@@ -14,8 +14,8 @@ loop it would come back as its own support.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from rayad.progress.antichain import Antichain
@@ -91,7 +91,7 @@ class ScopeTracker(Scope):
         self._consumed: list[ChangeBatch[Timestamp]] = [ChangeBatch() for _ in range(spec.inputs)]
         self._produced: list[ChangeBatch[Timestamp]] = [ChangeBatch() for _ in range(spec.outputs)]
         self._crossed = False  # is there something in the two above?
-        self.external_summary: ScopeSummary = []
+        self._outside: Callable[[], ScopeSummary] = list  # nothing, so far
         for node in graph.nodes_by_scope[spec.id]:
             for time, count in node.initial:
                 self.update(graph.notify_location(node.id), time, count)
@@ -149,17 +149,35 @@ class ScopeTracker(Scope):
 
     def set_external_summary(self, summaries: ScopeSummary, external: PortChanges) -> None:
         """Also passes the surroundings of each child on to it; refuses a cycle through the outside that does not advance time."""
-        self.external_summary = summaries
         self._check_external(summaries)
+        self._set_outside(lambda: summaries, external)
+
+    def _set_outside(self, outside: Callable[[], ScopeSummary], external: PortChanges) -> None:
+        """The same for a child of a graph that has been validated: it asks what is outside only when somebody wants to know.
+
+        N loops in one loop are N searches round that one, and no search is needed to track them.
+        """
+        self._outside = outside
         self.push_external_progress(external)
         self.tracker.propagate()
         initial = dict(self.take_external_progress())
-        around = self._paths_with_outside(summaries)
         for identifier, child in self._children.items():
-            starts = [self.topology.child_outputs[identifier, port] for port in range(child.outputs)]
-            ends = [self.topology.child_inputs[identifier, port] for port in range(child.inputs)]
-            reached = [around.summaries_between(start, ends) for start in starts]
-            child.set_external_summary([[Antichain(row.get(end, ())) for end in ends] for row in reached], initial.get(identifier, []))
+            if isinstance(child, ScopeTracker):
+                child._set_outside(partial(self._around, identifier), initial.get(identifier, []))
+            else:
+                child.set_external_summary(self._around(identifier), initial.get(identifier, []))
+
+    @cached_property
+    def external_summary(self) -> ScopeSummary:
+        """Minimal summaries [output][input] of the paths outside."""
+        return self._outside()
+
+    def _around(self, child: int) -> ScopeSummary:
+        """The paths from the outputs of a child back to its inputs."""
+        inputs, outputs = self._children[child].inputs, self._children[child].outputs
+        ends = [self.topology.child_inputs[child, port] for port in range(inputs)]
+        reached = [self._with_outside.summaries_between(self.topology.child_outputs[child, port], ends) for port in range(outputs)]
+        return [[Antichain(row.get(end, ())) for end in ends] for row in reached]
 
     def _check_external(self, summaries: ScopeSummary) -> None:
         internal, _ = self.get_internal_summary()
@@ -174,10 +192,11 @@ class ScopeTracker(Scope):
                                 f"it ({inner}) a time may result in itself ({cycle}); put a feedback on the way"
                             )
 
-    def _paths_with_outside(self, summaries: ScopeSummary) -> PathGraph:
+    @cached_property
+    def _with_outside(self) -> PathGraph:
         """The scope's static graph, closed by the paths outside it (egress, outside, ingress)."""
         edges = list(self.topology.edges)
-        for output, by_input in enumerate(summaries):
+        for output, by_input in enumerate(self.external_summary):
             for port, outside in enumerate(by_input):
                 for summary in outside:
                     entered = self._leave_and_return(summary)

@@ -1,9 +1,9 @@
 """Counted pairs `(x, y)`, ordered pairwise: the frontier is the staircase of least y's for growing x.
 
 Timestamps in loops are such pairs: epoch and loop counters, each totally ordered (`timestamp`). A `MutableAntichain` that loses an
-element of its frontier looks at all others, as any of them may be minimal now; with E epochs in one loop each of E steps looked at E others.
-Here what comes to light is looked for: it lies between the lost element and the next one of the frontier, below the one before, and an index
-finds each of them in logarithmic time. The cost of an update is the number of elements that enter or leave the frontier, times a logarithm.
+element of its frontier looks at all others, as any of them may be minimal now; with E epochs in one loop each of E steps looked at E
+others. Here what comes to light is looked for: it lies between the lost element and the next one of the frontier, below the one before,
+and an index finds each of them in logarithmic time. An update costs a logarithm for each element that enters or leaves the frontier.
 
 Few elements are scanned, as that is faster; the index is built when there are many, and given up when nearly all have gone.
 
@@ -19,13 +19,13 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from rayad.progress.antichain import MutableAntichain, PartiallyOrdered
+from rayad.progress.antichain import MutableAntichain
 from rayad.progress.chain import MutableChain
 from rayad.progress.errors import InternalError
 from rayad.progress.least_index import MutableLeastIndex
 from rayad.progress.timestamp import Timestamp
 
-T = TypeVar("T", bound=PartiallyOrdered)
+T = TypeVar("T", bound=tuple[int, Any])
 
 _first = itemgetter(0)
 SCANNED_MAX = 12
@@ -76,9 +76,9 @@ class MutableStaircase(MutableAntichain[T]):
     def less_equal(self, element: T) -> bool:
         if self._index is None:
             return super().less_equal(element)
-        x, y = element  # type: ignore[misc]  # elements are pairs
+        x, y = element
         place = bisect_right(self._frontier, x, key=_first)
-        return place > 0 and self._frontier[place - 1][1] <= y  # type: ignore[index]
+        return place > 0 and self._frontier[place - 1][1] <= y
 
     def _build(self) -> None:
         """Make the index of what is there."""
@@ -95,7 +95,7 @@ class MutableStaircase(MutableAntichain[T]):
         self._entries = 0
         for element, count in self._counts.items():
             if count > 0:
-                self._heaps.setdefault(element[0], []).append((element[1], element))  # type: ignore[index]
+                self._heaps.setdefault(element[0], []).append((element[1], element))
                 self._entries += 1
         for heap in self._heaps.values():
             heapify(heap)
@@ -113,12 +113,12 @@ class MutableStaircase(MutableAntichain[T]):
             elif old:
                 del counts[element]
             if old <= 0 < new:
-                x, y = element  # type: ignore[misc]
+                x, y = element
                 heappush(heaps.setdefault(x, []), (y, element))
                 self._entries += 1
                 looked_at.add(x)
             elif new <= 0 < old:
-                looked_at.add(element[0])  # type: ignore[index]
+                looked_at.add(element[0])
         touched: set[int] = set()
         for x in looked_at:
             heap = heaps[x]
@@ -146,19 +146,19 @@ class MutableStaircase(MutableAntichain[T]):
         """
         frontier = self._frontier
         place = bisect_left(frontier, x, key=_first)
-        end = place + 1 if place < len(frontier) and frontier[place][0] == x else place  # type: ignore[index]
-        bound = frontier[place - 1][1] if place else None  # type: ignore[index]
+        end = place + 1 if place < len(frontier) and frontier[place][0] == x else place
+        bound = frontier[place - 1][1] if place else None
         new: list[T] = []
         least = self._least.get(x)
-        if least is not None and (bound is None or least[1] < bound):  # type: ignore[index]
+        if least is not None and (bound is None or least[1] < bound):
             if end > place and frontier[place] == least:
                 return
             new.append(least)
-            bound = least[1]  # type: ignore[index]
-            while end < len(frontier) and not frontier[end][1] < bound:  # type: ignore[index]
+            bound = least[1]
+            while end < len(frontier) and not frontier[end][1] < bound:
                 end += 1
         if end > place:
-            self._bring_to_light(x + 1, frontier[end][0] if end < len(frontier) else None, bound, new)  # type: ignore[index]
+            self._bring_to_light(x + 1, frontier[end][0] if end < len(frontier) else None, bound, new)
         elif not new:
             return
         for element in frontier[place:end]:
@@ -173,7 +173,7 @@ class MutableStaircase(MutableAntichain[T]):
         while (x := self._index.first_below(start, bound)) is not None and (stop is None or x < stop):
             element = self._least[x]
             found.append(element)
-            start, bound = x + 1, element[1]  # type: ignore[index]
+            start, bound = x + 1, element[1]
 
     def check_invariants(self) -> None:
         """Raise InternalError unless the frontier is the minimal positive elements and the index knows the least element of each x."""
@@ -184,8 +184,8 @@ class MutableStaircase(MutableAntichain[T]):
         due: dict[int, T] = {}
         for element, count in self._counts.items():
             if count > 0:
-                x, y = element  # type: ignore[misc]
-                if x not in due or y < due[x][1]:  # type: ignore[index]
+                x, y = element
+                if x not in due or y < due[x][1]:
                     due[x] = element
                 if (y, element) not in self._heaps.get(x, ()):
                     raise InternalError(f"{self!r} has lost {element} from its heap; every positive element must be in it")

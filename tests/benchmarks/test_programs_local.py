@@ -76,6 +76,8 @@ def test_the_ladders_of_state_and_epochs_give_what_they_should() -> None:
     sizes = ladders.QUICK
     assert ladders.epoch_of_state(500, sizes, **LOCAL)[1] == ladders.results_of_state(500, sizes)
     assert ladders.epochs_s(20, 3, **LOCAL) > 0
+    assert ladders.loop_epochs_s(20) > 0
+    assert ladders.loops_s(3) > 0
 
 
 def test_a_ladder_says_how_costs_grow() -> None:
