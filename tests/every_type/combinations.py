@@ -1,0 +1,151 @@
+"""All combinations tried: *exact*, *refused*, or an error that says what is wrong."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import rayad as rd
+from tests.every_type.arrays import COLUMNS, ROWS
+from tests.every_type.ends import SINKS, SOURCES, NoFile
+from tests.every_type.exact import counted
+from tests.every_type.operators import Epochs, Operator, operators
+
+EXACT, REFUSED, ABSENT = "exact", "refused", "absent"
+INEXACT = {"time64[ns]"}
+"""pyarrow's ``to_pylist`` loses digits of these: no Python value is right, so what needs rows must refuse."""
+TWO_EPOCHS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One combination: ``how`` is rows or columns, or source and sink; ``problem`` is empty where all is well."""
+
+    kind: str
+    role: str
+    operator: str
+    how: str
+    outcome: str
+    problem: str = ""
+
+
+def batch_of(kind: str) -> pa.RecordBatch:
+    """The column beside a key, a time and a number."""
+    at = np.arange(ROWS)
+    return pa.record_batch({"k": at % 3, "t": at, "v": at % 5, "x": COLUMNS[kind]})
+
+
+def is_length(kind: str) -> bool:
+    """Whether its event times are moments, dates or lengths, not numbers."""
+    return kind.startswith(("timestamp", "date", "duration"))
+
+
+def is_time(kind: str) -> bool:
+    """Whether it can be an event time: then it is tried without its null, which must be refused."""
+    return is_length(kind) or kind.startswith(("int", "uint", "float", "decimal"))
+
+
+def wanted(kind: str, operator: Operator, epochs: Epochs) -> Any:
+    """What must come out; None where plain Python has no answer."""
+    if kind in INEXACT:
+        return None
+    try:
+        found = list(operator.model(epochs))
+    except TypeError:
+        return None
+    return counted((record if epoch < 0 else (epoch, record) for epoch, record in found), near=operator.near)
+
+
+def run_operator(operator: Operator, epochs: list[Any], *, of_epochs: bool) -> Any:
+    """What comes out, or the refusal."""
+    flow = rd.Dataflow()
+    operator.build(flow.from_epochs(epochs)).collect("out")
+    found = flow.run(runtime="local", parallelism=2)["out"]
+    return counted(((time.epoch, record) if of_epochs else record for time, record in found), near=operator.near)
+
+
+def judged(expected: Any, run: Any) -> tuple[str, str]:
+    """Outcome and problem."""
+    try:
+        found = run()
+    except rd.DataflowError as error:
+        return REFUSED, "" if str(error).strip() else "a refusal without a message"
+    except Exception as error:
+        return REFUSED, f"{type(error).__name__}: {error!s:.300}"
+    if expected is None:
+        return EXACT, f"plain Python has no answer, and {str(dict(found))!s:.200} came out"
+    if found == expected:
+        return EXACT, ""
+    return EXACT, f"missing {dict(expected - found)!s:.200}; too much {dict(found - expected)!s:.200}"
+
+
+def tried_operators(kind: str) -> Iterator[Tried]:
+    """Every operator, on rows and on columns."""
+    whole = batch_of(kind)
+    for operator in operators("length" if is_length(kind) else "number"):
+        batch = whole.filter(whole.column("x").is_valid()) if operator.role == "time" and is_time(kind) else whole
+        batches = [batch] if operator.role == "time" else [batch.slice(0, TWO_EPOCHS), batch.slice(TWO_EPOCHS)]
+        rows = [part.to_pylist() for part in batches]
+        expected = wanted(kind, operator, rows)
+        of_epochs = "windows" not in operator.name and operator.name not in ("tumbling", "sliding", "session")
+        for how, epochs in (("rows", rows), ("columns", batches)):
+            if how == "rows" and kind in INEXACT:
+                continue
+            outcome, problem = judged(expected, lambda o=operator, e=epochs, of=of_epochs: run_operator(o, e, of_epochs=of))
+            yield Tried(kind, operator.role, operator.name, how, outcome, problem)
+
+
+def tried_ends(kind: str) -> Iterator[Tried]:
+    """Every source with every sink."""
+    batch = batch_of(kind)
+    for source, read in SOURCES.items():
+        for sink, write in SINKS.items():
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                flow = rd.Dataflow()
+                try:
+                    stream = read(flow, batch, folder)
+                except NoFile:
+                    yield Tried(kind, "ends", source, sink, ABSENT)
+                    continue
+                except rd.DataflowError as error:
+                    yield Tried(kind, "ends", source, sink, REFUSED, "" if str(error).strip() else "a refusal without a message")
+                    continue
+                if kind in INEXACT:
+                    yield Tried(kind, "ends", source, sink, *judged_in_columns(batch, flow, write(stream, folder)))
+                    continue
+                take = write(stream, folder)
+                outcome, problem = judged(
+                    counted(batch.to_pylist()), lambda f=flow, t=take: counted(rows_of(t(f.run(runtime="local", parallelism=2))))
+                )
+                yield Tried(kind, "ends", source, sink, outcome, problem)
+
+
+def judged_in_columns(batch: pa.RecordBatch, flow: rd.Dataflow, take: Any) -> tuple[str, str]:
+    """For types without right Python values: what comes as rows is wrong, what comes in columns must be equal."""
+    try:
+        found = take(flow.run(runtime="local", parallelism=2))
+    except rd.DataflowError:
+        return REFUSED, ""
+    except Exception as error:
+        return REFUSED, f"{type(error).__name__}: {error!s:.300}"
+    if not isinstance(found, pa.Table):
+        return EXACT, "Python rows came out, and digits are lost in them"
+    same = found.sort_by("t").column("x").combine_chunks().cast(pa.int64()).equals(batch.column("x").cast(pa.int64()))
+    return EXACT, "" if same else "digits were lost"
+
+
+def rows_of(found: Any) -> list[Any]:
+    """Rows of what a sink gives."""
+    return list(found.to_pylist()) if isinstance(found, pa.Table) else list(found)
+
+
+def tried(kind: str) -> list[Tried]:
+    """Everything for one type."""
+    return [*tried_operators(kind), *tried_ends(kind)]

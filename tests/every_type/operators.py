@@ -1,0 +1,402 @@
+"""Every operator, with what plain Python makes of the same records.
+
+A record has ``k`` (a key, 0 to 2), ``t`` (a time), ``v`` (a small number) and ``x``, the column of the type that is tried: as what is
+passed on, as the key, as the value, or as the event time. A model gives the records of each epoch; what raises TypeError in plain Python (a
+sum of dates, a list as a key) must be refused.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import fractions
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import rayad as rd
+
+Record = dict[str, Any]
+Epochs = list[list[Record]]
+Out = Iterable[tuple[int, Any]]
+"""Epoch and record."""
+
+
+class Refused(TypeError):
+    """Plain Python has no answer: the operator must refuse."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """``build`` adds it to a stream; ``model`` gives what must come out; ``near``: a mean of numbers, equal up to rounding."""
+
+    role: str
+    name: str
+    build: Callable[[rd.Stream], rd.Stream]
+    model: Callable[[Epochs], Out]
+    near: bool = False
+
+
+class Echo(rd.Vertex):
+    """Gives what comes."""
+
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        self.send_by(0, batch, time)
+
+
+@dataclass(frozen=True)
+class Instant:
+    """A bound of a window: a number, or nanoseconds since 1970 or of a duration."""
+
+    at: fractions.Fraction
+
+
+# -- models ----------------------------------------------------------------------------------------
+def passed_on(epochs: Epochs) -> Out:
+    """Every record as it is."""
+    return [(epoch, record) for epoch, records in enumerate(epochs) for record in records]
+
+
+def doubled(epochs: Epochs) -> Out:
+    return [entry for entry in passed_on(epochs) for _ in range(2)]
+
+
+def hashable(value: Any) -> Any:
+    """The value as a key; NaN is none."""
+    hash(value)
+    if value != value:
+        raise Refused("NaN")
+    return value
+
+
+def by_key(records: Iterable[Record], key: str) -> dict[Any, list[Record]]:
+    groups: dict[Any, list[Record]] = {}
+    for record in records:
+        groups.setdefault(hashable(record[key]), []).append(record)
+    return groups
+
+
+def running(key: str, result: Callable[[list[Record]], Any]) -> Callable[[Epochs], Out]:
+    """Of each key that an epoch touched, ``result`` of all its records so far."""
+
+    def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
+        so_far: dict[Any, list[Record]] = {}
+        for epoch, records in enumerate(epochs):
+            touched = by_key(records, key)
+            for name, new in touched.items():
+                so_far.setdefault(name, []).extend(new)
+            for name in touched:
+                yield epoch, (name, result(so_far[name]))
+
+    return model
+
+
+def window_of(epoch: int) -> tuple[Instant, Instant]:
+    """The window of an epoch."""
+    return Instant(fractions.Fraction(epoch)), Instant(fractions.Fraction(epoch + 1))
+
+
+def of_epoch(key: str, result: Callable[[list[Record]], Any]) -> Callable[[Epochs], Out]:
+    """Of each key and epoch by itself, with the window of the epoch."""
+
+    def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
+        for epoch, records in enumerate(epochs):
+            for name, group in by_key(records, key).items():
+                yield epoch, (name, window_of(epoch), result(group))
+
+    return model
+
+
+def best_of_epoch(largest: bool) -> Callable[[Epochs], Out]:
+    def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
+        for epoch, records in enumerate(epochs):
+            for name, group in by_key(records, "k").items():
+                known = [record for record in group if record["x"] is not None]
+                if known:
+                    best = (max if largest else min)(ordered(record["x"]) for record in known)
+                    yield from ((epoch, (name, window_of(epoch), record)) for record in known if record["x"] == best)
+
+    return model
+
+
+def joined(key: str) -> Callable[[Epochs], Out]:
+    """Pairs of all records so far of which one is new; null joins nothing."""
+
+    def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
+        before: list[Record] = []
+        for epoch, records in enumerate(epochs):
+            pairs = [*itertools.product(records, before + records), *itertools.product(before, records)]
+            for left, right in pairs:
+                if hashable(left[key]) is not None and left[key] == hashable(right[key]):
+                    yield epoch, (left[key], (left, right))
+            before += records
+
+    return model
+
+
+def distinct(key: str, value: str) -> Callable[[Epochs], Out]:
+    def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
+        seen: set[Any] = set()
+        for epoch, records in enumerate(epochs):
+            for record in records:
+                pair = hashable(record[key]), hashable(record[value])
+                if pair not in seen:
+                    seen.add(pair)
+                    yield epoch, pair
+
+    return model
+
+
+def each(key: str, value: str) -> Callable[[Epochs], Out]:
+    """A pair of each record."""
+    return lambda epochs: [(epoch, (hashable(record[key]), record[value])) for epoch, record in passed_on(epochs)]
+
+
+def windowed(size: Any, slide: Any, key: str, time: str, result: Callable[[list[Record]], Any]) -> Callable[[Epochs], Out]:
+    """Every window [start, start + size) with ``start`` a multiple of ``slide``: exact, by Fractions. The epoch is not compared."""
+
+    def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
+        groups: dict[Any, list[Record]] = {}
+        for _, record in passed_on(epochs):
+            at = instant(record[time])
+            step, length = instant_length(slide, record[time]), instant_length(size, record[time])
+            last = at // step
+            start = last
+            while start * step > at - length:
+                groups.setdefault((hashable(record[key]), start * step, start * step + length), []).append(record)
+                start -= 1
+        for (name, start, end), records in groups.items():
+            yield -1, (name, (Instant(start), Instant(end)), result(records))
+
+    return model
+
+
+def session(gap: Any, key: str, time: str, result: Callable[[list[Record]], Any]) -> Callable[[Epochs], Out]:
+    """Records of a key no more than ``gap`` apart, as a chain; the window ends ``gap`` behind the last."""
+
+    def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
+        for name, records in by_key((record for _, record in passed_on(epochs)), key).items():
+            inorder = sorted(records, key=lambda record: instant(record[time]))
+            chain: list[Record] = []
+            for record in inorder:
+                if chain and instant(record[time]) > instant(chain[-1][time]) + instant_length(gap, record[time]):
+                    yield -1, session_of(name, chain, gap, time, result)
+                    chain = []
+                chain.append(record)
+            yield -1, session_of(name, chain, gap, time, result)
+
+    return model
+
+
+def session_of(name: Any, chain: list[Record], gap: Any, time: str, result: Callable[[list[Record]], Any]) -> Any:
+    start, end = instant(chain[0][time]), instant(chain[-1][time]) + instant_length(gap, chain[-1][time])
+    return name, (Instant(start), Instant(end)), result(chain)
+
+
+EPOCH = dt.datetime(1970, 1, 1)
+
+
+def instant(value: Any) -> fractions.Fraction:
+    """An event time as a number: itself, or its nanoseconds since 1970. Raises Refused for what is no time."""
+    if value is None or isinstance(value, bool):
+        raise Refused("no time")
+    if isinstance(value, (int, float, decimal.Decimal)):
+        if value != value:
+            raise Refused("NaN")
+        return fractions.Fraction(str(value)) if isinstance(value, float) else fractions.Fraction(value)
+    nanoseconds = getattr(value, "nanosecond", 0)
+    if isinstance(value, dt.datetime):
+        plain = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo is not None else value
+        return fractions.Fraction(
+            (dt.datetime(*plain.timetuple()[:6], plain.microsecond) - EPOCH) // dt.timedelta(microseconds=1) * 1000 + nanoseconds
+        )
+    if isinstance(value, dt.timedelta):
+        return fractions.Fraction(value // dt.timedelta(microseconds=1) * 1000 + getattr(value, "nanoseconds", 0))
+    if isinstance(value, dt.date):
+        return fractions.Fraction((value - EPOCH.date()).days * 86_400 * 10**9)
+    raise Refused(f"{type(value).__name__} is no time")
+
+
+def instant_length(length: Any, beside: Any) -> fractions.Fraction:
+    """A size in the unit of :func:`instant` of ``beside``."""
+    if isinstance(length, dt.timedelta):
+        if not isinstance(beside, (dt.date, dt.timedelta)):
+            raise Refused("a number of time units")
+        return fractions.Fraction(length // dt.timedelta(microseconds=1) * 1000)
+    if isinstance(beside, (dt.date, dt.timedelta)):
+        raise Refused("a timedelta beside dates")
+    return instant(length)
+
+
+# -- results of groups --------------------------------------------------------------------------------
+def ordered(value: Any) -> Any:
+    """What can be compared with its like; TypeError otherwise."""
+    if isinstance(value, (dict, list)) or value < value:
+        raise Refused(f"{type(value).__name__} has no order")
+    return value
+
+
+def known(records: list[Record], name: str) -> list[Any]:
+    return [record[name] for record in records if record[name] is not None]
+
+
+def total(name: str) -> Callable[[list[Record]], Any]:
+    """The exact sum of what is not null; None where there is nothing; numbers and durations only."""
+
+    def result(records: list[Record]) -> Any:
+        values = known(records, name)
+        if any(not isinstance(value, (int, float, decimal.Decimal, dt.timedelta)) for value in values):
+            raise Refused("a sum takes numbers and durations")
+        if not values:
+            return None
+        with decimal.localcontext(prec=200):
+            return sum(values[1:], start=int(values[0]) if isinstance(values[0], bool) else values[0])
+
+    return result
+
+
+def average(name: str) -> Callable[[list[Record]], Any]:
+    def result(records: list[Record]) -> Any:
+        values = known(records, name)
+        if any(not isinstance(value, (int, float, decimal.Decimal)) for value in values):
+            raise Refused("a mean takes numbers")
+        return fractions.Fraction(sum(map(fractions.Fraction, values)), len(values)) if values else None
+
+    return result
+
+
+def extreme(name: str, pick: Any) -> Callable[[list[Record]], Any]:
+    return lambda records: pick(map(ordered, values)) if (values := known(records, name)) else None
+
+
+def largest(name: str, k: int) -> Callable[[list[Record]], Any]:
+    return lambda records: sorted(map(ordered, known(records, name)), reverse=True)[:k]
+
+
+def least_by_repr(left: Any, right: Any) -> Any:
+    """Associative and commutative on values of every type."""
+    return min(left, right, key=repr)
+
+
+def least_so_far(state: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    """The same as a fold, which must tell a null from no value."""
+    return (least_by_repr(state[0], value),) if state else (value,)
+
+
+def number(records: list[Record]) -> int:
+    return len(records)
+
+
+def reduced(name: str) -> Callable[[list[Record]], Any]:
+    def result(records: list[Record]) -> Any:
+        out = records[0][name]
+        for record in records[1:]:
+            out = least_by_repr(out, record[name])
+        return out
+
+    return result
+
+
+def each_in_tuple(key: str, value: str) -> Callable[[Epochs], Out]:
+    return lambda epochs: [(epoch, (hashable(record[key]), (record[value],))) for epoch, record in passed_on(epochs)]
+
+
+WINDOWS = {"number": (10, 4), "length": (dt.timedelta(hours=7), dt.timedelta(hours=2))}
+
+
+def operators(kind: str) -> list[Operator]:
+    """All, for a column whose times, if it has any, are numbers (``kind`` "number") or dates and moments ("length")."""
+    size, slide = WINDOWS[kind]
+    rows, out = rd.windows, []
+
+    def add(role: str, name: str, build: Callable[[rd.Stream], rd.Stream], model: Callable[[Epochs], Out], *, near: bool = False) -> None:
+        out.append(Operator(role, name, build, model, near))
+
+    add("passed on", "map", lambda s: s.map(lambda r: r), passed_on)
+    add("passed on", "filter", lambda s: s.filter(lambda r: True), passed_on)
+    add("passed on", "flat_map", lambda s: s.flat_map(lambda r: [r, r]), doubled)
+    add("passed on", "map_batches", lambda s: s.map_batches(lambda b: b), passed_on)
+    add("passed on", "inspect", lambda s: s.inspect(lambda r: None), passed_on)
+    add("passed on", "union", lambda s: s.union(s), doubled)
+    add("passed on", "rebalance", lambda s: s.rebalance().map_batches(lambda b: b), passed_on)
+    add("passed on", "single", lambda s: s.single().map_batches(lambda b: b), passed_on)
+    add("passed on", "ordered", lambda s: s.rebalance().map_batches(lambda b: b).ordered(), passed_on)
+    add("passed on", "vertex", lambda s: s.vertex(Echo), passed_on)
+    add("passed on", "keyed vertex", lambda s: s.key_by("k").vertex(Echo), passed_on)
+    add("passed on", "iterate", lambda s: s.iterate(lambda i: (i.filter(lambda r: False), i)), passed_on)
+    add("passed on", "join", lambda s: s.key_by("k").join(s.key_by("k")), joined("k"))
+    for key, value, role in (("x", "v", "key"), ("k", "x", "value")):
+        add(role, "distinct", lambda s, k=key, v=value: s.key_by(k).distinct(v), distinct(key, value))
+        add(
+            role,
+            "fold",
+            lambda s, k=key, v=value: s.key_by(k).fold((), least_so_far, v),
+            running(key, lambda records, v=value: (reduced(v)(records),)),
+        )
+        add(role, "reduce", lambda s, k=key, v=value: s.key_by(k).reduce(least_by_repr, v), running(key, reduced(value)))
+        add(
+            role,
+            "stateful_map",
+            lambda s, k=key, v=value: s.key_by(k).stateful_map(lambda n, x: (1, (x,)), 0, v),
+            each_in_tuple(key, value),
+        )
+        for name, result in (("sum", total(value)), ("min", extreme(value, min)), ("max", extreme(value, max)), ("mean", average(value))):
+            add(role, name, lambda s, k=key, v=value, n=name: getattr(s.key_by(k), n)(v), running(key, result), near=name == "mean")
+            add(
+                role,
+                f"{name} of epochs",
+                lambda s, k=key, v=value, n=name: getattr(s.key_by(k).window(rows.per_epoch()), n)(v),
+                of_epoch(key, result),
+                near=name == "mean",
+            )
+        add(role, "top_k", lambda s, k=key, v=value: s.key_by(k).top_k(2, v), running(key, largest(value, 2)))
+    add("key", "count", lambda s: s.key_by("x").count(), running("x", number))
+    add("key", "count of epochs", lambda s: s.key_by("x").window(rows.per_epoch()).count(), of_epoch("x", number))
+    add("key", "join", lambda s: s.key_by("x").join(s.key_by("x")), joined("x"))
+    add(
+        "key",
+        "tumbling",
+        lambda s: s.assign_timestamps("t").key_by("x").window(rows.tumbling(5)).sum("v"),
+        windowed(5, 5, "x", "t", total("v")),
+    )
+    add("key", "session", lambda s: s.assign_timestamps("t").key_by("x").window(rows.session(3)).count(), session(3, "x", "t", number))
+    add(
+        "key",
+        "vertex",
+        lambda s: s.key_by("x").vertex(Echo),
+        lambda epochs: [(e, r) for e, r in passed_on(epochs) if hash(hashable(r["x"])) is not None],
+    )
+    add("value", "max_by of epochs", lambda s: s.key_by("k").window(rows.per_epoch()).max_by("x"), best_of_epoch(True))
+    add("value", "min_by of epochs", lambda s: s.key_by("k").window(rows.per_epoch()).min_by("x"), best_of_epoch(False))
+    add(
+        "value",
+        "sum in windows",
+        lambda s: s.assign_timestamps("t").key_by("k").window(rows.tumbling(5)).sum("x"),
+        windowed(5, 5, "k", "t", total("x")),
+    )
+    add(
+        "value",
+        "max in windows",
+        lambda s: s.assign_timestamps("t").key_by("k").window(rows.sliding(5, 2)).max("x"),
+        windowed(5, 2, "k", "t", extreme("x", max)),
+    )
+    add(
+        "time",
+        "tumbling",
+        lambda s: s.assign_timestamps("x").key_by("k").window(rows.tumbling(size)).count(),
+        windowed(size, size, "k", "x", number),
+    )
+    add(
+        "time",
+        "sliding",
+        lambda s: s.assign_timestamps("x").key_by("k").window(rows.sliding(size, slide)).sum("v"),
+        windowed(size, slide, "k", "x", total("v")),
+    )
+    add(
+        "time",
+        "session",
+        lambda s: s.assign_timestamps("x").key_by("k").window(rows.session(size)).count(),
+        session(size, "k", "x", number),
+    )
+    return out
