@@ -13,18 +13,18 @@ ROLES = {
     "value": "A column as the value",
     "time": "A column as the event time",
 }
-BOTH, ONLY_ROWS, ONLY_COLUMNS, NEITHER = "=", "rows", "columns", "–"
+BOTH, ONLY_ROWS, ONLY_COLUMNS, NEITHER = "=", "rows", "columns", "no"
 
 
 def cell(outcomes: Sequence[Tried]) -> str:
-    """One operator and type: ``=`` exact as rows and as columns, which of the two where the other is refused, ``–`` refused."""
+    """One operator and type: ``=`` exact as rows and as columns, which of the two where the other is refused, ``no`` refused."""
     found = {tried.how: tried.outcome == EXACT for tried in outcomes}
     exact = [how for how, is_exact in found.items() if is_exact]
     return BOTH if len(exact) == len(found) else exact[0] if exact else NEITHER
 
 
 def end_cell(outcomes: Sequence[Tried]) -> str:
-    """One source or sink and type: ``=`` exact wherever the other side is there, ``–`` refused everywhere, blank: no such file."""
+    """One source or sink and type: ``=`` exact wherever the other side is there, ``no`` refused everywhere, blank: no such file."""
     there = {tried.outcome for tried in outcomes if tried.outcome != ABSENT}
     return {frozenset(): "", frozenset({EXACT}): BOTH, frozenset({REFUSED}): NEITHER}.get(frozenset(there), "some")
 
