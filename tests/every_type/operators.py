@@ -302,6 +302,52 @@ def each_in_tuple(key: str, value: str) -> Callable[[Epochs], Out]:
     return lambda epochs: [(epoch, (hashable(record[key]), (record[value],))) for epoch, record in passed_on(epochs)]
 
 
+GIVEN = rd.windows.given("t", "until")
+
+
+def given(stream: rd.Stream) -> rd.Stream:
+    """Records that bring a window of three along."""
+    return stream.assign_timestamps("t")
+
+
+def windows_given(key: str, result: Callable[[list[Record]], Any]) -> Callable[[Epochs], Out]:
+    """Every record in the window that it brought."""
+
+    def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
+        groups: dict[Any, list[Record]] = {}
+        for _, record in passed_on(epochs):
+            bounds = Instant(instant(record["t"])), Instant(instant(record["until"]))
+            groups.setdefault((hashable(record[key]), bounds), []).append(record)
+        return iter([(-1, (name, bounds, result(records))) for (name, bounds), records in groups.items()])
+
+    return model
+
+
+def window_join(stream: rd.Stream, key: str = "x") -> rd.Stream:
+    """With itself, in windows of five."""
+    sides = [stream.assign_timestamps("t").key_by(key) for _ in range(2)]
+    return sides[0].window(rd.windows.tumbling(5)).join(sides[1])
+
+
+def window_joined(epochs: Epochs, key: str = "x") -> Iterator[tuple[int, Any]]:
+    """Every pair of one key and window; null joins nothing."""
+    for name, records in by_key((record for _, record in passed_on(epochs)), key).items():
+        for left, right in itertools.product(records, records):
+            start = left["t"] // 5 * 5
+            if name is not None and right["t"] // 5 * 5 == start:
+                yield -1, (name, (Instant(fractions.Fraction(start)), Instant(fractions.Fraction(start + 5))), (left, right))
+
+
+def several(stream: rd.Stream) -> rd.Stream:
+    """Several aggregations at once."""
+    return stream.key_by("k").aggregate({"n": "count", "low": ("min", "x"), "high": ("max", "x"), "v": ("sum", "v")})
+
+
+def several_of(records: list[Record]) -> dict[str, Any]:
+    """The same."""
+    return {"n": len(records), "low": extreme("x", min)(records), "high": extreme("x", max)(records), "v": total("v")(records)}
+
+
 WINDOWS = {"number": (10, 4), "length": (dt.timedelta(hours=7), dt.timedelta(hours=2))}
 
 
@@ -381,6 +427,11 @@ def operators(kind: str) -> list[Operator]:
         lambda s: s.assign_timestamps("t").key_by("k").window(rows.sliding(5, 2)).max("x"),
         windowed(5, 2, "k", "t", extreme("x", max)),
     )
+    add("key", "window join", window_join, window_joined)
+    add("key", "given windows", lambda s: given(s).key_by("x").window(GIVEN).count(), windows_given("x", number))
+    add("value", "given windows", lambda s: given(s).key_by("k").window(GIVEN).min("x"), windows_given("k", extreme("x", min)))
+    add("value", "several", several, running("k", several_of))
+    add("value", "window join", lambda s: window_join(s, "k"), lambda epochs: window_joined(epochs, "k"))
     add(
         "time",
         "tumbling",
