@@ -10,6 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pat
 
+from rayad.dataflow.exact import Inexact, cast_exactly
 from rayad.integrations.blocks import describe
 from rayad.progress import DataflowError
 
@@ -86,8 +87,9 @@ def for_spark(table: pa.Table) -> pa.Table:
         try:
             plain = pa.chunked_array([stored(chunk) for chunk in column.chunks]) if has_extension(field.type) and len(column) else column
             plain = plain.cast(plain.type.value_type) if pat.is_dictionary(plain.type) else plain
-            columns.append(plain if plain.type == kind and plain.type.equals(kind, check_metadata=True) else plain.cast(kind))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            same = plain.type == kind and plain.type.equals(kind, check_metadata=True)
+            columns.append(plain if same else pa.chunked_array([cast_exactly(chunk, kind, field.name) for chunk in plain.chunks], kind))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, Inexact) as error:
             raise DataflowError(
                 f"to_spark: column {field.name!r} of type {field.type} does not fit Spark's {kind}: {error}; cast it first"
             ) from error

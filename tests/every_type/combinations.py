@@ -88,7 +88,7 @@ def judged(expected: Any, run: Any) -> tuple[str, str]:
 def tried_operators(kind: str) -> Iterator[Tried]:
     """Every operator, on rows and on columns."""
     whole = batch_of(kind)
-    for operator in operators("length" if is_length(kind) else "number"):
+    for operator in operators("day" if kind.startswith("date") else "length" if is_length(kind) else "number"):
         batch = whole.filter(whole.column("x").is_valid()) if operator.role == "time" and is_time(kind) else whole
         batches = [batch] if operator.role == "time" else [batch.slice(0, TWO_EPOCHS), batch.slice(TWO_EPOCHS)]
         rows = [part.to_pylist() for part in batches]
@@ -105,6 +105,8 @@ def tried_ends(kind: str) -> Iterator[Tried]:
     """Every source with every sink."""
     batch = batch_of(kind)
     for source, read in SOURCES.items():
+        if source == "from_items" and kind in INEXACT:
+            continue  # the digits are lost before Rayad sees the records
         for sink, write in SINKS.items():
             with tempfile.TemporaryDirectory() as name:
                 folder = Path(name)
@@ -120,11 +122,23 @@ def tried_ends(kind: str) -> Iterator[Tried]:
                 if kind in INEXACT:
                     yield Tried(kind, "ends", source, sink, *judged_in_columns(batch, flow, write(stream, folder)))
                     continue
-                take = write(stream, folder)
+                take, expected = write(stream, folder), batch
+                if sink == "to_spark":
+                    expected = as_spark_has_it(batch, in_rows=source == "from_items")
                 outcome, problem = judged(
-                    counted(batch.to_pylist()), lambda f=flow, t=take: counted(rows_of(t(f.run(runtime="local", parallelism=2))))
+                    counted(expected.to_pylist()), lambda f=flow, t=take: counted(rows_of(t(f.run(runtime="local", parallelism=2))))
                 )
                 yield Tried(kind, "ends", source, sink, outcome, problem)
+
+
+def as_spark_has_it(batch: pa.RecordBatch, *, in_rows: bool) -> pa.RecordBatch:
+    """Spark has no unsigned integers of 64 bits, they become decimals; nor extension types, whose storage it gets (rows have none)."""
+    column = batch.column("x")
+    if column.type == pa.uint64():
+        column = column.cast(pa.decimal128(20, 0))
+    elif isinstance(column, pa.ExtensionArray) and not (in_rows and column.type == pa.bool8()):
+        column = column.storage
+    return batch.set_column(batch.schema.get_field_index("x"), "x", column)
 
 
 def judged_in_columns(batch: pa.RecordBatch, flow: rd.Dataflow, take: Any) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 import rayad as rd
+from rayad.integrations.spark_types import for_spark
 
 Source = Callable[[rd.Dataflow, pa.RecordBatch, Path], rd.Stream]
 
@@ -129,9 +130,16 @@ def kept(stream: rd.Stream, folder: Path) -> Callable[[Any], list[Any]]:
     return lambda result: list(result["out"])
 
 
+def for_sparks_types(stream: rd.Stream, folder: Path) -> Callable[[Any], Any]:
+    """``to_spark`` as far as its types go; with a real Spark: tests/cluster/test_spark_sink.py."""
+    stream.collect("out", columnar=True)
+    return lambda result: for_spark(result["out"])
+
+
 SINKS: dict[str, Callable[[rd.Stream, Path], Callable[[Any], Any]]] = {
     "collect": collected,
     "collect(columnar=True)": collected_in_columns,
     "write_parquet": written,
     "sink": kept,
+    "to_spark": for_sparks_types,
 }

@@ -114,7 +114,7 @@ def best_of_epoch(largest: bool) -> Callable[[Epochs], Out]:
             for name, group in by_key(records, "k").items():
                 known = [record for record in group if record["x"] is not None]
                 if known:
-                    best = (max if largest else min)(ordered(record["x"]) for record in known)
+                    best = (max if largest else min)(record["x"] for record in known)
                     yield from ((epoch, (name, window_of(epoch), record)) for record in known if record["x"] == best)
 
     return model
@@ -137,12 +137,12 @@ def joined(key: str) -> Callable[[Epochs], Out]:
 
 def distinct(key: str, value: str) -> Callable[[Epochs], Out]:
     def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
-        seen: set[Any] = set()
+        seen: list[Any] = []
         for epoch, records in enumerate(epochs):
             for record in records:
-                pair = hashable(record[key]), hashable(record[value])
+                pair = hashable(record[key]), record[value]
                 if pair not in seen:
-                    seen.add(pair)
+                    seen.append(pair)
                     yield epoch, pair
 
     return model
@@ -230,13 +230,6 @@ def instant_length(length: Any, beside: Any) -> fractions.Fraction:
 
 
 # -- results of groups --------------------------------------------------------------------------------
-def ordered(value: Any) -> Any:
-    """What can be compared with its like; TypeError otherwise."""
-    if isinstance(value, (dict, list)) or value < value:
-        raise Refused(f"{type(value).__name__} has no order")
-    return value
-
-
 def known(records: list[Record], name: str) -> list[Any]:
     return [record[name] for record in records if record[name] is not None]
 
@@ -259,19 +252,21 @@ def total(name: str) -> Callable[[list[Record]], Any]:
 def average(name: str) -> Callable[[list[Record]], Any]:
     def result(records: list[Record]) -> Any:
         values = known(records, name)
+        if values and all(isinstance(value, dt.timedelta) for value in values):
+            return sum(values[1:], start=values[0]) / len(values)
         if any(not isinstance(value, (int, float, decimal.Decimal)) for value in values):
-            raise Refused("a mean takes numbers")
+            raise Refused("a mean takes numbers and durations")
         return fractions.Fraction(sum(map(fractions.Fraction, values)), len(values)) if values else None
 
     return result
 
 
 def extreme(name: str, pick: Any) -> Callable[[list[Record]], Any]:
-    return lambda records: pick(map(ordered, values)) if (values := known(records, name)) else None
+    return lambda records: pick(values) if (values := known(records, name)) else None
 
 
 def largest(name: str, k: int) -> Callable[[list[Record]], Any]:
-    return lambda records: sorted(map(ordered, known(records, name)), reverse=True)[:k]
+    return lambda records: sorted(known(records, name), reverse=True)[:k]
 
 
 def least_by_repr(left: Any, right: Any) -> Any:
@@ -348,11 +343,11 @@ def several_of(records: list[Record]) -> dict[str, Any]:
     return {"n": len(records), "low": extreme("x", min)(records), "high": extreme("x", max)(records), "v": total("v")(records)}
 
 
-WINDOWS = {"number": (10, 4), "length": (dt.timedelta(hours=7), dt.timedelta(hours=2))}
+WINDOWS = {"number": (10, 4), "length": (dt.timedelta(hours=7), dt.timedelta(hours=2)), "day": (dt.timedelta(2), dt.timedelta(1))}
 
 
 def operators(kind: str) -> list[Operator]:
-    """All, for a column whose times, if it has any, are numbers (``kind`` "number") or dates and moments ("length")."""
+    """All, for a column whose times, if it has any, are numbers (``kind`` "number"), moments and lengths ("length") or dates ("day")."""
     size, slide = WINDOWS[kind]
     rows, out = rd.windows, []
 

@@ -56,19 +56,23 @@ def grouped(tried: Iterable[Tried], name: str) -> str:
 
 
 def grouped_ends(tried: Iterable[Tried]) -> str:
+    tried = list(tried)
+    ends = [*dict.fromkeys(one.operator for one in tried), *dict.fromkeys(one.how for one in tried)]
     by_kind: dict[str, dict[str, list[Tried]]] = {}
+    readable = {(one.kind, one.operator) for one in tried if one.outcome == EXACT}
     for one in tried:
-        row = by_kind.setdefault(one.kind, {})
-        row.setdefault(one.operator, []).append(one)
-        row.setdefault(one.how, []).append(one)
+        row = by_kind.setdefault(one.kind, {end: [] for end in ends})
+        row[one.operator].append(one)
+        if (one.kind, one.operator) in readable or one.outcome == ABSENT:
+            row[one.how].append(one)
     return _table({kind: {end: end_cell(found) for end, found in row.items()} for kind, row in by_kind.items()})
 
 
 def _table(rows: dict[str, dict[str, str]]) -> str:
-    alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
-    for kind, row in rows.items():
-        alike.setdefault(tuple(row.items()), []).append(kind)
     operators = list(next(iter(rows.values())))
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for kind, row in rows.items():
+        alike.setdefault(tuple(row.get(operator, "") for operator in operators), []).append(kind)
     lines = [["type", *operators], ["---"] * (len(operators) + 1)]
-    lines += [[", ".join(kinds), *(outcome for _, outcome in row)] for row, kinds in alike.items()]
+    lines += [[", ".join(kinds), *outcomes] for outcomes, kinds in alike.items()]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
