@@ -25,7 +25,7 @@ endif
 unexport PYTHONPATH PYTHONHOME
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help venv demo test soak chaos simulate lint bench lock clean
+.PHONY: help venv demo test soak chaos simulate fuzz lint bench lock clean
 
 help: ## Show the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -44,6 +44,9 @@ soak: $(STAMP) ## The tests that take long: large programs and quick benchmarks 
 
 simulate: $(STAMP) ## Simulated runs with faults, in every second one replicas come and go; ARGS="--seeds 1000 --rescales", ARGS="--seed 17"
 	$(BIN)/python -m tests.simulation $(ARGS)
+
+fuzz: $(STAMP) ## Random programs with crashes, rescales and resumes against a sequential model; ARGS="--runs 10000 --seed 1", ARGS="--shrink 17"
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 chaos: $(STAMP) ## Kill and stop the processes of jobs on real Ray, and compare with the model; ARGS="--kills 500 --seed 1", "--machines 3"
 	$(BIN)/python -m tests.chaos $(ARGS)

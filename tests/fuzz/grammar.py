@@ -1,0 +1,388 @@
+"""What random programs are made of: each operator with its meaning in plain Python beside it.
+
+A program is data: sources, and steps that make a stream of earlier ones. Between steps records are small integers, so that any stream can
+enter any step; inside a step keys and values have a type of the step's own. `meaning` knows nothing of batches, replicas or frontiers.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+import rayad as rd
+from tests.programs import model as m
+from tests.programs.random_programs import PerTime
+from tests.programs.windowed import event_windows, sessions
+
+MODULUS = 97
+RECORDS_MAX = 300
+DEPTH_MAX = 2
+
+
+@dataclass(frozen=True)
+class Step:
+    """``kind`` of the streams ``inputs``; ``number`` and ``type`` are parameters; ``body`` belongs to loops."""
+
+    kind: str
+    inputs: tuple[int, ...]
+    number: int = 1
+    type: str = "int"
+    body: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """``sources``: kind and epochs of records; stream ``len(sources) + i`` is made by step i. ``exchange``: nothing is fused."""
+
+    sources: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
+    steps: tuple[Step, ...]
+    exchange: bool = False
+
+
+class TooLarge(Exception):
+    """The program makes more records than a run should take."""
+
+
+# -- types -----------------------------------------------------------------------------------------------------------------
+DAY = dt.date(2024, 2, 20)
+TYPES: dict[str, tuple[Callable[[int], Any], pa.DataType | None]] = {
+    "int": (lambda n: n - 3, pa.int64()),
+    "float": (lambda n: n / 4, pa.float64()),
+    "str": (lambda n: f"é{n}", pa.string()),
+    "bytes": (lambda n: bytes([n, 0]), pa.binary()),
+    "decimal": (lambda n: Decimal(n) / 8, pa.decimal128(12, 3)),
+    "date": (lambda n: DAY + dt.timedelta(days=n), pa.date32()),
+    "datetime": (lambda n: dt.datetime(2024, 2, 28, 23, 59, 58, 999_999) + dt.timedelta(microseconds=n), pa.timestamp("us")),
+    "bool": (lambda n: n % 2 == 0, pa.bool_()),
+    "null": (lambda n: None if n % 3 == 0 else n, pa.int64()),
+    "tuple": (lambda n: (n % 2, f"{n}"), None),
+}
+"""How a small integer is written in each type, and its Arrow type."""
+SUMMED = ("int", "float", "decimal")
+ORDERED = ("int", "float", "str", "decimal", "date", "datetime", "tuple")
+
+
+def typed(kind: str, modulus: int = MODULUS) -> Callable[[int], Any]:
+    """``n -> n % modulus`` in a type."""
+    write = TYPES[kind][0]
+    return lambda record: write(record % modulus)
+
+
+def flat(record: Any) -> int:
+    """Any operator's record as a small integer again; equal records give equal ones."""
+    return zlib.crc32(_plain(record).encode()) % MODULUS
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, rd.Window):
+        value = ("window", value.start, value.end)
+    if isinstance(value, (tuple, list)):
+        return f"({','.join(map(_plain, value))})"
+    if isinstance(value, dict):
+        return _plain(list(value.items()))
+    if isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
+        return str(Fraction(value))
+    return repr(value)
+
+
+# -- vertices ------------------------------------------------------------------------------------------------------------------
+class Halves(rd.Vertex):
+    """In a loop: gives what comes, and sends half of it round."""
+
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        self.send_by(0, [record // 2 for record in batch if record > 0], time)
+        self.send_by(1, batch, time)
+
+    def give(self, groups: frozenset[int]) -> None:
+        """There is no state."""
+
+    def take(self, state: Any) -> None:
+        """There is none."""
+
+
+REENTRANT = {bound: type(f"Halves{bound}", (Halves,), {"reentrancy": bound, "__module__": __name__}) for bound in range(6)}
+
+
+def _halved(record: int) -> list[int]:
+    out = [record]
+    while out[-1] > 0:
+        out.append(out[-1] // 2)
+    return out
+
+
+# -- operators: how each is built, and what it means -----------------------------------------------------------------------------
+Build = Callable[[Step, Sequence[rd.Stream]], rd.Stream]
+Mean = Callable[[Step, Sequence[m.Timed]], m.Timed]
+
+
+def _key(made: Step) -> Callable[[int], Any]:
+    return typed(made.type, made.number + 1)
+
+
+def _value(made: Step, among: Sequence[str]) -> Callable[[int], Any]:
+    return typed(among[made.number % len(among)])
+
+
+def _updates(method: str, among: Sequence[str], total: Callable[[list[Any]], Any]) -> tuple[Build, Mean]:
+    """A running total of typed values by typed key."""
+
+    def build(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+        keyed = streams[0].key_by(_key(made))
+        updates = getattr(keyed, method)() if method == "count" else getattr(keyed, method)(_value(made, among))
+        return updates.as_records().map(flat)  # type: ignore[no-any-return]
+
+    def mean(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+        return m.mapped(m.collected(streams[0], _key(made), _value(made, among), total), flat)
+
+    return build, mean
+
+
+def _in_columns(method: str, total: Callable[[list[int]], Any]) -> tuple[Build, Mean]:
+    """The same over record batches with a key column of the step's type."""
+
+    def build(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+        key, kind = _key(made), TYPES[made.type][1]
+        if kind is None:
+            key, kind = typed("int", made.number + 1), pa.int64()
+        schema = pa.schema([("k", kind), ("v", pa.int64())])
+
+        def columns(batch: Any) -> pa.RecordBatch:
+            return pa.RecordBatch.from_pylist([{"k": key(record), "v": record} for record in batch], schema=schema)
+
+        keyed = streams[0].map_batches(columns).key_by("k")
+        updates = keyed.count() if method == "count" else getattr(keyed, method)("v")
+        return updates.as_records().map(flat)  # type: ignore[no-any-return]
+
+    def mean(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+        key = _key(made) if TYPES[made.type][1] is not None else typed("int", made.number + 1)
+        return m.mapped(m.collected(streams[0], key, lambda record: record, total), flat)
+
+    return build, mean
+
+
+def _windows(made: Step) -> tuple[Any, Callable[[int], list[rd.Window]]]:
+    size = made.number + 2
+    slide = size if made.number % 2 else 2
+    windows = rd.windows.tumbling(size) if slide == size else rd.windows.sliding(size, slide)
+    starts = range(-(MODULUS // slide + 2) * slide, MODULUS + size, slide)
+    return windows, lambda time: [rd.Window(start, start + size) for start in starts if start <= time < start + size]
+
+
+def _events(made: Step, stream: m.Timed) -> list[list[tuple[Any, int, int]]]:
+    key = _key(made)
+    epochs: list[list[tuple[Any, int, int]]] = [[] for _ in range(1 + max((time.epoch for time, _ in stream), default=-1))]
+    for time, record in stream:
+        epochs[time.epoch].append((key(record), record, record))
+    return epochs
+
+
+def _build_windows(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+    stamped = streams[0].assign_timestamps(lambda record: record, max_delay=10 * made.number)
+    summed = stamped.key_by(_key(made)).window(_windows(made)[0]).sum(lambda record: record)
+    return summed.map(flat).union(summed.late.map(flat))
+
+
+def _mean_windows(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    results, late = event_windows(_events(made, streams[0]), _windows(made)[0], sum, 10 * made.number, _windows(made)[1])
+    return m.mapped(results, flat) + m.mapped(late, lambda r: flat((r[0], r[1], r[2][2])))
+
+
+def _build_sessions(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+    stamped = streams[0].assign_timestamps(lambda record: record, max_delay=MODULUS)  # nothing is late, all fire at the end
+    return stamped.key_by(_key(made)).window(rd.windows.session(made.number)).count().map(flat)
+
+
+def _mean_sessions(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    epochs = _events(made, streams[0])
+    last = max((epoch for epoch, events in enumerate(epochs) if events), default=0)
+    every = [event for events in epochs for event in events]
+    return m.mapped([(rd.Timestamp(last), record) for _, record in sessions([every], made.number, len)], flat)
+
+
+def _build_loop(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+    def body(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
+        made_so_far = [inner]
+        for each in made.body:
+            made_so_far.append(OPERATORS[each.kind][0](each, [made_so_far[i] for i in each.inputs]))
+        return made_so_far[-1].filter(lambda record: record % 2 == 0).map(lambda record: record // 2), made_so_far[-1]
+
+    return streams[0].iterate(body, max_rounds=made.number + 1)
+
+
+def _mean_loop(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    def body(inner: m.Timed) -> tuple[m.Timed, m.Timed]:
+        made_so_far = [inner]
+        for each in made.body:
+            made_so_far.append(meaning(each, made_so_far))
+        return m.mapped(m.filtered(made_so_far[-1], lambda r: r % 2 == 0), lambda r: r // 2), made_so_far[-1]
+
+    return m.iterated(streams[0], body, max_rounds=made.number + 1)
+
+
+def _build_reentrant(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+    def body(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
+        again, out = inner.key_by(lambda record: record % 3).vertex(REENTRANT[made.number], outputs=2)
+        return again, out
+
+    return streams[0].iterate(body)
+
+
+def _joined(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    pairs = m.joined(streams[0], streams[1], _key(made), _key(made))
+    return m.mapped(m.filtered(pairs, lambda pair: flat(pair) % 3 == 0), flat)
+
+
+def _numbered(state: int, record: int) -> tuple[int, int]:
+    return state + 1, state + 1
+
+
+def _build_numbered(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+    return streams[0].key_by(_key(made)).stateful_map(_numbered, initial=int).map(flat)
+
+
+def _mean_numbered(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    seen: dict[Any, int] = {}
+    out: m.Timed = []
+    for time, records in m.by_time(streams[0]):
+        for key in map(_key(made), records):
+            seen[key] = seen.get(key, 0) + 1
+            out.append((time, flat((key, seen[key]))))
+    return out
+
+
+OPERATORS: dict[str, tuple[Build, Mean]] = {
+    "same": (lambda made, s: s[0].map(lambda r: r), lambda made, s: s[0]),
+    "map": (lambda made, s: s[0].map(lambda r: flat((r, made.number))), lambda made, s: m.mapped(s[0], lambda r: flat((r, made.number)))),
+    "filter": (
+        lambda made, s: s[0].filter(lambda r: r % (made.number + 1) != 0),
+        lambda made, s: m.filtered(s[0], lambda r: r % (made.number + 1) != 0),
+    ),
+    "flat_map": (lambda made, s: s[0].flat_map(lambda r: [r] * (r % 3)), lambda made, s: m.flat_mapped(s[0], lambda r: [r] * (r % 3))),
+    "map_batches": (
+        lambda made, s: s[0].map_batches(lambda batch: [r // 2 for r in batch]),
+        lambda made, s: m.mapped(s[0], lambda r: r // 2),
+    ),
+    "rebalance": (lambda made, s: s[0].rebalance().map(flat), lambda made, s: m.mapped(s[0], flat)),
+    "broadcast": (lambda made, s: s[0].broadcast().single().map(flat), lambda made, s: m.mapped(s[0], flat)),
+    "union": (lambda made, s: s[0].union(s[1]), lambda made, s: s[0] + s[1]),
+    "join": (
+        lambda made, s: s[0].key_by(_key(made)).join(s[1].key_by(_key(made))).filter(lambda pair: flat(pair) % 3 == 0).map(flat),
+        _joined,
+    ),
+    "count": _updates("count", ("int",), len),
+    "sum": _updates("sum", SUMMED, sum),
+    "min": _updates("min", ORDERED, min),
+    "max": _updates("max", ORDERED, max),
+    "mean": _updates("mean", ("int",), lambda values: sum(values) / len(values)),
+    "reduce": (
+        lambda made, s: s[0].key_by(_key(made)).reduce(max).as_records().map(flat),
+        lambda made, s: m.mapped(m.collected(s[0], _key(made), lambda r: r, max), flat),
+    ),
+    "fold": (
+        lambda made, s: s[0].key_by(_key(made)).fold(0, lambda total, r: total + r).as_records().map(flat),
+        lambda made, s: m.mapped(m.collected(s[0], _key(made), lambda r: r, sum), flat),
+    ),
+    "top_k": (
+        lambda made, s: s[0].key_by(_key(made)).top_k(2).as_records().map(flat),
+        lambda made, s: m.mapped(m.collected(s[0], _key(made), lambda r: r, lambda rs: sorted(rs, reverse=True)[:2]), flat),
+    ),
+    "distinct": (
+        lambda made, s: s[0].key_by(_key(made)).distinct().map(flat),
+        lambda made, s: m.mapped(m.distinct(s[0], _key(made)), flat),
+    ),
+    "stateful_map": (_build_numbered, _mean_numbered),
+    "columns count": _in_columns("count", len),
+    "columns sum": _in_columns("sum", sum),
+    "columns max": _in_columns("max", max),
+    "per_epoch": (
+        lambda made, s: s[0].key_by(_key(made)).window(rd.windows.per_epoch()).count().map(flat),
+        lambda made, s: m.mapped(m.per_epoch(s[0], _key(made), len), flat),
+    ),
+    "windows": (_build_windows, _mean_windows),
+    "sessions": (_build_sessions, _mean_sessions),
+    "vertex": (
+        lambda made, s: s[0].key_by(lambda r: 0).vertex(PerTime),
+        lambda made, s: [(time, len(records)) for time, records in m.by_time(s[0])],
+    ),
+    "reentrant": (_build_reentrant, lambda made, s: m.flat_mapped(s[0], _halved)),
+    "loop": (_build_loop, _mean_loop),
+}
+OUTSIDE_LOOPS = ("windows", "sessions")
+TWO_INPUTS = ("union", "join")
+
+
+def meaning(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    """The stream that a step makes. Raises TooLarge."""
+    out = OPERATORS[made.kind][1](made, [streams[i] for i in made.inputs])
+    if len(out) > RECORDS_MAX:
+        raise TooLarge
+    return out
+
+
+def evaluate(program: Program) -> dict[str, m.Timed]:
+    """What every stream holds."""
+    streams = [m.epochs(epochs) for _, epochs in program.sources]
+    for made in program.steps:
+        streams.append(meaning(made, streams))
+    return {f"s{i}": stream for i, stream in enumerate(streams)}
+
+
+def build(program: Program) -> rd.Dataflow:
+    """The program as a dataflow; every stream is collected."""
+    flow = rd.Dataflow("fuzz")
+    streams: list[rd.Stream] = []
+    for kind, epochs in program.sources:
+        if kind == "columns":
+            batches = [pa.record_batch({"n": pa.array(epoch, pa.int64())}) for epoch in epochs]
+            streams.append(flow.from_epochs(batches, parts=2, batch_rows=2).map(lambda row: row["n"]))
+        elif kind == "items":
+            streams.append(flow.from_items([record for epoch in epochs for record in epoch]))
+        else:
+            streams.append(flow.from_epochs(epochs, parts=2, batch_rows=2))
+    for made in program.steps:
+        given = [streams[i].rebalance() if program.exchange else streams[i] for i in made.inputs]
+        streams.append(OPERATORS[made.kind][0](made, given))
+    for i, stream in enumerate(streams):
+        stream.collect(f"s{i}")
+    return flow
+
+
+# -- drawing ---------------------------------------------------------------------------------------------------------------------
+def draw_step(draw: random.Random, streams: int, depth: int) -> Step:
+    """A step over the last of ``streams`` streams."""
+    kinds = [kind for kind in OPERATORS if kind != "same" and not (depth and kind in OUTSIDE_LOOPS)]
+    kind = draw.choice([*kinds, *TWO_INPUTS, *["loop"] * 3])
+    if kind in ("loop", "reentrant") and depth >= DEPTH_MAX:
+        kind = "map"
+    inputs = tuple(draw.randint(max(0, streams - 3), streams - 1) for _ in range(2 if kind in TWO_INPUTS else 1))
+    body: list[Step] = []
+    for _ in range(draw.randint(0, 3) if kind == "loop" else 0):
+        body.append(draw_step(draw, 1 + len(body), depth + 1))
+    return Step(kind, inputs, draw.randint(1, 5), draw.choice(list(TYPES)), tuple(body))
+
+
+def draw_program(draw: random.Random) -> tuple[Program, dict[str, m.Timed]]:
+    """A program that is not too large, and what it must give."""
+    while True:
+        sources = []
+        for _ in range(2):
+            kind = draw.choice(("rows", "rows", "columns", "items"))
+            most = 1 if kind == "items" else 4
+            epochs = tuple(tuple(draw.randrange(MODULUS) for _ in range(draw.randint(0, 5))) for _ in range(draw.randint(1, most)))
+            sources.append((kind, epochs))
+        steps: list[Step] = []
+        for _ in range(draw.randint(1, 5)):
+            steps.append(draw_step(draw, 2 + len(steps), 0))
+        program = Program(tuple(sources), tuple(steps), draw.random() < 0.3)
+        try:
+            return program, evaluate(program)
+        except TooLarge:
+            continue

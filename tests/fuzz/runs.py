@@ -1,0 +1,177 @@
+"""One random program, and what happens to it: crashes, changes of layout, a resume with other replicas. All drawn from a seed."""
+
+from __future__ import annotations
+
+import logging
+import random
+import tempfile
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import rayad as rd
+from rayad.actors.local_rescale import start_rescale
+from rayad.actors.migration import may_move
+from rayad.dataflow.graph import NodeKind
+from tests.fuzz.grammar import Program, Step, build, draw_program, evaluate
+from tests.programs import model as m
+
+EVENTS = ("savepoint", "crash", "rescale", "resume")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program, the seed of its interleaving, its replicas, and events: each after so many steps more."""
+
+    seed: int
+    program: Program
+    parallelism: int
+    events: tuple[tuple[int, str], ...]
+
+
+@dataclass
+class Outcome:
+    """What came of a case; ``violation``: what was wrong, empty if nothing."""
+
+    seed: int
+    crashes: int = 0
+    rescales: int = 0
+    resumes: int = 0
+    violation: str = ""
+    kinds: frozenset[str] = field(default_factory=frozenset)
+
+
+def case_of(seed: int) -> Case:
+    """The case that a seed draws."""
+    draw = random.Random(seed)
+    program, _ = draw_program(draw)
+    allowed = draw.choice([(), ("savepoint", "crash"), ("rescale",), ("resume",), EVENTS, EVENTS])
+    events = tuple((draw.randint(0, 60), draw.choice(allowed)) for _ in range(draw.randint(1, 5))) if allowed else ()
+    return Case(seed, program, draw.randint(1, 3), events)
+
+
+def run_seed(seed: int) -> Outcome:
+    """What a seed comes to; for processes of their own."""
+    logging.disable(logging.WARNING)
+    return run(case_of(seed))
+
+
+def run(case: Case) -> Outcome:
+    """Run it, and compare every stream with the model."""
+    outcome = Outcome(case.seed, kinds=frozenset(kinds_of(case.program.steps)))
+    with tempfile.TemporaryDirectory(prefix="rayad-fuzz-") as folder:
+        try:
+            result = _run(case, outcome, folder)
+            for name, stream in evaluate(case.program).items():
+                m.require_same(result[name], stream, f"stream {name}")
+        except Exception as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            outcome.violation = f"{type(error).__name__}: {error} (at {last.filename.rsplit('/', 1)[-1]}:{last.lineno})"
+    return outcome
+
+
+def _run(case: Case, outcome: Outcome, folder: str) -> rd.Result:
+    draw = random.Random(case.seed + 1)
+    saves = any(kind in ("savepoint", "crash", "resume") for _, kind in case.events)
+    config = rd.RunConfig(name="fuzz", storage_path=folder if saves else None)
+    job: Any = build(case.program).submit(config, rd.ScalingConfig(parallelism=case.parallelism), runtime="local", seed=case.seed)
+    for steps, kind in case.events:
+        if not all(job.step() for _ in range(steps)):
+            break
+        if kind == "savepoint":
+            job.savepoint()
+        elif kind == "crash":
+            job.crash()
+            outcome.crashes += 1
+        elif kind == "rescale":
+            outcome.rescales += _rescale(job, draw)
+        else:
+            job.savepoint()
+            job.cancel()
+            scaling = rd.ScalingConfig(parallelism=_other_replicas(job, draw))
+            job = build(case.program).submit(replace(config, resume="latest"), scaling, runtime="local", seed=case.seed + steps)
+            outcome.resumes += 1
+    result: rd.Result = job.wait(timeout_s=120)
+    job.check_invariants()
+    return result
+
+
+def _other_replicas(job: Any, draw: random.Random) -> dict[str, int]:
+    """Another number of replicas for each vertex that can be resumed with another one; the rest keep theirs."""
+    out = {}
+    for stage in job.plan.stages:
+        if stage.kind is NodeKind.INPUT:
+            continue
+        stays = stage.kind is not NodeKind.SOURCE and may_move(stage, job.plan, job.cores[stage.id, 0].vertex)
+        others = [number for number in (1, 2, 3, 4) if number != stage.parallelism]
+        out[stage.name] = stage.parallelism if stays else draw.choice(others)
+    return out
+
+
+def _rescale(job: Any, draw: random.Random) -> bool:
+    """Begin a change of layout of some of the vertices that can be moved; it goes on while the job runs."""
+    if job.rescaling is not None and not job.rescaling.is_done:
+        return False
+    movable = [stage for stage in job.plan.stages if not may_move(stage, job.plan, job.cores[stage.id, 0].vertex)]
+    wanted = {stage.name: draw.randint(1, 4) for stage in movable if draw.random() < 0.6}
+    return bool(wanted) and start_rescale(job, wanted, groups=draw.choice([7, 60, None])) is not None
+
+
+def kinds_of(steps: tuple[Step, ...]) -> Iterator[str]:
+    """The operators of a program, those in loops too."""
+    for made in steps:
+        yield made.kind
+        yield from kinds_of(made.body)
+
+
+# -- shrinking -----------------------------------------------------------------------------------------------------------------
+def shrink(case: Case, tries_max: int = 400) -> tuple[Case, Outcome]:
+    """A smaller case that is still violated: what can go without it goes, one piece after another."""
+    best, outcome = case, run(case)
+    tries = 0
+    shrunk = bool(outcome.violation)
+    while shrunk:
+        shrunk = False
+        for smaller in _smaller(best):
+            tries += 1
+            if tries > tries_max:
+                return best, outcome
+            try:
+                found = run(smaller)
+            except Exception:  # no program any more
+                continue
+            if found.violation:
+                best, outcome, shrunk = smaller, found, True
+                break
+    return best, outcome
+
+
+def _smaller(case: Case) -> Iterator[Case]:
+    for i in range(len(case.events)):
+        yield replace(case, events=case.events[:i] + case.events[i + 1 :])
+    if case.parallelism > 1:
+        yield replace(case, parallelism=1)
+    program = case.program
+    if program.exchange:
+        yield replace(case, program=replace(program, exchange=False))
+    if len(program.steps) > 1:
+        yield replace(case, program=replace(program, steps=program.steps[:-1]))
+    for steps in _with_less(program.steps):
+        yield replace(case, program=replace(program, steps=steps))
+    for i, (kind, epochs) in enumerate(program.sources):
+        for j, epoch in enumerate(epochs):
+            for k in range(len(epoch)):
+                less = (*epochs[:j], (*epoch[:k], *epoch[k + 1 :]), *epochs[j + 1 :])
+                yield replace(case, program=replace(program, sources=(*program.sources[:i], (kind, less), *program.sources[i + 1 :])))
+
+
+def _with_less(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+    """One step replaced by none, or its loop by a smaller one."""
+    for i, made in enumerate(steps):
+        if made.kind != "same":
+            yield (*steps[:i], Step("same", made.inputs[:1]), *steps[i + 1 :])
+        if made.body:
+            yield (*steps[:i], replace(made, body=made.body[:-1]), *steps[i + 1 :])
+        for body in _with_less(made.body):
+            yield (*steps[:i], replace(made, body=body), *steps[i + 1 :])
