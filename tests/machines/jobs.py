@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,15 @@ def counted(epochs: int) -> Counts:
 
 def hosts(name: str) -> dict[str, str]:
     """At which address each replica of a running job listens."""
-    job = KEPT[name]
-    names = [replica_name(stage.id, replica) for stage in job.plan.stages for replica in range(stage.parallelism)]
-    return {replica: job._ask("where", replica, 60.0, timeout_s=70.0)[0].host for replica in names}
+    job, found = KEPT[name], dict[str, str]()
+    for stage in job.plan.stages:
+        for replica in itertools.count():  # there may be more by now than at the beginning
+            patience_s = 60.0 if replica < stage.parallelism else 0.0
+            told = job._ask("where", replica_name(stage.id, replica), patience_s, timeout_s=patience_s + 10.0)
+            if told is None:
+                break
+            found[replica_name(stage.id, replica)] = told[0].host
+    return found
 
 
 def is_running(name: str) -> bool:
