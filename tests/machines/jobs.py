@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import ray
 
 import rayad as rd
 from rayad.actors.protocol import replica_name
-from tests.cluster.recovering import Paced
+from tests.cluster.recovering import Paced, PacedPart
 from tests.machines.driver import KEPT
 
 Counts = list[tuple[int, int, int]]
@@ -29,10 +30,35 @@ def _numbers(epochs: int) -> list[list[int]]:
     return [[(31 * epoch + 7 * i) % 23 for i in range(20)] for epoch in range(epochs)]
 
 
-def submit_counting(name: str, epochs: int, out: str | None = None, parallelism: Any = 2, **config: Any) -> None:
-    """A keyed count over a paced source, which goes on while the caller does something to the machines; ``out``: also as Parquet."""
+class Held(Paced):
+    """Does not come to its end before a file is there."""
+
+    def __init__(self, epochs: list[list[int]], until: str | None) -> None:
+        super().__init__(epochs, parts=2, pause_s=0.02)
+        self.until = until
+
+    def build_part(self, part: int, resume: Any | None) -> rd.SourcePart:
+        return HeldPart(self, part, resume or 0)
+
+
+class HeldPart(PacedPart):
+    source: Held
+
+    def next_batch(self) -> rd.SourceBatch | None:
+        until = self.source.until
+        if until is not None and self.at == len(self.source.epochs) - 50 and not Path(until).exists():
+            time.sleep(self.source.pause_s)
+            return rd.SourceBatch(self.at, [])
+        return super().next_batch()
+
+
+def submit_counting(
+    name: str, epochs: int, out: str | None = None, parallelism: Any = 2, until: str | None = None, **config: Any
+) -> None:
+    """A keyed count over a paced source, which goes on while the caller does something to the machines; ``out``: also as Parquet;
+    ``until``: the file without which it does not end."""
     flow = rd.Dataflow(name)
-    ticks = flow.source(Paced(_numbers(epochs), parts=2, pause_s=0.02), name="ticks")
+    ticks = flow.source(Held(_numbers(epochs), until), name="ticks")
     counts = ticks.key_by(lambda n: n % 5).count(name="counts")
     counts.collect("counts")
     if out is not None:
@@ -94,7 +120,7 @@ def rescale(name: str, vertex: str, replicas: int) -> None:
 def finish(name: str, timeout_s: float) -> tuple[Counts, int]:
     """The result of a job that was submitted before, and its failures."""
     result = KEPT.pop(name).wait(timeout_s=timeout_s)
-    return sorted((time.epoch, *record) for time, record in result["counts"]), result.statistics.failures
+    return sorted((at.epoch, *record) for at, record in result["counts"]), result.statistics.failures
 
 
 def committed(out: str | Path) -> Counts:
