@@ -36,7 +36,7 @@ def asked(flow: rd.Dataflow, monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return dict.fromkeys(given, "ModuleNotFoundError: No module named 'only_the_drivers'")
 
     monkeypatch.setattr(worker_modules.ray, "remote", lambda **_: lambda _: Task())
-    monkeypatch.setattr(worker_modules.ray, "get", lambda answer: answer)
+    monkeypatch.setattr(worker_modules.ray, "get", lambda answer, timeout: answer)
     worker_modules.check_can_travel(flow.plan())
     return names
 
