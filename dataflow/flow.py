@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from rayad.dataflow import hooks, updates
 from rayad.dataflow.calling import require_plain, require_plain_methods
 from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, not_acted_on
-from rayad.dataflow.graph import MutableGraph, NodeKind, check_name
+from rayad.dataflow.graph import MutableGraph, NodeKind, check_name, users_level
 from rayad.dataflow.items import ItemsSource, LiveInput, as_items
 from rayad.dataflow.keyed_stream import KeyedStream, input_link
 from rayad.dataflow.resources import Asked, resources_asked
@@ -202,7 +202,7 @@ class Dataflow:
         if scaling is None:
             scaling = ScalingConfig(parallelism=1 if parallelism is None else parallelism)
         for promise in not_acted_on(run or RunConfig(), scaling, runtime, seed):
-            warnings.warn(promise, UserWarning, stacklevel=2)
+            warnings.warn(promise, UserWarning, stacklevel=users_level())
         if run is None or not run.keeps_snapshots:  # else the runtime finds out whether the job begins afresh
             self._check_sinks()
         return hooks.call("submit", self, run or RunConfig(), scaling, runtime=runtime, seed=seed, **options)

@@ -36,6 +36,15 @@ def users_line() -> str:
     return "unknown line"
 
 
+def users_level() -> int:
+    """The ``stacklevel`` of a warning that the caller gives, so that it points at the line that :func:`users_line` names."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and _shown(frame.f_code.co_filename) is None:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 @functools.lru_cache(maxsize=4096)
 def _shown(filename: str) -> str | None:
     """How messages call a code object's file; None for Rayad's own and for frozen modules."""

@@ -129,6 +129,8 @@ def _holds(node: Mapping[str, float], each: Mapping[str, float]) -> bool:
 
 def told_resources(values: Mapping[str, float], between: str = ", ") -> str:
     """What is asked for or there, in words; without what every node has for Ray's own purposes."""
-    values = {name: value for name, value in values.items() if ":" not in name and name != "object_store_memory"}
+    first = ("CPU", "GPU", "memory")
+    named = sorted(values, key=lambda name: (first.index(name) if name in first else len(first), name))
+    values = {name: values[name] for name in named if ":" not in name and name != "object_store_memory"}
     parts = [f"{value / 2**30:.3g} GiB of memory" if name == "memory" else f"{value:g} {name}" for name, value in values.items()]
     return between.join(parts) or "nothing"

@@ -141,3 +141,11 @@ def test_a_timeout_is_a_number(timeout_s: Any) -> None:
         small().run(runtime="local", timeout_s=timeout_s)
     with pytest.raises(rd.ConfigError, match=r"^wait\(timeout_s\) is .*: it must be a number of at least 0$"):
         small().submit(runtime="local").wait(timeout_s)
+
+
+def test_a_warning_points_at_the_users_line() -> None:
+    run = rd.RunConfig(window_bytes=1)
+    with pytest.warns(UserWarning, match="does nothing") as caught:
+        small().submit(run, runtime="local").wait()
+        small().run(run, runtime="local")
+    assert [Path(warning.filename).name for warning in caught] == [Path(__file__).name] * 2
