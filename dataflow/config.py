@@ -317,7 +317,7 @@ AUTOSCALER = frozenset({"policy", "mpr_folder", "report_interval_s", "window_s",
 OF_MACHINES: dict[type, frozenset[str]] = {
     RunConfig: frozenset({
         "window_bytes", "spill_memory_bytes", "spill_directory", "combine_hold_s", "start_timeout_s", "cpus_per_replica", "rescale_pause_s",
-        "host", "unix_sockets", "resources", "autoscaling_cluster", "termination_s",
+        "host", "unix_sockets", "resources", "autoscaling_cluster", "termination_s", "activation_timeout_s", "input_log_bytes",
     }),
     FailureConfig: frozenset({"heartbeat_timeout_s"}),
 }  # fmt: skip

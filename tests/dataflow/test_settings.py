@@ -23,7 +23,7 @@ OTHERS: dict[str, Any] = {  # another value than the default of each field that 
     **dict.fromkeys(("combine_hold_s", "start_timeout_s", "cpus_per_replica", "heartbeat_timeout_s"), 1.0),
     **dict.fromkeys(("report_interval_s", "window_s", "warm_up_s", "timeout_s"), 1.0),
     "spill_directory": "d", "rescale_pause_s": None, "host": "h", "unix_sockets": False, "journal": "j",
-    "resources": {"items": rd.Resources(num_cpus=1)}, "autoscaling_cluster": True, "termination_s": 1.0,
+    "resources": {"items": rd.Resources(num_cpus=1)}, "autoscaling_cluster": True, "termination_s": 1.0, "activation_timeout_s": 1.0, "input_log_bytes": 1,
 }
 
 
@@ -144,8 +144,7 @@ def test_a_timeout_is_a_number(timeout_s: Any) -> None:
 
 
 def test_a_warning_points_at_the_users_line() -> None:
-    run = rd.RunConfig(window_bytes=1)
-    with pytest.warns(UserWarning, match="does nothing") as caught:
-        small().submit(run, runtime="local").wait()
-        small().run(run, runtime="local")
-    assert [Path(warning.filename).name for warning in caught] == [Path(__file__).name] * 2
+    for start in (small().submit, small().run):
+        with pytest.warns(UserWarning, match="does nothing") as caught:
+            start(rd.RunConfig(window_bytes=1), runtime="local")
+        assert [Path(warning.filename).name for warning in caught] == [Path(__file__).name]
