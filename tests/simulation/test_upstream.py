@@ -70,7 +70,7 @@ def diamond() -> rd.Dataflow:
         counted = inner.key_by(lambda n: n).count(name="inner").map(lambda pair: pair[0] - 1)
         return counted.filter(lambda n: n > 0), counted
 
-    numbers.iterate(body).key_by(lambda n: n).count(name="after").collect("after")
+    numbers.iterate(body).as_records().key_by(lambda n: n).count(name="after").collect("after")
     numbers.key_by(lambda n: n).count(name="beside").collect("beside")
     return flow
 
