@@ -90,7 +90,7 @@ def test_joins_move(how: str, columns: bool, rows: bool, data: st.DataObject, ch
 def test_windows_move(how: str, aggregator: str, columns: bool, rows: bool, data: st.DataObject, chance: random.Random) -> None:
     made = windows.AGGREGATORS[aggregator]
     steps = data.draw(windows.window_steps(windows.element_of(how, made()), columns, rows))
-    check_moves(lambda: EventWindows(made(), windows.WINDOWS[how], 4), steps, chance, broadcast=frozenset({1}))
+    check_moves(lambda: EventWindows(made(), windows.WINDOWS[how], (4,)), steps, chance, broadcast=frozenset({1}))
 
 
 @pytest.mark.parametrize("how", ["tumbling", "sliding"])
