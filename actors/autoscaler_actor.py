@@ -33,6 +33,7 @@ from rayad.progress import ConfigError, RayadError, say
 READ_TIMEOUT_S = 1.0
 """How long a round waits for the readings of replicas; who has not answered is not in it."""
 ASK_TIMEOUT_S = 10.0
+LOOK_TIMEOUT_S = 1.0
 _log = logging.getLogger(__name__)
 FINISH_TIMEOUT_S = 2.0
 """How long the end of the job waits for the end of a round."""
@@ -183,7 +184,8 @@ class AutoscalerHandle:
         layout = {stage.name: stage.parallelism for stage in plan.stages}
         self._arguments = (job, graph, layout, replace(scaling, mpr_folder=folder), os.path.abspath(journal) if journal else None)
         self._actor: Any = None
-        self._told: ScalingProgress | None = None
+        self.told = ScalingProgress(layout, {})
+        """What it said last; from the start what the plan says."""
         self._finishing = threading.Lock()
 
     def start(self, coordinator: Any, *, goes_on: bool) -> None:
@@ -195,15 +197,15 @@ class AutoscalerHandle:
         self._actor = actor.remote(coordinator, *self._arguments, goes_on)
         self._actor.run.remote()
 
-    def look(self) -> ScalingProgress | None:
-        """What it has seen and done; None when it does not answer."""
+    def look(self) -> ScalingProgress:
+        """What it has seen and done; what it said last when it does not answer within a second."""
         actor = self._actor
-        if actor is None:
-            return self._told
-        try:
-            return ray_calls.get(actor.look.remote(), timeout=ASK_TIMEOUT_S)  # type: ignore[no-any-return]
-        except (RayError, RayadError):
-            return None
+        if actor is not None:
+            try:
+                self.told = ray_calls.get(actor.look.remote(), timeout=LOOK_TIMEOUT_S)
+            except (RayError, RayadError):
+                _log.debug("the autoscaler did not say how far it is", exc_info=True)
+        return self.told
 
     def configure(self, report_interval_s: float) -> None:
         """See :meth:`rayad.actors.job.Job.configure`. Raises ConfigError for an interval that cannot be."""
@@ -212,16 +214,16 @@ class AutoscalerHandle:
         if self._actor is not None:
             ray_calls.get(self._actor.configure.remote(report_interval_s), timeout=ASK_TIMEOUT_S)
 
-    def finish(self) -> ScalingProgress | None:
+    def finish(self) -> ScalingProgress:
         """The job is over: end it, and give what it has seen and done. Several threads may see the job end."""
         with self._finishing:
             if self._actor is not None:
                 try:
-                    self._told = ray_calls.get(self._actor.finish.remote(), timeout=ASK_TIMEOUT_S)
+                    self.told = ray_calls.get(self._actor.finish.remote(), timeout=ASK_TIMEOUT_S)
                 except (RayError, RayadError):
                     _log.warning("the autoscaler did not answer at the end of the job", exc_info=True)
                 self._end()
-            return self._told
+            return self.told
 
     def _end(self) -> None:
         actor, self._actor = self._actor, None

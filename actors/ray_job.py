@@ -78,7 +78,7 @@ class RayJob(Job):
         self._restarting = threading.Lock()
         self._cancelling = False
         self._state = JobState.STARTING
-        self._seen = JobProgress(JobState.STARTING, (), 0)
+        self._seen = JobProgress(JobState.STARTING, (), 0, scaling=self._autoscaler.told if self._autoscaler is not None else None)
         self._probes_waiting = 0
         self._inputs: dict[str, RayInput] = {}
         self._start_coordinator()
