@@ -39,8 +39,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
         def _split_scope(self, nodeid: str) -> str:
             path = nodeid.split("::")[0]
-            if path.startswith("tests/machines/"):
-                return "machines"  # they share one cluster
+            if path.startswith(("tests/machines/", "tests/every_type/")):
+                return path.split("/")[1]  # they share one cluster, or one table of what was tried
             return path.replace("tests/cluster/", "ray/") if path in OTHER_RAY else "ray" if path.startswith("tests/cluster/") else nodeid
 
     return OneForRay(config, log)
