@@ -467,10 +467,16 @@ class ReplicaHost:
                 if peer == PROGRESS and not self._done:
                     raise ConnectionError(f"{self._title} lost its connection to the progress actor: {self.plane.why_lost(peer)}")
         for peer, since_s in self._lost.items():
-            is_over = self._done and peer != COORDINATOR
+            is_over = (self._done and peer != COORDINATOR) or not self._is_laid_out(peer)
             if clock.monotonic() - since_s > LOST_S and not (is_over or self.plane.connected(peer) or self.plane.has_left(peer)):
                 who = "the coordinator" if peer == COORDINATOR else self.plan.title(stage_of(peer), int(peer.split(".")[1]))
                 raise ConnectionError(f"{self._title} lost its connection to {who}: {self.plane.why_lost(peer)}")
+
+    def _is_laid_out(self, peer: str) -> bool:
+        """Whether somebody belongs to the job by now: a newcomer of a change that was refused does not, and its end is no loss."""
+        if peer in (PROGRESS, COORDINATOR, DRIVER):
+            return True
+        return int(peer.split(".")[1]) < self.plan.stage(stage_of(peer)).parallelism
 
     @property
     def _title(self) -> str:

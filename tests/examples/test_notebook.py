@@ -21,7 +21,7 @@ def test_the_notebook_runs_from_a_list_to_a_vertex_of_ones_own() -> None:
         "epoch 2: a from 10 to 20: 24.0",
         "epoch 2: b from 0 to 10: 18.0",
         "epoch 3: b from 20 to 30: 19.0",
-        "late: [('a', Window(start=0, end=10), 99.0)]",
+        "late: [('a', Window(start=0, end=10), {'sensor': 'a', 'at': 3, 'degrees': 99})]",
     ]
     assert loop == "871 takes 178 steps to reach 1\n"
     assert graph.splitlines() == GROUPS

@@ -46,7 +46,7 @@ def test_windows_and_what_comes_late() -> None:
     first, last = rd.Timestamp(1), rd.Timestamp(2)
     windows = [(first, ("a", rd.Window(0, 10), 21.0)), (first, ("a", rd.Window(10, 20), 24.0)), (last, ("a", rd.Window(20, 30), 19.0))]
     assert sorted(result["means"]) == windows
-    assert [record for _, record in result["late"]] == [("a", rd.Window(0, 10), 99.0)]
+    assert [record for _, record in result["late"]] == [("a", rd.Window(0, 10), {"sensor": "a", "at": 3, "degrees": 99})]
 
 
 def test_a_loop_ends_when_nothing_is_left_in_it() -> None:
