@@ -1,6 +1,6 @@
 """What holds for every test: hypothesis profiles, and what is collected.
 
-The rest is in pyproject.toml: 120 s for a test, warnings from our own modules are errors, doctests through src/rayad.
+The rest is in pyproject.toml: 300 s for a test, warnings from our own modules are errors, doctests through src/rayad.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ settings.register_profile(
     "deep", deadline=None, print_blob=True, phases=PHASES, max_examples=5_000, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# Ray gives its workers the lowest priority but four. Beside a process of tests that computes they would hardly run at all.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 OTHER_RAY = {
     f"tests/cluster/test_{name}.py" for name in ("environment", "examples_mpr", "guard", "job_submit", "programs", "spark_without_java")

@@ -9,6 +9,8 @@ import psutil
 import pytest
 import ray
 
+from tests.patience import PATIENCE_S
+
 ACTORS = ("VertexActor", "ProgressActor", "Coordinator", "Autoscaler")
 
 
@@ -54,7 +56,7 @@ def nothing_left(ray_cluster: None) -> Iterator[Callable[[], None]]:
     sockets = socket_names()
     before = {p.pid for p in job_processes()}
 
-    def check(timeout_s: float = 15.0) -> None:
+    def check(timeout_s: float = PATIENCE_S) -> None:
         deadline_s = time.monotonic() + timeout_s
         while True:
             processes = [p for p in job_processes() if p.pid not in before]

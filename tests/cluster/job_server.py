@@ -24,6 +24,7 @@ import pytest
 from rayad.integrations import find_java
 from tests.cluster import guard
 from tests.examples.running import EXAMPLES, environment
+from tests.patience import PATIENCE_S
 
 RAY = str(Path(sys.executable).with_name("ray"))
 
@@ -84,7 +85,7 @@ def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: IO[str]
 def submit(server: JobServer, *entrypoint: str | Path) -> str:
     """What ``ray job submit`` prints until the job has ended; fails unless it succeeded."""
     command = [RAY, "job", "submit", "--address", server.url, "--working-dir", str(EXAMPLES), "--", sys.executable, *map(str, entrypoint)]
-    done = subprocess.run(command, env=server.env, capture_output=True, text=True, timeout=250, check=False)
+    done = subprocess.run(command, env=server.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     assert re.search(r"Job 'raysubmit_\w+' succeeded", done.stdout), done.stdout
     return done.stdout

@@ -18,6 +18,7 @@ import ray
 
 import rayad as rd
 from tests.cluster.conftest import job_processes
+from tests.patience import PATIENCE_S
 from tests.programs import model
 
 
@@ -79,7 +80,7 @@ class PacedPart(rd.SourcePart):
         return self.at
 
 
-def until(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
+def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
     """Wait until ``condition`` gives something true, and give that."""
     deadline_s = time.monotonic() + timeout_s
     while True:

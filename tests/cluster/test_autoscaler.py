@@ -24,7 +24,6 @@ from rayad.autoscale import DS2, Outcome, ReplicaReading, ScalingGraph
 from tests.actors.simulated_job import SimulatedJob, loop_of
 
 CONTROLLER = Path(__file__).parent.parent / "actors" / "controller.py"
-pytestmark = pytest.mark.timeout(240)
 
 
 def slowly(number: int) -> int:

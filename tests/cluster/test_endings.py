@@ -21,6 +21,7 @@ import rayad as rd
 from rayad.actors.job import JobState
 from rayad.snapshots.store import SnapshotStore
 from tests.cluster.conftest import job_processes
+from tests.patience import PATIENCE_S
 
 Check = Callable[[], None]
 
@@ -81,7 +82,7 @@ def running_job(**options: Any) -> Any:
     flow = rd.Dataflow("endless")
     flow.source(Endless(), name="ticks").key_by(lambda r: r % 4).count(name="counts").probe("seen").inspect(lambda r: None)
     job = flow.submit(parallelism=2, **options)
-    assert job.probe("seen").wait(5, timeout_s=60)
+    assert job.probe("seen").wait(5, timeout_s=PATIENCE_S)
     return job
 
 
@@ -90,7 +91,7 @@ def test_exception_in_a_vertex_ends_the_job_with_one_error(nothing_left: Check, 
     flow = rd.Dataflow("bad")
     flow.from_items([1]).vertex(lambda: Raises(where), name="strict").collect("out")
     with pytest.raises(rd.DataflowError) as caught:
-        flow.run(timeout_s=60)
+        flow.run(timeout_s=PATIENCE_S)
     told = {
         "on_recv": "on_recv (input 0, 1 records from 1) at (0): ValueError: cannot take [1]",
         "on_notify": "on_notify at (0): ValueError: cannot go on",
@@ -104,14 +105,14 @@ def test_exception_in_a_function_names_the_record(nothing_left: Check) -> None:
     flow = rd.Dataflow("bad")
     flow.from_items([4, 2, 0, 1]).map(lambda x: 8 // x, name="divide").collect("out")
     with pytest.raises(rd.DataflowError, match=r"^'divide'\[0\] \(test_endings\.py:\d+\) failed at \(0\) on record 0: ZeroDivisionError"):
-        flow.run(timeout_s=60)
+        flow.run(timeout_s=PATIENCE_S)
 
 
 def test_exception_in_a_sink_names_the_sink(nothing_left: Check) -> None:
     flow = rd.Dataflow("bad")
     flow.from_items([1]).sink(FailingSink(), "paper")
     with pytest.raises(rd.DataflowError, match=r"sink 'paper'.*OSError: disk is made of paper"):
-        flow.run(timeout_s=60)
+        flow.run(timeout_s=PATIENCE_S)
 
 
 def test_unpicklable_function_is_refused_before_anything_starts(nothing_left: Check) -> None:
@@ -121,14 +122,14 @@ def test_unpicklable_function_is_refused_before_anything_starts(nothing_left: Ch
     flow = rd.Dataflow("bad")
     flow.from_items([1]).map(lambda x: lock, name="locked").collect("out")
     with pytest.raises(rd.DataflowError, match=r"^'locked' \(test_endings\.py:\d+\) cannot be sent to an actor: TypeError"):
-        flow.run(timeout_s=60)
+        flow.run(timeout_s=PATIENCE_S)
 
 
 def test_unpicklable_record_is_named(nothing_left: Check) -> None:
     flow = rd.Dataflow("bad")
     flow.from_items(["a"]).map(lambda x: (x, (i for i in range(3)))).key_by(lambda r: r[0]).vertex(Pass).collect("out")
     with pytest.raises(rd.DataflowError, match=r"record 0"):
-        flow.run(timeout_s=60)
+        flow.run(timeout_s=PATIENCE_S)
 
 
 class Pass(rd.Vertex):
@@ -150,7 +151,7 @@ def test_a_killed_actor_ends_the_job_with_one_clear_error(nothing_left: Check, n
     assert victims
     victims[0].send_signal(signal.SIGKILL)
     with pytest.raises(rd.RayadError, match=told):
-        job.wait(timeout_s=30)
+        job.wait(timeout_s=PATIENCE_S)
     assert job.state is JobState.FAILED
 
 
@@ -167,8 +168,8 @@ def test_stop_drains_and_completes(nothing_left: Check) -> None:
     flow = rd.Dataflow("endless")
     flow.source(Endless(), name="ticks").key_by(lambda r: 0).count(name="counts").probe("seen").collect("counts")
     job = flow.submit(parallelism=1)
-    assert job.probe("seen").wait(5, timeout_s=60)
-    result = job.stop(drain=True, timeout_s=30)
+    assert job.probe("seen").wait(5, timeout_s=PATIENCE_S)
+    result = job.stop(drain=True, timeout_s=PATIENCE_S)
     epochs = [time.epoch for time, _ in result["counts"]]
     assert epochs == sorted(epochs)
     assert epochs[0] == 1
@@ -244,8 +245,8 @@ def test_ctrl_c_in_a_script_leaves_nothing(tmp_path: Any) -> None:
         tree = psutil.Process(child.pid).children(recursive=True)
         child.send_signal(signal.SIGINT)
         assert child.stdout.readline() == "interrupted cancelled\n"
-        assert child.wait(timeout=30) == 0
-        _, alive = psutil.wait_procs(tree, timeout=20)
+        assert child.wait(timeout=PATIENCE_S) == 0
+        _, alive = psutil.wait_procs(tree, timeout=PATIENCE_S)
         assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     finally:
         child.kill()
@@ -280,13 +281,13 @@ def test_sigterm_saves_the_job_and_ends_with_143(tmp_path: Path, waits_by: str) 
             time.sleep(0.1)
         tree = psutil.Process(child.pid).children(recursive=True)
         child.send_signal(signal.SIGTERM)
-        _, told = child.communicate(timeout=60)
+        _, told = child.communicate(timeout=PATIENCE_S)
         assert child.returncode == 143, told
         assert "Traceback" not in told
         saved = re.search(r"rayad: SIGTERM: job 'ended': is saved in (\S+); submit it again with resume='latest'", told)
         assert saved, told
         assert SnapshotStore(os.path.dirname(saved[1])).load(int(os.path.basename(saved[1]))).kind == "savepoint"
-        _, alive = psutil.wait_procs(tree, timeout=20)
+        _, alive = psutil.wait_procs(tree, timeout=PATIENCE_S)
         assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     finally:
         child.kill()
@@ -317,5 +318,5 @@ job.wait()
         assert len(actors) == 5
     finally:
         driver.kill()
-    _, alive = psutil.wait_procs(actors, timeout=60)
+    _, alive = psutil.wait_procs(actors, timeout=PATIENCE_S)
     assert not alive

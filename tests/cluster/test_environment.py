@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 SCRIPT = """
 import rayad as rd
 flow = rd.Dataflow("x")
@@ -23,7 +25,7 @@ except rd.RayadError as error:
 def run(**env: str) -> tuple[str, float]:
     began_s = time.monotonic()
     command = [sys.executable, "-c", SCRIPT]
-    done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=100, check=True)
+    done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     return done.stdout.strip(), time.monotonic() - began_s
 
 

@@ -20,7 +20,7 @@ import pytest
 from tests.cluster.job_server import job_server, submit
 from tests.examples.running import run_example
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster]
 __all__ = ["job_server"]
 DAYS = 20
 EPOCHS_LOOKED_AT = (0, 1, 5, 11, DAYS - 1)

@@ -12,7 +12,7 @@ import ray
 from tests.examples.mpr import module
 from tests.examples.running import run_example
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster]
 SMALL = {
     "mandelbrot": ["--frames", "1", "--size", "60", "--iterations", "80"],
     "primes": ["--limit", "2000"],

@@ -13,7 +13,7 @@ from tests.examples.running import run_example
 from tests.examples.test_notebook import GROUPS
 from tests.examples.test_scripts import LIVE
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster]
 
 
 @pytest.fixture

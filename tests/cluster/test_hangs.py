@@ -16,6 +16,7 @@ import pytest
 import rayad as rd
 from rayad.actors.job import JobState
 from tests.cluster.recovering import actors, by_value, surviving, until
+from tests.patience import PATIENCE_S
 
 Check = Callable[[], None]
 HEARTBEAT_S = 4.0
@@ -165,13 +166,13 @@ def test_a_coordinator_that_is_stopped_is_replaced(nothing_left: Check, tmp_path
         sending.advance_to(epoch + 1)
         (log,) = job._feed._logs.values()
         assert log.bytes <= 20_000
-    assert job.probe("seen").wait(99, timeout_s=60)
+    assert job.probe("seen").wait(99, timeout_s=PATIENCE_S)
     actors("Coordinator")[-1].suspend()
     sending.send([4])
     sending.advance_to(101)
-    assert job.probe("seen").wait(100, timeout_s=60)
+    assert job.probe("seen").wait(100, timeout_s=PATIENCE_S)
     sending.close()
-    assert dict(record for _, record in job.wait(timeout_s=60)["out"]) == {0: 50_001, 1: 50_000}
+    assert dict(record for _, record in job.wait(timeout_s=PATIENCE_S)["out"]) == {0: 50_001, 1: 50_000}
 
 
 @pytest.mark.parametrize("kind", ["VertexActor", "ProgressActor"])
@@ -201,7 +202,7 @@ def test_a_function_that_takes_long_is_named_and_keeps_nothing_else_from_going_o
     sending = job.input("in")
     sending.send([1, 2])
     sending.advance_to(1)
-    assert job.probe("seen").wait(0, timeout_s=60)
+    assert job.probe("seen").wait(0, timeout_s=PATIENCE_S)
     gate.touch()
     sending.send([3])
     sending.advance_to(2)
@@ -235,7 +236,7 @@ def test_a_function_that_takes_long_is_named_and_keeps_nothing_else_from_going_o
     assert [done for _, done in held.values()] == [True] * 20
     assert job.rescale("counts", 2).after["counts"] == 2
     sending.close()
-    fives = {key: count for _, (key, count) in job.wait(timeout_s=60)["out"]}
+    fives = {key: count for _, (key, count) in job.wait(timeout_s=PATIENCE_S)["out"]}
     assert fives[0] == 1
     assert fives[1] % 1000 == 2
 
@@ -255,11 +256,11 @@ def test_a_function_that_never_returns_ends_its_replica_where_asked_for(nothing_
     config = surviving(tmp_path, failures=1 if survives else 0, activation_timeout_s=2.0)
     job = flow.submit(config)
     if survives:
-        result = job.wait(timeout_s=60)
+        result = job.wait(timeout_s=PATIENCE_S)
         assert sorted(record for _, record in result["out"]) == [(0, 1), (1, 2)]
         assert result.statistics.failures == 1
         return
     with pytest.raises(rd.DataflowError, match=r"is in on_recv at \(0\) for [2-9]\.\d s, in hang \(.*test_hangs.py:\d+\): ") as caught:
-        job.wait(timeout_s=60)
+        job.wait(timeout_s=PATIENCE_S)
     assert "RunConfig.activation_timeout_s is 2" in str(caught.value)
     assert "time.sleep(1e6)" in "".join(caught.value.__notes__)

@@ -10,8 +10,9 @@ import pytest
 
 from tests.cluster.job_server import RAY, JobServer, job_server, submit
 from tests.examples.running import EXAMPLES
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster]
 __all__ = ["job_server"]
 
 
@@ -23,9 +24,8 @@ def test_wordcount_as_a_job(job_server: JobServer) -> None:
 
 def test_a_job_that_fails_says_so(job_server: JobServer) -> None:
     command = [RAY, "job", "submit", "--address", job_server.url, "--working-dir", str(EXAMPLES), "--"]
-    done = subprocess.run(
-        [*command, sys.executable, "wordcount.py", "gone.txt"], env=job_server.env, capture_output=True, text=True, timeout=100, check=False
-    )
+    command += [sys.executable, "wordcount.py", "gone.txt"]
+    done = subprocess.run(command, env=job_server.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert "'gone.txt' does not exist" in done.stdout
     assert "failed" in done.stdout + done.stderr

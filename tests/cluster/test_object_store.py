@@ -13,6 +13,7 @@ from rayad.actors.job import JobState
 from rayad.snapshots.store import SnapshotStore
 from tests.cluster.recovering import Paced, by_value, kill, until
 from tests.integrations.object_store import serving
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.cluster
 EPOCHS = [[(31 * epoch + 7 * i) % 23 for i in range(20)] for epoch in range(200)]
@@ -42,7 +43,7 @@ def test_a_job_keeps_everything_on_an_object_store(nothing_left: Callable[[], No
         newest = store.numbers()[-1]
         kill("Coordinator", -1)
         time.sleep(0.2)
-        result = job.wait(timeout_s=90)
+        result = job.wait(timeout_s=PATIENCE_S)
         assert store.numbers()[-1] > newest
         assert result.statistics.failures <= 1  # those of the coordinator that lived to the end
         found = sorted((row["epoch"], row["key"], row["count"]) for row in rd.read_committed(out).to_table().to_pylist())

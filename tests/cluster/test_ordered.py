@@ -11,6 +11,7 @@ import pytest
 
 import rayad as rd
 from tests.cluster.recovering import Paced, by_value, kill, surviving, wait_for_snapshots
+from tests.patience import PATIENCE_S
 from tests.programs import model
 
 pytestmark = pytest.mark.cluster
@@ -34,7 +35,7 @@ def test_uneven_work_comes_out_in_the_order_of_the_input(nothing_left: Callable[
     worked = flow.from_epochs(EPOCHS, batch_rows=1).rebalance().flat_map(work)
     worked.ordered(memory_bytes=2000).map(lambda pair: pair[0]).collect("out")
     worked.collect("as it comes")
-    result = flow.run(parallelism=3, timeout_s=60)
+    result = flow.run(parallelism=3, timeout_s=PATIENCE_S)
     expected = [(rd.Timestamp(epoch), n) for epoch, numbers in enumerate(EPOCHS) for n in numbers for _ in range(n % 3)]
     assert result["out"] == expected
     assert sorted((time, pair[0]) for time, pair in result["as it comes"]) == expected
@@ -49,6 +50,6 @@ def test_the_order_survives_killed_actors(nothing_left: Callable[[], None], tmp_
     for which in (-1, 1):
         wait_for_snapshots(tmp_path, "survivor", 2)
         kill("VertexActor", which)
-    result = job.wait(timeout_s=90)
+    result = job.wait(timeout_s=PATIENCE_S)
     assert result["out"] == [(rd.Timestamp(epoch), n) for epoch, numbers in enumerate(epochs) for n in numbers for _ in range(n % 3)]
     assert result.statistics.failures == 2

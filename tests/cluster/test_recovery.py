@@ -19,6 +19,7 @@ import rayad as rd
 from rayad.actors.job import JobState
 from tests.cluster import recovering
 from tests.cluster.recovering import Paced, actors, by_value, is_dead, kill, snapshots_in, surviving, until, wait_for_snapshots
+from tests.patience import PATIENCE_S
 from tests.programs import loops, model
 
 pytestmark = pytest.mark.cluster
@@ -52,7 +53,7 @@ def test_a_killed_actor_is_survived(nothing_left: Check, tmp_path: Path, kind: s
     wait_for_snapshots(tmp_path, "survivor", 2)
     pid = kill(kind, -1)
     wait_for_snapshots(tmp_path, "survivor", 1)  # it goes on while nobody waits for it
-    result = job.wait(timeout_s=60)
+    result = job.wait(timeout_s=PATIENCE_S)
     require_counts(result)
     assert is_dead(pid)
     assert job.state is JobState.COMPLETE
@@ -70,7 +71,7 @@ def test_several_kills_in_a_row_also_while_recovering(nothing_left: Check, tmp_p
     wait_for_snapshots(tmp_path, "unlucky", 1)
     for each in actors("VertexActor"):
         each.kill()
-    result = job.wait(timeout_s=60)
+    result = job.wait(timeout_s=PATIENCE_S)
     require_counts(result)
     assert 2 <= result.statistics.failures <= 4
 
@@ -99,7 +100,7 @@ def test_the_run_after_a_killed_driver_goes_on(nothing_left: Check, tmp_path: Pa
         driver.kill()
         driver.wait(10)
     # At once: the actors of the run before may still be about to end.
-    result = counting("orphan").run(surviving(tmp_path, resume="latest"), parallelism=1, timeout_s=60)
+    result = counting("orphan").run(surviving(tmp_path, resume="latest"), parallelism=1, timeout_s=PATIENCE_S)
     require_counts(result)
     until(lambda: all(is_dead(pid) for pid in before), "the actors of the killed driver are gone")
 
@@ -127,14 +128,14 @@ def raising(name: str, marker: Path | None) -> rd.Dataflow:
 
 
 def test_an_exception_that_does_not_come_again_is_survived(nothing_left: Check, tmp_path: Path) -> None:
-    result = raising("once", tmp_path / "raised").run(surviving(tmp_path, failures=1), parallelism=1, timeout_s=60)
+    result = raising("once", tmp_path / "raised").run(surviving(tmp_path, failures=1), parallelism=1, timeout_s=PATIENCE_S)
     model.require_same(result["counts"], counted(EPOCHS[:60]), "counts")
     assert result.statistics.failures == 1
 
 
 def test_an_exception_that_comes_again_and_again_ends_the_job_early(nothing_left: Check, tmp_path: Path) -> None:
     with pytest.raises(rd.DataflowError) as caught:
-        raising("always", None).run(surviving(tmp_path, failures=9), parallelism=1, timeout_s=60)
+        raising("always", None).run(surviving(tmp_path, failures=9), parallelism=1, timeout_s=PATIENCE_S)
     told = str(caught.value)
     assert re.search(r"'strict'\[0\] \(test_recovery\.py:\d+\) failed in on_recv .*at \(40\): ValueError: epoch 40 is cursed", told)
     assert any("the same error came back after each of 2 restarts" in note for note in caught.value.__notes__)
@@ -162,14 +163,14 @@ def test_a_checkpoint_that_raises_costs_the_snapshot_and_no_more(nothing_left: C
     stream = flow.source(Paced(EPOCHS), name="ticks").vertex(lambda: Shy(marker), name="shy")
     stream.key_by(lambda r: r % 5).count(name="counts").probe("seen").collect("counts")
     job = flow.submit(surviving(tmp_path), parallelism=1)
-    assert job.probe("seen").wait(5, timeout_s=60)
+    assert job.probe("seen").wait(5, timeout_s=PATIENCE_S)
     with pytest.raises(rd.SnapshotError, match=r"not taken: 'shy'\[0\]: its state could not be taken: RuntimeError: not now"):
         job.savepoint()
     assert snapshots_in(tmp_path, "shy") == [1]  # the beginning of the run
     marker.unlink()
     wait_for_snapshots(tmp_path, "shy", 1)
     kill("VertexActor", -1)
-    result = job.wait(timeout_s=60)
+    result = job.wait(timeout_s=PATIENCE_S)
     require_counts(result)
     assert result.statistics.failures == 1
 
@@ -181,10 +182,10 @@ def test_a_cancelled_job_goes_on_from_its_savepoint(nothing_left: Check, tmp_pat
     path = job.savepoint()
     job.cancel()
     assert Path(path, "manifest.json").is_file()
-    result = counting("paused").run(surviving(tmp_path, interval_s=None, resume=path), parallelism=1, timeout_s=60)
+    result = counting("paused").run(surviving(tmp_path, interval_s=None, resume=path), parallelism=1, timeout_s=PATIENCE_S)
     require_counts(result)
     with pytest.raises(rd.SnapshotError, match="paused"):
-        counting("paused").run(surviving(tmp_path, resume=str(tmp_path / "paused" / "snapshots" / "000000000999")), timeout_s=60)
+        counting("paused").run(surviving(tmp_path, resume=str(tmp_path / "paused" / "snapshots" / "000000000999")), timeout_s=PATIENCE_S)
 
 
 def test_live_input_is_replayed_exactly_also_after_it_was_closed(nothing_left: Check, tmp_path: Path) -> None:
@@ -203,7 +204,7 @@ def test_live_input_is_replayed_exactly_also_after_it_was_closed(nothing_left: C
             kill("VertexActor", 1)
     numbers.close()
     kill("VertexActor", 0)
-    result = job.wait(timeout_s=60)
+    result = job.wait(timeout_s=PATIENCE_S)
     require_counts(result)
     assert result.statistics.failures == 3
 
@@ -222,7 +223,7 @@ def test_a_live_input_is_gone_on_with_where_the_savepoint_was(nothing_left: Chec
     job = flow().submit(surviving(tmp_path, interval_s=None), parallelism=1)
     numbers = job.input("numbers")
     feed(numbers, range(30))
-    assert job.probe("seen").wait(20, timeout_s=30)
+    assert job.probe("seen").wait(20, timeout_s=PATIENCE_S)
     path = job.savepoint()
     feed(numbers, range(30, 40))  # in no snapshot
     job.cancel()
@@ -234,7 +235,7 @@ def test_a_live_input_is_gone_on_with_where_the_savepoint_was(nothing_left: Chec
     kill("VertexActor")
     feed(numbers, range(200, len(EPOCHS)))
     numbers.close()
-    require_counts(again.wait(timeout_s=60))
+    require_counts(again.wait(timeout_s=PATIENCE_S))
 
 
 def components(name: str, epochs: list[list[tuple[int, int]]]) -> rd.Dataflow:
@@ -272,7 +273,7 @@ def test_a_loop_is_recovered_in_the_middle(nothing_left: Check, tmp_path: Path) 
     kill("VertexActor", -2)
     wait_for_snapshots(tmp_path, "circles", 1)
     kill("VertexActor", -1)
-    result = job.wait(timeout_s=90)
+    result = job.wait(timeout_s=PATIENCE_S)
     model.require_same(result["labels"], components_model(epochs), "labels")
     assert 1 <= result.statistics.failures <= 2
 
@@ -297,7 +298,7 @@ def test_readers_of_parquet_see_whole_snapshots_only(nothing_left: Check, tmp_pa
     kill("VertexActor")
     while job.state in (JobState.STARTING, JobState.RUNNING):
         look()
-    result = job.wait(timeout_s=60)
+    result = job.wait(timeout_s=PATIENCE_S)
     assert result.statistics.failures == 1
     look()
     assert seen == sorted(seen)
@@ -321,7 +322,7 @@ def test_a_store_that_is_not_there_for_a_while(nothing_left: Check, tmp_path: Pa
     with recovering.away(store):
         kill("Coordinator", -1)
         time.sleep(2.0)  # and the one that takes its place
-    result = job.wait(timeout_s=60)
+    result = job.wait(timeout_s=PATIENCE_S)
     require_counts(result)
     assert job._coordinators_lost == 1
 
@@ -332,7 +333,7 @@ def test_attempts_in_a_row_that_fail_end_the_job_when_that_was_asked_for(nothing
     flow = rd.Dataflow("impatient")
     flow.source(Paced(EPOCHS), name="ticks").vertex(lambda: Shy(marker), name="shy").collect("out")
     with pytest.raises(rd.SnapshotError, match=r"2 attempts at a snapshot in a row were given up, the last because 'shy'\[0\]: its state"):
-        flow.run(surviving(tmp_path, failures=0, snapshots={"failures_max": 2}), parallelism=1, timeout_s=60)
+        flow.run(surviving(tmp_path, failures=0, snapshots={"failures_max": 2}), parallelism=1, timeout_s=PATIENCE_S)
 
 
 def test_the_interval_finds_itself_and_old_snapshots_go(nothing_left: Check, tmp_path: Path) -> None:
@@ -342,7 +343,7 @@ def test_the_interval_finds_itself_and_old_snapshots_go(nothing_left: Check, tmp
     wait_for_snapshots(tmp_path, "auto", 1)
     assert len(snapshots_in(tmp_path, "auto")) <= 2  # the newest, and for a moment the one before
     kill("VertexActor")
-    result = job.wait(timeout_s=60)
+    result = job.wait(timeout_s=PATIENCE_S)
     require_counts(result)
     taken = result.statistics.snapshots
     assert all(snapshot.interval_s is not None and snapshot.interval_s > 0 for snapshot in taken)
@@ -352,15 +353,15 @@ def test_the_interval_finds_itself_and_old_snapshots_go(nothing_left: Check, tmp
 
 def test_a_dataflow_that_does_not_fit_is_refused_by_name(nothing_left: Check, tmp_path: Path) -> None:
     epochs = EPOCHS[:5]
-    counting("shape", epochs=epochs).run(surviving(tmp_path), parallelism=1, timeout_s=60)
+    counting("shape", epochs=epochs).run(surviving(tmp_path), parallelism=1, timeout_s=PATIENCE_S)
     flow = rd.Dataflow("shape")
     flow.source(Paced(epochs), name="ticks").key_by(lambda r: r % 5).count(name="tallies").collect("counts")
     with pytest.raises(rd.SnapshotError, match="vertex 'counts' was renamed to 'tallies'"):
-        flow.run(surviving(tmp_path, resume="latest"), parallelism=1, timeout_s=60)
+        flow.run(surviving(tmp_path, resume="latest"), parallelism=1, timeout_s=PATIENCE_S)
     with pytest.raises(rd.SnapshotError, match="it has 256 key-groups, the job 64"):
-        counting("shape", epochs=epochs).run(surviving(tmp_path, resume="latest", key_groups=64), parallelism=1, timeout_s=60)
+        counting("shape", epochs=epochs).run(surviving(tmp_path, resume="latest", key_groups=64), parallelism=1, timeout_s=PATIENCE_S)
     # A complete run gives its results again.
-    result = counting("shape", epochs=epochs).run(surviving(tmp_path, resume="latest"), parallelism=1, timeout_s=60)
+    result = counting("shape", epochs=epochs).run(surviving(tmp_path, resume="latest"), parallelism=1, timeout_s=PATIENCE_S)
     model.require_same(result["counts"], counted(epochs), "counts")
 
 
@@ -376,7 +377,7 @@ def test_a_stopped_replica_is_replaced_and_does_no_harm_when_it_wakes_up(nothing
             victim.resume()
         except psutil.NoSuchProcess:
             pass  # killed for good
-    result = job.wait(timeout_s=60)
+    result = job.wait(timeout_s=PATIENCE_S)
     require_counts(result)
     assert result.statistics.failures == 1
 
@@ -405,6 +406,6 @@ def test_what_is_not_upstream_of_a_failure_lives_on(nothing_left: Check, tmp_pat
     assert after["last"] == before["last"]
     assert after["middle"] != before["middle"]
     assert after["ticks"] != before["ticks"]
-    result = job.wait(timeout_s=60)
+    result = job.wait(timeout_s=PATIENCE_S)
     assert result.statistics.failures == 2
     model.require_same(result["maxima"], counted(), "maxima")

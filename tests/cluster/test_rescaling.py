@@ -18,6 +18,7 @@ import rayad as rd
 from rayad.actors.job import Job
 from tests.cluster import recovering
 from tests.cluster.recovering import Paced, by_value, surviving, until, wait_for_snapshots
+from tests.patience import PATIENCE_S
 from tests.programs import model
 
 pytestmark = pytest.mark.cluster
@@ -147,7 +148,7 @@ def test_up_and_down_under_load(nothing_left: Check) -> None:
     assert two.after == {**up.after, "runs": 2, "rebalance": 3}
     job.rescale("rebalance", 1)
     assert [len(pids) for _, pids in sorted(job.pids().items())] == [1, 2, 1]
-    result = job.stop(timeout_s=120)
+    result = job.stop(timeout_s=PATIENCE_S)
     require_runs(result)
     nothing_left()
 
@@ -189,7 +190,7 @@ def test_a_replica_killed_while_its_groups_move(nothing_left: Check, tmp_path: P
     asking.join(90)
     assert told[0].after["runs"] == 3
     assert len(job.pids()["runs"]) == 3
-    result = job.stop(timeout_s=120)
+    result = job.stop(timeout_s=PATIENCE_S)
     require_runs(result)
     assert result.statistics.failures == 1
     nothing_left()
@@ -230,7 +231,7 @@ def test_replicas_that_cannot_be_placed(nothing_left: Check) -> None:
         job.rescale("runs", 2, timeout_s=3.0)
     ray.kill(other)
     assert len(job.pids()["runs"]) == 1
-    require_runs(job.stop(timeout_s=120))
+    require_runs(job.stop(timeout_s=PATIENCE_S))
     nothing_left()
 
 
@@ -258,7 +259,7 @@ def test_windows_change_while_it_runs(nothing_left: Check) -> None:
     with pytest.raises(rd.RescaleRefused, match=r"decided for the layout .*'runs': 1.* which is .*'runs': 2"):
         ray.get(job._coordinator.rescale.remote({"runs": 3}, 60.0, before))  # as an autoscaler that decided before the user did
     job.configure(window_batches=2)
-    require_runs(job.stop(timeout_s=120))
+    require_runs(job.stop(timeout_s=PATIENCE_S))
     with pytest.raises(rd.ConfigError, match="job 'configured' is complete"):
         job.configure(window_batches=1)
     nothing_left()

@@ -15,6 +15,7 @@ import rayad as rd
 from rayad.actors.job import JobState
 from rayad.actors.protocol import replica_name
 from rayad.actors.ray_job import RayJob
+from tests.patience import PATIENCE_S
 
 Check = Callable[[], None]
 
@@ -27,7 +28,7 @@ def test_a_probe_tells_when_an_epoch_of_a_live_input_is_complete(nothing_left: C
     probe = job.probe("counted")
     words.send(["a", "b", "a"])
     words.advance_to(1)
-    assert probe.wait(0, timeout_s=30)
+    assert probe.wait(0, timeout_s=PATIENCE_S)
     assert probe.frontier() == (rd.Timestamp(1),)
     assert probe.less_equal(rd.Timestamp(1))
     assert not probe.less_than(rd.Timestamp(1))
@@ -35,7 +36,7 @@ def test_a_probe_tells_when_an_epoch_of_a_live_input_is_complete(nothing_left: C
     words.send(["a"])
     words.close()
     expected = [(rd.Timestamp(0), ("a", 2)), (rd.Timestamp(0), ("b", 1)), (rd.Timestamp(1), ("a", 3))]
-    assert sorted(job.wait(timeout_s=30)["counts"]) == expected
+    assert sorted(job.wait(timeout_s=PATIENCE_S)["counts"]) == expected
     assert probe.done()
     with pytest.raises(rd.DataflowError, match=r"^input 'words' is closed: it cannot send records$"):
         words.send(["late"])
@@ -52,11 +53,11 @@ def test_two_inputs_that_advance_differently(nothing_left: Check) -> None:
     theirs.send([(1, "x")])
     assert not job.probe("joined").wait(0, timeout_s=0.3)
     theirs.advance_to(1)
-    assert job.probe("joined").wait(0, timeout_s=30)
+    assert job.probe("joined").wait(0, timeout_s=PATIENCE_S)
     theirs.send([(1, "y")])
     ours.close()
     theirs.close()
-    assert job.wait(timeout_s=30)["pairs"] == [
+    assert job.wait(timeout_s=PATIENCE_S)["pairs"] == [
         (rd.Timestamp(0), (1, ((1, "a"), (1, "x")))),
         (rd.Timestamp(1), (1, ((1, "a"), (1, "y")))),
     ]
@@ -78,7 +79,7 @@ def test_a_slow_vertex_holds_the_driver_back(nothing_left: Check) -> None:
     consumed = {stage.name: stage.records_in for stage in job.progress().stages}["slow"]
     assert consumed >= 75, "what the driver could send was mostly worked off before it could send more"
     numbers.close()
-    assert sorted(r for _, r in job.wait(timeout_s=30)["out"]) == list(range(100))
+    assert sorted(r for _, r in job.wait(timeout_s=PATIENCE_S)["out"]) == list(range(100))
 
 
 class GlobalBarrier(rd.Vertex):
@@ -103,7 +104,7 @@ class GlobalBarrier(rd.Vertex):
 def test_a_global_barrier_runs_through_on_both_replicas(nothing_left: Check) -> None:
     flow = rd.Dataflow("barrier")
     flow.from_items([0]).broadcast().vertex(GlobalBarrier, parallelism=2).collect("seen")
-    result = flow.run(parallelism=2, timeout_s=60)
+    result = flow.run(parallelism=2, timeout_s=PATIENCE_S)
     assert result["seen"] == [(rd.Timestamp(200), 201)] * 2
 
 
@@ -170,4 +171,4 @@ def test_tcp_between_replicas_gives_the_same(nothing_left: Check) -> None:
     assert isinstance(job, RayJob)
     names = ["progress", *(replica_name(stage.id, r) for stage in job.plan.stages for r in range(stage.parallelism))]
     assert [job._ask("where", name, 30, timeout_s=40)[0].unix for name in names] == [""] * 4
-    assert sorted(record for _, record in job.wait(timeout_s=60)["counts"]) == [(i, 200) for i in range(5)]
+    assert sorted(record for _, record in job.wait(timeout_s=PATIENCE_S)["counts"]) == [(i, 200) for i in range(5)]

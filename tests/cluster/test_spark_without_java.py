@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rayad.integrations import find_java
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.slow]
 
@@ -32,7 +33,7 @@ def run(script: str, path: str, **environment: str) -> str:
     """What a Python program prints; with PATH and no JAVA_HOME."""
     env = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "RAY_ADDRESS")}
     env.update(PATH=path, PYTHONPATH=os.pathsep.join([str(Path(__file__).parents[2] / "src"), env.get("PYTHONPATH", "")]), **environment)
-    done = subprocess.run([sys.executable, "-c", BEGIN + script], env=env, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run([sys.executable, "-c", BEGIN + script], env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

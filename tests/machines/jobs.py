@@ -14,6 +14,7 @@ import rayad as rd
 from rayad.actors.protocol import replica_name
 from tests.cluster.recovering import Paced, PacedPart
 from tests.machines.driver import KEPT
+from tests.patience import PATIENCE_S
 
 Counts = list[tuple[int, int, int]]
 
@@ -136,5 +137,5 @@ def components(parallelism: int) -> list[tuple[int, int]]:
     edges = [(i, (i + 1) % 40) for i in range(40)] + [(100 + i, 101 + i) for i in range(30)]
     flow = rd.Dataflow("components")
     rd.graphs.connected_components(flow.from_items(edges, name="edges")).collect("components")
-    result = flow.run(rd.RunConfig(), parallelism=parallelism, timeout_s=60)
+    result = flow.run(rd.RunConfig(), parallelism=parallelism, timeout_s=PATIENCE_S)
     return sorted(record for _, record in result["components"])

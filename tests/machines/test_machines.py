@@ -13,11 +13,12 @@ import rayad as rd
 from tests.integrations.object_store import serving
 from tests.machines import jobs
 from tests.machines.machines import Machines
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster]
 
 
-def until(condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
+def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
     """Wait until ``condition``, which asks the driver, gives something true; gives that."""
     deadline_s = time.monotonic() + timeout_s
     while not (found := condition()):
@@ -44,7 +45,7 @@ def test_each_actor_listens_on_its_own_nodes_address_and_replicas_are_spread(mac
     submit(machines, "spread", 100)
     hosts = machines.call(jobs.hosts, "spread")
     assert collections.Counter(hosts.values()) == {machines.network.address(1): 2, machines.network.address(2): 2}, hosts
-    assert machines.call(jobs.finish, "spread", 60) == (jobs.counted(100), 0)
+    assert machines.call(jobs.finish, "spread", PATIENCE_S) == (jobs.counted(100), 0)
 
 
 def test_a_loop_over_two_machines(machines: Machines) -> None:
@@ -62,7 +63,7 @@ def test_a_single_closed_connection_is_replaced_without_a_failure(machines: Mach
     pairs = [pair for pair in network.connections(2, 1) if {pair[0], pair[1]} & set(ports)]
     assert len(pairs) == 2, (hosts, pairs)  # each source with the count on the other machine
     assert sum(network.close(2, 1, *pair) for pair in pairs) == len(pairs)
-    assert machines.call(jobs.finish, "closed", 60) == (jobs.counted(400), 0)
+    assert machines.call(jobs.finish, "closed", PATIENCE_S) == (jobs.counted(400), 0)
 
 
 def test_a_cut_of_eight_seconds_loses_nothing_and_is_no_failure(machines: Machines) -> None:
@@ -75,7 +76,7 @@ def test_a_cut_of_eight_seconds_loses_nothing_and_is_no_failure(machines: Machin
     machines.network.cut(2)
     time.sleep(8)
     machines.network.mend(2)
-    counts, failures = machines.call(jobs.finish, "cut", 90)
+    counts, failures = machines.call(jobs.finish, "cut", PATIENCE_S)
     assert counts == jobs.committed(out) == jobs.counted(700)
     assert failures == 0
 
@@ -95,6 +96,6 @@ def test_a_machine_joins_and_is_used_and_dies_and_the_job_goes_on_from_its_snaps
         until(lambda: machines.call(jobs.snapshots, "three") > before, "a snapshot of the new layout")
         machines.network.kill(3)
         enough.touch()
-        counts, failures = machines.call(jobs.finish, "three", 150)
+        counts, failures = machines.call(jobs.finish, "three", PATIENCE_S)
         assert failures >= 1
         assert counts == jobs.committed(out) == jobs.counted(400)
