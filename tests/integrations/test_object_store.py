@@ -80,7 +80,7 @@ def expected() -> list[tuple[int, int, int]]:
 
 def config(objects: ObjectStore, **more: Any) -> rd.RunConfig:
     failures = rd.FailureConfig(max_failures=3)
-    return rd.RunConfig(storage_path=objects.uri("jobs"), snapshots=rd.SnapshotConfig(interval_s=0.1), failures=failures, **more)
+    return rd.RunConfig(storage_path=objects.uri("jobs"), snapshots=rd.SnapshotConfig(interval_s=0.5), failures=failures, **more)
 
 
 def test_a_job_goes_on_after_a_crash_and_another_from_its_savepoint(objects: ObjectStore) -> None:

@@ -12,7 +12,7 @@ from tests.simulation.__main__ import Tally, run_all
 from tests.simulation.faults import CHANGING, Fault
 from tests.simulation.harness import FAULTS, all_programs, programs_that_move, run
 
-SEEDS = 240
+SEEDS = 120
 TRIES = 60
 """A fault may miss its phase in one run; then another seed is taken."""
 

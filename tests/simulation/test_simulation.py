@@ -17,7 +17,7 @@ from tests.simulation.faults import CELLS, MATRIX, PHASES, Fault, faults_of
 from tests.simulation.harness import FAULTS, run
 from tests.simulation.topologies import TOPOLOGIES
 
-SEEDS = 220
+SEEDS = 80
 
 
 def test_simulated_runs_give_what_the_model_says_and_every_fault_strikes() -> None:
