@@ -169,21 +169,8 @@ class MutableAntichain(Generic[T]):
         """
         counts = self._counts
         frontier = self._frontier
-        lost = False
-        gained: list[T] = []
-        for element, delta in changes:
-            old = counts.get(element, 0)
-            new = old + delta
-            if new:
-                counts[element] = new
-            elif old:
-                del counts[element]
-            if old > 0:
-                if new <= 0 and element in frontier:
-                    lost = True
-            elif new > 0:
-                gained.append(element)
-        if lost:
+        gained, lost = self._count(changes)
+        if any(map(frontier.__contains__, lost)):
             survivors = [present for present in frontier if counts.get(present, 0) > 0]
             if len(counts) > len(survivors):
                 self._frontier = _minimal_positive(survivors, counts)
@@ -198,6 +185,25 @@ class MutableAntichain(Generic[T]):
         else:
             return []
         return _difference(frontier, self._frontier)
+
+    def _count(self, changes: Iterable[tuple[T, int]]) -> tuple[list[T], list[T]]:
+        """Apply the changes to the counts; gives the elements whose counts became positive, and those whose counts ceased to be: one
+        entry for each change that did so. (`update` is the same for one change, without a call more.)"""
+        counts = self._counts
+        gained: list[T] = []
+        lost: list[T] = []
+        for element, delta in changes:
+            old = counts.get(element, 0)
+            new = old + delta
+            if new:
+                counts[element] = new
+            elif old:
+                del counts[element]
+            if old <= 0 < new:
+                gained.append(element)
+            elif new <= 0 < old:
+                lost.append(element)
+        return gained, lost
 
     def less_equal(self, element: T) -> bool:
         """Is some element of the frontier <= `element`?"""

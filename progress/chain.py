@@ -38,17 +38,10 @@ class MutableChain(MutableAntichain[T]):
         return self.update_many(((element, delta),))
 
     def update_many(self, changes: Iterable[tuple[T, int]]) -> list[tuple[T, int]]:
-        counts = self._counts
-        heap = self._heap
-        for element, delta in changes:
-            old = counts.get(element, 0)
-            new = old + delta
-            if new:
-                counts[element] = new
-                if old <= 0 < new:
-                    heappush(heap, (self._sort_key(element), element))
-            elif old:
-                del counts[element]
+        counts, heap = self._counts, self._heap
+        gained, _ = self._count(changes)
+        for element in gained:
+            heappush(heap, (self._sort_key(element), element))
         if len(heap) > 64 and len(heap) > 2 * len(counts):
             self._compact()
         frontier = self._frontier

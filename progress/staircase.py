@@ -61,7 +61,7 @@ class MutableStaircase(MutableAntichain[T]):
             if len(self._counts) + len(changes) <= SCANNED_MAX:
                 return super().update_many(changes)
             self._build()
-        touched = self._count(changes)
+        touched = self._put(changes)
         moved: dict[T, int] = {}
         for x in sorted(touched):
             self._settle(x, moved)
@@ -100,25 +100,15 @@ class MutableStaircase(MutableAntichain[T]):
         for heap in self._heaps.values():
             heapify(heap)
 
-    def _count(self, changes: Iterable[tuple[T, int]]) -> set[int]:
+    def _put(self, changes: Iterable[tuple[T, int]]) -> set[int]:
         """Apply the changes to the counts and to the index; gives the x's whose least element is another one now."""
         assert self._index is not None
+        gained, lost = self._count(changes)
         counts, heaps, least = self._counts, self._heaps, self._least
-        looked_at: set[int] = set()
-        for element, delta in changes:
-            old = counts.get(element, 0)
-            new = old + delta
-            if new:
-                counts[element] = new
-            elif old:
-                del counts[element]
-            if old <= 0 < new:
-                x, y = element
-                heappush(heaps.setdefault(x, []), (y, element))
-                self._entries += 1
-                looked_at.add(x)
-            elif new <= 0 < old:
-                looked_at.add(element[0])
+        for element in gained:
+            heappush(heaps.setdefault(element[0], []), (element[1], element))
+        self._entries += len(gained)
+        looked_at = {element[0] for element in (*gained, *lost)}
         touched: set[int] = set()
         for x in looked_at:
             heap = heaps[x]
