@@ -8,10 +8,12 @@ from __future__ import annotations
 import collections
 import random
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import rayad as rd
 from tests.machines.driver import KEPT
+from tests.machines.jobs import addresses
 
 EPOCH_S = 0.05
 RECORDS = 20
@@ -111,29 +113,23 @@ def stop() -> None:
 def explain() -> str:
     """Why nothing moves, as the job says it."""
     job = KEPT["feeder"].job
-    told: list[str] = []
-    thread = threading.Thread(target=lambda: told.extend((str(job.progress()), job.explain_stuck())), daemon=True)
-    thread.start()
-    thread.join(30)
-    return "\n".join(told) or "the job does not answer"
+    told = _within(30, lambda: f"{job.progress()}\n{job.explain_stuck()}")
+    return told or "the job does not answer"
 
 
 def ports() -> list[int]:
-    """On which TCP ports replicas listen, as far as the coordinator answers."""
-    job = KEPT["feeder"].job
-    found: list[int] = []
+    """On which TCP ports replicas listen, where the coordinator answers."""
+    found = _within(10, lambda: addresses(KEPT["feeder"].job, 5.0)) or {}
+    return [address.port for address in found.values()]
 
-    def ask() -> None:
-        for stage in job.plan.stages:
-            for replica in range(stage.parallelism):
-                told = job._ask("where", f"v{stage.id}.{replica}", 5.0, timeout_s=15.0)
-                if told is not None:
-                    found.append(told[0].port)
 
-    thread = threading.Thread(target=ask, daemon=True)
+def _within(timeout_s: float, ask: Callable[[], Any]) -> Any:
+    """What a question to the job gives; None when there is no answer in time."""
+    told: list[Any] = []
+    thread = threading.Thread(target=lambda: told.append(ask()), daemon=True)
     thread.start()
-    thread.join(10)
-    return list(found)
+    thread.join(timeout_s)
+    return told[0] if told else None
 
 
 def read(path: str) -> Rows:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import random
 import shutil
 import signal
@@ -21,7 +22,8 @@ from pathlib import Path
 import psutil
 
 from tests.chaos import machine_job
-from tests.chaos.victims import Violation
+from tests.chaos.victims import KINDS, Violation
+from tests.cluster.recovering import is_dead, of_kind
 from tests.machines import links
 from tests.machines.machines import Machines
 
@@ -33,7 +35,6 @@ CUT_S = (2.0, 9.0)
 SLOW_S = 3.0
 SLOW_RATE = "200kbit"
 STOP_S = 5.0
-KINDS = {"replica": "VertexActor", "progress": "ProgressActor", "coordinator": "Coordinator"}
 WEIGHTS = {"cut": 9, "close": 12, "kill process": 8, "stop process": 5, "slow": 4, "switch off": 3}
 
 
@@ -125,40 +126,33 @@ class Disturbance:
         pairs = [pair for pair in self.network.connections(here, there) if set(pair) & ports]
         return "single connection closed" if pairs and self.network.close(here, there, *self.rng.choice(pairs)) else ""
 
-    def processes(self, kind: str) -> list[psutil.Process]:
-        """Of a kind of actor, on all machines."""
+    def victim(self, kind: str) -> psutil.Process | None:
+        """One process of a kind of actor, on whichever machine; None when there is none."""
         found = []
         for machine in self.machines.machines:
             for pid in links.processes(self.network.name(machine)):
-                try:
-                    process = psutil.Process(pid)
-                    if f"ray::{KINDS[kind]}" in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
-                        found.append(process)
-                except psutil.NoSuchProcess:
-                    continue
-        return sorted(found, key=lambda process: process.pid)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    found.append(psutil.Process(pid))
+        there = of_kind(KINDS[kind], found)
+        return self.rng.choice(there) if there else None
 
     def kill(self, kind: str) -> str:
-        found = self.processes(kind)
-        if not found:
+        victim = self.victim(kind)
+        if victim is None:
             return ""
-        victim = self.rng.choice(found)
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             victim.send_signal(signal.SIGKILL)
             deadline_s = time.monotonic() + 10
-            while victim.is_running() and victim.status() != psutil.STATUS_ZOMBIE:
+            while not is_dead(victim.pid):
                 if time.monotonic() > deadline_s:
                     return ""
                 time.sleep(0.01)
-        except psutil.NoSuchProcess:
-            pass
         return f"process killed: {kind}"
 
     def stop(self, kind: str) -> str:
-        found = self.processes(kind)
-        if not found:
+        victim = self.victim(kind)
+        if victim is None:
             return ""
-        victim = self.rng.choice(found)
         try:
             victim.suspend()
             time.sleep(0.05)

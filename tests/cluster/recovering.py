@@ -6,7 +6,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -121,16 +121,21 @@ def wait_for_snapshots(folder: Path, job: str, count: int = 1) -> None:
     until(lambda: max(snapshots_in(folder, job), default=1) >= newest + count, f"{count} snapshots of {job!r}")
 
 
-def actors(kind: str, driver: int | None = None) -> list[psutil.Process]:
-    """The processes of a kind of actor of the job that runs, oldest first: "VertexActor", "ProgressActor", "Coordinator"."""
+def of_kind(kind: str, processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those of a kind of actor, oldest first: "VertexActor", "ProgressActor", "Coordinator"."""
     found = []
-    for process in job_processes(driver):
+    for process in processes:
         try:
-            if f"ray::{kind}" in " ".join(process.cmdline()):
+            if f"ray::{kind}" in " ".join(process.cmdline()) and process.status() != psutil.STATUS_ZOMBIE:
                 found.append((process.create_time(), process.pid, process))
         except psutil.NoSuchProcess:
             continue
     return [process for _, _, process in sorted(found, key=lambda one: one[:2])]
+
+
+def actors(kind: str, driver: int | None = None) -> list[psutil.Process]:
+    """The processes of a kind of actor of the job that runs: see :func:`of_kind`."""
+    return of_kind(kind, job_processes(driver))
 
 
 def kill(kind: str, which: int = 0) -> int:

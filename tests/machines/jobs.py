@@ -11,6 +11,7 @@ from typing import Any
 import ray
 
 import rayad as rd
+from rayad.actors.plane import Address
 from rayad.actors.protocol import replica_name
 from tests.cluster.recovering import Paced, PacedPart
 from tests.machines.driver import KEPT
@@ -78,17 +79,22 @@ def counted(epochs: int) -> Counts:
     return sorted(out)
 
 
-def hosts(name: str) -> dict[str, str]:
-    """At which address each replica of a running job listens."""
-    job, found = KEPT[name], dict[str, str]()
+def addresses(job: Any, patience_s: float = 60.0) -> dict[str, Address]:
+    """Where each replica of a running job listens, by its name in the plane; ``patience_s``: how long one may take to be there."""
+    found = dict[str, Address]()
     for stage in job.plan.stages:
         for replica in itertools.count():  # there may be more by now than at the beginning
-            patience_s = 60.0 if replica < stage.parallelism else 0.0
-            told = job._ask("where", replica_name(stage.id, replica), patience_s, timeout_s=patience_s + 10.0)
+            wait_s = patience_s if replica < stage.parallelism else 0.0
+            told = job._ask("where", replica_name(stage.id, replica), wait_s, timeout_s=wait_s + 10.0)
             if told is None:
                 break
-            found[replica_name(stage.id, replica)] = told[0].host
+            found[replica_name(stage.id, replica)] = told[0]
     return found
+
+
+def hosts(name: str) -> dict[str, str]:
+    """At which address each replica of a running job listens."""
+    return {replica: address.host for replica, address in addresses(KEPT[name]).items()}
 
 
 def is_running(name: str) -> bool:
@@ -98,8 +104,7 @@ def is_running(name: str) -> bool:
 
 def ports(name: str) -> list[int]:
     """On which TCP ports the replicas of a running job listen."""
-    job = KEPT[name]
-    return [job._ask("where", replica, 60.0, timeout_s=70.0)[0].port for replica in hosts(name)]
+    return [address.port for address in addresses(KEPT[name]).values()]
 
 
 def snapshots(name: str) -> int:
