@@ -136,8 +136,8 @@ class CoordinatorControl:
 
     def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int]:
         """The newest snapshot, the interval, and how many failures there were."""
-        taken = self._keeper.snapshots if self._keeper is not None else None
-        return (taken.last, taken.interval_s, self.failures) if taken is not None else (None, None, self.failures)
+        keeper = self._keeper
+        return (keeper.newest, keeper.snapshots.interval_s, self.failures) if keeper is not None else (None, None, self.failures)
 
     def frontier(self, node: int) -> tuple[Timestamp, ...] | None:
         """The frontier at a probe; empty when the job is over, None when nobody can tell now."""

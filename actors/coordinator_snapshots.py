@@ -18,11 +18,9 @@ from rayad.actors.protocol import COORDINATOR, Kind, replica_name, stage_of
 from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.coordination import MutableSnapshots, PartReport, SnapshotStatistics
+from rayad.snapshots.coordination import TAKEN_MAX, MutableSnapshots, PartReport, SnapshotStatistics
 from rayad.snapshots.store import Manifest
 
-TAKEN_MAX = 1_000
-"""Of so many snapshots, the newest, a job that ends gives the figures."""
 _log = logging.getLogger(__name__)
 
 

@@ -35,7 +35,7 @@ class JobStatistics:
 
     ``start_s``: seconds from when the driver began to start the first actor until all of them were running. ``run_s``: from then until
     the results were published. The plan (files listed, footers read) is made before the first, the driver takes the results after the
-    second; ``benchmarks/clock.py`` counts both.
+    second; ``benchmarks/clock.py`` counts both. The local runtime starts nothing: ``start_s`` and ``actors`` are 0.
     """
 
     start_s: float = 0.0
@@ -132,7 +132,8 @@ class Probe(ABC):
 
     @abstractmethod
     def wait(self, epoch: int, timeout_s: float | None = None) -> bool:
-        """Wait until ``epoch`` is complete here; False if the timeout came first."""
+        """Wait until ``epoch`` is complete here; False if the timeout came first, or, in the local runtime, when nothing can move before
+        something is sent."""
 
     def less_than(self, time: Timestamp) -> bool:
         """Whether something before ``time`` can still appear."""
@@ -244,7 +245,8 @@ class Job(ABC):
 
     @abstractmethod
     def cancel(self) -> None:
-        """End the job without results; nothing is published, no process stays. Does nothing when it has ended."""
+        """End the job without results; no process stays, and nothing more is published: what snapshots have committed stays. Does nothing
+        when it has ended."""
 
     @abstractmethod
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> Result:
@@ -264,7 +266,9 @@ class Job(ABC):
 
         Keyed vertices take their state along, a few key-groups at a time; nothing halts (docs/design/rescaling.md). A failure meanwhile is
         survived as any other, and the change is begun again. Raises RescaleRefused, and the layout stays, when a name is unknown, a vertex
-        cannot be divided, or the new replicas could not be placed within ``timeout_s``.
+        cannot be divided, or, on Ray, the new replicas could not be placed, or a replica in a long activation has not come to the change,
+        within ``timeout_s``. From then on the change is waited for, 10 minutes more at the most: then TimeoutError, and it goes on. In the
+        local runtime new replicas are there at once, and all key-groups move in one step.
         """
 
     @abstractmethod
@@ -272,7 +276,7 @@ class Job(ABC):
         """Change runtime parameters while the job runs: fields of :class:`RunConfig` that bound buffers, batches and pauses
         (``window_batches``, ``window_bytes``, ``batch_rows``, ``combine_hold_s``, ``rescale_pause_s``), and the autoscaler's
         ``report_interval_s``. Nothing halts; replicas that come later have them, too. Raises ConfigError for others, and values that
-        cannot be.
+        cannot be. On Ray it waits for replicas in long activations, as :meth:`rescale`; the local runtime warns of what it does not act on.
         """
 
     @abstractmethod
@@ -296,6 +300,14 @@ class Job(ABC):
 def not_yet(name: str, timeout_s: float | None) -> TimeoutError:
     """What ``wait(timeout_s)`` raises: the job runs on."""
     return TimeoutError(f"job {name!r} is not complete after {timeout_s} s; it goes on, wait() again or cancel()")
+
+
+def took_nothing(name: str, job: str, timeout_s: float) -> TimeoutError:
+    """What ``send(..., timeout_s=)`` of an input raises."""
+    return TimeoutError(
+        f"input {name!r} of job {job!r} has taken nothing for {timeout_s:g} s: nothing was sent, send it again; job.explain_stuck() "
+        "tells who takes long"
+    )
 
 
 def describe_blockers(stage: str, time: Timestamp, blockers: list[tuple[str, Timestamp, int]], limit: int = 8) -> str:

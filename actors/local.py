@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -29,9 +30,9 @@ from rayad.actors.local_upstream import restart_upstream
 from rayad.actors.replica import ReplicaCore
 from rayad.actors.replica_state import thaw
 from rayad.actors.upstream import Region, gated_edges, region_of
-from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured
+from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured, not_changed_locally
 from rayad.dataflow.flow import Dataflow
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.graph import NodeKind, users_level
 from rayad.dataflow.sharing import shared_steps
 from rayad.progress import ConfigError, DataflowError, JobTracker, Timestamp, View, show
 from rayad.snapshots.coordination import SnapshotStatistics
@@ -227,8 +228,8 @@ class LocalJob(Job):
             return False
         if not self.config.failures.max_failures:
             return False
-        newest = self.snapshots.snapshots.last
-        if newest is not None and newest is not self._newest_seen:
+        newest = self.snapshots.taken[-1] if self.snapshots.taken else None
+        if newest is not self._newest_seen:
             self._newest_seen = newest
             self._restarts.on_snapshot()
         decision = self._restarts.on_failure(sign_of(error), self.now_s())
@@ -470,6 +471,9 @@ class LocalJob(Job):
 
     def configure(self, **changes: Any) -> None:
         self.config = configured(self.config, changes)
+        passed_over = not_changed_locally(changes)
+        if passed_over:
+            warnings.warn(passed_over, UserWarning, stacklevel=users_level())
         configure_local(self)
 
     def explain_stuck(self) -> str:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rayad.actors.job import JobInput, Probe, describe_blockers
+from rayad.actors.job import JobInput, Probe, describe_blockers, took_nothing
 from rayad.actors.on_demand import rows_of
 from rayad.actors.replica import ReplicaCore
 from rayad.dataflow.plan import Stage
@@ -142,9 +142,23 @@ class LocalInput(JobInput):
         self._job._ready.add(("input", self._at))
 
     def _send(self, batch: Any, timeout_s: float | None) -> None:
+        if timeout_s is not None:
+            self._await_room(timeout_s)
         self._put(("send", batch))
-        while self._job._input_log[self._at].waits > self._job._window and self._job.step():
+        while self._waits() > self._job._window and self._job.step():
             pass
+
+    def _waits(self) -> int:
+        return self._job._input_log[self._at].waits
+
+    def _await_room(self, timeout_s: float) -> None:
+        """Until what is put is within the window."""
+        deadline_s = self._job.now_s() + timeout_s
+        while self._waits() >= self._job._window:
+            if self._job.now_s() > deadline_s:
+                raise took_nothing(self.name, self._job.name, timeout_s)
+            if not self._job.step():
+                return
 
     def _advance(self, epoch: int) -> None:
         self._put(("advance", epoch))

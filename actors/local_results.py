@@ -30,8 +30,9 @@ def progress_of(job: LocalJob) -> JobProgress:
     active = len(job.tracker.active())
     if job.snapshots is None:
         return JobProgress(job.state, tuple(stages), active)
-    taken = job.snapshots.snapshots
-    return JobProgress(job.state, tuple(stages), active, taken.last, taken.interval_s, job.snapshots.failures)
+    kept = job.snapshots
+    newest = kept.taken[-1] if kept.taken else None
+    return JobProgress(job.state, tuple(stages), active, newest, kept.snapshots.interval_s, kept.failures)
 
 
 def only_a_snapshot_goes_on(job: LocalJob) -> bool:
@@ -81,4 +82,6 @@ def result_of(job: LocalJob, receipts: dict[int, Any], run_s: float) -> Result:
         for s in job.plan.stages
     }
     scopes = {str(scope): count for scope, count in job.tracker.scope_updates().items()}
-    return Result(results_of(job.plan, receipts), JobStatistics(0.0, run_s, 0, stages, scopes))
+    kept = job.snapshots
+    taken, failures = (tuple(kept.taken), kept.failures) if kept is not None else ((), 0)
+    return Result(results_of(job.plan, receipts), JobStatistics(0.0, run_s, 0, stages, scopes, taken, failures))

@@ -19,7 +19,7 @@ from rayad.actors.upstream import Region
 from rayad.dataflow.graph import NodeKind
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.coordination import MutableSnapshots, PartReport
+from rayad.snapshots.coordination import TAKEN_MAX, MutableSnapshots, PartReport, SnapshotStatistics
 from rayad.snapshots.store import Manifest, ReplicaPart
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class LocalSnapshots:
         self.incarnation = 1
         self.recoveries = 0
         self.failures = 0
+        self.taken: deque[SnapshotStatistics] = deque(maxlen=TAKEN_MAX)
+        """In all incarnations, the newest last."""
         self.participants: dict[Where, MutableParticipant] = {}
         self.writing: dict[Where, deque[tuple[Capture, Pieces | None]]] = {}
         self.reports: deque[PartReport | tuple[int, str]] = deque()
@@ -197,7 +199,7 @@ class LocalSnapshots:
         notes = {"layout": layout_notes(self.job.plan, self.job.asked)}
         manifest = self.store.publish(self.snapshots, self.incarnation, notes)
         self.store.note(manifest)
-        self.snapshots.on_published(self.job.now_s())
+        self.taken.append(self.snapshots.on_published(self.job.now_s()))
         self.committing = manifest
         self.job._ready.add(("commit", None))
         self._inputs[manifest.number] = manifest.notes["inputs"]

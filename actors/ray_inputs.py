@@ -11,7 +11,7 @@ from rayad.actors.batches import encode_batch
 from rayad.actors.coordinator_line import ANSWER_S, NoAnswer
 from rayad.actors.credits import SendWindow
 from rayad.actors.input_log import InputLog
-from rayad.actors.job import JobInput
+from rayad.actors.job import JobInput, took_nothing
 from rayad.actors.outbound import payload_bytes
 from rayad.actors.plane import Address, ConnectFailed, Plane
 from rayad.actors.protocol import DRIVER, Kind, pack_number, unpack_credit
@@ -97,10 +97,7 @@ class InputPlane:
             except (_Lost, ConnectFailed):
                 self._reset(peer)
             if clock.monotonic() > deadline_s:
-                raise TimeoutError(
-                    f"input {self._names[peer]!r} of job {self._job.name!r} has taken nothing for {timeout_s:g} s: nothing was sent, send "
-                    "it again; job.explain_stuck() tells who takes long"
-                )
+                raise took_nothing(self._names[peer], self._job.name, timeout_s)
 
     def _pump_some(self, peer: str) -> None:
         """Send again what can be sent again at once."""

@@ -1,4 +1,8 @@
-"""How a job runs: names, storage, parallelism. Plain frozen values, checked when they are made."""
+"""How a job runs: names, storage, parallelism. Plain frozen values, checked when they are made.
+
+The local runtime is one process, without actors, connections, heartbeats and an autoscaler. What it does not act on begins with "on Ray" in
+the docstrings here, and warns where it is given (`not_acted_on`).
+"""
 
 from __future__ import annotations
 
@@ -33,11 +37,12 @@ class SnapshotConfig:
     Args:
         interval_s: seconds from one beginning to the next; ``"auto"`` computes the best interval from what snapshots cost and how often the
             job fails, again and again (seed 004); None: only ``job.savepoint()`` takes one.
-        timeout_s: an attempt that takes longer is given up; the next one begins at its time.
+        timeout_s: an attempt that takes longer is given up, a savepoint, too; the next one begins at its time.
         alignment_timeout_s: a replica whose barriers take longer than this to arrive on all its inputs captures at once, with what is under
-            way as part of its snapshot; None: never, 0: always (unaligned snapshots, for jobs under backpressure).
-        keep: how many snapshots stay in the store; savepoints stay besides.
-        failures_max: after so many attempts in a row that were given up the job fails; None: it goes on without.
+            way as part of its snapshot; None: never, 0: always (unaligned snapshots, for jobs under backpressure). In the local runtime
+            a number above 0 says that it may happen; when, the seed draws.
+        keep: how many snapshots stay in the store, with those that they build on; savepoints stay besides.
+        failures_max: so many attempts in a row that were given up are a failure (`FailureConfig`); None: the job goes on without.
         secret: parts and manifests carry an HMAC with this key instead of a checksum, and others are refused.
     """
 
@@ -64,11 +69,11 @@ class SnapshotConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureConfig:
-    """How many failures a job survives, and how they are noticed.
+    """How many failures a job survives, and how they are noticed. Without a store (``RunConfig.storage_path``) it survives none.
 
     Args:
         max_failures: after a failure the job goes on from its last snapshot (from its beginning, when there is none yet), so many times
-            within ``window_s``; then it fails, with the first cause. 0: the first failure ends it.
+            within ``window_s``; then it fails, with the first cause of these. 0: the first failure ends it.
         window_s: failures longer ago than this do not count; None: all do, since the job was started.
         delay_s, delay_max_s: the first restart is at once. When failures come before another snapshot is complete, or the same error comes
             back, the second waits ``delay_s``, and each one after it twice as long (a tenth more or less, drawn), up to ``delay_max_s``.
@@ -79,9 +84,10 @@ class FailureConfig:
             the others live on with what they have. For that, batches wait before each vertex until their time is complete (in loops: before
             the loop), which costs latency and memory for one epoch; and what a vertex sends at a time must follow from what it received at
             and before that time, whatever the order. Where a failure reaches everything, the whole graph is restarted all the same.
-        heartbeat_timeout_s: a process that has not answered for so long counts as dead: it may be stopped, or its node be gone. A thread of
-            its own answers, so a function of yours may take longer, as long as it lets other threads run (Python code does; C code that
-            keeps the interpreter's lock for so long does not). A function that never ends is what `RunConfig.activation_timeout_s` is for.
+        heartbeat_timeout_s: on Ray: a process that has not answered for so long counts as dead: it may be stopped, or its node be gone. So
+            does one to which a lost connection could not be made anew for so long. A thread of its own answers, so a function of yours may
+            take longer, as long as it lets other threads run (Python code does; C code that keeps the interpreter's lock for so long does
+            not). A function that never ends is what `RunConfig.activation_timeout_s` is for.
     """
 
     max_failures: int = 0
@@ -115,36 +121,39 @@ class RunConfig:
     Args:
         name: the job's name; the dataflow's by default.
         storage_path: folder, or URI that pyarrow knows, below which the job keeps its snapshots (``<storage_path>/<name>/snapshots``);
-            ``~/.rayad`` when snapshots are asked for without one.
+            ``~/.rayad`` when an interval or ``resume`` is given without one. None, and neither of these: no snapshots are kept.
         resume: "latest" goes on from the newest whole snapshot of the job of this name, and starts afresh when there is none; a number, or
             the path that ``job.savepoint()`` gave, from that one. "never" begins afresh, and deletes what snapshots of that name there are
             (savepoints stay). None begins afresh where there is none, and is refused where there are some: nothing is deleted in silence.
+        snapshots, failures: see `SnapshotConfig` and `FailureConfig`.
         key_groups: number of key-groups; no keyed vertex can have more replicas.
-        window_batches, window_bytes: credits of each channel; what may be under way to a slow receiver.
+        window_batches: credits of each channel in batches, what may be under way to a slow receiver; in the local runtime of all channels
+            out of a replica together.
+        window_bytes: on Ray: the same in bytes.
         batch_rows: lists of records for one replica are joined up to so many while they wait to be sent.
-        spill_memory_bytes: how much of a feedback edge's backlog a replica keeps in memory before it goes to disk; and how much of the
-            batches that wait for their time, before a vertex that takes times in order.
-        spill_directory: where; the system's temporary folder by default.
-        combine_hold_s: how long a replica that has more input at hand may go on combining before what it has leaves; without more input
-            nothing waits. 0 combines within one turn of work only.
-        activation_timeout_s: how long one call of a vertex or a source (``on_recv``, ``on_notify``, ``next_batch``, with the functions in
-            it) may take; a replica that takes longer is ended, which is a failure like others. None: for ever, since a model may take
-            minutes; ``job.explain_stuck()`` tells who takes long, in which function.
-        input_log_bytes: how much of what was sent to each live input since the last snapshot the driver keeps, to send it again after a
-            failure; then ``send`` waits for the next snapshot. Nothing is kept where no failure is survived.
-        start_timeout_s: how long the actors may take to start.
-        termination_s: SIGTERM to the driver (``ray job stop``, the end of a pod) takes a savepoint where there is a store and ends the job
-            and the process, with status 143, within this time; a second SIGTERM ends at once. ``ray job stop`` kills after 3 s: give it
-            longer by ``RAY_JOB_STOP_WAIT_TIME_S``. A handler of your own stays.
-        cpus_per_replica: what each replica asks Ray for, where its vertex says nothing else.
-        resources: by vertex: what each of its replicas asks Ray for, over what the program says (``map(f, num_gpus=1)``).
-        autoscaling_cluster: whether nodes may come that can hold what no node can hold now: then the job waits for them, at most
+        spill_memory_bytes: on Ray: how much of a feedback edge's backlog a replica keeps in memory before it goes to disk; and how much of
+            the batches that wait for their time, before a vertex that takes times in order. In the local runtime both stay in memory.
+        spill_directory: on Ray: where; the system's temporary folder by default.
+        combine_hold_s: on Ray: how long a replica that has more input at hand may go on combining before what it has leaves; without more
+            input nothing waits. 0 combines within one turn of work only. In the local runtime the seed draws it.
+        activation_timeout_s: on Ray: how long one call of a vertex or a source (``on_recv``, ``on_notify``, ``next_batch``, with the
+            functions in it) may take; a replica that takes longer is ended, which is a failure like others. None: for ever, since a model
+            may take minutes; ``job.explain_stuck()`` tells who takes long, in which function.
+        input_log_bytes: on Ray: how much of what was sent to each live input since the last snapshot the driver keeps, to send it again
+            after a failure; then ``send`` waits for the next snapshot. Nothing is kept where no failure is survived.
+        start_timeout_s: on Ray: how long the actors may take to start, and a store that is away to come back for a recovery.
+        termination_s: on Ray: SIGTERM to the driver (``ray job stop``, the end of a pod) takes a savepoint where there is a store and ends
+            the job and the process, with status 143, within this time; a second SIGTERM ends at once. ``ray job stop`` kills after 3 s:
+            give it longer by ``RAY_JOB_STOP_WAIT_TIME_S``. A handler of your own stays.
+        cpus_per_replica: on Ray: what each replica asks for, where its vertex says nothing else.
+        resources: on Ray: by vertex: what each of its replicas asks for, over what the program says (``map(f, num_gpus=1)``).
+        autoscaling_cluster: on Ray: whether nodes may come that can hold what no node can hold now: then the job waits for them, at most
             ``start_timeout_s``; else it is refused at once. None: as the cluster says of itself (Ray's autoscaler v2 does).
-        rescale_pause_s: how long one step of a change of layout may keep a replica from its work: large state moves in many steps;
-            None: all key-groups at once (docs/design/rescaling.md).
-        unix_sockets: whether replicas on one node talk over Unix sockets; False makes all of them use TCP, as between nodes.
-        host: address that all actors of the job listen on, which must be one of their node's; by default each listens on the address by
-            which Ray knows the node that it is on (``ray start --node-ip-address``).
+        rescale_pause_s: on Ray: how long one step of a change of layout may keep a replica from its work: large state moves in many steps;
+            None: all key-groups at once, as in the local runtime (docs/design/rescaling.md).
+        unix_sockets: on Ray: whether replicas on one node talk over Unix sockets; False makes all of them use TCP, as between nodes.
+        host: on Ray: address that all actors of the job listen on, which must be one of their node's; by default each listens on the
+            address by which Ray knows the node that it is on (``ray start --node-ip-address``).
     """
 
     name: str | None = None
@@ -230,17 +239,18 @@ class ScalingConfig:
 
     Args:
         parallelism: an int for all vertices, or a dict from vertex name to an int or a range ``(least, most)``, which begins at its least;
-            without a range the most that a policy may ask for is the number of the cluster's CPUs.
+            without a range the most that a policy may ask for is the number of the cluster's CPUs (2 at the least; with ``mpr_folder`` it
+            is 256). The local runtime stays where a range begins.
         default: replicas of the vertices that the dict does not name.
-        policy: who decides: "ds2"; "observe" only measures; a policy (`rayad.autoscale`), or a function of one's own
+        policy: on Ray: who decides: "ds2"; "observe" only measures; a policy (`rayad.autoscale`), or a function of one's own
             ``(samples, state, now_s)`` that gives a decision, replicas by vertex name, or None. It must be picklable.
-        mpr_folder: instead of a policy: a program in any language decides (seed 002, 5.5). ``stats_<vertex>.json`` are written there, and
-            what it writes into ``parameters.json`` is done.
-        report_interval_s: seconds from one look at all replicas, and one decision, to the next.
-        window_s: decisions rest on so many seconds before them.
-        warm_up_s: what is measured so soon after a change does not count.
-        timeout_s: how long the replicas of a change may take to be there.
-        journal: file to which measurements and decisions are added as JSON lines, for ``rayad plot``; by default
+        mpr_folder: on Ray: instead of a policy: a program in any language decides (seed 002, 5.5). ``stats_<vertex>.json`` are written
+            there, and what it writes into ``parameters.json`` is done.
+        report_interval_s: on Ray: seconds from one look at all replicas, and one decision, to the next.
+        window_s: on Ray: decisions rest on so many seconds before them.
+        warm_up_s: on Ray: what is measured so soon after a change does not count.
+        timeout_s: on Ray: how long the replicas of a change may take to be there.
+        journal: on Ray: file to which measurements and decisions are added as JSON lines, for ``rayad plot``; by default
             ``<storage_path>/<job>/scaling.jsonl``, where the storage is a local folder.
     """
 
@@ -323,6 +333,11 @@ OF_MACHINES: dict[type, frozenset[str]] = {
 }  # fmt: skip
 """What is about processes, connections, memory and machines, of which the local runtime has none."""
 
+OF_RESTARTS = USED_LOCALLY[FailureConfig]
+"""What is about going on after a failure."""
+NOTHING_LOCALLY = "does nothing in the local runtime: it is one process, without actors, connections and heartbeats"
+STORE = "give RunConfig(storage_path=...)"
+
 
 def _given(config: Any, names: Iterable[str] | None = None) -> str:
     """``RunConfig(host='h')``: what differs from the defaults, of some fields; empty when nothing does."""
@@ -343,22 +358,25 @@ def not_acted_on(run: RunConfig, scaling: ScalingConfig, runtime: str, seed: int
     if not scaling.is_adaptive and (asked := _given(scaling, AUTOSCALER)):
         told.append(f"{asked} is for the autoscaler, and this job has none: give a policy, or a range (least, most)")
     if not run.keeps_snapshots and (asked := _given(run.snapshots)):
-        told.append(f"{asked} does nothing: no snapshots are kept; give RunConfig(storage_path=...)")
+        told.append(f"{asked} does nothing: no snapshots are kept; {STORE}")
+    failures = run.failures
+    if failures.max_failures and not run.keeps_snapshots:
+        told.append(f"{_given(failures, OF_RESTARTS)} does nothing: a job without snapshots survives no failure; {STORE}")
+    elif not failures.max_failures and (asked := _given(failures, OF_RESTARTS)):
+        told.append(f"{asked} does nothing: no failure is survived; give FailureConfig(max_failures=...)")
     if runtime != "local":
         if seed:
             told.append(f"seed={seed} does nothing with runtime={runtime!r}: only the local runtime draws its order from a seed")
         return told
     if scaling.is_adaptive:
         told.append("the local runtime has no autoscaler: replicas stay as they are at the beginning, but for job.rescale()")
-    if run.failures.max_failures and not run.keeps_snapshots:
-        told.append(
-            f"FailureConfig(max_failures={run.failures.max_failures}) does nothing in the local runtime without snapshots: give "
-            "RunConfig(storage_path=...)"
-        )
-    passed_over = [_given(config, OF_MACHINES[type(config)]) for config in (run, run.failures)]
-    told += [
-        f"{asked} does nothing in the local runtime: it is one process, without connections, spill files and heartbeats"
-        for asked in passed_over
-        if asked
-    ]
+    passed_over = [_given(config, OF_MACHINES[type(config)]) for config in (run, failures)]
+    told += [f"{asked} {NOTHING_LOCALLY}" for asked in passed_over if asked]
     return told
+
+
+def not_changed_locally(changes: Mapping[str, Any]) -> str:
+    """What of a ``configure(...)`` the local runtime does not act on, in words; "" for nothing."""
+    passed_over = {name: value for name, value in changes.items() if name in OF_MACHINES[RunConfig]}
+    told = ", ".join(f"{name}={value!r}" for name, value in passed_over.items())
+    return f"configure({told}) {NOTHING_LOCALLY}" if told else ""

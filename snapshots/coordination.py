@@ -19,8 +19,8 @@ from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
 
 ReplicaName = tuple[str, int]
 """A vertex' name and which of its replicas."""
-
-
+TAKEN_MAX = 1_000
+"""Of so many snapshots, the newest, a job gives the figures."""
 FIRST_SOON = IntervalBounds(first_s=1.0)
 """With an automatic interval the first snapshot comes soon: while there is little state it costs little, and then its cost is known."""
 

@@ -6,6 +6,7 @@ Issue 11: '"deterministic" where the local runtime reads the clock, parameters t
 
 from __future__ import annotations
 
+import re
 import warnings
 from dataclasses import fields
 from pathlib import Path
@@ -14,9 +15,9 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.dataflow.config import AUTOSCALER, OF_MACHINES, USED_LOCALLY, not_acted_on
+from rayad.dataflow.config import AUTOSCALER, CHANGEABLE, OF_MACHINES, USED_LOCALLY, not_acted_on
 
-NOTHING = "does nothing in the local runtime: it is one process, without connections, spill files and heartbeats"
+NOTHING = "does nothing in the local runtime: it is one process, without actors, connections and heartbeats"
 NO_AUTOSCALER = "is for the autoscaler, and this job has none: give a policy, or a range (least, most)"
 OTHERS: dict[str, Any] = {  # another value than the default of each field that the local runtime does not act on
     **dict.fromkeys(("window_bytes", "spill_memory_bytes"), 1),
@@ -40,6 +41,20 @@ def test_each_setting_is_known_to_work_locally_or_not_to(config: type) -> None:
     passed_over = AUTOSCALER if config is rd.ScalingConfig else OF_MACHINES.get(config, frozenset())
     assert USED_LOCALLY[config] | passed_over == {field.name for field in fields(config)}
     assert not USED_LOCALLY[config] & passed_over
+
+
+def told_fields(config: type) -> dict[str, str]:
+    """What the docstring of a configuration says about each field."""
+    assert config.__doc__ is not None
+    entries = re.findall(r"^ {8}((?:\w+, )*\w+): (.*(?:\n {12}.*)*)", config.__doc__, re.MULTILINE)
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+
+
+@pytest.mark.parametrize("config", [rd.RunConfig, rd.SnapshotConfig, rd.FailureConfig, rd.ScalingConfig])
+def test_each_setting_says_at_its_place_whether_it_is_for_ray_alone(config: type) -> None:
+    told = told_fields(config)
+    assert told.keys() == {field.name for field in fields(config)}
+    assert {name for name, text in told.items() if text.startswith("on Ray: ")} == told.keys() - USED_LOCALLY[config]
 
 
 @pytest.mark.parametrize("name", sorted(set().union(*OF_MACHINES.values())))
@@ -68,10 +83,14 @@ def test_settings_that_need_another_one_say_which(tmp_path: Path) -> None:
     assert not_acted_on(rd.RunConfig(snapshots=snapshots), rd.ScalingConfig(), "ray") == [f"SnapshotConfig(keep=5, secret=...) {needs}"]
     assert not_acted_on(rd.RunConfig(snapshots=snapshots, storage_path=str(tmp_path)), rd.ScalingConfig(), "ray") == []
     survives = rd.RunConfig(failures=rd.FailureConfig(max_failures=3))
-    assert not_acted_on(survives, rd.ScalingConfig(), "ray") == []
-    assert not_acted_on(survives, rd.ScalingConfig(), "local") == [
-        "FailureConfig(max_failures=3) does nothing in the local runtime without snapshots: give RunConfig(storage_path=...)"
-    ]
+    for runtime in ("ray", "local"):
+        assert not_acted_on(survives, rd.ScalingConfig(), runtime) == [
+            "FailureConfig(max_failures=3) does nothing: a job without snapshots survives no failure; give RunConfig(storage_path=...)"
+        ]
+        slow = rd.RunConfig(failures=rd.FailureConfig(delay_s=2.0), storage_path=str(tmp_path))
+        assert not_acted_on(slow, rd.ScalingConfig(), runtime) == [
+            "FailureConfig(delay_s=2.0) does nothing: no failure is survived; give FailureConfig(max_failures=...)"
+        ]
     assert not_acted_on(rd.RunConfig(), rd.ScalingConfig(default=2), "local") == [
         "ScalingConfig(default=2) is for vertices that a dict does not name: parallelism=1 is for all"
     ]
@@ -85,6 +104,35 @@ def test_what_works_does_not_warn(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         small().run(run, rd.ScalingConfig(parallelism={}, default=2), runtime="local", seed=3, timeout_s=60)
+
+
+@pytest.mark.parametrize("name", CHANGEABLE)
+def test_configure_warns_of_what_the_local_runtime_does_not_act_on(name: str) -> None:
+    job = small().submit(runtime="local")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        job.configure(**{name: 2})
+    told = [f"configure({name}=2) {NOTHING}"] if name in OF_MACHINES[rd.RunConfig] else []
+    assert [(str(w.message), Path(w.filename).name) for w in caught] == [(line, Path(__file__).name) for line in told]
+    job.cancel()
+
+
+def test_send_takes_a_timeout_in_the_local_runtime_too() -> None:
+    flow = rd.Dataflow("slow")
+    flow.input("in").collect("out")
+    seconds = iter(range(1_000_000))
+    job = flow.submit(rd.RunConfig(window_batches=1), runtime="local", clock=lambda: float(next(seconds)))
+    live = job.input("in")
+    live.send(["first"])
+    with pytest.raises(TimeoutError) as caught:
+        live.send(["second"], timeout_s=0)
+    assert str(caught.value) == (
+        "input 'in' of job 'slow' has taken nothing for 0 s: nothing was sent, send it again; job.explain_stuck() tells who takes long"
+    )
+    assert live.sent == 1
+    live.send(["second"], timeout_s=60)
+    live.close()
+    assert [record for _, record in job.wait()["out"]] == ["first", "second"]
 
 
 def test_an_unknown_option_is_refused() -> None:

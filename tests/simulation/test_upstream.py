@@ -20,7 +20,7 @@ FAILURES = 5
 def run_with_failures(program: Program, seed: int, folder: Path) -> tuple[int, int]:
     """Run it, with snapshots and failures at random; gives how many failures left something alive, and how many restarted everything."""
     draw = random.Random(seed)
-    config = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(recovery="upstream"))
+    config = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(max_failures=1, recovery="upstream"))
     parallelism = program.parallelism if program.parallelism is not None else 1 + seed % 3
     job = program.flow().submit(config, runtime="local", seed=seed, parallelism=parallelism, **program.options)
     assert isinstance(job, LocalJob)

@@ -155,6 +155,28 @@ def test_a_service_that_is_away_is_tried_as_often_as_allowed_after_growing_delay
     assert sum(paused) > 25
 
 
+def test_a_job_of_the_local_runtime_tells_its_failures_and_the_snapshots_of_all_incarnations(tmp_path: Path) -> None:
+    left = [OSError("away")]
+
+    def once(n: int) -> int:
+        if n == 3 and left:
+            raise left.pop()
+        return n
+
+    flow = rd.Dataflow("told")
+    flow.from_epochs([[n] for n in range(5)]).map(once).collect("out")
+    run = rd.RunConfig(storage_path=str(tmp_path), failures=rd.FailureConfig(max_failures=1))
+    job = flow.submit(run, runtime="local")
+    job.savepoint()
+    before = job.progress().snapshot
+    while not job.progress().failures:
+        job.step()
+    assert (before, job.progress().failures) == (job.progress().snapshot, 1)
+    statistics = job.wait().statistics
+    assert [taken.kind for taken in statistics.snapshots] == ["savepoint", "final"]
+    assert statistics.failures == 1
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
