@@ -31,8 +31,8 @@ def batch_rows(batch: Any) -> int:
 
 
 def mark_keyed(batch: pa.RecordBatch, key_columns: int, *, named: bool = False) -> pa.RecordBatch:
-    """Say that rows of ``batch`` are ``(key, *values)`` tuples with ``key_columns`` leading key columns; with ``named``, ``(key, "
-    "{name: value})``."""
+    """Say that rows of ``batch`` are ``(key, *values)`` tuples with ``key_columns`` leading key columns; with ``named``, ``(key,
+    {name: value})``."""
     metadata = dict(batch.schema.metadata or {})
     metadata[ROWS_KEY] = b"%s:%d" % (b"named" if named else b"keyed", key_columns)
     return batch.replace_schema_metadata(metadata)

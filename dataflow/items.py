@@ -17,8 +17,8 @@ from rayad.progress import DataflowError, Timestamp, show
 
 
 class ItemsSource(Source):
-    """Epochs of items held in memory: item i of the outer list is epoch i. One part, or ``parts`` of them with every epoch shared "
-    "out evenly."""
+    """Epochs of items held in memory: item i of the outer list is epoch i. One part, or ``parts`` of them with every epoch shared
+    out evenly."""
 
     interleave = True
 

@@ -117,8 +117,8 @@ class KeyedStream(Advising):
         return self._aggregate(agg.TopK(k, by), record_unless(value), name)
 
     def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
-        """An :class:`Aggregator` of yours, or a dict of several: ``{"flights": "count", "delay": ("mean", "dep_delay")}`` gives "
-        "``(key, dict)``."""
+        """An :class:`Aggregator` of yours, or a dict of several: ``{"flights": "count", "delay": ("mean", "dep_delay")}`` gives
+        ``(key, dict)``."""
         if isinstance(aggregator, dict):
             combined, values = several(aggregator, self.key.columns)
             return self._aggregate(combined, values, name)

@@ -76,8 +76,8 @@ class Loop:
         return Stream(self.flow, node.id, 0, stream.event_time and stream.event_time.moved())
 
     def feedback(self, max_rounds: int | None = None, *, name: str | None = None) -> Feedback:
-        """A stream that will be fed back. With ``max_rounds`` only rounds 0 to max_rounds - 1 exist: what would begin another is "
-        "dropped."""
+        """A stream that will be fed back. With ``max_rounds`` only rounds 0 to max_rounds - 1 exist: what would begin another is
+        dropped."""
         if max_rounds is not None and (isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1):
             raise DataflowError(f"max_rounds is {max_rounds!r}: it must be an int of at least 1, or None for as long as there is something")
         scope = self.flow.graph.scopes[self.scope]

@@ -70,8 +70,8 @@ class SinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class PlanEdge:
-    """Batches of one stage on their way to an input port of another; counted at ``count_location``, at the time's first "
-    "``count_depth`` counters."""
+    """Batches of one stage on their way to an input port of another; counted at ``count_location``, at the time's first
+    ``count_depth`` counters."""
 
     id: int
     source: int

@@ -360,7 +360,8 @@ class Stream(Advising):
         return self
 
     def write_parquet(self, path: str, *, name: str | None = None, **options: Any) -> Stream:
-        """Write Parquet files into a folder; they appear when the job is complete."""
+        """Write Parquet files into a folder; they appear when the job is complete, or with each of its snapshots. Readers find what is
+        committed by ``rd.read_committed``. ``options``: see :class:`rayad.integrations.ParquetSink`."""
         return self._sink(hooks.call("write_parquet", path, **options), name, "parquet")
 
     def to_ray_dataset(self, name: str | None = None, **options: Any) -> Stream:

@@ -63,8 +63,9 @@ class ParquetSink(Sink):
 
     ``partition_by_epoch``: a directory ``epoch=<n>`` for each epoch. ``epoch_column``: a column of this name with the epoch of each row.
     ``mode``: what to do when the directory has something in it: ``"error"``, ``"append"`` or ``"overwrite"``. ``schema``: columns and
-    types; else those of a replica's first batch, and all replicas must agree. ``row_group_rows`` are collected in memory before they are
-    written. A job that takes snapshots makes at least one file for each writer and snapshot in which it had records.
+    types; else those that hold a replica's records, which follow them (int, then 1.5: double) until a row group or a snapshot has been
+    written with them, and all replicas must agree. ``row_group_rows`` are collected in memory before they are written. A job that takes
+    snapshots makes at least one file for each writer and snapshot in which it had records.
     """
 
     commits = True

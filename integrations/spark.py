@@ -95,8 +95,8 @@ def _check_frame(df: Any) -> None:
     refuse_ray_client("from_spark")
     if df.isStreaming:
         raise ConfigError(
-            "from_spark: this is a streaming DataFrame; Spark streaming enters by foreachBatch, one micro-batch an epoch: "
-            "df.writeStream.foreachBatch(lambda batch, epoch: ...).start()"
+            "from_spark: this is a streaming DataFrame, which cannot be read yet; send each micro-batch to a live input, an epoch of its "
+            "own, in foreachBatch: live.send(pyarrow.Table.from_pandas(batch.toPandas())); live.advance_to(number + 1)"
         )
     master = df.sparkSession.sparkContext.master
     if not master.startswith("ray://"):
@@ -200,9 +200,9 @@ def _fetch_partition(executor: str, rdd: int, partition: int, schema_json: str, 
 class SparkSink(ArrowSink):
     """Gives the results as a DataFrame of ``spark``.
 
-    ``schema``: Arrow columns and types; else those of the first records, which then have to exist. ``epoch_column``: a column with each
-    row's epoch. ``staging_path``: a directory seen by all nodes: replicas write Parquet there and Spark reads it, nothing passes through
-    the driver; it must stay for as long as the DataFrame is used.
+    ``schema``: Arrow columns and types; else those that hold the records, of which there has to be one. ``epoch_column``: a column with
+    each row's epoch. ``staging_path``: a directory seen by all nodes: replicas write Parquet there and Spark reads it, nothing passes
+    through the driver; it must stay for as long as the DataFrame is used.
     """
 
     where = "to_spark"

@@ -109,3 +109,12 @@ def test_public_names_have_no_duplicates() -> None:
     names = list(getattr(package, "__all__", []))
     twice = sorted({name for name in names if names.count(name) > 1})
     assert not twice, f"src/rayad/__init__.py: listed twice in __all__: {twice}"
+
+
+def test_docstrings_are_text_and_not_strings_side_by_side() -> None:
+    """Seven once showed quotes in the middle of a sentence, where a tool had cut a line as it cuts a string."""
+    pasted = re.compile(r'[^"] "\n\s+"[^"\n][^\n]*"""')
+    found = [(path, path.read_text(encoding="utf-8")) for path in text_files() if path.suffix == ".py"]
+    wrong = [Breach(path, text[: hit.start()].count("\n") + 1, "a cut string in a docstring", "write the sentence on")
+             for path, text in found for hit in pasted.finditer(text)]
+    refuse(wrong)

@@ -247,8 +247,8 @@ def may_overflow(column: pa.Array | pa.ChunkedArray) -> bool:
 
 
 def group(batch: pa.RecordBatch | pa.Table, keys: list[str], aggregations: list[Any], names: list[str]) -> pa.RecordBatch:
-    """Arrow's group-by as one keyed batch: the key columns first, then the aggregated columns under ``names`` (with ``_`` behind "
-    "one that is taken)."""
+    """Arrow's group-by as one keyed batch: the key columns first, then the aggregated columns under ``names`` (with ``_`` behind
+    one that is taken)."""
     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
     if len(keys) == 1:
         dense = dense_group(table, keys[0], aggregations)

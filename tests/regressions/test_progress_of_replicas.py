@@ -50,8 +50,8 @@ def test_the_time_of_the_last_word_does_not_depend_on_which_frontiers_were_seen(
 
 
 def test_a_parked_batch_gives_its_credit_back() -> None:
-    """stateful_map parks what comes early. With the credit kept, a full window of early batches shut out the late one that they "
-    "waited for."""
+    """stateful_map parks what comes early. With the credit kept, a full window of early batches shut out the late one that they
+    waited for."""
     flow = rd.Dataflow()
     flow.from_epochs([[("k", 1)], [("k", 2)]]).key_by(lambda r: r[0]).stateful_map(lambda s, r: (r, r), name="held").collect("out")
     core = core_of(flow, "held")
