@@ -207,10 +207,10 @@ class Coordinator(CoordinatorControl):
         Not before ``due_s``, while the newcomers start.
         """
         assert self._keeper is not None
-        self._crew.relieve(list(self._crew.actors), self.incarnation, self._stuck)
+        self._crew.release(list(self._crew.actors), self.incarnation, self._stuck)
         self._stuck = set()
         self.incarnation += 1
-        self._crew.hire()  # newcomers start while the parts are verified
+        self._crew.start()  # newcomers start while the parts are verified
         self._cancelled.wait(max(0.0, due_s - clock.monotonic()))
         self._when_there(self._keeper.recover)
         self._lay_out()
@@ -232,7 +232,7 @@ class Coordinator(CoordinatorControl):
             return
         self.plan = self._crew.plan = layouts.restored(self.plan, self._keeper.manifest.notes, self.asked)
         names = set(self._crew.names())
-        self._crew.dismiss([name for name in self._crew.actors if name != PROGRESS and name not in names])
+        self._crew.stop([name for name in self._crew.actors if name != PROGRESS and name not in names])
         self._keeper.lay_out(self.plan)
 
     def _start(self) -> None:
@@ -243,7 +243,7 @@ class Coordinator(CoordinatorControl):
             self._lay_out()
             if keeper is not None:
                 self.rescaler.want(layouts.asked_anew(self.plan, keeper.manifest.notes, self.asked))
-        crew.hire()
+        crew.start()
         self.addresses = {}
         self._runs.clear()
         self._incarnations = dict.fromkeys([PROGRESS, COORDINATOR, *crew.names()], self.incarnation)
@@ -308,11 +308,11 @@ class Coordinator(CoordinatorControl):
         attempt = keeper.recover_upstream(names, self.incarnation + 1)
         if attempt is None:
             return False
-        self._crew.relieve(names, self.incarnation, self._stuck)
+        self._crew.release(names, self.incarnation, self._stuck)
         self.incarnation += 1
         self._incarnations.update(dict.fromkeys(names, self.incarnation))
         self._runs.forget(names)
-        self._crew.hire()
+        self._crew.start()
         ray.get(self._crew.actors[PROGRESS].call.remote("switch", names, region, self.incarnation), timeout=self.config.start_timeout_s)
         self._await_listening(self._listening(names))
         addresses = {name: self.addresses[name] for name in names}

@@ -238,7 +238,7 @@ class Rescaler:
         progress = crew.actors[PROGRESS]
         try:
             crew.plan = prepared
-            crew.hire()
+            crew.start()
             incarnations = {**of._incarnations, **dict.fromkeys(newcomers, incarnation)}
             store = of._keeper.store.store if of._keeper is not None else None
             arguments = (of.config.host, incarnation, store, None, incarnations, prepared.layout, True)
@@ -290,13 +290,13 @@ class Rescaler:
         of._runs.forget(newcomers)  # before they are ended: nobody takes that for a failure
         try:
             self._get([of._crew.actors[PROGRESS].call.remote("forget", newcomers)], STOP_TIMEOUT_S)
-            of._crew.dismiss(newcomers)
+            of._crew.stop(newcomers)
             undone = [of._crew.actors[name].change.remote("commit", before.layout) for name in old]
             self._get(undone, HOLD_S)  # who is in a long activation does it when that is over, before anything that it is asked later
         except (RayActorError, RayTaskError, TimeoutError, RayadError):
             return  # the job has failed, or is over
         finally:
-            of._crew.dismiss(newcomers)
+            of._crew.stop(newcomers)
             if of._keeper is not None:
                 of._keeper.part(newcomers, before, {})
             self.newcomers = set()
@@ -362,7 +362,7 @@ class Rescaler:
             ends = [(edge, one) for edge, one in ends if mine in targets_of(plan, _edge(plan, edge), int(one.split(".")[1]))]
             if ends:
                 self._await([name], "has_ended", ends, what="have met the last markers of those that retire")
-        crew.dismiss(gone)
+        crew.stop(gone)
         return costs
 
     def _part(self, gone: list[str], plan: Plan) -> None:

@@ -64,7 +64,7 @@ class Crew:
         if config.activation_timeout_s is not None:
             self._beats.interval_s = min(self._beats.interval_s, config.activation_timeout_s / 4)
 
-    def hire(self) -> None:
+    def start(self) -> None:
         """Start every actor that is not there; does not wait."""
         with self._lock:
             if PROGRESS not in self.actors:
@@ -78,7 +78,7 @@ class Crew:
                         options = {"num_cpus": self._cpus, **ray_options(stage.resources), "scheduling_strategy": "SPREAD"}
                         self.actors[name] = remote_vertex().options(**options).remote(spec, stage.id, replica, self.config, *self._identity)
 
-    def dismiss(self, names: Collection[str]) -> None:
+    def stop(self, names: Collection[str]) -> None:
         """End these: they have retired, or will not be needed."""
         with self._lock:
             for name in names:
@@ -100,7 +100,7 @@ class Crew:
         """The vertex of a plane name, and which of its replicas."""
         return self.plan.stage(stage_of(name)).name, int(name.rsplit(".", 1)[-1])
 
-    def relieve(self, names: Collection[str], incarnation: int, stuck: Collection[str] = ()) -> None:
+    def release(self, names: Collection[str], incarnation: int, stuck: Collection[str] = ()) -> None:
         """Make these leave what they do in this incarnation. Who is dead, stuck, or does not answer, is killed and forgotten."""
         with self._lock:
             waiting: dict[Any, str] = {}

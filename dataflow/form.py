@@ -97,7 +97,7 @@ class MutableForm:
         schema = self.schema
         assert schema is not None
         if is_columns and (set(own.schema.names) != set(schema.names) or not (self._given or _have_common(schema, own.schema))):
-            drift = schema_drift(self._where, schema, own.schema)
+            drift = schema_drift("a batch", schema, own.schema, "convert it with map()")
             if drift is not None:
                 raise drift
         if not self._settled:
@@ -111,7 +111,10 @@ def _have_common(left: pa.Schema, right: pa.Schema) -> bool:
     return all(wider_type(field.type, right.field(field.name).type) is not None for field in left)
 
 
-def schema_drift(where: str, expected: pa.Schema, got: pa.Schema) -> DataflowError | None:
+OF_FILES = "all files of one source must have the same columns: read the others separately and map them"
+
+
+def schema_drift(where: str, expected: pa.Schema, got: pa.Schema, advice: str = OF_FILES) -> DataflowError | None:
     """The error that says how ``got`` differs from ``expected``, in words; None where the columns and types agree in any order."""
     want = {field.name: field.type for field in expected}
     have = {field.name: field.type for field in got}
@@ -121,8 +124,7 @@ def schema_drift(where: str, expected: pa.Schema, got: pa.Schema) -> DataflowErr
     differences += [f"column {name!r} is extra" for name in have if name not in want]
     differences += [f"column {name!r} is {have[name]}, expected {want[name]}" for name in want if name in have and have[name] != want[name]]
     return DataflowError(
-        f"schema drift in {where}: {'; '.join(differences)}. Expected {describe(expected)}, got {describe(got)}; "
-        "all files of one source must have the same columns: read the others separately and map them"
+        f"schema drift in {where}: {'; '.join(differences)}. Expected {describe(expected)}, got {describe(got)}; {advice}"
     )
 
 

@@ -48,7 +48,8 @@ def as_table(data: ArrowData, where: str) -> pa.Table:
             raise ConfigError(f"{where}: item {index} is a {type(item).__name__}; give a pyarrow.Table, a RecordBatch, or a list of them")
         table = item if isinstance(item, pa.Table) else pa.Table.from_batches([item])
         if tables:
-            drift = schema_drift(f"{where}: item {index}", tables[0].schema, table.schema)
+            advice = "all items must have the same columns: give the others to a source of their own"
+            drift = schema_drift(f"{where}: item {index}", tables[0].schema, table.schema, advice)
             if drift is not None:
                 raise drift
             table = table.select(tables[0].schema.names)

@@ -81,7 +81,8 @@ class RefSource(Source):
         check_epoch_column(schema, epoch, self.where)
         self.interleave = epoch is not None
         if staged is not None:
-            drift = schema_drift(f"{self.where}: the staged input in {folder.path if folder else ''!r}", schema, staged.schema)
+            where = f"{self.where}: the staged input in {folder.path if folder else ''!r}"
+            drift = schema_drift(where, schema, staged.schema, "give another staging_path for another input, or delete that folder")
             if drift is not None:
                 raise drift
 

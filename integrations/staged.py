@@ -99,7 +99,7 @@ class ArrowSink(Sink):
         for schema in schemas[1:]:
             wide = wider_schema(common, schema) if set(common.names) == set(schema.names) else None
             if wide is None:
-                drift = schema_drift(f"{self.where}: the results of another replica", common, schema)
+                drift = schema_drift(f"{self.where}: the results of another replica", common, schema, "give schema= to the sink")
                 if drift is not None:
                     raise drift
             else:

@@ -167,3 +167,20 @@ def test_reading_before_the_first_commit_gives_nothing(tmp_path: Path) -> None:
     writer.write(Timestamp(0), [{"a": 1}])
     sink.commit(1, [writer.stage()])
     assert rd.read_committed(tmp_path / "out").to_table().to_pydict() == {"a": [1], "e": [0]}
+
+
+def test_columns_that_differ_at_a_sink_are_told_what_to_do_at_a_sink(tmp_path: Path) -> None:
+    flow = rd.Dataflow("x")
+    left, right = flow.from_arrow(pa.table({"a": [1]})), flow.from_arrow(pa.table({"b": [1]}))
+    left.union(right.rebalance().map_batches(lambda batch: batch)).write_parquet(str(tmp_path / "out"))
+    with pytest.raises(DataflowError) as caught:
+        flow.run(runtime="local")
+    assert "give schema= to the sink" in str(caught.value)
+    writer = ArrowSink().open(0, 1)
+    writer.write(Timestamp(0), pa.record_batch({"a": [1]}))
+    with pytest.raises(DataflowError) as caught:
+        writer.write(Timestamp(0), pa.record_batch({"b": [1]}))
+    assert str(caught.value) == (
+        "to_arrow: schema drift in a batch: column 'a' is missing; column 'b' is extra. Expected {a: int64}, got {b: int64}; convert it "
+        "with map(); the types are those of earlier records: give schema="
+    )
