@@ -134,6 +134,10 @@ class ParquetSink(Sink):
         at = -1 if schema is None or self.epoch_column is None else schema.get_field_index(self.epoch_column)
         return schema if schema is None or at < 0 else schema.remove(at)
 
+    def stored(self, table: pa.Table) -> pa.Table:
+        """``table`` as its files hold it: as it is, unless their reader wants other types."""
+        return table
+
     def staging(self) -> str:
         """Where the unpublished files of all jobs are."""
         return f"{self.path}/{STAGING}"

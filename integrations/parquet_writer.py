@@ -69,11 +69,12 @@ class _OpenFile:
             self._waiting[at] = wide
 
     def flush(self) -> None:
-        if self._writer is None:
-            self._writer = pq.ParquetWriter(self._stream, self.schema, compression=self._sink.compression)
         if self._waiting:
             waiting = [cast_batch(batch, self.schema) for batch in self._waiting]
-            self._writer.write_table(pa.Table.from_batches(waiting, schema=self.schema), row_group_size=self._sink.row_group_rows)
+            table = self._sink.stored(pa.Table.from_batches(waiting, schema=self.schema))
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._stream, table.schema, compression=self._sink.compression)
+            self._writer.write_table(table, row_group_size=self._sink.row_group_rows)
             self._waiting, self._waiting_rows = [], 0
 
     def close(self) -> StagedFile:

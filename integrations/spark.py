@@ -22,10 +22,11 @@ import pyarrow as pa
 
 from rayad.dataflow.sink import SinkWriter
 from rayad.integrations.blocks import DEFAULT_BATCH_ROWS, check_batch_rows
+from rayad.integrations.committed import read_manifest
 from rayad.integrations.parquet import ParquetSink
 from rayad.integrations.raydp_session import actor_exists, import_raydp, refuse_ray_client, session_alive
 from rayad.integrations.refs import BlockRef, RefSource, Replay, check_replay, number_blocks
-from rayad.integrations.spark_types import for_spark
+from rayad.integrations.spark_types import for_spark, for_sparks_files
 from rayad.integrations.staged import ArrowSink
 from rayad.progress import ConfigError, DataflowError, say
 
@@ -219,7 +220,7 @@ class SparkSink(ArrowSink):
         self._spark: Any = spark
         self._files: ParquetSink | None = None
         if staging_path is not None:
-            self._files = ParquetSink(staging_path, schema=schema, epoch_column=epoch_column)
+            self._files = _SparksFiles(staging_path, schema=schema, epoch_column=epoch_column)
         self.commits = self._files is not None
         self._check_alive()
 
@@ -275,19 +276,35 @@ class SparkSink(ArrowSink):
         published = self._files.result(receipt)
         if not published.files:
             return to_data_frame(self._spark, self.tables(()))
-        return self._spark.read.parquet(*(f"{published.path}/{name}" for name in published.files))
+        manifest = read_manifest(self._files.filesystem, self._files.path)
+        read = self._spark.read
+        if manifest is not None and manifest.schema is not None:  # Parquet has no lengths of time: without types they would be numbers
+            read = read.schema(_spark_schema(for_spark(manifest.schema.empty_table()).schema))
+        return read.parquet(*(f"{published.path}/{name}" for name in published.files))
+
+
+class _SparksFiles(ParquetSink):
+    """Parquet files in types that Spark reads."""
+
+    def stored(self, table: pa.Table) -> pa.Table:
+        return for_sparks_files(table)
+
+
+def _spark_schema(schema: pa.Schema) -> Any:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
 def to_data_frame(spark: Any, tables: Sequence[pa.Table]) -> Any:
     """A Spark DataFrame with the rows of ``tables`` (all of one schema), column by column; DataflowError where a type does not survive."""
     from pyspark.sql import DataFrame
     from pyspark.sql.pandas.serializers import ArrowStreamSerializer
-    from pyspark.sql.pandas.types import from_arrow_schema
 
     if not tables:
         raise DataflowError("to_spark: there are no records, so the columns are not known; give schema=pyarrow.schema(...)")
     ready = [for_spark(table) for table in tables]
-    schema = from_arrow_schema(ready[0].schema, prefer_timestamp_ntz=True)
+    schema = _spark_schema(ready[0].schema)
     batches = [batch for table in ready for batch in table.to_batches(max_chunksize=BATCH_ROWS_TO_SPARK) if batch.num_rows]
     if not batches:
         return spark.createDataFrame([], schema)

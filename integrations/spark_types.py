@@ -97,4 +97,19 @@ def for_spark(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-__all__ = ["for_spark", "spark_arrow_type"]
+def for_sparks_files(table: pa.Table) -> pa.Table:
+    """``table`` in the types that Spark reads from Parquet files: those of :func:`for_spark`, except for columns of nothing but nulls."""
+    for field in table.schema:
+        if _has_null_type(field.type):
+            raise DataflowError(
+                f"to_spark: column {field.name!r} is of type {field.type}: nothing but nulls, which has no type in Parquet files; give "
+                "schema= with a type for it, or leave staging_path out"
+            )
+    return for_spark(table)
+
+
+def _has_null_type(kind: pa.DataType) -> bool:
+    return pat.is_null(kind) or any(_has_null_type(kind.field(i).type) for i in range(kind.num_fields))
+
+
+__all__ = ["for_spark", "for_sparks_files", "spark_arrow_type"]

@@ -53,9 +53,10 @@ def job_server() -> Iterator[JobServer]:
     token = Path(folder) / "token"
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
-    # A Java on PATH, so that Ray allows Java workers; the same way of authentication for the cluster, its jobs and those who submit them.
+    # A Java on PATH, so that Ray allows Java workers; the same way of authentication for the cluster, its jobs and those who submit them;
+    # as long as it takes for a job that is stopped to save itself.
     path = os.pathsep.join([find_java().bin, os.environ["PATH"]])
-    env = environment(PATH=path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token))
+    env = environment(PATH=path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token), RAY_JOB_STOP_WAIT_TIME_S=str(int(PATIENCE_S)))
     ports = [f"--port={gcs}", f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}"]
     ports += [f"--dashboard-agent-grpc-port={agent_grpc}", f"--metrics-export-port={metrics}", f"--ray-client-server-port={client}"]
     command = [RAY, "start", "--head", "--block", "--num-cpus=4", "--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1"]
@@ -71,7 +72,7 @@ def job_server() -> Iterator[JobServer]:
         guard.let_go(head)
 
 
-def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: IO[str], timeout_s: float = 90) -> None:
+def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: IO[str], timeout_s: float = PATIENCE_S) -> None:
     deadline_s = time.monotonic() + timeout_s
     while True:
         asked = subprocess.run([RAY, "job", "list", "--address", server.url], env=server.env, capture_output=True, text=True, check=False)
@@ -82,10 +83,16 @@ def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: IO[str]
         time.sleep(0.5)
 
 
+def ask(server: JobServer, *words: str | Path) -> str:
+    """What ``ray job ...`` prints; fails unless it succeeded."""
+    command = [RAY, "job", words[0], "--address", server.url, *map(str, words[1:])]
+    done = subprocess.run(command, env=server.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
 def submit(server: JobServer, *entrypoint: str | Path) -> str:
     """What ``ray job submit`` prints until the job has ended; fails unless it succeeded."""
-    command = [RAY, "job", "submit", "--address", server.url, "--working-dir", str(EXAMPLES), "--", sys.executable, *map(str, entrypoint)]
-    done = subprocess.run(command, env=server.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
-    assert re.search(r"Job 'raysubmit_\w+' succeeded", done.stdout), done.stdout
-    return done.stdout
+    printed = ask(server, "submit", "--working-dir", EXAMPLES, "--", sys.executable, *entrypoint)
+    assert re.search(r"Job 'raysubmit_\w+' succeeded", printed), printed
+    return printed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,13 @@ import pyarrow as pa
 import pytest
 
 from rayad.integrations import RayDatasetSink, RayDatasetSource, SparkSink, SparkSource
+from rayad.integrations.spark_types import for_spark
 from rayad.progress import ConfigError, DataflowError
 from tests.cluster.spark_fixtures import TIMES_S, spark
 from tests.cluster.test_spark_source import EMPTY, FULL, NAMES, SCHEMA, read_here, rows_of
+from tests.every_type.arrays import COLUMNS, ROWS
+from tests.every_type.combinations import INEXACT, as_spark_has_it, batch_of
+from tests.every_type.exact import counted
 from tests.integrations.driving import check_resume, run_sink
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
@@ -39,6 +44,40 @@ def test_each_type_of_value_survives_spark_to_arrow_to_spark(spark: Any, tmp_pat
     # the same instants and the same naive times, whatever the zone of the session
     shown = "string(at) as a", "string(naive) as n", "unix_micros(at) as u"
     assert frame.selectExpr(*shown).collect() == back.selectExpr(*shown).collect()
+
+
+def wide(kinds: Sequence[str]) -> pa.RecordBatch:
+    """A column of each kind, beside the number of its row."""
+    return pa.record_batch({"t": pa.array(range(ROWS)), **{kind: COLUMNS[kind] for kind in kinds}})
+
+
+def values_of(batches: Sequence[tuple[int, pa.RecordBatch]], kind: str) -> Any:
+    """Rows of one column, whatever their order."""
+    return counted(row for _, batch in batches for row in zip(batch.column("t").to_pylist(), batch.column(kind).to_pylist(), strict=True))
+
+
+def fits_spark(kind: str) -> bool:
+    try:
+        for_spark(pa.Table.from_batches([batch_of(kind)]))
+    except DataflowError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("staged", [False, True], ids=["arrow", "parquet"])
+def test_every_arrow_type_goes_to_spark_and_comes_back_exactly_or_is_refused(spark: Any, tmp_path: Path, staged: bool) -> None:
+    def sink(name: str) -> SparkSink:
+        return SparkSink(spark, staging_path=str(tmp_path / name) if staged else None)
+
+    fitting = [kind for kind in COLUMNS if fits_spark(kind) and not (staged and kind == "null")]
+    assert len(fitting) >= 40
+    for number, kind in enumerate(COLUMNS.keys() - set(fitting)):
+        with pytest.raises(DataflowError, match="'x'"):
+            run_sink(sink(str(number)), [[(0, batch_of(kind))]])
+    back = read_here(SparkSource(run_sink(sink("all"), [[(0, wide(fitting))]])))
+    for kind in fitting:
+        expected = as_spark_has_it(batch_of(kind), in_rows=False)
+        assert values_of(back, kind) == counted(zip(range(ROWS), expected.column("x").to_pylist(), strict=True)), kind
 
 
 def test_python_records_become_columns_that_spark_can_query(spark: Any) -> None:
@@ -105,3 +144,15 @@ def test_ray_data_sets_go_in_and_out_by_reference() -> None:
         RayDatasetSource([1])
     computed = ray.data.range(10, override_num_blocks=2).map_batches(lambda batch: {"y": batch["id"] * 2})
     assert sorted(row["y"] for row in rows_of(RayDatasetSource(computed))) == list(range(0, 20, 2))  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("spark")
+def test_every_arrow_type_goes_to_ray_data_and_comes_back_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # Ray sends some types another way, but in tests refuses to
+    kinds = list(COLUMNS)
+    back = read_here(RayDatasetSource(run_sink(RayDatasetSink(), [[(0, wide(kinds))]])))  # type: ignore[arg-type]
+    for kind in kinds:
+        if kind in INEXACT:  # no Python value has its digits
+            assert pa.chunked_array([batch.column(kind) for _, batch in back]).equals(pa.chunked_array([COLUMNS[kind]]))
+        else:
+            assert values_of(back, kind) == counted(zip(range(ROWS), COLUMNS[kind].to_pylist(), strict=True)), kind

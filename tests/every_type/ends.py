@@ -131,7 +131,7 @@ def kept(stream: rd.Stream, folder: Path) -> Callable[[Any], list[Any]]:
 
 
 def for_sparks_types(stream: rd.Stream, folder: Path) -> Callable[[Any], Any]:
-    """``to_spark`` as far as its types go; with a real Spark: tests/cluster/test_spark_sink.py."""
+    """``to_spark`` as far as its types go; with real Spark and Ray Data: tests/cluster/test_spark_sink.py."""
     stream.collect("out", columnar=True)
     return lambda result: for_spark(result["out"])
 
