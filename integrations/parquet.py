@@ -276,9 +276,10 @@ class ParquetSink(Sink):
         first = schema
         for file in files:
             first = file.schema if first is None else first
-            drift = schema_drift(f"the output of {file.name!r}", first, file.schema)
+            advice = "give schema= to the sink, or convert them with map()"
+            drift = schema_drift(f"the output of {file.name!r}", first, file.schema, advice)
             if drift is not None:
-                raise DataflowError(f"write_parquet: replicas gave different columns: {drift}; or give schema= to the sink") from drift
+                raise DataflowError(f"write_parquet: replicas gave different columns: {drift}") from drift
 
     def _move(self, files: Sequence[StagedFile]) -> None:
         touched: set[str] = set()
