@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow import DataflowError
+from rayad.dataflow import DataflowError, show
 from rayad.dataflow.operators.stored_columns import narrow
 from rayad.graphs.node_index import SPAN_MIN, DirectIndex, HashIndex, is_close
 from rayad.graphs.numbers import Ints, Mask, decode_names, distinct, order_key, owners, to_column
@@ -230,7 +230,7 @@ class MutableNodes:
 
 def _one_number(one: Any, other: Any) -> DataflowError:
     return DataflowError(
-        f"the nodes {one!r} and {other!r} have one number, the same 64-bit hash, and would be taken for one node: rename one of them, or "
+        f"the nodes {show(one, 60)} and {show(other, 60)} have one number, the same 64-bit hash, and would be taken for one node: rename one of them, or "
         "number the nodes yourself"
     )
 
