@@ -230,8 +230,8 @@ class MutableNodes:
 
 def _one_number(one: Any, other: Any) -> DataflowError:
     return DataflowError(
-        f"the nodes {show(one, 60)} and {show(other, 60)} have one number, the same 64-bit hash, and would be taken for one node: rename one of them, or "
-        "number the nodes yourself"
+        f"the nodes {show(one, 60)} and {show(other, 60)} have one number, the same 64-bit hash, and would be taken for one node: "
+        "rename one of them, or number the nodes yourself"
     )
 
 
