@@ -13,9 +13,11 @@ import pyarrow as pa
 from rayad.actors.activity import Activity
 from rayad.actors.layouts import Rescale
 from rayad.autoscale import ScalingProgress
+from rayad.dataflow.call_errors import explains_calls
+from rayad.dataflow.config import check_timeout
 from rayad.dataflow.items import as_items
 from rayad.dataflow.plan import Plan
-from rayad.progress import DataflowError, Timestamp, show
+from rayad.progress import DataflowError, Timestamp, arguments, show
 from rayad.snapshots.coordination import SnapshotStatistics
 
 
@@ -48,6 +50,12 @@ class JobStatistics:
     scaling: ScalingProgress | None = None
 
 
+class NoSuchResult(DataflowError, KeyError):
+    """A result was asked for that no sink gives; a KeyError, as of any mapping."""
+
+    __str__ = Exception.__str__  # a KeyError shows the repr of its message
+
+
 class Result(Mapping[str, Any]):
     """Results by sink name; ``statistics`` tells how the job ran."""
 
@@ -57,7 +65,7 @@ class Result(Mapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         if key not in self._values:
-            raise KeyError(f"there is no result {key!r}: the sinks of this dataflow are {sorted(self._values)}")
+            raise NoSuchResult(f"there is no result {show(key)}: the sinks of this dataflow are {sorted(self._values)}")
         return self._values[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -126,14 +134,20 @@ class Probe(ABC):
     def __init__(self, name: str) -> None:
         self.name = name
 
+    def __init_subclass__(cls) -> None:
+        explains_calls(cls)
+
     @abstractmethod
     def frontier(self) -> tuple[Timestamp, ...]:
         """The minimal times that can still appear here; empty when nothing can."""
 
-    @abstractmethod
     def wait(self, epoch: int, timeout_s: float | None = None) -> bool:
         """Wait until ``epoch`` is complete here; False if the timeout came first, or, in the local runtime, when nothing can move before
         something is sent."""
+        return self._wait(arguments.whole(epoch, "wait(epoch) of a probe"), check_timeout(timeout_s, "wait(timeout_s) of a probe"))
+
+    @abstractmethod
+    def _wait(self, epoch: int, timeout_s: float | None) -> bool: ...
 
     def less_than(self, time: Timestamp) -> bool:
         """Whether something before ``time`` can still appear."""
@@ -149,6 +163,7 @@ class Probe(ABC):
 
     def complete(self, epoch: int) -> bool:
         """Whether everything of ``epoch`` and before has passed."""
+        epoch = arguments.whole(epoch, "complete(epoch) of a probe")
         return all(f.epoch > epoch for f in self.frontier())
 
 
@@ -166,6 +181,9 @@ class JobInput(ABC):
         """How many calls of :meth:`send` there have been, those before the snapshot included."""
         self.closed = False
 
+    def __init_subclass__(cls) -> None:
+        explains_calls(cls)
+
     def send(self, records: Any, *, timeout_s: float | None = None) -> None:
         """Records (a list, RecordBatch or Table) of the current epoch. Blocks while the dataflow cannot keep up, as long as the job lives;
         raises what ended it, or TimeoutError after ``timeout_s``: then nothing was sent."""
@@ -175,14 +193,13 @@ class JobInput(ABC):
             raise DataflowError(
                 f"what was sent to input {self.name!r} is a Table with more than 2 GiB in a column: send table.to_batches() one by one"
             )
-        self._send(batch, timeout_s)
+        self._send(batch, check_timeout(timeout_s, "send(timeout_s)"))
         self.sent += 1
 
     def advance_to(self, epoch: int) -> None:
         """No more records before ``epoch``."""
         self._require_open(f"advance to {epoch}")
-        if isinstance(epoch, bool) or not isinstance(epoch, int):
-            raise DataflowError(f"input {self.name!r} cannot advance to {show(epoch)}: an epoch is an int")
+        epoch = arguments.whole(epoch, f"advance_to(epoch) of input {self.name!r}")
         if epoch < self.epoch:
             raise DataflowError(f"input {self.name!r} cannot go back from epoch {self.epoch} to {epoch}: epochs only grow")
         if epoch > self.epoch:
@@ -221,6 +238,9 @@ class Job(ABC):
     def __init__(self, name: str, plan: Plan) -> None:
         self.name = name
         self.plan = plan
+
+    def __init_subclass__(cls) -> None:
+        explains_calls(cls)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {self.state.value}>"
@@ -292,8 +312,8 @@ class Job(ABC):
         """Why nothing moves: for each waiting notification what still could result in it, and where batches are held up."""
 
     def _known(self, name: str, kind: str, among: Mapping[str, int]) -> int:
-        if name not in among:
-            raise DataflowError(f"dataflow {self.plan.name!r} has no {kind} {name!r}: it has {sorted(among)}")
+        if not isinstance(name, str) or name not in among:
+            raise DataflowError(f"dataflow {self.plan.name!r} has no {kind} {show(name)}: it has {sorted(among)}")
         return among[name]
 
 

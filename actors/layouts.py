@@ -9,9 +9,9 @@ from typing import Any
 from rayad.actors.graph_shape import edge_names
 from rayad.actors.migration import may_move
 from rayad.autoscale.layout import owners_for, step_towards
-from rayad.dataflow.graph import NodeKind, PartitionKind
+from rayad.dataflow.graph import NodeKind, PartitionKind, check_count
 from rayad.dataflow.plan import Layout, Plan
-from rayad.progress import DataflowError, RescaleRefused, show
+from rayad.progress import DataflowError, RescaleRefused, arguments, show
 
 NOT_UPSTREAM = "rescale(...): FailureConfig(recovery='upstream') holds batches before vertices by time; use recovery='graph'"
 FIRST_STEP_GROUPS = 4
@@ -46,6 +46,24 @@ class Rescale:
     paused_s: float = 0.0
 
 
+def replicas_wanted(vertex: Any, replicas: Any) -> dict[str, int]:
+    """What ``job.rescale(vertex, replicas)`` or ``job.rescale({vertex: replicas, ...})`` asks for. Raises RescaleRefused."""
+    if isinstance(vertex, Mapping):
+        if replicas is not None:
+            told = f"rescale({show(vertex)}, {show(replicas)})"
+            raise RescaleRefused(f"{told}: give a dict alone, or a vertex' name and its number of replicas")
+        return {_vertex_name(name): _replicas(name, count) for name, count in vertex.items()}
+    return {_vertex_name(vertex): _replicas(vertex, replicas)}
+
+
+def _vertex_name(name: Any) -> str:
+    return arguments.text(name, "rescale: a vertex' name", error=RescaleRefused)
+
+
+def _replicas(name: Any, count: Any) -> int:
+    return check_count(count, f"rescale: the number of replicas of {show(name)}", error=RescaleRefused)
+
+
 def wanted_replicas(plan: Plan, wanted: Mapping[str, int]) -> dict[int, int]:
     """What is asked for, by stage, without what is so already. Raises RescaleRefused that names what cannot be."""
     if not isinstance(wanted, Mapping) or not wanted:
@@ -56,8 +74,7 @@ def wanted_replicas(plan: Plan, wanted: Mapping[str, int]) -> dict[int, int]:
         if name not in names:
             movable = sorted(stage.name for stage in plan.stages if not may_move(stage, plan, None))
             raise RescaleRefused(f"rescale({name!r}, {replicas!r}): there is no stage of that name; those that can be rescaled: {movable}")
-        if isinstance(replicas, bool) or not isinstance(replicas, int) or replicas < 1:
-            raise RescaleRefused(f"rescale({name!r}, {replicas!r}): the number of replicas must be an int of at least 1")
+        replicas = _replicas(name, replicas)
         stage = names[name]
         why = may_move(stage, plan, None)
         if why:

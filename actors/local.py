@@ -21,7 +21,7 @@ from rayad.actors.graph_shape import edge_names
 from rayad.actors.input_log import InputLog
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, not_yet
 from rayad.actors.job_store import JobStore, NothingWhole, Superseded
-from rayad.actors.layouts import Rescale, asked_of, names_of, restored
+from rayad.actors.layouts import Rescale, asked_of, names_of, replicas_wanted, restored
 from rayad.actors.local_parts import HeldUp, LocalInput, LocalProbe, Ready, StillOpen, cannot_move, configure_local, explain, feed, new_core
 from rayad.actors.local_rescale import Fence, LocalRescale, Marker, Retired, go_on_as_asked, rescale_to
 from rayad.actors.local_results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
@@ -34,7 +34,7 @@ from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, confi
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.graph import NodeKind, users_level
 from rayad.dataflow.sharing import shared_steps
-from rayad.progress import ConfigError, DataflowError, JobTracker, Timestamp, View, show
+from rayad.progress import ConfigError, DataflowError, JobTracker, RescaleRefused, SnapshotError, Timestamp, View, arguments, show
 from rayad.snapshots.coordination import SnapshotStatistics
 from rayad.snapshots.restarts import End
 
@@ -62,8 +62,6 @@ class LocalJob(Job):
     ) -> None:
         if not callable(clock):
             raise ConfigError(f"clock is {show(clock, 60)}: it must be a function without arguments that gives seconds")
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise ConfigError(f"seed is {seed!r}: it must be an int")
         plan = flow.plan(scaling=scaling, key_groups=run.key_groups, fingerprints=run.keeps_snapshots)
         super().__init__(run.name or flow.name, plan)
         self.config = run
@@ -441,7 +439,8 @@ class LocalJob(Job):
             self._abandon()
 
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> Result:
-        if not drain:
+        check_timeout(timeout_s, "stop(timeout_s)")
+        if not arguments.flag(drain, "stop(drain)"):
             self.cancel()
             return Result({}, JobStatistics())
         self._stopping = True
@@ -464,13 +463,24 @@ class LocalJob(Job):
     def savepoint(self) -> str:
         if self.snapshots is None:
             raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
+        self._raise_if_over()
+        if self._state is JobState.COMPLETE:
+            raise SnapshotError(f"job {self.name!r} is {self._state.value}: no savepoint can be taken")
         return self.snapshots.savepoint()
 
     def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> Rescale:
-        return rescale_to(self, vertex if isinstance(vertex, Mapping) else {vertex: replicas})  # type: ignore[dict-item]
+        wanted = replicas_wanted(vertex, replicas)
+        arguments.number(timeout_s, "rescale(timeout_s)", zero=True, error=ConfigError)
+        self._raise_if_over()
+        if self._state is JobState.COMPLETE:
+            raise RescaleRefused(f"rescale({wanted}): job {self.name!r} is {self._state.value}")
+        return rescale_to(self, wanted)
 
     def configure(self, **changes: Any) -> None:
-        self.config = configured(self.config, changes)
+        config = configured(self.config, changes)
+        if self._state is not JobState.RUNNING:
+            raise ConfigError(f"configure({changes}): job {self.name!r} is {self._state.value}")
+        self.config = config
         passed_over = not_changed_locally(changes)
         if passed_over:
             warnings.warn(passed_over, UserWarning, stacklevel=users_level())

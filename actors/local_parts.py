@@ -178,7 +178,7 @@ class LocalProbe(Probe):
     def frontier(self) -> tuple[Timestamp, ...]:
         return self._job.tracker.frontier_at(self._node, 0)
 
-    def wait(self, epoch: int, timeout_s: float | None = None) -> bool:
+    def _wait(self, epoch: int, timeout_s: float | None) -> bool:
         deadline_s = None if timeout_s is None else self._job.now_s() + timeout_s
         while not self.complete(epoch):
             if (deadline_s is not None and self._job.now_s() > deadline_s) or not self._job.step():

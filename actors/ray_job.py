@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
+import random
 import secrets
 import threading
 import time as clock
@@ -16,8 +18,9 @@ import ray
 from rayad.actors.autoscaler_actor import AutoscalerHandle
 from rayad.actors.coordinator import Coordinator
 from rayad.actors.coordinator_line import ANSWER_S, END_S, WHO, CoordinatorLine, Gone, NoAnswer
+from rayad.actors.failures import restarts_of
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, StageProgress, describe_blockers, not_yet
-from rayad.actors.layouts import Rescale
+from rayad.actors.layouts import Rescale, replicas_wanted
 from rayad.actors.outcome import Look, Outcome, rebuild_error
 from rayad.actors.protocol import replica_name
 from rayad.actors.ray_actors import PULSE, WAITING, Failure, remote_class
@@ -28,7 +31,8 @@ from rayad.actors.worker_modules import check_can_travel
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, check_timeout, configured
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import Plan
-from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp, say
+from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp, arguments, say
+from rayad.snapshots.restarts import End, MutableSuccession
 
 _log = logging.getLogger(__name__)
 _GROUPS = {
@@ -42,6 +46,8 @@ GLANCE_S = 0.9
 """How long state, progress and explain_stuck wait for the coordinator; then they tell what was last known."""
 WATCH_EVERY_S = 0.5
 """How often the coordinator's end, and its silence, are looked for."""
+LOOK_AGAIN_S = 0.1
+"""The same, while the place of a coordinator that died is free."""
 HOLD_S = 0.5
 """How long one question of a waiting probe is held, so that a death in between is noticed; among many, less."""
 CANCEL_S = 10.0
@@ -72,6 +78,8 @@ class RayJob(Job):
         self._autoscaler = AutoscalerHandle(name, plan, scaling, config.storage_path) if scaling.is_adaptive else None
         self._stopping = False
         self._coordinators_lost = 0
+        self._failures_max = config.failures.max_failures
+        self._succession = MutableSuccession(restarts_of(config.failures, random.Random()), good_s=config.failures.delay_max_s)
         self._runs: list[str] = []
         self._outcome: Outcome | None = None
         self._result: Result | None = None
@@ -98,6 +106,7 @@ class RayJob(Job):
         outcome = actor.run.remote(run, earlier, asked_s=asked_s)
         patience_s, start_s = self._config.failures.heartbeat_timeout_s, self._config.start_timeout_s
         self._line = CoordinatorLine(actor, outcome, self.name, patience_s, start_s)
+        self._succession.on_start(clock.monotonic())
         if self._autoscaler is not None:
             self._autoscaler.start(actor, goes_on=bool(earlier) or self._config.resume not in (None, "never"))
         if self._stopping:
@@ -141,6 +150,8 @@ class RayJob(Job):
                 outcome: Outcome = line.take_outcome()
             except Gone as gone:
                 if self._start_again(line, gone):
+                    if not self._await_successor(line, deadline_s):
+                        raise not_yet(self.name, timeout_s) from None
                     continue
                 outcome = Outcome(JobState.CANCELLED, {}, JobStatistics()) if self._cancelling else self._lost(gone)
             if self._autoscaler is not None and line.is_connected():
@@ -176,8 +187,8 @@ class RayJob(Job):
         return Outcome(JobState.FAILED, {}, JobStatistics(), Failure(WHO, told, str(gone), None, False))
 
     def _start_again(self, line: CoordinatorLine, gone: Gone) -> bool:
-        """The coordinator of a line died, and with it all actors: another one goes on from the last snapshot, as often as the
-        configuration says. False when none does."""
+        """The coordinator of a line died, and with it all actors: another one goes on from the last snapshot, as often and after such
+        delays as the configuration says; meanwhile the line stays. False when none does."""
         with self._restarting:
             if self._line is not line:
                 return True  # another thread has done so
@@ -189,12 +200,24 @@ class RayJob(Job):
                     return False  # it did not die: the job has ended
                 except Gone:
                     pass
+            decision = self._succession.on_death(clock.monotonic())
+            if isinstance(decision, End):
+                return False
+            if not self._succession.is_due(clock.monotonic()):
+                return True  # later: whoever looks again when the delay is over does it
             self._coordinators_lost += 1
-            failures = dataclasses.replace(self._config.failures, max_failures=self._config.failures.max_failures - 1)
+            failures = dataclasses.replace(self._config.failures, max_failures=self._failures_max - decision.number)
             self._config = dataclasses.replace(self._config, failures=failures)
-            _log.warning("job %r: the coordinator died; another one goes on from the last snapshot: %s", self.name, gone)
+            told = "job %r: the coordinator died; after %.1f s another one goes on from the last snapshot: %s"
+            _log.warning(told, self.name, decision.delay_s, gone)
             self._start_coordinator()
             return True
+
+    def _await_successor(self, line: CoordinatorLine, deadline_s: float) -> bool:
+        """Look again a moment later, while the place of a coordinator that died is free; false when ``deadline_s`` is over."""
+        if self._line is line:
+            clock.sleep(max(0.0, min(LOOK_AGAIN_S, deadline_s - clock.monotonic())))
+        return clock.monotonic() < deadline_s
 
     def _kill_coordinator(self) -> None:
         if not self._line.is_connected():
@@ -253,7 +276,8 @@ class RayJob(Job):
         return f", name={self.name!r} and storage_path={self._config.storage_path!r}" if self._config.storage_path is not None else ""
 
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> Result:
-        if not drain:
+        check_timeout(timeout_s, "stop(timeout_s)")
+        if not arguments.flag(drain, "stop(drain)"):
             self.cancel()
             return Result({}, JobStatistics())
         if self._outcome is None:
@@ -290,8 +314,10 @@ class RayJob(Job):
             self._start_again(line, gone)
             return default
 
-    def _ask_again(self, method: str, *args: Any, timeout_s: float) -> Any:
-        """As :meth:`_ask`; when the coordinator dies meanwhile, the one after it is asked. None when there is none any more."""
+    def _ask_again(self, method: str, *args: Any, timeout_s: float, successor_s: float = math.inf) -> Any:
+        """As :meth:`_ask`; when the coordinator dies meanwhile, the one after it is asked, which is waited for at most ``successor_s``
+        (it comes after the delay of restarts). None when there is none any more."""
+        deadline_s = clock.monotonic() + successor_s
         while self._outcome is None:
             line = self._line
             try:
@@ -299,6 +325,8 @@ class RayJob(Job):
             except Gone as gone:
                 if not self._start_again(line, gone):
                     return None
+                if not self._await_successor(line, deadline_s):
+                    raise NoAnswer(f"job {self.name!r}: {WHO} died, and another one has not begun yet") from None
         return None
 
     def _why_over(self, gone: Gone) -> str:
@@ -375,11 +403,12 @@ class RayJob(Job):
             raise SnapshotError(f"the savepoint was not taken: {self._why_over(gone)}") from None
 
     def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> Rescale:
-        wanted = vertex if isinstance(vertex, Mapping) else {vertex: replicas}
+        wanted = replicas_wanted(vertex, replicas)
+        timeout_s = arguments.number(timeout_s, "rescale(timeout_s)", zero=True, error=ConfigError)
         if self._outcome is not None:
             raise RescaleRefused(f"rescale({wanted}): job {self.name!r} is {self._outcome.state.value}")
         told, most_s = f"rescale({wanted})", timeout_s + MOVE_S
-        return self._change("rescale", dict(wanted), timeout_s, refused=RescaleRefused, what=told, most_s=most_s)  # type: ignore[no-any-return]
+        return self._change("rescale", wanted, timeout_s, refused=RescaleRefused, what=told, most_s=most_s)  # type: ignore[no-any-return]
 
     def configure(self, **changes: Any) -> None:
         scaling = {name: changes.pop(name) for name in (REPORT_INTERVAL,) if name in changes and self._autoscaler is not None}
@@ -408,6 +437,9 @@ class RayJob(Job):
                     raise refused(f"{what}: job {self.name!r} was cancelled") from None
                 if not self._start_again(line, gone):
                     raise refused(f"{what}: {self._why_over(gone)}") from None
+                self._await_successor(line, deadline_s)
+                if clock.monotonic() > deadline_s:
+                    raise TimeoutError(f"{what}: not within {most_s:g} s: {WHO} died, and another one has not begun yet") from None
 
     @contextmanager
     def _probe_waits(self) -> Iterator[Callable[[], float]]:
@@ -448,7 +480,7 @@ class RayProbe(Probe):
         job.wait(END_S)  # raises what ended the job
         return ()
 
-    def wait(self, epoch: int, timeout_s: float | None = None) -> bool:
+    def _wait(self, epoch: int, timeout_s: float | None) -> bool:
         job = self._job
         deadline_s = float("inf") if timeout_s is None else clock.monotonic() + timeout_s
         with job._probe_waits() as hold_s:
@@ -456,7 +488,8 @@ class RayProbe(Probe):
                 left_s = max(0.0, deadline_s - clock.monotonic())
                 try:
                     held_s = min(left_s, hold_s())
-                    done = job._ask_again("wait_epoch", self._node, epoch, held_s, timeout_s=min(held_s + ANSWER_S, left_s + GLANCE_S))
+                    answer_s = min(held_s + ANSWER_S, left_s + GLANCE_S)
+                    done = job._ask_again("wait_epoch", self._node, epoch, held_s, timeout_s=answer_s, successor_s=left_s)
                 except NoAnswer:
                     done = False  # its heartbeat ends it, if it is for long
                 if done:

@@ -3,17 +3,23 @@
 ``list(map(f, rows))`` ends early, and without a word, where ``f`` raises StopIteration (a bare ``next()`` does). In here it is an error
 like any other. What decides is whether the loop came to ask for a record behind the last one; that costs nothing for each record.
 
-Also: functions that cannot be called for their results at all, because they are coroutines.
+Also: functions that cannot be called for their results at all, because they are coroutines, or take other arguments than they will get.
 """
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from types import FunctionType
 from typing import Any
 
 from rayad.progress import DataflowError, show
+
+
+class WrongCall(DataflowError, TypeError):
+    """A public name was called with arguments that it does not take; a TypeError, as Python's own is."""
 
 
 class Whole:
@@ -79,12 +85,80 @@ def require_plain(function: Any, what: str) -> None:
             )
 
 
-def require_plain_methods(value: Any, names: Sequence[str]) -> None:
-    """:func:`require_plain` of these methods of an instance or a class, as far as it has them."""
+def checked_function(value: Any, what: str, *arguments: str, rule: str = "it takes a function") -> Callable[..., Any]:
+    """``value``, if it is a function that can be called with ``arguments`` and gives its result; else DataflowError that begins with
+    ``what``."""
+    if not callable(value):
+        raise DataflowError(f"{what} was given {show(value, 60)}: {rule}")
+    require_plain(value, what)
+    require_arguments(value, what, arguments)
+    return value  # type: ignore[no-any-return]
+
+
+def require_arguments(function: Any, what: str, arguments: Sequence[str]) -> None:
+    """Raise DataflowError if ``function`` cannot be called with so many arguments, where it shows what it takes (some in C does not)."""
+    name = getattr(function, "__name__", type(function).__name__)
+    told = _misfit(function, name, arguments)
+    if told:
+        count = f"{len(arguments)} argument{'s' * (len(arguments) != 1)}" if arguments else "no argument"
+        raise DataflowError(f"{what} was given {told} and calls it as {name}({', '.join(arguments)}): give a function that takes {count}")
+
+
+def _misfit(function: Any, name: str, arguments: Sequence[Any]) -> str:
+    """How a function that cannot be called with these arguments is to be called; "" if it can be."""
+    try:
+        signature = inspect.signature(function, follow_wrapped=False)  # a wrapper may give arguments of its own
+    except (TypeError, ValueError):
+        return ""
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        return f"{name}({told_parameters(signature)})"
+    return ""
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """``: did you mean 'name'?``, or nothing where nothing is like it.
+
+    >>> did_you_mean("nam", ["name", "value"])
+    ": did you mean 'name'?"
+    """
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return f": did you mean {near[0]!r}?" if near else ""
+
+
+def told_parameters(signature: inspect.Signature) -> str:
+    """The parameters of a signature, without annotations.
+
+    >>> told_parameters(inspect.signature(lambda a, *, b=1, **c: None))
+    'a, *, b=1, **c'
+    """
+    kinds = inspect.Parameter
+    parts: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.kind is kinds.KEYWORD_ONLY and not any(part.startswith("*") for part in parts):
+            parts.append("*")
+        stars = "*" if parameter.kind is kinds.VAR_POSITIONAL else "**" if parameter.kind is kinds.VAR_KEYWORD else ""
+        default = "" if parameter.default is kinds.empty else f"={show(parameter.default, 30)}"
+        parts.append(f"{stars}{parameter.name}{default}")
+    return ", ".join(parts)
+
+
+def require_methods(value: Any, base: type, names: Sequence[str]) -> None:
+    """Raise DataflowError if one of these methods of an instance or subclass of ``base`` gives coroutines, or takes other arguments than
+    that of ``base``."""
+    owner = value.__name__ if isinstance(value, type) else type(value).__name__
     for name in names:
-        method = getattr(value, name, None)
-        if method is not None:
-            require_plain(method, f"{value.__name__ if isinstance(value, type) else type(value).__name__}.{name}: the job")
+        method, declared = getattr(value, name, None), inspect.getattr_static(base, name)
+        static = inspect.getattr_static(value, name, None)
+        if method is None or static is declared:
+            continue
+        require_plain(method, f"{owner}.{name}: the job")
+        is_unbound = isinstance(value, type) and isinstance(static, FunctionType)
+        arguments = list(inspect.signature(declared).parameters)[1:]
+        told = _misfit(method, name, ["self"] * is_unbound + arguments)
+        if told:
+            raise DataflowError(f"{owner} has {told}, and the job calls it as {name}({', '.join(arguments)}): give it these arguments")
 
 
 def require_result(result: Any, what: str) -> None:
@@ -98,4 +172,15 @@ def require_result(result: Any, what: str) -> None:
         )
 
 
-__all__ = ["Whole", "mapped", "require_plain", "require_plain_methods", "require_result"]
+__all__ = [
+    "Whole",
+    "WrongCall",
+    "checked_function",
+    "did_you_mean",
+    "mapped",
+    "require_arguments",
+    "require_methods",
+    "require_plain",
+    "require_result",
+    "told_parameters",
+]

@@ -44,6 +44,13 @@ def keyed_columns(schema: pa.Schema) -> int | None:
     return int(mark.split(b":")[1]) if mark is not None else None
 
 
+def _listed(batch: Any) -> list[Any]:
+    try:
+        return batch if isinstance(batch, list) else list(batch)
+    except TypeError as error:
+        raise DataflowError(f"{show(batch)} is no batch: a batch is a list of records, a RecordBatch or a Table") from error
+
+
 def to_rows(batch: Any) -> list[Any]:
     """The records of a batch as Python objects; a list is given back as it is.
 
@@ -57,7 +64,7 @@ def to_rows(batch: Any) -> list[Any]:
             return batch
         if isinstance(batch, pa.Table):
             return [row for part in batch.to_batches() for row in to_rows(part)]
-        return list(batch)
+        return _listed(batch)
     require_distinct(batch.schema, "a batch")
     for field in batch.schema:
         if needs_look(field.type):
@@ -139,7 +146,7 @@ def to_record_batch(rows: Any, schema: pa.Schema | None = None) -> pa.RecordBatc
     """
     if isinstance(rows, pa.RecordBatch):
         return rows if schema is None else _cast(rows, schema)
-    rows = rows if isinstance(rows, list) else list(rows)
+    rows = _listed(rows)
     try:
         return _build(rows, schema)
     except (DataflowError, pa.ArrowException, KeyError, TypeError, ValueError) as error:

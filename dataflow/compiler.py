@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.config import ScalingConfig
 from rayad.dataflow.fusion import Path, fuse
-from rayad.dataflow.graph import Link, MutableGraph, Node, NodeKind, PartitionKind, check_parallelism
+from rayad.dataflow.graph import Link, MutableGraph, Node, NodeKind, PartitionKind, check_count
 from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
 from rayad.dataflow.plan import Plan, PlanEdge, SinkSpec, Stage, sinks_of
 from rayad.dataflow.vertex import EndVertex, Vertex
@@ -188,7 +188,7 @@ class _Compiler:
 
     def _asked(self, head: Node) -> int | None:
         if head.parallelism is not None:
-            return check_parallelism(head.parallelism, f"parallelism of {head.name!r}")
+            return check_count(head.parallelism, f"parallelism of {head.name!r}")
         return self.scaling.of(head.name)
 
     def _of_source(self, head: Node) -> int:

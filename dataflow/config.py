@@ -6,30 +6,42 @@ the docstrings here, and warns where it is given (`not_acted_on`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from rayad.dataflow.graph import check_name
+from rayad.dataflow.call_errors import explains_calls
+from rayad.dataflow.graph import check_count, check_name
 from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
 from rayad.dataflow.resources import Resources
-from rayad.progress import ConfigError, DataflowError, show
+from rayad.progress import ConfigError, DataflowError, arguments, show
 
 BATCH_ROWS = 4096
 """Default of ``RunConfig.batch_rows``."""
 
 
-def _positive(value: Any, what: str, *, zero: bool = False) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or value < 0 or (value == 0 and not zero):
-        raise ConfigError(f"{what} is {show(value)}: it must be a number {'of at least' if zero else 'above'} 0")
+KEY_GROUPS_MOST = 32_768
+"""Most key-groups that a job may have."""
+Rule = Callable[..., Any]
 
 
-def check_timeout(value: Any, what: str) -> None:
+def check_timeout(value: Any, what: str) -> float | None:
     """None, or seconds: a number of at least 0."""
-    if value is not None:
-        _positive(value, what, zero=True)
+    return arguments.seconds_or_none(value, what, error=ConfigError)
 
 
+def _settle(config: Any, rule: Rule, *names: str, optional: bool = False, **options: Any) -> None:
+    """Check these fields of a configuration that is being made, by a rule of ``arguments``, and keep what it gives: a plain value."""
+    for name in names:
+        value = getattr(config, name)
+        if optional and value is None:
+            continue
+        more = ", or None" if optional else ""
+        object.__setattr__(config, name, rule(value, f"{type(config).__name__}.{name}", error=ConfigError, more=more, **options))
+
+
+@explains_calls
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotConfig:
     """When and how snapshots are taken.
@@ -54,19 +66,18 @@ class SnapshotConfig:
     secret: bytes | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if self.interval_s is not None and self.interval_s != "auto":
-            _positive(self.interval_s, "SnapshotConfig.interval_s")
-        _positive(self.timeout_s, "SnapshotConfig.timeout_s")
-        if self.alignment_timeout_s is not None:
-            _positive(self.alignment_timeout_s, "SnapshotConfig.alignment_timeout_s", zero=True)
-        if not _is_count(self.keep):
-            raise ConfigError(f"SnapshotConfig.keep is {self.keep!r}: it must be an int of at least 1")
-        if self.failures_max is not None and not _is_count(self.failures_max):
-            raise ConfigError(f"SnapshotConfig.failures_max is {self.failures_max!r}: it must be an int of at least 1, or None")
+        if not (isinstance(self.interval_s, str) and self.interval_s == "auto"):
+            _settle(self, _interval, "interval_s", optional=True)
+        _settle(self, arguments.number, "timeout_s")
+        _settle(self, arguments.number, "alignment_timeout_s", optional=True, zero=True)
+        _settle(self, arguments.whole, "keep", least=1)
+        _settle(self, arguments.whole, "failures_max", optional=True, least=1)
         if self.secret is not None and (not isinstance(self.secret, bytes) or len(self.secret) < 16):
-            raise ConfigError("SnapshotConfig.secret must be at least 16 bytes")
+            kind = type(self.secret).__name__  # and not what it is
+            raise ConfigError(f"SnapshotConfig.secret is of type {kind}: it must be bytes, at least 16 of them, or None")
 
 
+@explains_calls
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureConfig:
     """How many failures a job survives, and how they are noticed. Without a store (``RunConfig.storage_path``) it survives none.
@@ -99,21 +110,17 @@ class FailureConfig:
     heartbeat_timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
-        _positive(self.heartbeat_timeout_s, "FailureConfig.heartbeat_timeout_s")
-        if self.recovery not in ("graph", "upstream"):
-            raise ConfigError(f"FailureConfig.recovery is {self.recovery!r}: it must be 'graph' or 'upstream'")
-        if self.window_s is not None:
-            _positive(self.window_s, "FailureConfig.window_s")
-        for what in ("delay_s", "delay_max_s"):
-            _positive(getattr(self, what), f"FailureConfig.{what}", zero=True)
+        _settle(self, arguments.number, "heartbeat_timeout_s")
+        arguments.choice(self.recovery, "FailureConfig.recovery", "graph", "upstream", error=ConfigError)
+        _settle(self, arguments.number, "window_s", optional=True)
+        _settle(self, arguments.number, "delay_s", "delay_max_s", zero=True)
         if self.delay_max_s < self.delay_s:
             raise ConfigError(f"FailureConfig.delay_max_s is {self.delay_max_s!r}: it must be at least delay_s, {self.delay_s!r}")
-        if self.same_error_max is not None and (not _is_count(self.same_error_max) or self.same_error_max < 2):
-            raise ConfigError(f"FailureConfig.same_error_max is {self.same_error_max!r}: it must be an int of at least 2, or None")
-        if isinstance(self.max_failures, bool) or not isinstance(self.max_failures, int) or self.max_failures < 0:
-            raise ConfigError(f"FailureConfig.max_failures is {self.max_failures!r}: it must be an int of at least 0")
+        _settle(self, arguments.whole, "same_error_max", optional=True, least=2)
+        _settle(self, arguments.whole, "max_failures", least=0)
 
 
+@explains_calls
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """Of one run.
@@ -182,25 +189,24 @@ class RunConfig:
     def __post_init__(self) -> None:
         if self.name is not None:
             check_name(self.name, "the job name")
-        if isinstance(self.key_groups, bool) or not isinstance(self.key_groups, int) or not 1 <= self.key_groups <= 32768:
-            raise ConfigError(f"RunConfig.key_groups is {self.key_groups!r}: it must be an int from 1 to 32768")
-        for what, count in (("window_batches", self.window_batches), ("batch_rows", self.batch_rows)):
-            if not _is_count(count):
-                raise ConfigError(f"RunConfig.{what} is {count!r}: it must be an int of at least 1")
-        if self.resume is not None and (isinstance(self.resume, bool) or not isinstance(self.resume, (int, str)) or not self.resume):
-            raise ConfigError(f"RunConfig.resume is {self.resume!r}: it must be 'latest', 'never', a snapshot's number or path, or None")
-        for what in ("window_bytes", "spill_memory_bytes", "input_log_bytes", "start_timeout_s", "termination_s"):
-            _positive(getattr(self, what), f"RunConfig.{what}")
-        for what in ("rescale_pause_s", "activation_timeout_s"):
-            if getattr(self, what) is not None:
-                _positive(getattr(self, what), f"RunConfig.{what}")
+        _settle(self, arguments.path, "storage_path", "spill_directory", optional=True)
+        _settle(self, arguments.text, "host", optional=True)
+        _settle(self, arguments.instance, "snapshots", of=SnapshotConfig)
+        _settle(self, arguments.instance, "failures", of=FailureConfig)
+        _settle(self, arguments.whole, "key_groups", least=1, most=KEY_GROUPS_MOST)
+        _settle(self, arguments.whole, "window_batches", "batch_rows", least=1)
+        if self.resume is not None:
+            object.__setattr__(self, "resume", _resume(self.resume))
+        _settle(self, arguments.number, "window_bytes", "spill_memory_bytes", "input_log_bytes", "start_timeout_s", "termination_s")
+        _settle(self, arguments.number, "rescale_pause_s", "activation_timeout_s", optional=True)
+        _settle(self, arguments.flag, "unix_sockets")
+        _settle(self, arguments.flag, "autoscaling_cluster", optional=True)
         if not isinstance(self.resources, Mapping) or not all(isinstance(one, Resources) for one in self.resources.values()):
             raise ConfigError(
                 f"RunConfig.resources is {show(self.resources, 120)}: it must be a dict from a vertex's name to "
                 "rd.Resources(num_cpus=..., ...)"
             )
-        for what in ("cpus_per_replica", "combine_hold_s"):
-            _positive(getattr(self, what), f"RunConfig.{what}", zero=True)
+        _settle(self, arguments.number, "cpus_per_replica", "combine_hold_s", zero=True)
 
     @property
     def keeps_snapshots(self) -> bool:
@@ -230,6 +236,7 @@ Parallelism = int | Mapping[str, int | tuple[int, int]]
 Policy = str | Callable[[Any, Any, float], Any]
 
 
+@explains_calls
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingConfig:
     """How many replicas, and who changes that while the job runs (docs/design/autoscaling.md).
@@ -265,27 +272,21 @@ class ScalingConfig:
     journal: str | None = None
 
     def __post_init__(self) -> None:
-        if self.policy is not None and not isinstance(self.policy, str) and not callable(self.policy):
+        if self.policy is not None and not (isinstance(self.policy, str) and self.policy) and not callable(self.policy):
             raise ConfigError(
-                f"ScalingConfig.policy is {self.policy!r}: it must be 'ds2', 'observe', a policy, or a function (samples, state, now_s)"
+                f"ScalingConfig.policy is {show(self.policy)}: it must be 'ds2', 'observe', a policy, or a function (samples, state, now_s)"
             )
         if self.policy is not None and self.mpr_folder is not None:
             raise ConfigError("both ScalingConfig.policy and mpr_folder are given: either a policy decides or who writes parameters.json")
-        for what in ("report_interval_s", "timeout_s"):
-            _positive(getattr(self, what), f"ScalingConfig.{what}")
-        for what in ("window_s", "warm_up_s"):
-            _positive(getattr(self, what), f"ScalingConfig.{what}", zero=True)
+        _settle(self, arguments.path, "mpr_folder", "journal", optional=True)
+        _settle(self, arguments.number, "report_interval_s", "timeout_s")
+        _settle(self, arguments.number, "window_s", "warm_up_s", zero=True)
         if isinstance(self.parallelism, Mapping):
-            for name, value in self.parallelism.items():
-                bounds = value if isinstance(value, tuple) else (value, value)
-                if len(bounds) != 2 or any(not _is_count(b) for b in bounds) or bounds[0] > bounds[1]:
-                    raise DataflowError(
-                        f"parallelism of {name!r} is {show(value)}: it must be an int of at least 1 or a range (least, most) of such"
-                    )
-        elif not _is_count(self.parallelism):
-            raise DataflowError(f"parallelism is {self.parallelism!r}: it must be an int of at least 1")
-        if not _is_count(self.default):
-            raise DataflowError(f"ScalingConfig.default is {self.default!r}: it must be an int of at least 1")
+            asked: Parallelism = {name: _asked(name, value) for name, value in self.parallelism.items()}
+        else:
+            asked = check_count(self.parallelism, "parallelism")
+        object.__setattr__(self, "parallelism", asked)
+        object.__setattr__(self, "default", check_count(self.default, "ScalingConfig.default"))
 
     def of(self, name: str) -> int | None:
         """What was asked for a vertex by name; None if nothing."""
@@ -311,8 +312,33 @@ class ScalingConfig:
         return self.default if isinstance(self.parallelism, Mapping) else self.parallelism
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def _asked(name: Any, value: Any) -> int | tuple[int, int]:
+    """Of one vertex: a number of replicas, or the least and the most."""
+    what = f"parallelism of {show(name)}"
+    rule = " or a range (least, most) of such"
+    if not isinstance(value, tuple):
+        return check_count(value, what, more=rule)
+    if len(value) != 2:
+        raise DataflowError(f"{what} is {show(value)}: it must be an int of at least 1{rule}")
+    least, most = (check_count(bound, f"{what} is {show(value)}, of which one") for bound in value)
+    if least > most:
+        raise DataflowError(f"{what} is {show(value)}: the least number is above the most; write ({most}, {least})")
+    return least, most
+
+
+def _interval(value: Any, what: str, *, error: type[ConfigError], more: str) -> float:
+    return arguments.number(value, what, error=error, more=f", 'auto'{more}")
+
+
+def _resume(value: Any) -> str | int:
+    """Where to resume: a word or path, or a number of a snapshot."""
+    rule = "it must be 'latest', 'never', a snapshot's number or path, or None"
+    if isinstance(value, (str, os.PathLike)) and value != "":
+        return arguments.path(value, "RunConfig.resume", error=ConfigError)
+    try:
+        return arguments.whole(value, "RunConfig.resume", least=1, error=ConfigError)
+    except ConfigError:
+        raise ConfigError(f"RunConfig.resume is {show(value)}: {rule}") from None
 
 
 USED_LOCALLY: dict[type, frozenset[str]] = {

@@ -8,22 +8,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rayad.dataflow import hooks, updates
-from rayad.dataflow.calling import require_plain, require_plain_methods
-from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, not_acted_on
-from rayad.dataflow.graph import MutableGraph, NodeKind, check_name, users_level
+from rayad.dataflow.call_errors import explains_calls
+from rayad.dataflow.calling import checked_function, require_methods
+from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout, not_acted_on
+from rayad.dataflow.graph import MutableGraph, NodeKind, check_count, check_name, users_level
 from rayad.dataflow.items import ItemsSource, LiveInput, as_items
 from rayad.dataflow.keyed_stream import KeyedStream, input_link
 from rayad.dataflow.resources import Asked, resources_asked
 from rayad.dataflow.source import Source
 from rayad.dataflow.stream import Stream
 from rayad.dataflow.vertex import Vertex, check_reentrancy
-from rayad.progress import DataflowError, RayadError, show
+from rayad.progress import ConfigError, DataflowError, RayadError, arguments, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.loops import Loop
     from rayad.dataflow.plan import Plan
 
 
+@explains_calls
 class Dataflow:
     """A graph of sources, vertices and loops, and how to run it.
 
@@ -48,7 +50,7 @@ class Dataflow:
         :meth:`Stream.map`."""
         if not isinstance(source, Source):
             raise DataflowError(f"source() was given {show(source, 60)}: it takes an instance of a subclass of rd.Source")
-        require_plain_methods(source, ("list_parts", "build_part"))
+        require_methods(source, Source, ("list_parts", "build_part", "fingerprint"))
         resources = resources_asked("source", asked)
         node = self.graph.add(NodeKind.SOURCE, 0, name=name, base=base, op=source, parallelism=parallelism, resources=resources)
         return Stream(self, node.id)
@@ -123,12 +125,11 @@ class Dataflow:
             )
         if isinstance(vertex, type) and not issubclass(vertex, Vertex):
             raise DataflowError(f"vertex() was given the class {vertex.__name__}: it must be a subclass of rd.Vertex")
-        require_plain(vertex, "vertex()")
-        require_plain_methods(vertex, ("setup", "on_recv", "on_notify", "checkpoint", "restore"))
+        checked_function(vertex, "vertex()")
         if isinstance(vertex, type) and issubclass(vertex, Vertex):
+            require_methods(vertex, Vertex, ("setup", "on_recv", "on_notify", "checkpoint", "restore"))
             check_reentrancy(vertex.reentrancy, f"vertex() was given the class {vertex.__name__}, which")
-        if isinstance(outputs, bool) or not isinstance(outputs, int) or outputs < 0:
-            raise DataflowError(f"outputs is {outputs!r}: it must be an int of at least 0")
+        outputs = check_count(outputs, "outputs", least=0)
         if isinstance(inputs, (Stream, KeyedStream)) or not isinstance(inputs, Sequence):
             raise DataflowError(f"vertex() was given inputs={show(inputs)}: give a list of streams")
         if not inputs:
@@ -148,6 +149,8 @@ class Dataflow:
         """A loop context: ``enter`` streams, make a ``feedback``, ``leave``. See :class:`Loop`."""
         from rayad.dataflow.loops import Loop
 
+        if inside is not None and not isinstance(inside, Loop):
+            raise DataflowError(f"loop: inside is {show(inside, 60)}: it must be a loop, made by flow.loop(), or None")
         return Loop(self, name, inside.scope if inside is not None else None)
 
     # -- looking and running -------------------------------------------------------
@@ -163,9 +166,11 @@ class Dataflow:
         from rayad.dataflow.compiler import compile_plan
         from rayad.dataflow.fingerprints import with_fingerprints
 
-        config = scaling if scaling is not None else ScalingConfig(parallelism=1 if parallelism is None else parallelism)
+        config = _scaling_of(scaling, parallelism, "plan")
+        if key_groups is not None:
+            key_groups = arguments.whole(key_groups, "plan: key_groups", least=1, most=KEY_GROUPS_MOST)
         plan = compile_plan(self, config, key_groups=key_groups)
-        return with_fingerprints(plan) if fingerprints else plan
+        return with_fingerprints(plan) if arguments.flag(fingerprints, "plan: fingerprints") else plan
 
     def to_mermaid(self, parallelism: Any = None) -> str:
         """The graph as a Mermaid flowchart: loops as boxes, stages by colour."""
@@ -193,14 +198,13 @@ class Dataflow:
         """Start the dataflow and give a job handle at once. ``resume``: short for ``RunConfig(resume=...)``."""
         if run is not None and not isinstance(run, RunConfig):
             raise DataflowError(f"submit() was given {show(run, 60)} as first argument: it takes a RunConfig, then a ScalingConfig")
+        scaling = _scaling_of(scaling, parallelism, "submit")
+        arguments.choice(runtime, "runtime", "ray", "local", error=ConfigError)
+        seed = arguments.whole(seed, "seed", error=ConfigError)
         if resume is not None:
             if run is not None and run.resume not in (None, resume):
                 raise DataflowError(f"resume={resume!r} and RunConfig(resume={run.resume!r}) were given: give one of them")
             run = replace(run or RunConfig(), resume=resume)
-        if scaling is not None and parallelism is not None:
-            raise DataflowError("both a ScalingConfig and parallelism= were given: give one of them")
-        if scaling is None:
-            scaling = ScalingConfig(parallelism=1 if parallelism is None else parallelism)
         for promise in not_acted_on(run or RunConfig(), scaling, runtime, seed):
             warnings.warn(promise, UserWarning, stacklevel=users_level())
         if run is None or not run.keeps_snapshots:  # else the runtime finds out whether the job begins afresh
@@ -255,6 +259,20 @@ class Dataflow:
         except BaseException:
             job.cancel()
             raise
+
+
+def _scaling_of(scaling: Any, parallelism: Any, what: str) -> ScalingConfig:
+    """How many replicas were asked for, as a ScalingConfig or by ``parallelism=``."""
+    if scaling is None:
+        return ScalingConfig(parallelism=1 if parallelism is None else parallelism)
+    if not isinstance(scaling, ScalingConfig):
+        raise DataflowError(
+            f"{what}() was given {show(scaling, 60)} as ScalingConfig: it takes rd.ScalingConfig(...); for numbers of replicas alone "
+            "give parallelism=2, or parallelism={name: 2}"
+        )
+    if parallelism is not None:
+        raise DataflowError("both a ScalingConfig and parallelism= were given: give one of them")
+    return scaling
 
 
 def scope_of(stream: Stream | KeyedStream) -> int:

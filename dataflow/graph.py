@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any
 
 from rayad.dataflow.resources import Resources
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, RayadError, arguments, show
 
 _FOLDERS = ("actors", "autoscale", "dataflow", "graphs", "integrations", "progress", "snapshots")
 _KERNEL_CELL = re.compile(r"[/\\\\]ipykernel_\d+[/\\\\]\d+\.py$")
@@ -239,7 +239,7 @@ class MutableGraph:
             check_name(name, "the operator's name")
         called = self._free_name(base) if name is None else name
         if parallelism is not None:
-            check_parallelism(parallelism, f"parallelism of {called!r}")
+            parallelism = check_count(parallelism, f"parallelism of {called!r}")
         node = Node(len(self.nodes), called, kind, scope, where, outputs, list(inputs or ()), op, parallelism, options, resources)
         for link in node.inputs:
             source = self.nodes[link.source]
@@ -328,8 +328,13 @@ class MutableGraph:
         return out
 
 
-def check_parallelism(value: Any, what: str) -> int:
-    """A replica count: an int of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise DataflowError(f"{what} is {show(value)}: it must be an int of at least 1")
-    return value
+COUNT_MOST = 1 << 20
+"""More replicas, rounds of a built-in algorithm, parts or outputs than this are a slip; lists of them would be made."""
+
+
+def check_count(value: Any, what: str, *, least: int = 1, more: str = "", error: type[RayadError] = DataflowError) -> int:
+    """A number of replicas, rounds, parts or outputs: an int of at least 1, and none that nobody can mean."""
+    count = arguments.whole(value, what, least=least, more=more, error=error)
+    if count > COUNT_MOST:
+        raise error(f"{what} is {show(value)}: more than {COUNT_MOST} are not possible")
+    return count

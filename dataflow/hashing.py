@@ -32,7 +32,7 @@ import xxhash
 
 from rayad.dataflow.calling import mapped
 from rayad.dataflow.columnar import one_array, take_rows
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, arguments, show
 
 DEFAULT_KEY_GROUPS = 256
 FEW_REPLICAS = 8
@@ -267,7 +267,7 @@ def key_group(key: Any, key_groups: int) -> int:
     >>> key_group("a", 256) == key_group("a", 256)
     True
     """
-    return stable_hash(key) % key_groups
+    return stable_hash(key) % arguments.whole(key_groups, "key_group: key_groups", least=1)
 
 
 def groups_of_hashes(hashes: _UInts, key_groups: int) -> npt.NDArray[np.uint16]:

@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from rayad.dataflow.columnar import ROWS_KEY, keyed_columns, one_or_more, require_distinct, to_rows
 from rayad.dataflow.form import MutableForm
+from rayad.dataflow.graph import check_count
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.dataflow.source import Source, SourceBatch, SourcePart, content_digest, sampled_places
-from rayad.progress import DataflowError, Timestamp, show
+from rayad.progress import DataflowError, Timestamp, arguments, show
 
 
 class ItemsSource(Source):
@@ -23,12 +24,9 @@ class ItemsSource(Source):
     interleave = True
 
     def __init__(self, epochs: Sequence[Any], batch_rows: int = 4096, parts: int = 1) -> None:
-        for what, value in (("batch_rows", batch_rows), ("parts", parts)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise DataflowError(f"{what} is {show(value)}: it must be an int of at least 1")
         self.epochs = epochs
-        self.batch_rows = batch_rows
-        self.parts = parts
+        self.batch_rows = arguments.whole(batch_rows, "batch_rows", least=1)
+        self.parts = check_count(parts, "parts")
 
     def list_parts(self) -> Sequence[Any]:
         return range(self.parts)

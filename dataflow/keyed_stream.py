@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow import elements as el
 from rayad.dataflow import updates
-from rayad.dataflow.calling import require_plain
+from rayad.dataflow.call_errors import explains_calls
+from rayad.dataflow.calling import checked_function
 from rayad.dataflow.graph import KeySelector, Link, NodeKind, Partition, PartitionKind, users_line
 from rayad.dataflow.misplaced import Advising
 from rayad.dataflow.operators import aggregates as agg
@@ -18,8 +19,8 @@ from rayad.dataflow.operators import keyed, stateful, totals
 from rayad.dataflow.operators.column_join import KeyFirst
 from rayad.dataflow.operators.keyed import PAIRS, ValueSelector
 from rayad.dataflow.state_identity import describe
-from rayad.dataflow.stream import Stream, checked_function, own_stream
-from rayad.progress import DataflowError, show
+from rayad.dataflow.stream import Stream, own_stream
+from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.flow import Dataflow
@@ -40,6 +41,7 @@ def input_link(flow: Dataflow, stream: Any, what: str = "an input") -> Link:
     return Link(stream.node, stream.port, stream.partition)
 
 
+@explains_calls
 class KeyedStream(Advising):
     """Records with a key. Results are ``(key, value)`` records: running totals over epochs, each touched key once per completed epoch.
 
@@ -93,7 +95,7 @@ class KeyedStream(Advising):
         Exact for integers, decimals and fractions. Floats are added in the order of arrival, so two runs may differ by rounding; with
         ``exact`` they are added exactly and rounded once, record by record, also where the input is columns. Text and lists are refused.
         """
-        return self._aggregate(agg.ExactSum() if exact else agg.Sum(), value, name)
+        return self._aggregate(agg.ExactSum() if arguments.flag(exact, "sum: exact") else agg.Sum(), value, name)
 
     def min(self, value: Any = None, *, name: str | None = None) -> Stream:
         """Smallest ``value``."""
@@ -105,11 +107,11 @@ class KeyedStream(Advising):
 
     def mean(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
         """Arithmetic mean of ``value``; ``exact`` as for :meth:`sum`. Decimals are rounded to 28 digits, or as many as their sum has."""
-        return self._aggregate(agg.ExactMean() if exact else agg.Mean(), value, name)
+        return self._aggregate(agg.ExactMean() if arguments.flag(exact, "mean: exact") else agg.Mean(), value, name)
 
     def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
         """``function(a, b)``, associative and commutative, over all records of a key (or over ``value`` of them)."""
-        return self._aggregate(agg.Reduce(checked_function(function, "reduce")), record_unless(value), name)
+        return self._aggregate(agg.Reduce(checked_function(function, "reduce", "left", "right")), record_unless(value), name)
 
     def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
         """The ``k`` largest records (or ``value`` of them) of each key, a list, largest first; ``by`` (function or column)
@@ -126,9 +128,9 @@ class KeyedStream(Advising):
 
     def fold(self, initial: Any, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
         """``function(state, value) -> state``, beginning with ``initial`` (or what it returns, if callable)."""
-        require_plain(initial, "fold (initial)")
+        _check_initial(initial, "fold (initial)")
         element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
-        return self._running("fold", element, Make(totals.Fold, initial, checked_function(function, "fold")), name)
+        return self._running("fold", element, Make(totals.Fold, initial, checked_function(function, "fold", "state", "value")), name)
 
     def distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
         """Each distinct ``(key, record)`` once (or ``(key, value)``). Records are told apart by what they hold: dicts, lists, NaN, too."""
@@ -140,9 +142,9 @@ class KeyedStream(Advising):
     ) -> Stream:
         """``function(state, record) -> (state, out)`` on each record as it arrives; gives ``(key, out)``; a state of None is
         forgotten, an ``out`` of None is not sent. ``initial`` is the state of a new key, or a function that makes one."""
-        require_plain(initial, "stateful_map (initial)")
+        _check_initial(initial, "stateful_map (initial)")
         element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
-        make = Make(stateful.StatefulMap, checked_function(function, "stateful_map"), initial)
+        make = Make(stateful.StatefulMap, checked_function(function, "stateful_map", "state", "record"), initial)
         return self._exchange("stateful_map", element, make, name)
 
     def join(self, other: KeyedStream, *, name: str | None = None, parallelism: int | None = None) -> Stream:
@@ -180,6 +182,11 @@ class KeyedStream(Advising):
     def vertex(self, vertex: Any, *, outputs: int = 1, name: str | None = None, parallelism: int | None = None) -> Any:
         """``flow.vertex`` with this stream as its only input, exchanged by key."""
         return self.flow.vertex(vertex, inputs=[self], outputs=outputs, name=name, parallelism=parallelism)
+
+
+def _check_initial(initial: Any, what: str) -> None:
+    if callable(initial):
+        checked_function(initial, what)
 
 
 def _identity(record: Any) -> Any:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rayad.dataflow.calling import require_plain
-from rayad.dataflow.graph import Link, NodeKind, users_line
+from rayad.dataflow.call_errors import explains_calls
+from rayad.dataflow.calling import checked_function
+from rayad.dataflow.graph import Link, NodeKind, check_name, users_line
 from rayad.dataflow.stream import Stream, own_stream
 from rayad.dataflow.updates import gives_updates, require_records_behind
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.flow import Dataflow
 
 
+@explains_calls
 class Feedback(Stream):
     """The stream that comes round again. ``connect`` what shall be fed back, once."""
 
@@ -40,12 +42,13 @@ class Feedback(Stream):
         require_records_behind(self.flow.graph, node)
 
 
+@explains_calls
 class Loop:
     """One loop context. ``with`` is not needed: it is closed when its feedbacks are connected."""
 
     def __init__(self, flow: Dataflow, name: str | None, parent: int | None) -> None:
         self.flow = flow
-        self._name = name
+        self._name = name if name is None else check_name(name, "the loop name")
         self._parent = parent
         self._scope: int | None = None
 
@@ -78,8 +81,8 @@ class Loop:
     def feedback(self, max_rounds: int | None = None, *, name: str | None = None) -> Feedback:
         """A stream that will be fed back. With ``max_rounds`` only rounds 0 to max_rounds - 1 exist: what would begin another is
         dropped."""
-        if max_rounds is not None and (isinstance(max_rounds, bool) or not isinstance(max_rounds, int) or max_rounds < 1):
-            raise DataflowError(f"max_rounds is {max_rounds!r}: it must be an int of at least 1, or None for as long as there is something")
+        if max_rounds is not None:
+            max_rounds = arguments.whole(max_rounds, "max_rounds", least=1, more=", or None for as long as there is something")
         scope = self.flow.graph.scopes[self.scope]
         node = self.flow.graph.add(NodeKind.FEEDBACK, scope.id, name=name, base=f"{scope.name}.feedback", op=max_rounds)
         return Feedback(self.flow, node.id)
@@ -101,6 +104,7 @@ class Loop:
     def leave_updates(self, stream: Stream, *, of: Stream, name: str | None = None) -> Stream:
         """:meth:`leave` for what a vertex gives once for each epoch of the stream ``of``: what of a table has changed, as running totals
         are; see ``Stream.as_records``."""
+        own_stream(self.flow, of, "leave_updates (of)")
         out = self.leave(stream, name=name)
         gives_updates(self.flow.graph, out.node, of.node)
         return out
@@ -108,11 +112,7 @@ class Loop:
 
 def iterate(stream: Stream, body: Any, max_rounds: int | None, name: str | None) -> Stream:
     """See :meth:`Stream.iterate`."""
-    if not callable(body):
-        raise DataflowError(
-            f"iterate at {users_line()} was given {show(body, 60)}: it takes a function body(inner) that returns (again, out)"
-        )
-    require_plain(body, "iterate")
+    checked_function(body, f"iterate at {users_line()}", "inner", rule="it takes a function body(inner) that returns (again, out)")
     with stream.flow.graph.all_or_nothing():
         return _iterate(stream, body, max_rounds, name)
 

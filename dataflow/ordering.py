@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rayad.dataflow.graph import Link, MutableGraph, Node, NodeKind, Partition, PartitionKind, users_line
 from rayad.dataflow.operators.ordering import NumberRecords, RestoreOrder, WithNumbers
 from rayad.dataflow.updates import PASSES
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, arguments
 
 if TYPE_CHECKING:
     from rayad.dataflow.stream import Stream
@@ -50,10 +50,9 @@ def restore_order(stream: Stream, memory_bytes: Any, directory: str | None, name
     """See :meth:`Stream.ordered`. A call that is refused changes nothing."""
     from rayad.dataflow.stream import Stream
 
-    if isinstance(memory_bytes, bool) or not isinstance(memory_bytes, int) or memory_bytes < 0:
-        raise DataflowError(f"ordered() was given memory_bytes={show(memory_bytes, 40)}: it takes a number of bytes, an int of at least 0")
-    if directory is not None and not isinstance(directory, str):
-        raise DataflowError(f"ordered() was given spill_directory={show(directory)}: it takes the path of a folder, or None")
+    memory_bytes = arguments.whole(memory_bytes, "ordered: memory_bytes", least=0)
+    if directory is not None:
+        directory = arguments.path(directory, "ordered: spill_directory", more=", or None")
     graph = stream.flow.graph
     graph.require_free(name)
     with graph.all_or_nothing():

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
-from rayad.progress import DataflowError, show
+from rayad.dataflow.calling import WrongCall, did_you_mean
+from rayad.progress import DataflowError, arguments, show
 
 
 class Asked(TypedDict, total=False):
@@ -38,17 +38,18 @@ class Resources:
         for name in ("num_cpus", "num_gpus", "memory"):
             value = getattr(self, name)
             if value is not None:
-                _check(name, value)
+                object.__setattr__(self, name, arguments.number(value, name, zero=True))
         if self.num_gpus is not None and self.num_gpus > 1 and self.num_gpus != int(self.num_gpus):
             raise DataflowError(f"num_gpus is {self.num_gpus!r}: above one it must be a whole number")
         if not isinstance(self.resources, Mapping):
             raise DataflowError(f"resources is {show(self.resources)}: it must be a dict from a resource's name to a number")
         for name, value in self.resources.items():
+            arguments.text(name, "a name in resources")
             if name in _NAMES.values():
                 spelled = next(key for key, ray_name in _NAMES.items() if ray_name == name)
                 raise DataflowError(f"resources names {name!r}: say {spelled}={show(value)} instead")
-            _check(f"resources[{name!r}]", value)
-        object.__setattr__(self, "resources", dict(self.resources))
+        custom = {name: arguments.number(value, f"resources[{name!r}]", zero=True) for name, value in self.resources.items()}
+        object.__setattr__(self, "resources", custom)
 
     def over(self, other: Resources | None) -> Resources:
         """These, and what they leave open as ``other`` says."""
@@ -70,18 +71,14 @@ class Resources:
 _NAMES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 
 
-def _check(what: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise DataflowError(f"{what} is {show(value)}: it must be a number of at least 0")
-
-
 def resources_asked(what: str, asked: Mapping[str, Any]) -> Resources | None:
-    """The resources that an operator was given as keywords; None for none. Raises TypeError for another keyword, as Python does."""
+    """The resources that an operator was given as keywords; None for none. Raises WrongCall for another keyword."""
     known = [one.name for one in fields(Resources)]
     wrong = [name for name in asked if name not in known]
     if wrong:
         spelled = ", ".join(known)
-        raise TypeError(f"{what}() got an unexpected keyword argument {wrong[0]!r}; what a replica needs is asked for by {spelled}")
+        near = did_you_mean(wrong[0], [*known, "name", "parallelism"])
+        raise WrongCall(f"{what}() got an unexpected keyword argument {wrong[0]!r}; what a replica needs is asked for by {spelled}{near}")
     return Resources(**asked) if any(value is not None for value in asked.values()) else None
 
 

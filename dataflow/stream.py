@@ -7,13 +7,16 @@ A call that is refused adds nothing.
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rayad.dataflow import elements as el
 from rayad.dataflow import hooks, updates
-from rayad.dataflow.calling import require_plain, require_plain_methods
+from rayad.dataflow.call_errors import explains_calls
+from rayad.dataflow.calling import checked_function, require_arguments, require_methods
 from rayad.dataflow.event_times import plain_length
 from rayad.dataflow.graph import FORWARD, KeySelector, Link, NodeKind, Partition, PartitionKind, check_name, users_line
 from rayad.dataflow.items import CollectSink
@@ -23,13 +26,16 @@ from rayad.dataflow.operators.column_results import AsColumns
 from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.dataflow.resources import Asked, Resources, resources_asked
 from rayad.dataflow.sink import Sink
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.flow import Dataflow
     from rayad.dataflow.keyed_stream import KeyedStream
     from rayad.dataflow.loops import Loop
     from rayad.dataflow.windowed_stream import WindowedStream
+
+
+SINK_METHODS = ("check", "open", "publish", "commit", "identity", "adopt", "roll_back", "abort", "result")
 
 
 def constant(record: Any) -> int:
@@ -64,13 +70,25 @@ def own_stream(flow: Dataflow, stream: Any, what: str) -> Stream:
     return stream
 
 
-def checked_function(value: Any, what: str) -> Callable[..., Any]:
-    if not callable(value):
-        raise DataflowError(f"{what} was given {show(value, 60)}: it takes a function")
-    require_plain(value, what)
-    return value  # type: ignore[no-any-return]
+def _of_batches(function: Any) -> Any:
+    """What ``map_batches`` may be given: a function of a batch, or a class that is made without arguments and called with one."""
+    if not el.is_built(function):
+        return checked_function(function, "map_batches", "batch")
+    checked_function(function, "map_batches, to make one in each replica,")
+    call = inspect.getattr_static(function, "__call__")
+    if isinstance(call, FunctionType):
+        require_arguments(call, "map_batches, for each batch,", ("self", "batch"))
+    return function
 
 
+def _require_loop(loop: Any, what: str) -> None:
+    from rayad.dataflow.loops import Loop
+
+    if not isinstance(loop, Loop):
+        raise DataflowError(f"{what} at {users_line()} was given {show(loop, 60)}: it takes a loop, made by flow.loop()")
+
+
+@explains_calls
 class Stream(Advising):
     """Records in motion. Immutable: every operator gives a new stream."""
 
@@ -150,15 +168,15 @@ class Stream(Advising):
         ``num_cpus``, ``num_gpus``, ``memory`` (bytes) and ``resources``: what each replica needs of its node, as in Ray Data; the operator
         then has replicas of its own, as many as ``parallelism`` says for its name, and what stands behind it runs in them as well.
         """
-        return self._stateless("map", el.Map(checked_function(function, "map")), name, asked=asked)
+        return self._stateless("map", el.Map(checked_function(function, "map", "record")), name, asked=asked)
 
     def flat_map(self, function: Callable[[Any], Iterable[Any]], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
         """All records of ``function(record)``. ``num_cpus=...`` and so on: see :meth:`map`."""
-        return self._stateless("flat_map", el.FlatMap(checked_function(function, "flat_map")), name, asked=asked)
+        return self._stateless("flat_map", el.FlatMap(checked_function(function, "flat_map", "record")), name, asked=asked)
 
     def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
         """The records for which ``predicate(record)`` holds. ``num_cpus=...`` and so on: see :meth:`map`."""
-        return self._stateless("filter", el.Filter(checked_function(predicate, "filter")), name, keeps_time=True, asked=asked)
+        return self._stateless("filter", el.Filter(checked_function(predicate, "filter", "record")), name, keeps_time=True, asked=asked)
 
     def map_batches(self, function: Callable[[Any], Any], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
         """``function(batch)`` for each batch: a list or a RecordBatch in, a list, RecordBatch, Table or pandas DataFrame out.
@@ -168,7 +186,7 @@ class Stream(Advising):
 
         ``num_cpus=...`` and so on: see :meth:`map`.
         """
-        return self._stateless("map_batches", el.MapBatches(checked_function(function, "map_batches")), name, asked=asked)
+        return self._stateless("map_batches", el.MapBatches(_of_batches(function)), name, asked=asked)
 
     def as_columns(self, *names: str, name: str | None = None) -> Stream:
         """Results of aggregations, windows and joins as ordinary columns: ``window_start`` and ``window_end``, a column for each value,
@@ -180,7 +198,7 @@ class Stream(Advising):
 
     def inspect(self, function: Callable[[Any], Any], *, name: str | None = None) -> Stream:
         """Call ``function(record)`` in passing."""
-        return self._stateless("inspect", el.Inspect(checked_function(function, "inspect")), name, keeps_time=True)
+        return self._stateless("inspect", el.Inspect(checked_function(function, "inspect", "record")), name, keeps_time=True)
 
     def union(self, *others: Stream, name: str | None = None) -> Stream:
         """The records of this and the other streams, all in the same scope.
@@ -227,7 +245,7 @@ class Stream(Advising):
                 raise DataflowError(f"key_by was given {show(key)}: give a function, a column name or a non-empty list of column names")
             selector = KeySelector(columns=tuple(key))
         else:
-            selector = KeySelector(function=checked_function(key, "key_by"))
+            selector = KeySelector(function=checked_function(key, "key_by", "record"))
         return KeyedStream(self, selector)
 
     def rebalance(self, *, buffer: int = 2, keep_batches: bool = False, name: str | None = None) -> Stream:
@@ -240,10 +258,10 @@ class Stream(Advising):
         ``name``: of the vertex that the stateless operators behind it make (``parallelism={name: 4}``, ``job.rescale(name, 4)``); by
         default "rebalance". A vertex with state behind it has its own name.
         """
-        if isinstance(buffer, bool) or not isinstance(buffer, int) or buffer < 1:
-            raise DataflowError(f"rebalance() was given buffer={show(buffer, 40)}: it takes a number of batches, an int of at least 1")
+        buffer = arguments.whole(buffer, "rebalance: buffer, a number of batches,", least=1)
+        keep_batches = arguments.flag(keep_batches, "rebalance: keep_batches")
         self.flow.graph.require_free(name)
-        partition = Partition(PartitionKind.REBALANCE, buffer=buffer, keeps_batches=bool(keep_batches), name=name)
+        partition = Partition(PartitionKind.REBALANCE, buffer=buffer, keeps_batches=keep_batches, name=name)
         return Stream(self.flow, self.node, self.port, self.event_time, partition)
 
     def broadcast(self) -> Stream:
@@ -282,12 +300,13 @@ class Stream(Advising):
         inspect and union; after a map say it again."""
         if not (isinstance(time, str) or callable(time)):
             raise DataflowError(f"assign_timestamps was given {show(time, 60)}: give a function of the record or a column name")
+        selector = ValueSelector.of(time, "assign_timestamps")
         delay = plain_length(max_delay)
         if max_delay is not None and (delay is None or delay < (dt.timedelta(0) if isinstance(delay, dt.timedelta) else 0)):
             raise DataflowError(
                 f"max_delay is {show(max_delay, 60)}: it must be a number or timedelta of at least 0, in the unit of the event times"
             )
-        return Stream(self.flow, self.node, self.port, windowing.EventTime(ValueSelector.of(time), delay), self.partition)
+        return Stream(self.flow, self.node, self.port, windowing.EventTime(selector, delay), self.partition)
 
     def window(self, windows: Any) -> WindowedStream:
         """Windows over all records together; results are ``(window, value)``."""
@@ -304,10 +323,12 @@ class Stream(Advising):
 
     def enter(self, loop: Loop) -> Stream:
         """``loop.enter(self)``."""
+        _require_loop(loop, "enter")
         return loop.enter(self)
 
     def leave(self, loop: Loop) -> Stream:
         """``loop.leave(self)``."""
+        _require_loop(loop, "leave")
         return loop.leave(self)
 
     # -- ends ---------------------------------------------------------------------------
@@ -319,7 +340,7 @@ class Stream(Advising):
         """``base``: what results without a name are called; a second one is ``base-2``, as other nodes are."""
         if not isinstance(sink, Sink):
             raise DataflowError(f"sink() was given {show(sink, 60)}: it takes an instance of a subclass of rd.Sink")
-        require_plain_methods(sink, ("open", "publish", "commit", "result"))
+        require_methods(sink, Sink, SINK_METHODS)
         sinks = self.flow.graph.sinks
         if name is None:
             name = self.flow.graph.free_sink(base)
@@ -350,7 +371,7 @@ class Stream(Advising):
         Without a name it is ``result["collect"]``, of a second one ``result["collect-2"]``. A table holds rows as well as columns, in the
         narrowest types that hold each value as it is; DataflowError where there are none. None where there were no records.
         """
-        return self._sink(CollectSink(columnar=columnar), name, "collect")
+        return self._sink(CollectSink(columnar=arguments.flag(columnar, "collect: columnar")), name, "collect")
 
     def probe(self, name: str | None = None) -> Stream:
         """A place to look at progress: ``job.probe(name)`` tells which times can still appear here. Gives this stream again."""

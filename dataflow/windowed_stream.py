@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from rayad.dataflow.call_errors import explains_calls
+from rayad.dataflow.calling import checked_function
 from rayad.dataflow.event_times import kind_of_lengths
 from rayad.dataflow.graph import Link, NodeKind, Partition, PartitionKind, users_line
 from rayad.dataflow.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
@@ -17,11 +19,12 @@ from rayad.dataflow.operators.column_epochs import EpochWindows
 from rayad.dataflow.operators.column_results import WithoutKey
 from rayad.dataflow.operators.event_windows import EventWindows
 from rayad.dataflow.operators.keyed import ValueSelector
-from rayad.dataflow.stream import Stream, checked_function, own_stream
+from rayad.dataflow.stream import Stream, own_stream
 from rayad.dataflow.windows import Given, PerEpoch, Session, Sliding, Tumbling
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, arguments, show
 
 
+@explains_calls
 class WindowedStream(Advising):
     """A keyed stream cut into windows."""
 
@@ -102,7 +105,7 @@ class WindowedStream(Advising):
 
     def sum(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
         """Sum of ``value`` per key and window; ``value`` and ``exact`` as in :meth:`KeyedStream.sum`."""
-        return self._finish(agg.ExactSum() if exact else agg.Sum(), value, name)
+        return self._finish(agg.ExactSum() if arguments.flag(exact, "sum: exact") else agg.Sum(), value, name)
 
     def min(self, value: Any = None, *, name: str | None = None) -> Stream:
         """Smallest ``value`` per key and window."""
@@ -114,11 +117,11 @@ class WindowedStream(Advising):
 
     def mean(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
         """Mean of ``value`` per key and window; ``exact`` as in :meth:`KeyedStream.mean`."""
-        return self._finish(agg.ExactMean() if exact else agg.Mean(), value, name)
+        return self._finish(agg.ExactMean() if arguments.flag(exact, "mean: exact") else agg.Mean(), value, name)
 
     def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
         """``function(a, b)`` per key and window."""
-        return self._finish(agg.Reduce(checked_function(function, "reduce")), record_unless(value), name)
+        return self._finish(agg.Reduce(checked_function(function, "reduce", "left", "right")), record_unless(value), name)
 
     def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
         """The ``k`` largest values per key and window."""

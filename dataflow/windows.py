@@ -13,6 +13,7 @@ import datetime as dt
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from rayad.dataflow.call_errors import explained
 from rayad.dataflow.event_times import Lengths, Scale, offset_ticks, plain_length, shifted
 from rayad.progress import DataflowError, show
 
@@ -169,17 +170,20 @@ def _offset(value: Any, size: Any) -> Any:
     return length
 
 
+@explained
 def per_epoch() -> PerEpoch:
     """Each epoch (each logical time) alone."""
     return PerEpoch()
 
 
+@explained
 def tumbling(size: Any, offset: Any = None) -> Tumbling:
     """Event-time windows ``[offset + k*size, offset + (k+1)*size)``; ``size`` in the unit of the event times, or a timedelta."""
     size = _positive(size, "window size")
     return Tumbling(size, _offset(offset, size))
 
 
+@explained
 def sliding(size: Any, slide: Any, offset: Any = None) -> Sliding:
     """Event-time windows of ``size``, one every ``slide``; where the size is below the slide, times between two windows are in none."""
     size, slide = _positive(size, "window size"), _positive(slide, "window slide")
@@ -188,11 +192,13 @@ def sliding(size: Any, slide: Any, offset: Any = None) -> Sliding:
     return Sliding(size, slide, _offset(offset, size))
 
 
+@explained
 def session(gap: Any) -> Session:
     """Event-time windows of activity, closed by a pause of ``gap``."""
     return Session(_positive(gap, "session gap"))
 
 
+@explained
 def given(start: Any, end: Any) -> Given:
     """Event-time windows that records bring along: an auction that is open from ... until ..., a trip, a campaign.
 
@@ -201,4 +207,7 @@ def given(start: Any, end: Any) -> Given:
     """
     from rayad.dataflow.operators.keyed import ValueSelector
 
-    return Given(ValueSelector.of(start), ValueSelector.of(end))
+    for value, what in ((start, "start"), (end, "end")):
+        if value is None:
+            raise DataflowError(f"given: {what} is None: give a function of the record or a column name")
+    return Given(ValueSelector.of(start, "given (start)"), ValueSelector.of(end, "given (end)"))

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow import DataflowError, Stream, Timestamp, show
+from rayad.dataflow.call_errors import explained
 from rayad.dataflow.keyed_stream import Make
 from rayad.graphs.adjacency import MutableAdjacency
 from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME, check_edges, prepared_edges, unused_name
@@ -30,6 +31,7 @@ AGAIN, OUT = 0, 1
 FAR = np.iinfo(np.int64).max
 
 
+@explained
 def bfs(
     edges: Stream,
     sources: Iterable[Any],
@@ -56,6 +58,8 @@ def bfs(
         DataflowError: for what is no stream of edges, and when there are no sources.
     """
     given = check_edges("bfs", edges, columns)
+    if not isinstance(directed, bool):
+        raise DataflowError(f"bfs() was given directed={show(directed)}: it must be True or False")
     if isinstance(sources, (str, bytes)) or not isinstance(sources, Iterable):
         raise DataflowError(f"bfs() was given sources={show(sources, 60)}: give a list of nodes; for one node, [node]")
     named: dict[int, Any] = {}

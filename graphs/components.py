@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from rayad.dataflow import Stream, Timestamp
+from rayad.dataflow.call_errors import explained
 from rayad.graphs.contraction import MutableContraction
 from rayad.graphs.disjoint_sets import MutableDisjointSets
 from rayad.graphs.edges import check_edges, prepared_edges, unused_name
@@ -36,6 +37,7 @@ EDGES, MESSAGES = 0, 1
 AGAIN, OUT = 0, 1
 
 
+@explained
 def connected_components(
     edges: Stream, *, columns: tuple[str, str] | None = None, name: str | None = None, parallelism: int | None = None
 ) -> Stream:

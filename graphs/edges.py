@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from rayad.dataflow import Dataflow, DataflowError, KeyedStream, Stream, show, stable_hash
 from rayad.dataflow.columnar import ROWS_KEY
+from rayad.dataflow.graph import check_count
 from rayad.graphs.numbers import Ints, encode_names, number_column, number_of, to_column
 
 SRC, DST, SRC_NAME, DST_NAME = "src", "dst", "src_name", "dst_name"
@@ -193,9 +194,7 @@ def check_edges(function: str, edges: Any, columns: Any) -> tuple[str, str] | No
 
 def check_rounds(function: str, argument: str, value: Any) -> int:
     """A count of rounds: an int of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise DataflowError(f"{function}() was given {argument}={show(value)}: it must be an int of at least 1")
-    return value
+    return check_count(value, f"{function}: {argument}")
 
 
 def unused_name(flow: Dataflow, name: str | None, base: str) -> str:

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
-from rayad.dataflow import DataflowError, Stream, Timestamp
+from rayad.dataflow import DataflowError, Stream, Timestamp, show
+from rayad.dataflow.call_errors import explained
 from rayad.dataflow.keyed_stream import Make
 from rayad.graphs.adjacency import MutableAdjacency
 from rayad.graphs.edges import DST, SRC, check_edges, check_rounds, prepared_edges, unused_name
@@ -36,6 +38,7 @@ BY_SRC, MESSAGES, TOTALS = 0, 1, 2
 AGAIN, TOTALS_AGAIN, OUT = 0, 1, 2
 
 
+@explained
 def pagerank(
     edges: Stream,
     rounds: int = 20,
@@ -63,9 +66,9 @@ def pagerank(
         DataflowError: for arguments out of these ranges.
     """
     given = check_edges("pagerank", edges, columns)
-    check_rounds("pagerank", "rounds", rounds)
-    if isinstance(damping, bool) or not isinstance(damping, (int, float)) or not 0 <= damping < 1:
-        raise DataflowError(f"pagerank() was given damping={damping!r}: it must be a number with 0 <= damping < 1")
+    rounds = check_rounds("pagerank", "rounds", rounds)
+    if isinstance(damping, bool) or not isinstance(damping, Real) or not 0 <= damping < 1:
+        raise DataflowError(f"pagerank() was given damping={show(damping)}: it must be a number with 0 <= damping < 1")
     name = unused_name(edges.flow, name, "pagerank")
     flow = edges.flow
     loop = flow.loop(f"{name}.loop")

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.dataflow import DataflowError, Stream, Timestamp, show, to_rows
+from rayad.dataflow.call_errors import explained
 from rayad.dataflow.keyed_stream import Make
 from rayad.dataflow.operators.touched_keys import MutableTouchedKeys
 from rayad.graphs.edges import check_edges, check_rounds, unused_name
@@ -31,6 +32,7 @@ AGAIN, WAKE_AGAIN, OUT = 0, 1, 2
 _MISSING = object()
 
 
+@explained
 def pregel(
     edges: Stream,
     program: VertexProgram,
@@ -67,7 +69,7 @@ def pregel(
             f"pregel() was given program={show(program, 60)}: it takes an instance of a subclass of rd.graphs.VertexProgram"
         )
     if max_supersteps is not None:
-        check_rounds("pregel", "max_supersteps", max_supersteps)
+        max_supersteps = check_rounds("pregel", "max_supersteps", max_supersteps)
     if columns is not None:
         listed = isinstance(columns, (tuple, list)) and len(columns) in (2, 3)
         if not listed or not all(isinstance(column, str) for column in columns):

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from rayad.dataflow import Stream, Timestamp
+from rayad.dataflow.call_errors import explained
 from rayad.graphs.adjacency import MutableAdjacency
 from rayad.graphs.components import components_of
 from rayad.graphs.edges import check_edges, named_edges, prepared_edges, unused_name
@@ -69,6 +70,7 @@ class Phase(enum.Enum):
         return Phase.REACH if outer == 0 else (Phase.TRIM, Phase.COLOUR, Phase.MARK)[(outer - 1) % 3]
 
 
+@explained
 def strongly_connected_components(
     edges: Stream, *, columns: tuple[str, str] | None = None, name: str | None = None, parallelism: int | None = None
 ) -> Stream:

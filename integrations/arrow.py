@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import pyarrow as pa
 
 from rayad.dataflow.columnar import require_distinct
+from rayad.dataflow.graph import check_count
 from rayad.dataflow.source import Source, SourcePart
 from rayad.integrations.blocks import (
     DEFAULT_BATCH_ROWS,
@@ -84,8 +85,8 @@ class ArrowSource(Source):
         check_epoch_column(self._table.schema, epoch, where)
         if epoch is not None:
             epochs_of(self._table.column(epoch), epoch, where)
-        if parts is not None and (isinstance(parts, bool) or parts < 1):
-            raise ConfigError(f"{where}: parts={parts!r}; give the number of ranges to split the rows into, 1 or more")
+        if parts is not None:
+            parts = check_count(parts, f"{where}: parts", more=", or None", error=ConfigError)
         self._parts = parts if parts is not None else min(16, max(1, -(-self._table.num_rows // batch_rows)))
         self.interleave = epoch is not None
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rayad.dataflow.form import describe, schema_drift
 from rayad.dataflow.source import SourceBatch, SourcePart, content_digest, sampled_places
-from rayad.progress import ConfigError, DataflowError, show
+from rayad.progress import ConfigError, DataflowError, arguments, show
 
 DEFAULT_BATCH_ROWS = 65_536
 SMALL_CHUNK_ROWS = 1_024
@@ -28,15 +28,14 @@ Epochs = npt.NDArray[np.int64]
 
 def check_batch_rows(batch_rows: int, where: str) -> int:
     """Give ``batch_rows`` back, or raise ConfigError."""
-    if isinstance(batch_rows, bool) or not isinstance(batch_rows, int) or batch_rows < 1:
-        raise ConfigError(f"{where}: batch_rows={batch_rows!r}; it is the largest number of rows in a batch: give an integer of 1 or more")
-    return batch_rows
+    return arguments.whole(batch_rows, f"{where}: batch_rows, the most rows of a batch,", least=1, error=ConfigError)
 
 
 def check_epoch_column(schema: pa.Schema, epoch: str | None, where: str) -> None:
     """Raise ConfigError unless ``epoch`` is None or names one integer column of ``schema``."""
     if epoch is None:
         return
+    arguments.text(epoch, f"{where}: epoch", error=ConfigError, more=", the name of a column, or None")
     found = schema.get_all_field_indices(epoch)
     if len(found) != 1:
         raise ConfigError(f"{where}: epoch={show(epoch)} names {len(found)} columns of {schema.names}; name exactly one integer column")

@@ -25,7 +25,8 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from pyarrow import fs
 
-from rayad.progress import ConfigError
+from rayad.integrations.paths import check_filesystem
+from rayad.progress import ConfigError, arguments
 
 STAGING = "_staging"
 MANIFEST = "_SUCCESS"
@@ -127,9 +128,8 @@ def replace_file(filesystem: fs.FileSystem, path: str, content: bytes, *, throug
 
 def open_directory(path: str | os.PathLike[str], filesystem: fs.FileSystem | None, where: str) -> tuple[fs.FileSystem, str]:
     """The file system and the path on it of a local directory or a URI; ConfigError where it is neither."""
-    text = os.fspath(path)
-    if not text or "\0" in text:
-        raise ConfigError(f"{where}: {text!r} is not a directory name")
+    text = arguments.path(path, f"{where}: the directory", error=ConfigError)
+    check_filesystem(filesystem, where)
     if filesystem is not None:
         return filesystem, text.rstrip("/")
     if "://" not in text:

@@ -28,8 +28,8 @@ from rayad.integrations.blocks import (
     describe,
     schema_drift,
 )
-from rayad.integrations.paths import Paths, files_fingerprint, find_files
-from rayad.progress import ConfigError, DataflowError
+from rayad.integrations.paths import Paths, check_arrow, check_schema, files_fingerprint, find_files
+from rayad.progress import ConfigError, DataflowError, arguments, show
 
 Opened = tuple[Iterator[pa.RecordBatch], Callable[[], Any]]
 
@@ -56,9 +56,8 @@ class _StreamedFiles(Source):
         filesystem: fs.FileSystem | None,
     ) -> None:
         self._batch_rows = check_batch_rows(batch_rows, self.where)
-        if block_bytes < 1:
-            raise ConfigError(f"{self.where}: block_bytes={block_bytes!r}; give how much of a file to parse at a time, 1 or more")
-        self._block_bytes = block_bytes
+        self._block_bytes = arguments.whole(block_bytes, f"{self.where}: block_bytes", least=1, most=(1 << 31) - 1, error=ConfigError)
+        check_schema(schema, self.where)
         self._filesystem, files = find_files(paths, filesystem, self.where)
         self._found = files
         self._files = tuple(FilePart(file.path) for file in files if file.size_bytes)
@@ -153,10 +152,14 @@ class CsvSource(_StreamedFiles):
         block_bytes: int = 1 << 20,
         filesystem: fs.FileSystem | None = None,
     ) -> None:
-        if len(delimiter) != 1:
-            raise ConfigError(f"read_csv: delimiter={delimiter!r}; give one character")
+        if not isinstance(delimiter, str) or len(delimiter) != 1:
+            raise ConfigError(f"read_csv: delimiter={show(delimiter)}; give one character")
+        check_arrow(column_types, Mapping, "read_csv: column_types", "a dict from a column's name to a type of pyarrow")
         self._delimiter = delimiter
         self._column_types = dict(column_types or {})
+        for column, kind in self._column_types.items():
+            arguments.text(column, "read_csv: a name in column_types", error=ConfigError)
+            check_arrow(kind, pa.DataType, f"read_csv: column_types[{column!r}]", "a type of pyarrow, as pyarrow.int64()")
         super().__init__(paths, schema=schema, epoch=epoch, batch_rows=batch_rows, block_bytes=block_bytes, filesystem=filesystem)
         unknown = sorted(set(self._column_types) - set(self.schema.names))
         if unknown:

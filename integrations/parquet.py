@@ -40,9 +40,17 @@ from rayad.integrations.committed import (
     write_manifest,
 )
 from rayad.integrations.parquet_writer import ParquetWriter, StagedFile
-from rayad.progress import ConfigError, DataflowError
+from rayad.integrations.paths import check_schema
+from rayad.progress import ConfigError, DataflowError, arguments, show
 
 MODES = ("error", "append", "overwrite")
+
+
+def _is_known(compression: str) -> bool:
+    try:
+        return compression.lower() == "none" or bool(pa.Codec.is_available(compression.lower()))
+    except ValueError:
+        return False
 
 
 def check_name(name: str) -> str:
@@ -78,14 +86,18 @@ class ParquetSink(Sink):
         epoch_column: str | None = None,
         mode: Literal["error", "append", "overwrite"] = "error",
         schema: pa.Schema | None = None,
-        compression: str = "zstd",
+        compression: str | None = "zstd",
         row_group_rows: int = 131_072,
         filesystem: fs.FileSystem | None = None,
     ) -> None:
-        if mode not in MODES:
-            raise ConfigError(f"write_parquet: mode={mode!r}; give one of {', '.join(map(repr, MODES))}")
-        if row_group_rows < 1:
-            raise ConfigError(f"write_parquet: row_group_rows={row_group_rows!r}; give 1 or more")
+        arguments.choice(mode, "write_parquet: mode", *MODES, error=ConfigError)
+        row_group_rows = arguments.whole(row_group_rows, "write_parquet: row_group_rows", least=1, error=ConfigError)
+        check_schema(schema, "write_parquet")
+        arguments.flag(partition_by_epoch, "write_parquet: partition_by_epoch", error=ConfigError)
+        if epoch_column is not None:
+            arguments.text(epoch_column, "write_parquet: epoch_column", error=ConfigError, more=", the name of a column, or None")
+        if compression is not None and not (isinstance(compression, str) and _is_known(compression)):
+            raise ConfigError(f"write_parquet: compression is {show(compression)}: it must be one that Arrow has here, as 'zstd', or None")
         self.filesystem, self.path = open_directory(path, filesystem, "write_parquet")
         if self.filesystem.get_file_info(self.path).type == fs.FileType.File:
             raise ConfigError(f"write_parquet: {self.path!r} is a file; give a directory")

@@ -10,13 +10,13 @@ from __future__ import annotations
 import datetime
 import glob as _glob
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
 
-from rayad.progress import ConfigError
+from rayad.progress import ConfigError, arguments, show
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -50,15 +50,15 @@ def _changed(nanoseconds: int | None) -> str:
 
 def find_files(paths: Paths, filesystem: fs.FileSystem | None, where: str) -> tuple[fs.FileSystem, tuple[FoundFile, ...]]:
     """The file system and the files that ``paths`` means; ConfigError naming the path where there are none."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    several = isinstance(paths, Sequence | set | frozenset | Iterator) and not isinstance(paths, str | bytes)
+    given: list[Any] = list(paths) if several else [paths]  # type: ignore[arg-type]
     if not given:
         raise ConfigError(f"{where}: got an empty list of paths; give at least one file, directory or URI")
+    check_filesystem(filesystem, where)
     found: list[FoundFile] = []
     chosen: fs.FileSystem | None = filesystem
     for item in given:
-        text = os.fspath(item)
-        if not text or "\0" in text:
-            raise ConfigError(f"{where}: {item!r} is not a path; give a file, a directory or a URI as text")
+        text = arguments.path(item, f"{where}: a path", error=ConfigError)
         home, path = _file_system(text, filesystem, where)
         if chosen is not None and not home.equals(chosen):
             raise ConfigError(
@@ -68,6 +68,22 @@ def find_files(paths: Paths, filesystem: fs.FileSystem | None, where: str) -> tu
         found += _expand(home, path, text, where)
     assert chosen is not None
     return chosen, tuple(found)
+
+
+def check_filesystem(filesystem: Any, where: str) -> None:
+    """Raise ConfigError unless ``filesystem`` is None or one of pyarrow's."""
+    check_arrow(filesystem, fs.FileSystem, f"{where}: filesystem", "a pyarrow.fs.FileSystem")
+
+
+def check_schema(schema: Any, where: str) -> None:
+    """Raise ConfigError unless ``schema`` is None or one of pyarrow's."""
+    check_arrow(schema, pa.Schema, f"{where}: schema", "a pyarrow.Schema")
+
+
+def check_arrow(value: Any, kind: type, what: str, told: str) -> None:
+    """Raise ConfigError unless a value is None or of a class of pyarrow's."""
+    if value is not None and not isinstance(value, kind):
+        raise ConfigError(f"{what} is {show(value, 60)}: it must be {told}, or None")
 
 
 def _file_system(text: str, filesystem: fs.FileSystem | None, where: str) -> tuple[fs.FileSystem, str]:
@@ -112,4 +128,4 @@ def _hidden(relative: str) -> bool:
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in relative.split("/"))
 
 
-__all__ = ["FoundFile", "Paths", "files_fingerprint", "find_files"]
+__all__ = ["FoundFile", "Paths", "check_arrow", "check_filesystem", "check_schema", "files_fingerprint", "find_files"]

@@ -19,7 +19,7 @@ from pyarrow import fs
 from rayad.dataflow.source import Source, SourceBatch, SourcePart
 from rayad.integrations.blocks import check_batch_rows
 from rayad.integrations.paths import Paths, files_fingerprint, find_files
-from rayad.progress import ConfigError, DataflowError
+from rayad.progress import ConfigError, DataflowError, arguments
 
 READ_BYTES = 1 << 20
 DEFAULT_SPLIT_BYTES = 32 << 20
@@ -230,11 +230,11 @@ class TextSource(Source):
         filesystem: fs.FileSystem | None = None,
     ) -> None:
         self.batch_rows = check_batch_rows(batch_rows, self.where)
-        if split_bytes < 1:
-            raise ConfigError(f"{self.where}: split_bytes={split_bytes!r}; give the size of a part in bytes, 1 or more")
+        split_bytes = arguments.whole(split_bytes, f"{self.where}: split_bytes", least=1, error=ConfigError)
+        columnar = arguments.flag(columnar, f"{self.where}: columnar", error=ConfigError)
         try:
-            name = codecs.lookup(encoding).name
-        except LookupError as error:
+            name = codecs.lookup(arguments.text(encoding, f"{self.where}: encoding", error=ConfigError)).name
+        except (LookupError, ValueError) as error:
             raise ConfigError(f"{self.where}: encoding={encoding!r} is not known to Python; try 'utf-8' or 'latin-1'") from error
         if name.startswith(("utf-16", "utf-32", "utf-7")):
             raise ConfigError(

@@ -6,6 +6,7 @@ in scopes), `job_tracker` (reports in, views out), `notifications` (what a repli
 version: the oracle. Everything here is pure: no I/O, threads, clock or chance.
 """
 
+from rayad.progress import arguments
 from rayad.progress.antichain import Antichain, MutableAntichain, PartiallyOrdered
 from rayad.progress.chain import MutableChain
 from rayad.progress.change_batch import ChangeBatch
@@ -88,6 +89,7 @@ __all__ = [
     "SnapshotError",
     "Timestamp",
     "View",
+    "arguments",
     "say",
     "show",
 ]

@@ -111,4 +111,43 @@ class MutableRestarts:
         return min(most_s, growing_s * self._chance.uniform(1 - JITTER, 1 + JITTER))
 
 
-__all__ = ["End", "MutableRestarts", "Restart"]
+class MutableSuccession:
+    """Coordinators of one job, one after another: whether another one takes the place of one that died, and from when on. Pure.
+
+    The driver does not see snapshots; one that has lived for ``good_s`` stands for one: the next death is not of a restart that came to
+    nothing.
+
+    >>> restarts = MutableRestarts(failures_max=2, delay_s=4.0, chance=random.Random(0))
+    >>> line = MutableSuccession(restarts, good_s=60.0)
+    >>> line.on_start(0.0); line.on_death(1.0), line.is_due(1.0)
+    (Restart(delay_s=0.0, number=1), True)
+    >>> line.on_start(1.0); type(line.on_death(2.0)).__name__, line.is_due(5.0), line.is_due(7.0)
+    ('Restart', False, True)
+    """
+
+    def __init__(self, restarts: MutableRestarts, *, good_s: float) -> None:
+        self._restarts = restarts
+        self._good_s = good_s
+        self._began_s = 0.0
+        self._decision: Restart | End | None = None
+        self._due_s = 0.0
+
+    def on_start(self, now_s: float) -> None:
+        """One begins."""
+        self._began_s, self._decision = now_s, None
+
+    def on_death(self, now_s: float) -> Restart | End:
+        """It died; what is decided for each death once, however often it is told."""
+        if self._decision is None:
+            if now_s - self._began_s >= self._good_s:
+                self._restarts.on_snapshot()
+            self._decision = self._restarts.on_failure("", now_s)
+            self._due_s = now_s + (self._decision.delay_s if isinstance(self._decision, Restart) else 0.0)
+        return self._decision
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether the delay after a death is over."""
+        return now_s >= self._due_s
+
+
+__all__ = ["End", "MutableRestarts", "MutableSuccession", "Restart"]

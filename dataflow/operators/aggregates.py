@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from rayad.dataflow.calling import mapped, require_plain, require_plain_methods
+from rayad.dataflow.calling import checked_function, mapped, require_methods
 from rayad.dataflow.operators.sums import added, exact_total, mean_of, means_of, summand
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, arguments, show
 
 _NUMBERS = frozenset({int, float})
 _NO_VALUES = (0, 0)
@@ -323,12 +323,11 @@ class TopK(_Plain):
     name: str = "top_k"
 
     def __post_init__(self) -> None:
-        if isinstance(self.k, bool) or not isinstance(self.k, int) or self.k < 1:
-            raise DataflowError(f"top_k was given k={show(self.k)}: it must be an int of at least 1")
+        self.k = arguments.whole(self.k, "top_k: k", least=1)
         if not (self.by is None or isinstance(self.by, str) or callable(self.by)):
             raise DataflowError(f"top_k was given by={show(self.by, 60)}: give a function of the record or a column name")
-        if self.by is not None:
-            require_plain(self.by, "top_k (by)")
+        if callable(self.by):
+            checked_function(self.by, "top_k (by)", "record")
 
     def create(self, value: Any) -> Any:
         return [value]
@@ -429,7 +428,7 @@ BY_NAME: dict[str, type[Aggregator]] = {
 def by_name(name: Any) -> Aggregator:
     """The built-in aggregation of that name, or ``name`` itself if it is an Aggregator."""
     if isinstance(name, Aggregator):
-        require_plain_methods(name, ("create", "add", "merge", "result", "emitted"))
+        require_methods(name, Aggregator, ("create", "add", "merge", "result", "emitted"))
         return name
     if not isinstance(name, str) or name not in BY_NAME:
         raise DataflowError(f"there is no aggregation {show(name, 60)}: use one of {sorted(BY_NAME)} or an instance of rd.Aggregator")

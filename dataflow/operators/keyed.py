@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.calling import Whole, mapped, require_plain
+from rayad.dataflow.calling import Whole, checked_function, mapped
 from rayad.dataflow.columnar import mark_keyed, one_array, to_rows
 from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import KeySelector
@@ -68,15 +68,14 @@ class ValueSelector:
         return self.function or DefaultValue(keys)
 
     @staticmethod
-    def of(value: Any) -> ValueSelector:
-        """From what a user gave."""
+    def of(value: Any, what: str = "what takes the value of a record") -> ValueSelector:
+        """From what a user gave; ``what`` says where, if it is a function."""
         if value is None:
             return ValueSelector()
         if isinstance(value, str):
             return ValueSelector(column=value)
         if callable(value):
-            require_plain(value, "what takes the value of a record")
-            return ValueSelector(function=value)
+            return ValueSelector(function=checked_function(value, what, "record"))
         raise DataflowError(f"the value to aggregate is {show(value)}: give a function of the record or a column name")
 
 

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 from rayad import _worker as _worker  # first: it must come before Arrow is loaded
@@ -36,6 +37,8 @@ from rayad.dataflow import (
     Vertex,
     Window,
     WindowedStream,
+    call_errors,
+    calling,
     columns,
     hooks,
     key_group,
@@ -141,13 +144,18 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'rayad' has no attribute {name!r}")
 
 
+LOCAL_OPTIONS = {"check_records", "clock", "store"}
+"""Options that the local runtime has besides those of all."""
+
+
 def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: str, seed: int, **options: Any) -> Any:
     if runtime == "local":
         from rayad.actors.local import LocalJob
 
-        unknown = sorted(set(options) - {"check_records", "clock", "store"})
+        unknown = sorted(set(options) - LOCAL_OPTIONS)
         if unknown:
-            raise ConfigError(f"unknown options {unknown} for runtime='local'")
+            near = calling.did_you_mean(unknown[0], LOCAL_OPTIONS | signature(flow.submit).parameters.keys())
+            raise ConfigError(f"unknown options {unknown} for runtime='local'{near}")
         return LocalJob(flow, run, scaling, seed=seed, **options)
     if runtime == "ray":
         from rayad.actors.ray_job import submit_to_ray
@@ -156,11 +164,11 @@ def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: 
     raise ConfigError(f"runtime is {runtime!r}: it must be 'ray' or 'local'")
 
 
-def _connector(attribute: str) -> Any:
+def _connector(name: str, attribute: str) -> Any:
     def make(*args: Any, **kwargs: Any) -> Any:
         from rayad import integrations
 
-        return getattr(integrations, attribute)(*args, **kwargs)
+        return call_errors.explained(getattr(integrations, attribute), name)(*args, **kwargs)
 
     return make
 
@@ -178,4 +186,4 @@ for _name, _attribute in {
     "to_ray_dataset": "RayDatasetSink",
     "to_spark": "SparkSink",
 }.items():
-    hooks.register(_name, _connector(_attribute))
+    hooks.register(_name, _connector(_name, _attribute))

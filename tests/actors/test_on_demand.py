@@ -136,7 +136,7 @@ def test_a_credit_says_how_long_it_took() -> None:
 @pytest.mark.parametrize("buffer", [0, -1, 1.5, True, "2"])
 def test_a_buffer_that_is_none_is_refused(buffer: Any) -> None:
     stream = rd.Dataflow("refused").from_items([1])
-    with pytest.raises(rd.DataflowError, match=r"^rebalance\(\) was given buffer=.*: it takes a number of batches, an int of at least 1$"):
+    with pytest.raises(rd.DataflowError, match=r"^rebalance: buffer, a number of batches, is .*: it must be an int of at least 1$"):
         stream.rebalance(buffer=buffer)
 
 

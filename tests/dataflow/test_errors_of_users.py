@@ -386,8 +386,8 @@ def test_a_live_input_refuses_what_would_break_its_time_and_keeps_what_it_has() 
     lines.advance_to(3)
     refused: list[tuple[Callable[[], Any], str]] = [
         (lambda: lines.advance_to(2), "input 'in' cannot go back from epoch 3 to 2: epochs only grow"),
-        (lambda: lines.advance_to(4.0), "input 'in' cannot advance to 4.0: an epoch is an int"),
-        (lambda: lines.advance_to(True), "input 'in' cannot advance to True: an epoch is an int"),
+        (lambda: lines.advance_to(4.0), "advance_to(epoch) of input 'in' is 4.0: it must be an int"),
+        (lambda: lines.advance_to(True), "advance_to(epoch) of input 'in' is True: it must be an int"),
         (lambda: lines.send("abc"), "what was sent to input 'in' is the str 'abc': give a list of records; for one text, [text]"),
         (lambda: lines.send(5), "what was sent to input 'in' is 5: give a list of records"),
         (lambda: job.input("out"), "dataflow 'd' has no live input 'out': it has ['in']"),

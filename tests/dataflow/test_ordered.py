@@ -322,7 +322,7 @@ def test_what_has_no_order_to_restore_is_refused() -> None:
         items.rebalance().broadcast().map(str).ordered()
     with pytest.raises(rd.DataflowError, match=r"'[^']*' \(.*\) is the boundary of a loop" + ".*" + ADVICE):
         items.rebalance().map(str).iterate(lambda inner: (inner.filter(bool), inner)).ordered()
-    with pytest.raises(rd.DataflowError, match=r"^ordered\(\) was given memory_bytes=-1: it takes a number of bytes"):
+    with pytest.raises(rd.DataflowError, match=r"^ordered: memory_bytes is -1: it must be an int of at least 0$"):
         items.rebalance().ordered(memory_bytes=-1)
 
 

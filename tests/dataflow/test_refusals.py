@@ -186,7 +186,7 @@ REFUSED: dict[str, Case] = {
         lambda b: b.items.key_by(str).aggregate({"a": ("sum", 1, 2)}),
         "aggregate was given ('sum', 1, 2) for 'a': give an aggregation, or a pair (aggregation, value)",
     ),
-    "top_k of none": (lambda b: b.items.key_by(str).top_k(0), "top_k was given k=0: it must be an int of at least 1"),
+    "top_k of none": (lambda b: b.items.key_by(str).top_k(0), "top_k: k is 0: it must be an int of at least 1"),
     # sources and sinks
     "items as a text": (lambda b: b.flow.from_items("abc"), "items is the str 'abc': give a list of records; for one text, [text]"),
     "items as a dict": (
@@ -341,7 +341,8 @@ def test_what_cannot_be_planned_says_why(case: str) -> None:
 INT = "it must be an int of at least 1"
 PARALLELISM: list[tuple[Any, str]] = [
     *((value, f"parallelism is {value!r}: {INT}") for value in (0, -1, 1.0, True, "2")),
-    *(({"v": value}, f"parallelism of 'v' is {value!r}: {INT} or a range (least, most) of such") for value in (0, True, (3, 1), (1,), "x")),
+    *(({"v": value}, f"parallelism of 'v' is {value!r}: {INT} or a range (least, most) of such") for value in (0, True, (1,), "x")),
+    ({"v": (3, 1)}, "parallelism of 'v' is (3, 1): the least number is above the most; write (1, 3)"),
     ({"nope": 2}, "parallelism names 'nope', which is not in 'd': its vertices are ['in', 's', 'v']"),
     (
         {"m": 2},
@@ -373,7 +374,7 @@ CONFIGURED: list[tuple[Callable[[], Any], str]] = [
     (lambda: rd.RunConfig(window_batches=0.5), "RunConfig.window_batches is 0.5: it must be an int of at least 1"),
     (lambda: rd.RunConfig(window_bytes=float("nan")), "RunConfig.window_bytes is nan: it must be a number above 0"),
     (lambda: rd.RunConfig(cpus_per_replica=-1), "RunConfig.cpus_per_replica is -1: it must be a number of at least 0"),
-    (lambda: rd.SnapshotConfig(interval_s=0), "SnapshotConfig.interval_s is 0: it must be a number above 0"),
+    (lambda: rd.SnapshotConfig(interval_s=0), "SnapshotConfig.interval_s is 0: it must be a number above 0, 'auto', or None"),
     (lambda: rd.FailureConfig(max_failures=-1), "FailureConfig.max_failures is -1: it must be an int of at least 0"),
 ]
 

@@ -106,7 +106,8 @@ def test_a_misspelled_keyword_is_refused_as_python_does() -> None:
     with pytest.raises(TypeError) as caught:
         embedding(nun_gpus=1)
     assert str(caught.value) == (
-        "map() got an unexpected keyword argument 'nun_gpus'; what a replica needs is asked for by num_cpus, num_gpus, memory, resources"
+        "map() got an unexpected keyword argument 'nun_gpus'; what a replica needs is asked for by num_cpus, num_gpus, memory, resources: "
+        "did you mean 'num_gpus'?"
     )
 
 

@@ -81,8 +81,8 @@ def test_lists_of_tables_and_batches_are_joined() -> None:
         (pa.table({"x": [1]}), {"epoch": "y"}, "epoch='y' names 0 columns of ['x']"),
         (pa.table({"x": ["a"]}), {"epoch": "x"}, "column of type string"),
         (pa.table({"x": [datetime.date(2024, 1, 1)]}), {"epoch": "x"}, "cast it first"),
-        (pa.table({"x": [1]}), {"batch_rows": 0}, "batch_rows=0"),
-        (pa.table({"x": [1]}), {"parts": 0}, "parts=0"),
+        (pa.table({"x": [1]}), {"batch_rows": 0}, "a batch, is 0: it must be an int of at least 1"),
+        (pa.table({"x": [1]}), {"parts": 0}, "parts is 0: it must be an int of at least 1, or None"),
     ],
 )
 def test_wrong_arguments_are_refused_with_their_values(data: object, options: dict[str, object], words: str) -> None:

@@ -182,9 +182,9 @@ def test_staged_files_from_elsewhere_are_refused(tmp_path: Path) -> None:
 
 
 def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="mode='w'; give one of 'error', 'append', 'overwrite'"):
+    with pytest.raises(ConfigError, match=r"^write_parquet: mode is 'w': it must be 'error', 'append' or 'overwrite'$"):
         ParquetSink(tmp_path, mode="w")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="row_group_rows=0"):
+    with pytest.raises(ConfigError, match=r"^write_parquet: row_group_rows is 0: it must be an int of at least 1$"):
         ParquetSink(tmp_path, row_group_rows=0)
     (tmp_path / "f").write_text("")
     with pytest.raises(ConfigError, match="is a file; give a directory"):

@@ -88,12 +88,12 @@ def test_other_encodings_are_decoded_and_wrong_ones_name_file_and_byte(tmp_path:
     [
         ("nothing.txt", {}, "there is no file or directory"),
         ("*.nothing", {}, "nothing matches"),
-        ("", {}, "is not a path"),
+        ("", {}, "a path is '': it must be a path"),
         ("unknown://x", {}, "cannot open the URI 'unknown://x'"),
         ("t.txt", {"encoding": "klingon"}, "encoding='klingon' is not known"),
         ("t.txt", {"encoding": "utf-16"}, "convert them to utf-8"),
-        ("t.txt", {"batch_rows": -1}, "batch_rows=-1"),
-        ("t.txt", {"split_bytes": 0}, "split_bytes=0"),
+        ("t.txt", {"batch_rows": -1}, "a batch, is -1"),
+        ("t.txt", {"split_bytes": 0}, "split_bytes is 0"),
     ],
 )
 def test_wrong_arguments_fail_where_the_source_is_made(

@@ -14,7 +14,7 @@ import rayad as rd
 from rayad.actors.failures import raise_located, sign_of
 from rayad.actors.local import LocalJob
 from rayad.progress import DataflowError
-from rayad.snapshots.restarts import JITTER, End, MutableRestarts, Restart
+from rayad.snapshots.restarts import JITTER, End, MutableRestarts, MutableSuccession, Restart
 
 
 def restarts(failures_max: int = 100, **options: Any) -> MutableRestarts:
@@ -180,7 +180,7 @@ def test_a_job_of_the_local_runtime_tells_its_failures_and_the_snapshots_of_all_
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"window_s": 0}, "FailureConfig.window_s is 0: it must be a number above 0"),
+        ({"window_s": 0}, "FailureConfig.window_s is 0: it must be a number above 0, or None"),
         ({"delay_s": -1}, "FailureConfig.delay_s is -1: it must be a number of at least 0"),
         ({"delay_s": 5.0, "delay_max_s": 1.0}, "FailureConfig.delay_max_s is 1.0: it must be at least delay_s, 5.0"),
         ({"same_error_max": 1}, "FailureConfig.same_error_max is 1: it must be an int of at least 2, or None"),
@@ -190,3 +190,31 @@ def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None
     with pytest.raises(rd.ConfigError) as caught:
         rd.FailureConfig(**wrong)
     assert str(caught.value) == message
+
+
+def test_a_driver_that_starts_another_coordinator_waits_as_other_restarts_do() -> None:
+    """Issue 11: restarts have no delay. A coordinator that dies again and again used up max_failures at once."""
+    restarts = MutableRestarts(failures_max=5, window_s=100.0, delay_s=1.0, delay_max_s=60.0, chance=random.Random(0))
+    line = MutableSuccession(restarts, good_s=60.0)
+    now_s, delays_s = 0.0, []
+    for _ in range(5):
+        line.on_start(now_s)
+        now_s += 0.5
+        decision = line.on_death(now_s)
+        assert isinstance(decision, Restart)
+        assert line.on_death(now_s + 0.1) == decision  # however many threads tell of one death
+        assert line.is_due(now_s) is (decision.delay_s == 0.0)
+        assert line.is_due(now_s + decision.delay_s)
+        delays_s.append(decision.delay_s)
+        now_s += decision.delay_s
+    assert [0.9 * at <= delay_s <= 1.1 * at for at, delay_s in zip((0, 1, 2, 4, 8), delays_s, strict=True)] == [True] * 5
+    line.on_start(now_s)
+    assert line.on_death(now_s + 1.0) == End("failure 1 of 6 within 100 s; FailureConfig.max_failures is 5", 6, is_newest=False)
+
+
+def test_a_coordinator_that_has_lived_long_is_followed_at_once_and_old_deaths_do_not_count() -> None:
+    restarts = MutableRestarts(failures_max=1, window_s=100.0, chance=random.Random(0))
+    line = MutableSuccession(restarts, good_s=60.0)
+    for began_s in (0.0, 200.0, 400.0):
+        line.on_start(began_s)
+        assert line.on_death(began_s + 61.0) == Restart(0.0, 1)
