@@ -33,6 +33,7 @@ from rayad.actors.protocol import COORDINATOR, PROGRESS, stage_of
 from rayad.actors.ray_actors import Failure, failure_of
 from rayad.actors.ray_cluster import own_address
 from rayad.actors.replica_report import ReplicaReport
+from rayad.actors.sink_calls import SinkCalls
 from rayad.actors.source_parts import parts_of
 from rayad.actors.upstream import region_of
 from rayad.dataflow.config import RunConfig
@@ -80,6 +81,7 @@ class Coordinator(CoordinatorControl):
         self.addresses: dict[str, Address] = {}
         self._name = name or plan.name
         self._keeper: SnapshotKeeper | None = None
+        self._sink_calls = SinkCalls(self._name)
         self._crew = Crew(plan, config, job, secret)
         self.asked = layouts.asked_of(plan)
         self.rescaler = Rescaler(self)
@@ -110,7 +112,7 @@ class Coordinator(CoordinatorControl):
         self._began_s = self._began_s if asked_s is None else min(self._began_s, asked_s)
 
         def keeper() -> SnapshotKeeper:
-            store = JobStore(self._name, self.plan, self.config, run=run, earlier=earlier)
+            store = JobStore(self._name, self.plan, self.config, run=run, earlier=earlier, calls=self._sink_calls)
             return SnapshotKeeper(self.plan, store, job=self.job, secret=self.secret)
 
         try:
@@ -481,7 +483,7 @@ class Coordinator(CoordinatorControl):
         receipts = {}
         for sink in self.plan.sinks:
             try:
-                receipts[sink.id] = sink.sink.publish(staged[sink.id])
+                receipts[sink.id] = self._sink_calls.call(sink, "publish", staged[sink.id])
             except Exception as error:
                 raise _Failed(failure_of(f"sink {sink.key!r} ({sink.where}) while publishing", error)) from error
         return receipts

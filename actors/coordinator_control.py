@@ -11,6 +11,7 @@ import ray
 from ray.exceptions import RayError
 
 from rayad.actors import layouts
+from rayad.actors.coordinator_line import WHO
 from rayad.actors.coordinator_rescale import Rescaler
 from rayad.actors.coordinator_snapshots import SnapshotKeeper
 from rayad.actors.crew import Crew
@@ -20,6 +21,7 @@ from rayad.actors.outcome import Look
 from rayad.actors.plane import Address
 from rayad.actors.protocol import PROGRESS, replica_name
 from rayad.actors.replica_report import ReplicaReport
+from rayad.actors.sink_calls import SinkCalls
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
@@ -28,6 +30,8 @@ from rayad.snapshots.coordination import SnapshotStatistics
 
 LOOK_PATIENCE_S = 0.6
 """How long a look waits for the answers of actors."""
+SINK_SHOWN_S = 1.0
+"""A call of a sink in the coordinator that takes longer is told of."""
 PROGRESS_PATIENCE_S = 10.0
 """How long the progress actor may take for an answer that it does not have to wait for."""
 
@@ -43,6 +47,7 @@ class CoordinatorControl:
     _name: str
     _crew: Crew
     _keeper: SnapshotKeeper | None
+    _sink_calls: SinkCalls
     _found: dict[str, tuple[Address, int, dict[str, Any]]]
     _cancelled: threading.Event
     _running: threading.Event
@@ -103,12 +108,15 @@ class CoordinatorControl:
 
     def ping(self) -> JobState:
         """Answer, if the process lives, with where the job is in its life."""
+        self._sink_calls.activity()  # logs one that takes long, also while nobody looks
         return self.state
 
     def look(self, with_blockers: bool = False, patience_s: float = LOOK_PATIENCE_S) -> Look:
         """State, what the replicas did, views by stage; who does not answer within ``patience_s`` is told, with what it last told."""
+        publishing = self._sink_calls.activity()
+        own = [Silent(WHO, "", publishing.for_s, publishing)] if publishing is not None and publishing.for_s > SINK_SHOWN_S else []
         if self.state is not JobState.RUNNING:
-            return Look(self.state)
+            return Look(self.state, silent=tuple(own))
         crew = dict(self._crew.actors)
         there = [name for name in self._crew.names() if name in crew and name not in self.rescaler.newcomers]
         asked = {crew[name].look.remote(): name for name in there}
@@ -128,7 +136,7 @@ class CoordinatorControl:
         if PROGRESS not in [asked[ref] for ref in ready]:
             silent.append(self._silent(PROGRESS, patience_s))
         busy = [Silent(self._who(name), told.node, told.activity.for_s, told.activity) for name, told in answers.items() if told.activity]
-        return Look(self.state, tuple(self._told.values()), views, active, blockers, (*busy, *silent))
+        return Look(self.state, tuple(self._told.values()), views, active, blockers, (*own, *busy, *silent))
 
     def _silent(self, name: str, waited_s: float) -> Silent:
         pulse, silence_s = self._crew.last_pulse(name)

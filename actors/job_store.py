@@ -16,6 +16,7 @@ from rayad.actors.graph_shape import graph_shape
 from rayad.actors.migration import may_resume
 from rayad.actors.part_files import read_part, read_staged
 from rayad.actors.replica_state import ResumedPart
+from rayad.actors.sink_calls import SinkCalls
 from rayad.actors.source_parts import parts_of
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
@@ -43,6 +44,7 @@ class JobStore:
         config: of the run.
         store: instead of the one that ``config`` names.
         run: tells this run from others of the job.
+        calls: who calls the sinks, for others to look at.
         earlier: runs whose coordinators have died: where one of them has begun, this one goes on from there, whatever was asked for.
     """
 
@@ -55,8 +57,10 @@ class JobStore:
         *,
         run: str | None = None,
         earlier: Collection[str] = (),
+        calls: SinkCalls | None = None,
     ) -> None:
         self.job = job
+        self._calls = calls if calls is not None else SinkCalls(job)
         self.plan = plan
         self.config = config
         self.store = store if store is not None else open_store(job, config)
@@ -250,7 +254,7 @@ class JobStore:
 
     def _call_sink(self, sink: Any, hook: str, *args: Any) -> None:
         try:
-            receipt = getattr(sink.sink, hook)(*args)
+            receipt = self._calls.call(sink, hook, *args)
         except Exception as error:
             raise_located(f"sink {sink.key!r} ({sink.where}) failed in {hook}", error)
         if hook in ("commit", "publish"):

@@ -32,7 +32,27 @@ def _pickled_by_value() -> Any:
         yield
 
 
-def held_by(path: Path, name: str = "held") -> rd.Dataflow:
+class HeldSink(rd.Sink, rd.SinkWriter):
+    """Keeps nothing; ``publish`` does not return while a file is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def open(self, replica: int, parallelism: int) -> rd.SinkWriter:
+        return self
+
+    def write(self, time: rd.Timestamp, batch: Any) -> None:
+        pass
+
+    def stage(self) -> Any:
+        return None
+
+    def publish(self, staged: Any) -> Any:
+        while os.path.exists(self.path):
+            time.sleep(0.01)
+
+
+def held_by(path: Path, name: str = "held", sink: rd.Sink | None = None) -> rd.Dataflow:
     """Counts by key, behind a function that does not return while a file is there."""
 
     def hold(number: int) -> int:
@@ -42,7 +62,9 @@ def held_by(path: Path, name: str = "held") -> rd.Dataflow:
 
     flow = rd.Dataflow(name)
     held = flow.input("in").map(hold, name="hold")
-    held.key_by(lambda number: number % 2).count(name="counts").probe("seen").collect("out")
+    counts = held.key_by(lambda number: number % 2).count(name="counts").probe("seen").collect("out")
+    if sink is not None:
+        counts.sink(sink, "kept")
     return flow
 
 
@@ -198,7 +220,8 @@ def test_a_function_that_takes_long_is_named_and_keeps_nothing_else_from_going_o
     held the threads that heartbeats need; a change of layout that met it failed the job."""
     gate = tmp_path / "gate"
     config = rd.RunConfig(failures=rd.FailureConfig(heartbeat_timeout_s=3.0))
-    job = held_by(gate, "slow").submit(config)
+    publishing = tmp_path / "publishing"
+    job = held_by(gate, "slow", HeldSink(publishing)).submit(config)
     sending = job.input("in")
     sending.send([1, 2])
     sending.advance_to(1)
@@ -235,7 +258,14 @@ def test_a_function_that_takes_long_is_named_and_keeps_nothing_else_from_going_o
     probes.join(BOUND_S)
     assert [done for _, done in held.values()] == [True] * 20
     assert job.rescale("counts", 2).after["counts"] == 2
+    publishing.touch()
     sending.close()
+    until(lambda: "publish of sink" in job.explain_stuck(), "the sink that hangs is seen", BOUND_S)
+    told, progress = job.explain_stuck(), job.progress()
+    named = r"^the coordinator is busy with publish of sink 'kept' \(test_hangs.py:\d+\) for \d+\.\d s, in publish \(\S+test_hangs.py:\d+\)"
+    assert re.search(named, told, re.MULTILINE), told
+    assert "the coordinator" in [one.who for one in progress.silent]
+    publishing.unlink()
     fives = {key: count for _, (key, count) in job.wait(timeout_s=PATIENCE_S)["out"]}
     assert fives[0] == 1
     assert fives[1] % 1000 == 2

@@ -207,6 +207,79 @@ def _mean_sessions(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
     return m.mapped([(rd.Timestamp(last), record) for _, record in sessions([every], made.number, len)], flat)
 
 
+def _scored(record: int) -> int:
+    return record % 7
+
+
+def _best(results: list[int], of: Callable[..., Any]) -> list[int]:
+    score = of(map(_scored, results))
+    return [record for record in results if _scored(record) == score]
+
+
+def _each(stream: m.Timed) -> m.Timed:
+    """``(key, window, [records])`` as a record for each."""
+    return m.flat_mapped(stream, lambda found: [flat((*found[:-1], record)) for record in found[-1]])
+
+
+def _best_per_epoch(method: str, of: Callable[..., Any]) -> tuple[Build, Mean]:
+    """The records with the largest or smallest score, of each epoch."""
+
+    def build(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+        windowed = streams[0].key_by(_key(made)).window(rd.windows.per_epoch())
+        return getattr(windowed, method)(_scored).map(flat)  # type: ignore[no-any-return]
+
+    return build, lambda made, streams: _each(m.per_epoch(streams[0], _key(made), lambda found: _best(found, of)))
+
+
+def _best_of_windows(method: str, of: Callable[..., Any]) -> tuple[Build, Mean]:
+    """The same of windows over event time, with what is late."""
+
+    def build(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+        stamped = streams[0].assign_timestamps(lambda record: record, max_delay=10 * made.number)
+        best = getattr(stamped.key_by(_key(made)).window(_windows(made)[0]), method)(_scored)
+        return best.map(flat).union(best.late.map(flat))  # type: ignore[no-any-return]
+
+    def mean(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+        windows, assign = _windows(made)
+        results, late = event_windows(_events(made, streams[0]), windows, lambda found: _best(found, of), 10 * made.number, assign)
+        return _each(results) + m.mapped(late, lambda r: flat((r[0], r[1], r[2][2])))
+
+    return build, mean
+
+
+def _build_window_join(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+    timed = [stream.assign_timestamps(lambda record: record, max_delay=MODULUS).key_by(_key(made)) for stream in streams]
+    joined = timed[0].window(_windows(made)[0]).join(timed[1])  # nothing is late, all fire at the end
+    return joined.map(flat).filter(lambda record: record % 3 == 0)
+
+
+def _mean_window_join(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    key, assign = _key(made), _windows(made)[1]
+    last = max((time.epoch for stream in streams for time, _ in stream), default=0)
+    pairs = [
+        flat((key(left), window, (left, right)))
+        for _, left in streams[0]
+        for _, right in streams[1]
+        if key(left) is not None and key(left) == key(right)
+        for window in assign(left)
+        if window in assign(right)
+    ]
+    return [(rd.Timestamp(last), record) for record in pairs if record % 3 == 0]
+
+
+def _build_several(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
+    value = _value(made, SUMMED)
+    found = streams[0].key_by(_key(made)).aggregate({"n": "count", "sum": ("sum", value), "most": ("max", value)})
+    return found.as_records().map(flat)
+
+
+def _mean_several(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
+    def several(values: list[Any]) -> dict[str, Any]:
+        return {"n": len(values), "sum": sum(values), "most": max(values)}
+
+    return m.mapped(m.collected(streams[0], _key(made), _value(made, SUMMED), several), flat)
+
+
 def _build_loop(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
     def body(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
         made_so_far = [inner]
@@ -306,7 +379,13 @@ OPERATORS: dict[str, tuple[Build, Mean]] = {
         lambda made, s: s[0].key_by(_key(made)).window(rd.windows.per_epoch()).count().map(flat),
         lambda made, s: m.mapped(m.per_epoch(s[0], _key(made), len), flat),
     ),
+    "aggregate": (_build_several, _mean_several),
+    "max_by": _best_per_epoch("max_by", max),
+    "min_by": _best_per_epoch("min_by", min),
     "windows": (_build_windows, _mean_windows),
+    "windows max_by": _best_of_windows("max_by", max),
+    "windows min_by": _best_of_windows("min_by", min),
+    "window join": (_build_window_join, _mean_window_join),
     "sessions": (_build_sessions, _mean_sessions),
     "vertex": (
         lambda made, s: s[0].key_by(lambda r: 0).vertex(PerTime),
@@ -315,8 +394,8 @@ OPERATORS: dict[str, tuple[Build, Mean]] = {
     "reentrant": (_build_reentrant, lambda made, s: m.flat_mapped(s[0], _halved)),
     "loop": (_build_loop, _mean_loop),
 }
-OUTSIDE_LOOPS = ("windows", "sessions")
-TWO_INPUTS = ("union", "join")
+OUTSIDE_LOOPS = ("windows", "windows max_by", "windows min_by", "window join", "sessions")
+TWO_INPUTS = ("union", "join", "window join")
 
 
 def meaning(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
@@ -343,6 +422,8 @@ def build(program: Program) -> rd.Dataflow:
         if kind == "columns":
             batches = [pa.record_batch({"n": pa.array(epoch, pa.int64())}) for epoch in epochs]
             streams.append(flow.from_epochs(batches, parts=2, batch_rows=2).map(lambda row: row["n"]))
+        elif kind == "live":
+            streams.append(flow.input(f"live {len(streams)}"))
         elif kind == "items":
             streams.append(flow.from_items([record for epoch in epochs for record in epoch]))
         else:
@@ -359,7 +440,7 @@ def build(program: Program) -> rd.Dataflow:
 def draw_step(draw: random.Random, streams: int, depth: int) -> Step:
     """A step over the last of ``streams`` streams."""
     kinds = [kind for kind in OPERATORS if kind != "same" and not (depth and kind in OUTSIDE_LOOPS)]
-    kind = draw.choice([*kinds, *TWO_INPUTS, *["loop"] * 3])
+    kind = draw.choice([*kinds, "union", "join", *["loop"] * 3])
     if kind in ("loop", "reentrant") and depth >= DEPTH_MAX:
         kind = "map"
     inputs = tuple(draw.randint(max(0, streams - 3), streams - 1) for _ in range(2 if kind in TWO_INPUTS else 1))
@@ -374,7 +455,7 @@ def draw_program(draw: random.Random) -> tuple[Program, dict[str, m.Timed]]:
     while True:
         sources = []
         for _ in range(2):
-            kind = draw.choice(("rows", "rows", "columns", "items"))
+            kind = draw.choice(("rows", "rows", "columns", "items", "live"))
             most = 1 if kind == "items" else 4
             epochs = tuple(tuple(draw.randrange(MODULUS) for _ in range(draw.randint(0, 5))) for _ in range(draw.randint(1, most)))
             sources.append((kind, epochs))

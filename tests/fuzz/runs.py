@@ -76,8 +76,11 @@ def _run(case: Case, outcome: Outcome, folder: str) -> rd.Result:
     saves = any(kind in ("savepoint", "crash", "resume") for _, kind in case.events)
     config = rd.RunConfig(name="fuzz", storage_path=folder if saves else None)
     job: Any = build(case.program).submit(config, rd.ScalingConfig(parallelism=case.parallelism), runtime="local", seed=case.seed)
+    live = _live_of(case.program)
     for steps, kind in case.events:
-        if not all(job.step() for _ in range(steps)):
+        for name, calls in live.items():
+            _feed(job, name, calls[: draw.randint(0, len(calls))])
+        if not all(job.step() for _ in range(steps)) and not live:
             break
         if kind == "savepoint":
             job.savepoint()
@@ -92,9 +95,36 @@ def _run(case: Case, outcome: Outcome, folder: str) -> rd.Result:
             scaling = rd.ScalingConfig(parallelism=_other_replicas(job, draw))
             job = build(case.program).submit(replace(config, resume="latest"), scaling, runtime="local", seed=case.seed + steps)
             outcome.resumes += 1
+    for name, calls in live.items():
+        _feed(job, name, calls)
+        job.input(name).close()
     result: rd.Result = job.wait(timeout_s=120)
     job.check_invariants()
     return result
+
+
+def _live_of(program: Program) -> dict[str, list[tuple[str, int]]]:
+    """By name of each live input: the calls that bring its records, one in each call, and its epochs."""
+    live = {}
+    for index, (kind, epochs) in enumerate(program.sources):
+        if kind == "live":
+            calls = [[*(("send", record) for record in records), ("advance", epoch + 1)] for epoch, records in enumerate(epochs)]
+            live[f"live {index}"] = [call for of_epoch in calls for call in of_epoch]
+    return live
+
+
+def _feed(job: Any, name: str, calls: list[tuple[str, int]]) -> None:
+    """Make those of the calls that have not been made: a job that resumes says what it holds of its input."""
+    handle = job.input(name)
+    sent = 0
+    for what, value in calls:
+        if what == "advance":
+            if value > handle.epoch:
+                handle.advance_to(value)
+            continue
+        sent += 1
+        if sent > handle.sent:
+            handle.send([value])
 
 
 def _other_replicas(job: Any, draw: random.Random) -> dict[str, int]:
