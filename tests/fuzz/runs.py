@@ -104,11 +104,14 @@ def _run(case: Case, outcome: Outcome, folder: str) -> rd.Result:
 
 
 def _live_of(program: Program) -> dict[str, list[tuple[str, int]]]:
-    """By name of each live input: the calls that bring its records, one in each call, and its epochs."""
+    """By name of each live input: the calls that bring its records, one in each call, and its epochs.
+
+    It ends in the epoch of its last record: what windows give at the end of the input has the time at which that ended.
+    """
     live = {}
     for index, (kind, epochs) in enumerate(program.sources):
         if kind == "live":
-            calls = [[*(("send", record) for record in records), ("advance", epoch + 1)] for epoch, records in enumerate(epochs)]
+            calls = [[("advance", epoch), *(("send", record) for record in records)] for epoch, records in enumerate(epochs) if records]
             live[f"live {index}"] = [call for of_epoch in calls for call in of_epoch]
     return live
 
