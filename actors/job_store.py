@@ -14,7 +14,7 @@ from typing import Any
 from rayad.actors.failures import raise_located
 from rayad.actors.graph_shape import graph_shape
 from rayad.actors.migration import may_resume
-from rayad.actors.part_files import read_part, read_staged
+from rayad.actors.part_files import attempt_name, merge_staged, read_part, read_staged
 from rayad.actors.replica_state import ResumedPart
 from rayad.actors.sink_calls import SinkCalls
 from rayad.actors.source_parts import parts_of
@@ -141,6 +141,7 @@ class JobStore:
         """Make the complete attempt a snapshot."""
         known: dict[str, Any] = {"job": self.job, "graph": self.graph, "key_groups": self.plan.key_groups, "run": self.run}
         attempt = [incarnation, snapshots.attempts]
+        self._merge_staged(snapshots, incarnation)
         notes = {**notes, "identities": self.identities, "void": self._void, "attempt": attempt}
         manifest = snapshots.manifest(incarnation=incarnation, notes=notes, **known)
         try:
@@ -162,6 +163,16 @@ class JobStore:
         self.manifest = manifest
         self._newest = manifest.number
         return manifest
+
+    def _merge_staged(self, snapshots: MutableSnapshots, incarnation: int) -> None:
+        """What sinks that publish at the end have staged stays in few files, however many snapshots there are."""
+        pending = snapshots.pending
+        assert pending is not None
+        for at, files in enumerate(snapshots.to_merge()):
+            try:
+                snapshots.merged(files, merge_staged(self.store, pending.slot, files, attempt_name(incarnation, pending, f"merged{at}")))
+            except SnapshotError as error:
+                _log.warning("job %r: what is staged for sink %r stays in %d files: %s", self.job, files[0].sink, len(files), error)
 
     def let_sinks_publish(self, manifest: Manifest) -> None:
         """Give what was staged to the sinks that commit with each snapshot; may be repeated."""

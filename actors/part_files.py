@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -120,11 +120,16 @@ def write_state(
 def write_staged(
     store: SnapshotStore, stage: Stage, replica: int, incarnation: int, barrier: Barrier, staged: Iterable[tuple[str, Any]]
 ) -> tuple[StagedPart, ...]:
-    """Write what the sinks have staged, each in a file of its own."""
+    """Write what the sinks have staged: a file for each sink, however many attempts were given up before."""
+    by_sink: dict[str, list[Any]] = {}
+    for key, value in staged:
+        by_sink.setdefault(key, []).append(value)
     out = []
-    for at, (key, value) in enumerate(staged):
+    for at, (key, values) in enumerate(by_sink.items()):
         name = attempt_name(incarnation, barrier, f"staged{at}")
-        out.append(StagedPart(key, stage.name, replica, store.write_part(barrier.slot, stage.name, replica, dumped(value), attempt=name)))
+        data = dumped(values if len(values) > 1 else values[0])
+        file = store.write_part(barrier.slot, stage.name, replica, data, attempt=name)
+        out.append(StagedPart(key, stage.name, replica, file, len(values)))
     return tuple(out)
 
 
@@ -149,7 +154,16 @@ def read_part(store: SnapshotStore, part: ReplicaPart | SourceShare) -> ResumedP
 def read_staged(store: SnapshotStore, staged: Iterable[StagedPart]) -> Iterator[tuple[str, Any]]:
     """What writers have staged, with the sinks' keys."""
     for one in staged:
-        yield one.sink, _load(store, one.file)
+        values = _load(store, one.file) if one.count > 1 else [_load(store, one.file)]
+        for value in values:
+            yield one.sink, value
+
+
+def merge_staged(store: SnapshotStore, slot: int, staged: Sequence[StagedPart], attempt: Attempt) -> StagedPart:
+    """Write what these files hold into one. Raises SnapshotError."""
+    first, values = staged[0], [value for _, value in read_staged(store, staged)]
+    file = store.write_part(slot, first.vertex, first.replica, dumped(values), attempt=attempt)
+    return StagedPart(first.sink, first.vertex, first.replica, file, sum(one.count for one in staged))
 
 
 def _load(store: SnapshotStore, file: PartFile) -> Any:

@@ -8,7 +8,7 @@ forgotten (Flink's CheckpointCoordinator distinguishes the same cases).
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,9 @@ TAKEN_MAX = 1_000
 """Of so many snapshots, the newest, a job gives the figures."""
 FIRST_SOON = IntervalBounds(first_s=1.0)
 """With an automatic interval the first snapshot comes soon: while there is little state it costs little, and then its cost is known."""
+
+MERGE_AT = 16
+"""So many files of what one sink has staged are merged into one."""
 
 
 class Ack(enum.Enum):
@@ -236,6 +239,22 @@ class MutableSnapshots:
         self.why_given_up = why
         return True
 
+    def to_merge(self) -> list[tuple[StagedPart, ...]]:
+        """Of what is carried along to the end: those whose contents should become one file each (:func:`merge_from`)."""
+        out = []
+        for sink in sorted(self._finally):
+            carried = [one for one in self._staged if one.sink == sink]
+            start = merge_from([one.count for one in carried])
+            if start is not None:
+                out.append(tuple(carried[start:]))
+        return out
+
+    def merged(self, old: tuple[StagedPart, ...], new: StagedPart) -> None:
+        """``new`` holds what these held."""
+        gone = set(old)
+        at = self._staged.index(old[0])
+        self._staged = [*self._staged[:at], new, *(one for one in self._staged[at:] if one not in gone)]
+
     # -- what --------------------------------------------------------------------------------------
     def manifest(
         self, *, job: str, graph: dict[str, Any], key_groups: int, incarnation: int, run: str = "", notes: dict[str, Any] | None = None
@@ -293,4 +312,26 @@ class MutableSnapshots:
         self._looked_s = now_s
 
 
-__all__ = ["Ack", "MutableSnapshots", "PartReport", "ReplicaName", "SnapshotStatistics"]
+def merge_from(counts: Sequence[int]) -> int | None:
+    """From which on files of so many staged values, in their order, should be merged into one; None: not yet.
+
+    As in a log-structured store: MERGE_AT files of a size become one of the next size, so n values are in about MERGE_AT * log(n) files,
+    and each was written log(n) times.
+
+    >>> merge_from([1] * (MERGE_AT - 1)), merge_from([1] * MERGE_AT), merge_from([MERGE_AT] * (MERGE_AT - 1) + [1] * MERGE_AT)
+    (None, 0, 0)
+    >>> merge_from([MERGE_AT, MERGE_AT] + [1] * MERGE_AT)
+    2
+    """
+    start, limit = len(counts), MERGE_AT
+    while True:
+        first = start
+        while first and counts[first - 1] < limit:
+            first -= 1
+        files = start - first + (start < len(counts))  # what is merged already counts as one
+        if files < MERGE_AT:
+            return start if start < len(counts) else None
+        start, limit = first, limit * MERGE_AT
+
+
+__all__ = ["MERGE_AT", "Ack", "MutableSnapshots", "PartReport", "ReplicaName", "SnapshotStatistics", "merge_from"]

@@ -61,12 +61,16 @@ class ReplicaPart:
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """What one replica has staged for a sink: to be published with the snapshot, or at the end."""
+    """What one replica has staged for a sink: to be published with the snapshot, or at the end.
+
+    ``count``: how many of such are merged in the file, in order; ``vertex`` and ``replica`` are those of the first.
+    """
 
     sink: str
     vertex: str
     replica: int
     file: PartFile
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +124,8 @@ class Manifest:
                 for entry in plain["parts"]
             )
             staged = tuple(
-                StagedPart(entry["sink"], entry["vertex"], int(entry["replica"]), PartFile(*entry["file"])) for entry in plain["staged"]
+                StagedPart(entry["sink"], entry["vertex"], int(entry["replica"]), PartFile(*entry["file"]), int(entry.get("count", 1)))
+                for entry in plain["staged"]
             )
             return Manifest(**{**plain, "parts": parts, "staged": staged})
         except (KeyError, TypeError, ValueError) as error:

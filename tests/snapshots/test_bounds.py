@@ -13,8 +13,9 @@ from rayad.actors import part_files
 from rayad.actors.local import LocalJob
 from rayad.actors.local_snapshots import LocalSnapshots
 
-BESIDE = frozenset({"job", "plan", "config", "_core", "core", "begun", "graph", "receipts"})
-"""Attributes that belong to the program, or are followed elsewhere; a receipt tells of all the output there is."""
+BESIDE = frozenset({"job", "plan", "config", "_core", "core", "begun", "graph", "receipts", "taken"})
+"""Attributes that belong to the program, or are followed elsewhere; a receipt tells of all the
+output there is, and figures of snapshots taken have a bound of their own, TAKEN_MAX."""
 
 
 def entries(value: Any, seen: set[int]) -> int:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rayad as rd
+from rayad.actors.part_files import merge_staged, read_staged, write_staged
 from rayad.progress import ProtocolError, SnapshotError
-from rayad.snapshots.coordination import Ack, MutableSnapshots, PartReport
-from rayad.snapshots.store import PartFile, ReplicaPart, StagedPart
+from rayad.snapshots.barrier import Barrier
+from rayad.snapshots.coordination import MERGE_AT, Ack, MutableSnapshots, PartReport, merge_from
+from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore, StagedPart
 
 REPLICAS = [("count", 0), ("count", 1), ("lines", 0)]
 
@@ -103,3 +110,51 @@ def test_whatever_happens_a_snapshot_has_exactly_one_part_of_each(steps: list[st
         elif step[-1] in "01":
             snapshots.on_report(report(snapshots.attempts, step[:-1], int(step[-1])))
     assert slots == list(range(1, len(slots) + 1))
+
+
+@given(st.integers(1, 3), st.integers(1, 400))
+def test_what_is_staged_for_the_end_is_in_few_files_each_written_few_times(replicas: int, snapshots_taken: int) -> None:
+    """Issue 11: `_staged` had no bound: one file and one line of the manifest for each replica and snapshot."""
+    counts: list[int] = []
+    written = 0
+    for _ in range(snapshots_taken):
+        counts += [1] * replicas
+        start = merge_from(counts)
+        if start is not None:
+            written += sum(counts[start:])
+            counts[start:] = [sum(counts[start:])]
+    total = replicas * snapshots_taken
+    levels = math.ceil(math.log(total, MERGE_AT)) + 1 if total > 1 else 1
+    assert sum(counts) == total
+    assert len(counts) <= (MERGE_AT + 1) * levels
+    assert written <= total * levels
+
+
+def test_manifests_of_many_snapshots_stay_small_and_the_end_has_all_in_order(tmp_path: Path) -> None:
+    flow = rd.Dataflow("many")
+    numbers = list(range(120))
+    flow.from_epochs([[number] for number in numbers], batch_rows=1).collect("out")
+    job: Any = flow.submit(rd.RunConfig(storage_path=tmp_path), runtime="local", seed=3)  # type: ignore[arg-type]
+    most = 0
+    for _ in range(60):
+        job.step()
+        job.step()
+        job.savepoint()
+        most = max(most, len(job.snapshots.store.manifest.staged))
+    job.crash()
+    assert [number for _, number in job.wait()["out"]] == numbers
+    assert MERGE_AT / 2 < most <= 2 * MERGE_AT
+
+
+def test_what_attempts_that_were_given_up_have_staged_is_one_file_for_each_sink(tmp_path: Path) -> None:
+    store = SnapshotStore(str(tmp_path))
+    flow = rd.Dataflow("given-up")
+    flow.from_items([1], name="items").collect("out")
+    staged = [(key, [number]) for number in range(50) for key in ("out", "other")]
+    parts = write_staged(store, flow.plan().stages[0], 0, 1, Barrier(50, 1, 0), staged)
+    assert [(part.sink, part.count) for part in parts] == [("out", 50), ("other", 50)]
+    assert list(read_staged(store, parts)) == [*((key, [n]) for key in ("out", "other") for n in range(50))]
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
+    both = merge_staged(store, 1, parts[:1] * 2, "merged")
+    assert both.count == 100
+    assert [value for _, value in read_staged(store, [both])] == [[n] for n in range(50)] * 2
