@@ -174,7 +174,11 @@ class KeyedStream(Advising):
         return Stream(self.flow, node.id)
 
     def window(self, windows: Any) -> WindowedStream:
-        """Aggregate per window: see :mod:`rayad.windows`. Results are ``(key, window, value)``."""
+        """Aggregate per window: see :mod:`rayad.windows`. Results are ``(key, window, value)``.
+
+        A window of event times is given in the epoch in which the watermark passes its end. Those that are open when the input ends come in
+        the last epoch to which the input had advanced; for a live input that is what ``advance_to`` said last, also where no record came.
+        """
         from rayad.dataflow.windowed_stream import WindowedStream
 
         return WindowedStream(self, windows)

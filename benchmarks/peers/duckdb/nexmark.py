@@ -34,11 +34,11 @@ QUERIES = {
 arguments = json.loads(sys.argv[1])
 query = arguments["query"]
 connection = duckdb.connect()
-connection.execute("SELECT 1 AS key, sum(2) GROUP BY key").fetch_arrow_table()  # first use
+connection.sql("SELECT 1 AS key, sum(2) GROUP BY key").to_arrow_table()  # first use
 for kind in ("persons", "auctions", "bids"):
     connection.execute(f"CREATE VIEW {kind} AS FROM read_parquet('{arguments['folder']}/{kind}/*/*.parquet')")
 began = time.perf_counter()
-table = connection.execute(QUERIES[query]).fetch_arrow_table()
+table = connection.sql(QUERIES[query]).to_arrow_table()
 seconds = time.perf_counter() - began
 rows = list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 if query in (1, 2):
