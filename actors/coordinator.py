@@ -27,7 +27,7 @@ from rayad.actors.failures import restarts_of
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.job_store import JobStore, Superseded
 from rayad.actors.long_calls import MutableLongCalls
-from rayad.actors.outcome import Outcome, stage_statistics
+from rayad.actors.outcome import Outcome, Starting, stage_statistics
 from rayad.actors.plane import Address
 from rayad.actors.protocol import COORDINATOR, PROGRESS, stage_of
 from rayad.actors.ray_actors import Failure, failure_of
@@ -89,6 +89,7 @@ class Coordinator(CoordinatorControl):
         self._runs = MutableLongCalls()
         self._found: dict[str, tuple[Address, int, dict[str, Any]]] = {}
         self._stuck: set[str] = set()
+        self._awaited: tuple[Starting, float] | None = None
         self._told: dict[str, ReplicaReport] = {}
         self._seen: tuple[dict[int, Any], int] = ({}, 0)
         self._began_s = clock.time()
@@ -332,9 +333,17 @@ class Coordinator(CoordinatorControl):
         return True
 
     def _await_listening(self, listening: dict[str, Any]) -> None:
-        deadline_s = clock.monotonic() + self.config.start_timeout_s
+        try:
+            self._await_all(listening)
+        finally:
+            self._awaited = None
+
+    def _await_all(self, listening: dict[str, Any]) -> None:
+        began_s = clock.monotonic()
+        deadline_s = began_s + self.config.start_timeout_s
         waiting = dict(listening)
         while waiting:
+            self._awaited = Starting(tuple(sorted(map(self._who, waiting))), len(listening)), began_s
             if self._cancelled.is_set():
                 raise _Failed(Failure("job", "cancelled while starting", "", None, False))
             ready, _ = ray.wait(list(waiting.values()), num_returns=1, timeout=0.25)

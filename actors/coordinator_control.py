@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 import time as clock
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from rayad.actors.coordinator_snapshots import SnapshotKeeper
 from rayad.actors.crew import Crew
 from rayad.actors.job import JobState, Silent
 from rayad.actors.layouts import Rescale
-from rayad.actors.outcome import Look
+from rayad.actors.outcome import Look, Starting
 from rayad.actors.plane import Address
 from rayad.actors.protocol import PROGRESS, replica_name
 from rayad.actors.replica_report import ReplicaReport
@@ -25,6 +26,7 @@ from rayad.actors.sink_calls import SinkCalls
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
+from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
 from rayad.snapshots.coordination import SnapshotStatistics
 
@@ -48,6 +50,8 @@ class CoordinatorControl:
     _crew: Crew
     _keeper: SnapshotKeeper | None
     _sink_calls: SinkCalls
+    _awaited: tuple[Starting, float] | None
+    """Actors that are to start, and since when it is waited for them."""
     _found: dict[str, tuple[Address, int, dict[str, Any]]]
     _cancelled: threading.Event
     _running: threading.Event
@@ -115,8 +119,9 @@ class CoordinatorControl:
         """State, what the replicas did, views by stage; who does not answer within ``patience_s`` is told, with what it last told."""
         publishing = self._sink_calls.activity()
         own = [Silent(WHO, "", publishing.for_s, publishing)] if publishing is not None and publishing.for_s > SINK_SHOWN_S else []
+        starting = self._starting()
         if self.state is not JobState.RUNNING:
-            return Look(self.state, silent=tuple(own))
+            return Look(self.state, silent=tuple(own), starting=starting)
         crew = dict(self._crew.actors)
         there = [name for name in self._crew.names() if name in crew and name not in self.rescaler.newcomers]
         asked = {crew[name].look.remote(): name for name in there}
@@ -136,7 +141,16 @@ class CoordinatorControl:
         if PROGRESS not in [asked[ref] for ref in ready]:
             silent.append(self._silent(PROGRESS, patience_s))
         busy = [Silent(self._who(name), told.node, told.activity.for_s, told.activity) for name, told in answers.items() if told.activity]
-        return Look(self.state, tuple(self._told.values()), views, active, blockers, (*own, *busy, *silent))
+        return Look(self.state, tuple(self._told.values()), views, active, blockers, (*own, *busy, *silent), starting)
+
+    def _starting(self) -> Starting | None:
+        """The actors that are waited for, if any are."""
+        current = self._awaited
+        if current is None:
+            return None
+        awaited, began_s = current
+        free = told_resources(ray.available_resources())
+        return dataclasses.replace(awaited, for_s=clock.monotonic() - began_s, free=free)
 
     def _silent(self, name: str, waited_s: float) -> Silent:
         pulse, silence_s = self._crew.last_pulse(name)

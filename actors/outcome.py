@@ -28,6 +28,27 @@ Blockers = list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Starting:
+    """Actors that a beginning or a recovery waits for: those that are not up yet, of how many, for how long."""
+
+    waiting: tuple[str, ...]
+    count: int
+    for_s: float = 0.0
+    free: str = ""
+    """Resources that are free now, in words."""
+
+    def __str__(self) -> str:
+        up = self.count - len(self.waiting)
+        more = f" and {len(self.waiting) - NAMED_MAX} more" if len(self.waiting) > NAMED_MAX else ""
+        names = ", ".join(self.waiting[:NAMED_MAX])
+        return f"{up} of {self.count} actors have started, after {self.for_s:.1f} s; waiting for {names}{more}; free now: {self.free}"
+
+
+NAMED_MAX = 5
+"""So many of the actors that have not started are named."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Look:
     """What a coordinator sees of its job, within a moment: of who does not answer, what was last known."""
 
@@ -37,6 +58,7 @@ class Look:
     active: int = 0
     blockers: Blockers = dataclasses.field(default_factory=list)
     silent: tuple[Silent, ...] = ()
+    starting: Starting | None = None
 
 
 def plan_for(plan: Plan, stage_id: int | None) -> Plan:

@@ -383,11 +383,12 @@ class RayJob(Job):
             return f"{line.silence(GLANCE_S)}; after {patience_s:g} s it counts as dead"
         if look is None:
             return f"job {self.name!r} is {self.state.value}"
-        parts = [str(one) for one in look.silent]
+        parts = [str(look.starting)] if look.starting is not None else []
+        parts.extend(str(one) for one in look.silent)
         parts.extend(describe_blockers(name, time, found) for name, time, found in look.blockers)
         answering = [report for report in look.reports if report.activity is None]
         parts.extend(f"{report.name}[{report.replica}]: {what}" for report in answering for what in report.waiting)
-        return "\n".join(parts) or "nothing is waiting"
+        return "\n".join(parts) or ("its actors are being started" if look.state is JobState.STARTING else "nothing is waiting")
 
     def savepoint(self) -> str:
         if self._outcome is not None:

@@ -21,6 +21,7 @@ import rayad as rd
 from rayad.actors.job import JobState
 from rayad.snapshots.store import SnapshotStore
 from tests.cluster.conftest import job_processes
+from tests.cluster.recovering import until
 from tests.patience import PATIENCE_S
 
 Check = Callable[[], None]
@@ -207,6 +208,17 @@ def test_too_many_cpus_is_an_error_in_seconds(nothing_left: Check) -> None:
     with pytest.raises(rd.ConfigError, match=told):
         flow.run(rd.RunConfig(cpus_per_replica=64))
     assert time.monotonic() - began_s < 10
+
+
+def test_actors_that_do_not_start_are_named(nothing_left: Check) -> None:
+    """Regression: while a job started, ``explain_stuck()`` said that nothing was waiting."""
+    flow = rd.Dataflow("greedy")
+    flow.from_items([1]).collect("out")
+    job = flow.submit(rd.RunConfig(cpus_per_replica=64, autoscaling_cluster=True))
+    named = r"1 of 2 actors have started, after \d+\.\d s; waiting for 'items'\[0\]; free now: 4 CPU.*"
+    until(lambda: re.fullmatch(named, job.explain_stuck()), "the actor is named")
+    assert job.state is JobState.STARTING
+    job.cancel()
 
 
 def test_ctrl_c_in_a_script_leaves_nothing(tmp_path: Any) -> None:
