@@ -15,6 +15,8 @@ DOCTESTED := __init__.py progress dataflow snapshots autoscale graphs
 ARGS ?=
 # Processes that run tests side by side: all tests on Ray in one of them, the others in the rest. 0: one after the other in one process.
 WORKERS ?= 2
+# A test that hangs where Python's signals do not come (in Ray's C++) ends its process, prints all stacks and counts as failed.
+LAST_RESORT := -o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 
 # Python 3.11 is what the lock was tried with; else the first one that is not older.
 ifndef PYTHON
@@ -37,7 +39,7 @@ demo: $(STAMP) ## Run the demo: flights, from Spark through a dataflow on Ray
 	$(BIN)/python examples/flights.py $(ARGS)
 
 test: lint ## Lint, then every test: cores, simulation, cluster, notebooks, doctests; ARGS="-k frontier" for some
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak" --durations 20 --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak" --durations 20 $(LAST_RESORT) --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
 
 soak: $(STAMP) ## The tests that take long: large programs and quick benchmarks on Ray, all simulated cases of rescaling
 	$(BIN)/python -m pytest -m soak tests $(ARGS)

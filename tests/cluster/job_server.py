@@ -86,7 +86,12 @@ def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: IO[str]
 def ask(server: JobServer, *words: str | Path) -> str:
     """What ``ray job ...`` prints; fails unless it succeeded."""
     command = [RAY, "job", words[0], "--address", server.url, *map(str, words[1:])]
-    done = subprocess.run(command, env=server.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        done = subprocess.run(command, env=server.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        if "No available agent to submit job, please try again later" not in done.stderr or time.monotonic() > deadline_s:
+            break
+        time.sleep(1.0)  # the server answers before it can do anything
     assert done.returncode == 0, f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
 

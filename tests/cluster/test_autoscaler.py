@@ -22,6 +22,7 @@ from rayad.actors.scaling_files import read_lines
 from rayad.actors.scaling_metrics import GAUGES, ScalingMetrics
 from rayad.autoscale import DS2, Outcome, ReplicaReading, ScalingGraph
 from tests.actors.simulated_job import SimulatedJob, loop_of
+from tests.patience import PATIENCE_S
 
 CONTROLLER = Path(__file__).parent.parent / "actors" / "controller.py"
 
@@ -130,7 +131,7 @@ class SimulatedReplica:
         self._index = index
 
     def reading(self) -> ReplicaReading:
-        return ray.get(self._coordinator.a_reading.remote(self._index))  # type: ignore[no-any-return]
+        return ray.get(self._coordinator.a_reading.remote(self._index), timeout=PATIENCE_S)  # type: ignore[no-any-return]
 
 
 @ray.remote(num_cpus=0, max_concurrency=8)
@@ -159,7 +160,7 @@ class SimulatedCoordinator:
 
 def test_the_actor_asks_a_coordinator_that_is_an_actor(ray_cluster: None) -> None:
     coordinator = SimulatedCoordinator.remote()  # type: ignore[attr-defined]
-    ray.get(coordinator.begin.remote(coordinator))
+    ray.get(coordinator.begin.remote(coordinator), timeout=PATIENCE_S)
     link = CoordinatorLink(coordinator)
     assert link.layout() == {"lines": 1, "count": 1}
     while len(link.readings()) < 2:
@@ -176,10 +177,10 @@ def test_the_actor_asks_a_coordinator_that_is_an_actor(ray_cluster: None) -> Non
         coordinator, "simulated", graph, {"lines": 1, "count": 1}, config, None, False
     )
     running = actor.run.remote()
-    while not ray.get(actor.look.remote()).changes:
+    while not ray.get(actor.look.remote(), timeout=PATIENCE_S).changes:
         time.sleep(0.05)
-    told = ray.get(actor.finish.remote())
-    ray.get(running)
+    told = ray.get(actor.finish.remote(), timeout=PATIENCE_S)
+    ray.get(running, timeout=PATIENCE_S)
     assert told.layout == {"lines": 1, "count": 5}
     assert told.decisions["count"].outcome is Outcome.APPLIED
     for handle in (actor, coordinator):

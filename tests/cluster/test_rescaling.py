@@ -225,8 +225,9 @@ def test_replicas_that_cannot_be_placed(nothing_left: Check) -> None:
     job = running(runs("full").submit(rd.RunConfig(cpus_per_replica=1.0), parallelism=1), "runs")
     with pytest.raises(rd.RescaleRefused, match=r"the layout stays .*'runs': 1.*together ask for .* CPU, .* the cluster has 4 CPU"):
         job.rescale("runs", 3, timeout_s=3.0)
-    other = ray.remote(num_cpus=1.0)(Occupant).remote()
-    ray.get(other.__ray_ready__.remote())
+    free = ray.available_resources().get("CPU", 0.0)  # Spark may be there, too
+    other = ray.remote(num_cpus=free)(Occupant).remote()
+    ray.get(other.__ray_ready__.remote(), timeout=PATIENCE_S)
     with pytest.raises(rd.RescaleRefused, match=r"the layout stays .*'runs': 1.*free resources now"):
         job.rescale("runs", 2, timeout_s=3.0)
     ray.kill(other)
@@ -257,7 +258,8 @@ def test_windows_change_while_it_runs(nothing_left: Check) -> None:
     job.rescale("runs", 2)
     before = {stage.name: 1 for stage in job.plan.stages}
     with pytest.raises(rd.RescaleRefused, match=r"decided for the layout .*'runs': 1.* which is .*'runs': 2"):
-        ray.get(job._coordinator.rescale.remote({"runs": 3}, 60.0, before))  # as an autoscaler that decided before the user did
+        # as an autoscaler that decided before the user did
+        ray.get(job._coordinator.rescale.remote({"runs": 3}, 60.0, before), timeout=PATIENCE_S)
     job.configure(window_batches=2)
     require_runs(job.stop(timeout_s=PATIENCE_S))
     with pytest.raises(rd.ConfigError, match="job 'configured' is complete"):

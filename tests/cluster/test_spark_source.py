@@ -17,6 +17,7 @@ from rayad.integrations.spark_fit import SparkNeeds, explain_misfit
 from rayad.progress import ConfigError, DataflowError
 from tests.cluster.spark_fixtures import TIMES_S, spark
 from tests.integrations.driving import check_resume, drain
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 __all__ = ["spark"]
@@ -132,11 +133,11 @@ def test_a_lost_block_names_its_partition(spark: Any) -> None:
             return [ray.put(pa.table({"id": list(range(1_000_000))}))]
 
     owner = ray.remote(num_cpus=0)(Owner).remote()
-    (lost,) = ray.get(owner.put.remote())
+    (lost,) = ray.get(owner.put.remote(), timeout=PATIENCE_S)
     ray.kill(owner)
     for _ in range(200):  # until the death of the owner is known here
         try:
-            ray.get(lost)
+            ray.get(lost, timeout=PATIENCE_S)
         except ray.exceptions.OwnerDiedError:
             break
         time.sleep(0.1)

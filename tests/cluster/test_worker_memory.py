@@ -8,6 +8,8 @@ import pyarrow as pa
 import pytest
 import ray
 
+from tests.patience import PATIENCE_S
+
 pytestmark = pytest.mark.cluster
 
 
@@ -23,5 +25,5 @@ def test_arrow_uses_the_c_library_in_workers_only(ray_cluster: None) -> None:
 
         return str(arrow.default_memory_pool().backend_name)
 
-    assert ray.get(backend.remote()) == "system"
+    assert ray.get(backend.remote(), timeout=PATIENCE_S) == "system"
     assert pa.default_memory_pool().backend_name == before
