@@ -27,6 +27,8 @@ from tests.examples.running import EXAMPLES, environment
 from tests.patience import PATIENCE_S
 
 RAY = str(Path(sys.executable).with_name("ray"))
+STOP_S = 60
+"""How long a job that is stopped has to save itself. Where nobody takes ended processes off the machine's list Ray waits for as long."""
 
 
 class JobServer(NamedTuple):
@@ -53,10 +55,9 @@ def job_server() -> Iterator[JobServer]:
     token = Path(folder) / "token"
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
-    # A Java on PATH, so that Ray allows Java workers; the same way of authentication for the cluster, its jobs and those who submit them;
-    # as long as it takes for a job that is stopped to save itself.
+    # A Java on PATH, so that Ray allows Java workers; the same way of authentication for the cluster, its jobs and those who submit them.
     path = os.pathsep.join([find_java().bin, os.environ["PATH"]])
-    env = environment(PATH=path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token), RAY_JOB_STOP_WAIT_TIME_S=str(int(PATIENCE_S)))
+    env = environment(PATH=path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token), RAY_JOB_STOP_WAIT_TIME_S=str(STOP_S))
     ports = [f"--port={gcs}", f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}"]
     ports += [f"--dashboard-agent-grpc-port={agent_grpc}", f"--metrics-export-port={metrics}", f"--ray-client-server-port={client}"]
     command = [RAY, "start", "--head", "--block", "--num-cpus=4", "--node-ip-address=127.0.0.1", "--dashboard-host=127.0.0.1"]
