@@ -240,9 +240,9 @@ def test_replicas_that_cannot_be_placed(nothing_left: Check) -> None:
     ("wanted", "told"),
     [
         ({"run": 2}, r"there is no stage of that name; those that can be rescaled: \['rebalance', 'runs'\]"),
-        ({"runs": 0}, "the number of replicas must be an int of at least 1"),
+        ({"runs": 0}, "the number of replicas of 'runs' is 0: it must be an int of at least 1"),
         ({"runs": 257}, "there are 256 key-groups"),
-        ({"ticks": 2}, "reads input: its parts stay with the replicas that they began with"),
+        ({"ticks": 2}, "reads input: its parts stay with their replicas while the job runs"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(ray_cluster: None, wanted: dict[str, int], told: str) -> None:
