@@ -74,9 +74,11 @@ def job_server() -> Iterator[JobServer]:
 
 
 def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: IO[str], timeout_s: float = PATIENCE_S) -> None:
+    """Until a job that does nothing is taken: the server answers before that, and while the node's agent starts it refuses, or hangs up."""
     deadline_s = time.monotonic() + timeout_s
+    command = [RAY, "job", "submit", "--no-wait", "--address", server.url, "--", "true"]
     while True:
-        asked = subprocess.run([RAY, "job", "list", "--address", server.url], env=server.env, capture_output=True, text=True, check=False)
+        asked = subprocess.run(command, env=server.env, capture_output=True, text=True, timeout=timeout_s, check=False)
         if asked.returncode == 0:
             return
         assert head.poll() is None, f"ray start ended:\n{log.read()}"
@@ -87,12 +89,7 @@ def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: IO[str]
 def ask(server: JobServer, *words: str | Path) -> str:
     """What ``ray job ...`` prints; fails unless it succeeded."""
     command = [RAY, "job", words[0], "--address", server.url, *map(str, words[1:])]
-    deadline_s = time.monotonic() + PATIENCE_S
-    while True:
-        done = subprocess.run(command, env=server.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-        if "No available agent to submit job, please try again later" not in done.stderr or time.monotonic() > deadline_s:
-            break
-        time.sleep(1.0)  # the server answers before it can do anything
+    done = subprocess.run(command, env=server.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
