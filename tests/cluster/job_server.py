@@ -27,7 +27,7 @@ from tests.examples.running import EXAMPLES, environment
 from tests.patience import PATIENCE_S
 
 RAY = str(Path(sys.executable).with_name("ray"))
-STOP_S = 60
+STOP_S = 30
 """How long a job that is stopped has to save itself. Where nobody takes ended processes off the machine's list Ray waits for as long."""
 
 
