@@ -119,7 +119,7 @@ class CoordinatorControl:
         """State, what the replicas did, views by stage; who does not answer within ``patience_s`` is told, with what it last told."""
         publishing = self._sink_calls.activity()
         own = [Silent(WHO, "", publishing.for_s, publishing)] if publishing is not None and publishing.for_s > SINK_SHOWN_S else []
-        starting = self._starting()
+        starting = self._starting() if with_blockers else None
         if self.state is not JobState.RUNNING:
             return Look(self.state, silent=tuple(own), starting=starting)
         crew = dict(self._crew.actors)

@@ -97,7 +97,7 @@ def _check_frame(df: Any) -> None:
     if df.isStreaming:
         raise ConfigError(
             "from_spark: this is a streaming DataFrame, which cannot be read yet; send each micro-batch to a live input, an epoch of its "
-            "own, in foreachBatch: live.send(pyarrow.Table.from_pandas(batch.toPandas())); live.advance_to(number + 1)"
+            "own, in foreachBatch: live.send([row.asDict(recursive=True) for row in batch.collect()]); live.advance_to(number + 1)"
         )
     master = df.sparkSession.sparkContext.master
     if not master.startswith("ray://"):
