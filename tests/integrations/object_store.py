@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from uuid import uuid4
 
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
@@ -15,7 +16,7 @@ class ObjectStore:
     """A bucket on a server."""
 
     endpoint: str
-    bucket: str = "rayad"
+    bucket: str
 
     def uri(self, path: str) -> str:
         """Of something in the bucket, with all that is needed to open it from any process."""
@@ -30,12 +31,15 @@ class ObjectStore:
 
 @contextmanager
 def serving(address: str = "127.0.0.1") -> Iterator[ObjectStore]:
-    """A server with one empty bucket, at an address of this host."""
+    """A server with one empty bucket, at an address of this host.
+
+    All servers of a process have the same buckets (moto keeps them in globals), so each call makes one of its own.
+    """
     server = ThreadedMotoServer(ip_address=address, port=0, verbose=False)
     server.start()
     try:
         host, port = server.get_host_and_port()
-        store = ObjectStore(f"{host}:{port}")
+        store = ObjectStore(f"{host}:{port}", bucket=f"rayad-{uuid4().hex}")
         given = {"access_key": "key", "secret_key": "secret", "endpoint_override": store.endpoint, "scheme": "http", "region": "us-east-1"}
         fs.S3FileSystem(**given, allow_bucket_creation=True).create_dir(store.bucket)
         yield store
