@@ -35,7 +35,7 @@ class JobState(enum.Enum):
 class JobStatistics:
     """What a job did: seconds, actors, batches and records by stage, the snapshots taken, the failures survived, how it was scaled.
 
-    ``start_s``: seconds from when the driver began to start the first actor until all of them were running. ``run_s``: from then until
+    ``start_s``: seconds from when the driver asked Ray for the first process until all actors were running. ``run_s``: from then until
     the results were published. The plan (files listed, footers read) is made before the first, the driver takes the results after the
     second; ``benchmarks/clock.py`` counts both. The local runtime starts nothing: ``start_s`` and ``actors`` are 0.
     """

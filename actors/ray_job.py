@@ -65,14 +65,14 @@ def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, **o
     plan = flow.plan(scaling=scaling, key_groups=config.key_groups, fingerprints=config.keeps_snapshots)
     plan = plan.needing(config.resources)
     ensure_ray(plan.needs(config.cpus_per_replica), f"{flow.name!r} with {plan.replicas} replicas", config.autoscaling_cluster)
-    check_can_travel(plan)
-    return RayJob(config.name or flow.name, plan, config, scaling)
+    asked_s = check_can_travel(plan)  # then a worker was started for that, else the coordinator is the first
+    return RayJob(config.name or flow.name, plan, config, scaling, asked_s or clock.time())
 
 
 class RayJob(Job):
     """A job on Ray."""
 
-    def __init__(self, name: str, plan: Plan, config: RunConfig, scaling: ScalingConfig) -> None:
+    def __init__(self, name: str, plan: Plan, config: RunConfig, scaling: ScalingConfig, asked_s: float) -> None:
         super().__init__(name, plan)
         self._config = config
         self._autoscaler = AutoscalerHandle(name, plan, scaling, config.storage_path) if scaling.is_adaptive else None
@@ -89,16 +89,15 @@ class RayJob(Job):
         self._seen = JobProgress(JobState.STARTING, (), 0, scaling=self._autoscaler.told if self._autoscaler is not None else None)
         self._probes_waiting = 0
         self._inputs: dict[str, RayInput] = {}
-        self._start_coordinator()
+        self._start_coordinator(asked_s)
         self._feed = InputPlane(self)
         self._is_terminated = False
         OF_THIS_PROCESS.watch(self, config.termination_s)
         threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
 
-    def _start_coordinator(self) -> None:
+    def _start_coordinator(self, asked_s: float) -> None:
         self.id = f"{self.name}-{secrets.token_hex(4)}"
         self._secret = secrets.token_bytes(32)
-        asked_s = clock.time()
         coordinator = remote_class(Coordinator, _THREADS, _GROUPS, num_cpus=0)
         actor = coordinator.remote(ray.put(self.plan), self._config, self.id, self._secret, self.name)
         run, earlier = secrets.token_hex(8), tuple(self._runs)
@@ -210,7 +209,7 @@ class RayJob(Job):
             self._config = dataclasses.replace(self._config, failures=failures)
             told = "job %r: the coordinator died; after %.1f s another one goes on from the last snapshot: %s"
             _log.warning(told, self.name, decision.delay_s, gone)
-            self._start_coordinator()
+            self._start_coordinator(clock.time())
             return True
 
     def _await_successor(self, line: CoordinatorLine, deadline_s: float) -> bool:

@@ -12,6 +12,7 @@ import io
 import os
 import sys
 import sysconfig
+import time as clock
 from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -27,22 +28,25 @@ CHECK_S = 60.0
 """How long a worker may take to say which modules it has."""
 
 
-def check_can_travel(plan: Plan) -> None:
+def check_can_travel(plan: Plan) -> float | None:
     """Raise DataflowError that names the operator whose function or object cannot be sent to an actor, ConfigError where a worker cannot
-    import a module that one needs."""
+    import a module that one needs. Gives when a worker was asked for, by ``time.time()``; None: none was."""
     needed: dict[str, str] = {}  # module -> who needs it
     for who, where, value in _what_travels(plan):
         for module in sorted(_modules_of(value, who, where)):
             needed.setdefault(module, f"{who!r} ({where})")
     doubtful = [module for module in needed if not _is_everywhere(module)]
-    if doubtful:
-        asked = ray.remote(num_cpus=0, max_retries=0)(_not_importable).remote(doubtful)
-        try:
-            failed = ray.get(asked, timeout=CHECK_S)
-        except GetTimeoutError:
-            return  # no worker has come to it: then the actors themselves will tell
-        for module, why in failed.items():
-            raise ConfigError(not_importable(needed[module], module, why))
+    if not doubtful:
+        return None
+    asked_s = clock.time()
+    asked = ray.remote(num_cpus=0, max_retries=0)(_not_importable).remote(doubtful)
+    try:
+        failed = ray.get(asked, timeout=CHECK_S)
+    except GetTimeoutError:
+        return asked_s  # no worker has come to it: then the actors themselves will tell
+    for module, why in failed.items():
+        raise ConfigError(not_importable(needed[module], module, why))
+    return asked_s
 
 
 def _what_travels(plan: Plan) -> Iterator[tuple[str, str, Any]]:

@@ -6,7 +6,7 @@ so does planning. The *form* is the same for all systems of a workload (a Python
 counts, too. Checks (digests) come after the clock has stopped. The whole process, from the shell's view, stands beside it.
 
 Rayad reads footers and plans in the driver, then starts its actors, then runs: the clock is that of the whole call less the seconds in
-which actors start (``JobStatistics.start_s``). Ending the job is inside: ``run`` returns after it.
+which processes start (``JobStatistics.start_s``). Ending the job is inside: ``run`` returns after it.
 """
 
 from __future__ import annotations

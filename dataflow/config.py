@@ -1,7 +1,7 @@
 """How a job runs: names, storage, parallelism. Plain frozen values, checked when they are made.
 
 The local runtime is one process, without actors, connections, heartbeats and an autoscaler. What it does not act on begins with "on Ray" in
-the docstrings here, and warns where it is given (`not_acted_on`).
+the docstrings here, and warns where it is given (`not_acted_on`, `not_asked_locally`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from rayad.dataflow.call_errors import explains_calls
-from rayad.dataflow.graph import check_count, check_name
+from rayad.dataflow.graph import REBALANCE_BUFFER, MutableGraph, check_count, check_name
 from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
 from rayad.dataflow.resources import Resources
 from rayad.progress import ConfigError, DataflowError, arguments, show
@@ -399,6 +399,16 @@ def not_acted_on(run: RunConfig, scaling: ScalingConfig, runtime: str, seed: int
     passed_over = [_given(config, OF_MACHINES[type(config)]) for config in (run, failures)]
     told += [f"{asked} {NOTHING_LOCALLY}" for asked in passed_over if asked]
     return told
+
+
+def not_asked_locally(graph: MutableGraph, runtime: str) -> list[str]:
+    """What a dataflow's operators were given and a local run does not act on, in words."""
+    if runtime != "local":
+        return []
+    told = [f"{node.name!r} ({node.resources.told()})" for node in graph.nodes if node.resources is not None]
+    buffers = {link.partition.buffer for node in graph.nodes for link in node.inputs} - {None, REBALANCE_BUFFER}
+    told += [f"rebalance(buffer={buffer})" for buffer in buffers]
+    return [f"what was asked for with {', '.join(told)} {NOTHING_LOCALLY}"] if told else []
 
 
 def not_changed_locally(changes: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from rayad.dataflow import hooks, updates
 from rayad.dataflow.call_errors import explains_calls
 from rayad.dataflow.calling import checked_function, require_methods
-from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout, not_acted_on
+from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout, not_acted_on, not_asked_locally
 from rayad.dataflow.graph import MutableGraph, NodeKind, check_count, check_name, users_level
 from rayad.dataflow.items import ItemsSource, LiveInput, as_items
 from rayad.dataflow.keyed_stream import KeyedStream, input_link
@@ -205,7 +205,7 @@ class Dataflow:
             if run is not None and run.resume not in (None, resume):
                 raise DataflowError(f"resume={resume!r} and RunConfig(resume={run.resume!r}) were given: give one of them")
             run = replace(run or RunConfig(), resume=resume)
-        for promise in not_acted_on(run or RunConfig(), scaling, runtime, seed):
+        for promise in [*not_acted_on(run or RunConfig(), scaling, runtime, seed), *not_asked_locally(self.graph, runtime)]:
             warnings.warn(promise, UserWarning, stacklevel=users_level())
         if run is None or not run.keeps_snapshots:  # else the runtime finds out whether the job begins afresh
             self._check_sinks()

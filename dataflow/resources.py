@@ -58,6 +58,14 @@ class Resources:
         plain = {name: getattr(self if getattr(self, name) is not None else other, name) for name in _NAMES}
         return Resources(**plain, resources={**other.resources, **self.resources})
 
+    def told(self) -> str:
+        """As it was asked for.
+
+        >>> Resources(num_cpus=0.5, resources={"disk": 2}).told()
+        "num_cpus=0.5, resources={'disk': 2}"
+        """
+        return ", ".join(f"{one.name}={value!r}" for one in fields(self) if (value := getattr(self, one.name)) not in (None, {}))
+
     def by_name(self, cpus: float) -> dict[str, float]:
         """By the names that Ray's nodes have for them; ``cpus`` where no number of CPUs was asked for.
 

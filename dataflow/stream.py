@@ -18,7 +18,7 @@ from rayad.dataflow import hooks, updates
 from rayad.dataflow.call_errors import explains_calls
 from rayad.dataflow.calling import checked_function, require_arguments, require_methods
 from rayad.dataflow.event_times import plain_length
-from rayad.dataflow.graph import FORWARD, KeySelector, Link, NodeKind, Partition, PartitionKind, check_name, users_line
+from rayad.dataflow.graph import FORWARD, REBALANCE_BUFFER, KeySelector, Link, NodeKind, Partition, PartitionKind, check_name, users_line
 from rayad.dataflow.items import CollectSink
 from rayad.dataflow.misplaced import Advising
 from rayad.dataflow.operators import windowing
@@ -165,8 +165,8 @@ class Stream(Advising):
     def map(self, function: Callable[[Any], Any], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
         """``function(record)`` for each record. As everywhere, the function must not change the record in place: others may hold it.
 
-        ``num_cpus``, ``num_gpus``, ``memory`` (bytes) and ``resources``: what each replica needs of its node, as in Ray Data; the operator
-        then has replicas of its own, as many as ``parallelism`` says for its name, and what stands behind it runs in them as well.
+        ``num_cpus``, ``num_gpus``, ``memory`` (bytes) and ``resources``: what each replica needs of its node on Ray, as in Ray Data; the
+        operator then has replicas of its own, as many as ``parallelism`` says for its name, and what stands behind it runs in them as well.
         """
         return self._stateless("map", el.Map(checked_function(function, "map", "record")), name, asked=asked)
 
@@ -248,12 +248,12 @@ class Stream(Advising):
             selector = KeySelector(function=checked_function(key, "key_by", "record"))
         return KeyedStream(self, selector)
 
-    def rebalance(self, *, buffer: int = 2, keep_batches: bool = False, name: str | None = None) -> Stream:
+    def rebalance(self, *, buffer: int = REBALANCE_BUFFER, keep_batches: bool = False, name: str | None = None) -> Stream:
         """Give records to whichever replica of the next operators has room, on demand.
 
-        A replica has at most ``buffer`` batches at once: the one that it works on and what comes next. 1 is right for few items that take
-        seconds each; more than 2 helps when requests travel far. How many records travel as one batch follows from how long they take:
-        long ones go one by one, tiny ones by the thousand; ``keep_batches=True`` leaves batches as they come. Source: seed 002, 5.4.8.
+        On Ray, a replica has at most ``buffer`` batches at once: the one that it works on and what comes next. 1 is right for few items
+        that take seconds each; more than 2 helps when requests travel far. How many records travel as one batch follows from how long they
+        take: long ones go one by one, tiny ones by the thousand; ``keep_batches=True`` leaves them as they come. Source: seed 002, 5.4.8.
 
         ``name``: of the vertex that the stateless operators behind it make (``parallelism={name: 4}``, ``job.rescale(name, 4)``); by
         default "rebalance". A vertex with state behind it has its own name.

@@ -1,6 +1,6 @@
 """What holds for every test: hypothesis profiles, and what is collected.
 
-The rest is in pyproject.toml: 300 s for a test, warnings from our own modules are errors, doctests through src/rayad.
+The rest is in pyproject.toml: 600 s for a test, warnings from our own modules are errors, doctests through src/rayad.
 """
 
 from __future__ import annotations

@@ -76,6 +76,18 @@ def test_several_kills_in_a_row_also_while_recovering(nothing_left: Check, tmp_p
     assert 2 <= result.statistics.failures <= 4
 
 
+def test_coordinators_that_die_again_and_again(nothing_left: Check, tmp_path: Path) -> None:
+    """Each as soon as its process is there: before it is ready, in the delay after the one before, while nobody asks the handle."""
+    job = counting("headless").submit(surviving(tmp_path, failures=4), parallelism=1)
+    wait_for_snapshots(tmp_path, "headless", 2)
+    for _ in range(3):
+        until(lambda: actors("Coordinator"), "a coordinator")
+        kill("Coordinator", -1)
+    wait_for_snapshots(tmp_path, "headless", 1)
+    require_counts(job.wait(timeout_s=PATIENCE_S))
+    assert job._coordinators_lost == 3
+
+
 def test_the_run_after_a_killed_driver_goes_on(nothing_left: Check, tmp_path: Path) -> None:
     script = textwrap.dedent(
         f"""

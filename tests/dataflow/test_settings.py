@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.dataflow.config import AUTOSCALER, CHANGEABLE, OF_MACHINES, USED_LOCALLY, not_acted_on
+from rayad.dataflow.config import AUTOSCALER, CHANGEABLE, OF_MACHINES, USED_LOCALLY, not_acted_on, not_asked_locally
 
 NOTHING = "does nothing in the local runtime: it is one process, without actors, connections and heartbeats"
 NO_AUTOSCALER = "is for the autoscaler, and this job has none: give a policy, or a range (least, most)"
@@ -66,6 +66,17 @@ def test_a_setting_of_machines_warns_locally_and_not_on_ray(name: str) -> None:
         small().run(run, runtime="local")
     assert [str(w.message) for w in caught] == [f"{config.__name__}({name}={OTHERS[name]!r}) {NOTHING}"]
     assert not_acted_on(run, rd.ScalingConfig(), "ray") == []
+
+
+def test_what_operators_ask_of_machines_warns_locally_and_not_on_ray() -> None:
+    flow = rd.Dataflow("asking")
+    items = flow.from_items([1, 2, 3]).map(lambda n: n, name="embed", num_cpus=0.5, resources={"disk": 2})
+    items.rebalance(buffer=1).map(lambda n: n).rebalance().map(lambda n: n).collect("out")
+    with pytest.warns(UserWarning) as caught:  # noqa: PT030 - the message is below
+        assert sorted(value for _, value in flow.run(runtime="local")["out"]) == [1, 2, 3]
+    told = "what was asked for with 'embed' (num_cpus=0.5, resources={'disk': 2}), rebalance(buffer=1)"
+    assert [(str(w.message), w.filename) for w in caught] == [(f"{told} {NOTHING}", __file__)]
+    assert not_asked_locally(flow.graph, "ray") == []
 
 
 @pytest.mark.parametrize("name", sorted(AUTOSCALER - {"policy", "mpr_folder"}))

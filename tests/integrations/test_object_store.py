@@ -16,10 +16,18 @@ from tests.integrations.object_store import ObjectStore, serving
 EPOCHS = [[(n * 7 + epoch) % 11 for n in range(20)] for epoch in range(30)]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def objects() -> Iterator[ObjectStore]:
     with serving() as store:
         yield store
+
+
+def test_servers_of_one_process_share_nothing(objects: ObjectStore) -> None:
+    store = SnapshotStore(objects.uri("shared"))
+    store.write_part(1, "count", 0, [b"state"])
+    assert objects.paths() == ["shared/000000000001/count-0-0.part"]
+    with serving() as other:
+        assert other.paths() == []
 
 
 def manifest_of(number: int, part: Any) -> Manifest:
