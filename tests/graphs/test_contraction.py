@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -172,3 +173,42 @@ def test_many_edges_are_kept_once_each_and_found_by_pointers_and_by_bisection(di
     assert edges.neighbours(np.array([5000]))[1].tolist() == [1]
     at, found = edges.neighbours(every)
     assert len(found) == len(wanted) + 1
+
+
+def shapes(count: int) -> dict[str, tuple[Any, Any]]:
+    """Trees whose vertices stand in an order that is bad for somebody."""
+    up = np.arange(count)
+    shuffled = np.random.default_rng(count).permutation(count)
+    last, first = np.full(count - 1, count - 1), np.zeros(count - 1, np.int64)
+    return {
+        "star around the last": (up[:-1], last),
+        "the same, leaves backwards": (up[-2::-1], last),
+        "star around the first": (first, up[1:]),
+        "path": (up[:-1], up[1:]),
+        "path backwards": (up[::-1][:-1], up[::-1][1:]),
+        "path at random": (shuffled[:-1], shuffled[1:]),
+        "tree of two": (up[1:], (up[1:] - 1) // 2),
+        "the same from its end": (count - 1 - up[1:], count - 1 - (up[1:] - 1) // 2),
+    }
+
+
+@pytest.mark.parametrize("shape", shapes(8))
+def test_rounds_grow_no_faster_than_the_square_of_the_logarithm(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`graphs`, strong components of scale 20: pairs of a node and its component's name are a star, and it lost one leaf a round."""
+    rounds = 0
+    minimum = np.minimum
+
+    class Counted:
+        """``np.minimum``; each round calls it once."""
+
+        at = minimum.at
+
+        def __call__(self, *sides: Any) -> Any:
+            nonlocal rounds
+            rounds += 1
+            return minimum(*sides)
+
+    monkeypatch.setattr(np, "minimum", Counted())
+    count = 1 << 14
+    assert not smallest_reachable(count, *shapes(count)[shape]).any()
+    assert rounds <= 14

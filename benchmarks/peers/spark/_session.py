@@ -1,6 +1,7 @@
 """What the Spark scripts share: a session in local mode that has run its first query."""
 
 import json
+import os
 import sys
 
 import pyspark
@@ -13,6 +14,7 @@ LOOP = {"spark.sql.execution.arrow.pyspark.enabled": "true", "spark.sql.autoBroa
 """For loops of joins."""
 
 arguments = json.loads(sys.argv[1])
+os.environ["PYSPARK_PYTHON"] = sys.executable  # else its Python workers are whatever python3 is first on PATH, without pandas
 
 
 def session(workers: int, *, memory: str = "2g", settings: dict[str, str] | None = None) -> SparkSession:
