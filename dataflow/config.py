@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from rayad.dataflow.call_errors import explains_calls
-from rayad.dataflow.graph import REBALANCE_BUFFER, MutableGraph, check_count, check_name
+from rayad.dataflow.graph import MutableGraph, check_count, check_name
 from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
 from rayad.dataflow.resources import Resources
 from rayad.progress import ConfigError, DataflowError, arguments, show
@@ -402,12 +402,10 @@ def not_acted_on(run: RunConfig, scaling: ScalingConfig, runtime: str, seed: int
 
 
 def not_asked_locally(graph: MutableGraph, runtime: str) -> list[str]:
-    """What a dataflow's operators were given and a local run does not act on, in words."""
+    """What a dataflow's operators ask of a node and a local run does not give, in words."""
     if runtime != "local":
         return []
     told = [f"{node.name!r} ({node.resources.told()})" for node in graph.nodes if node.resources is not None]
-    buffers = {link.partition.buffer for node in graph.nodes for link in node.inputs} - {None, REBALANCE_BUFFER}
-    told += [f"rebalance(buffer={buffer})" for buffer in buffers]
     return [f"what was asked for with {', '.join(told)} {NOTHING_LOCALLY}"] if told else []
 
 

@@ -122,10 +122,6 @@ class KeySelector:
         return getattr(self.function, "__name__", "key")
 
 
-REBALANCE_BUFFER = 2
-"""Default of ``rebalance(buffer=)``."""
-
-
 @dataclass(frozen=True, slots=True)
 class Partition:
     """The partitioning of one edge."""

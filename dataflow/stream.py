@@ -18,7 +18,7 @@ from rayad.dataflow import hooks, updates
 from rayad.dataflow.call_errors import explains_calls
 from rayad.dataflow.calling import checked_function, require_arguments, require_methods
 from rayad.dataflow.event_times import plain_length
-from rayad.dataflow.graph import FORWARD, REBALANCE_BUFFER, KeySelector, Link, NodeKind, Partition, PartitionKind, check_name, users_line
+from rayad.dataflow.graph import FORWARD, KeySelector, Link, NodeKind, Partition, PartitionKind, check_name, users_line
 from rayad.dataflow.items import CollectSink
 from rayad.dataflow.misplaced import Advising
 from rayad.dataflow.operators import windowing
@@ -248,7 +248,7 @@ class Stream(Advising):
             selector = KeySelector(function=checked_function(key, "key_by", "record"))
         return KeyedStream(self, selector)
 
-    def rebalance(self, *, buffer: int = REBALANCE_BUFFER, keep_batches: bool = False, name: str | None = None) -> Stream:
+    def rebalance(self, *, buffer: int = 2, keep_batches: bool = False, name: str | None = None) -> Stream:
         """Give records to whichever replica of the next operators has room, on demand.
 
         On Ray, a replica has at most ``buffer`` batches at once: the one that it works on and what comes next. 1 is right for few items

@@ -12,6 +12,8 @@ from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.resources import Need, unplaceable
 
+pytestmark = pytest.mark.filterwarnings("ignore:what was asked for with:UserWarning")  # in the local runtime: test_settings
+
 
 def embedding(**asked: Any) -> rd.Dataflow:
     flow = rd.Dataflow("embedding")

@@ -71,10 +71,10 @@ def test_a_setting_of_machines_warns_locally_and_not_on_ray(name: str) -> None:
 def test_what_operators_ask_of_machines_warns_locally_and_not_on_ray() -> None:
     flow = rd.Dataflow("asking")
     items = flow.from_items([1, 2, 3]).map(lambda n: n, name="embed", num_cpus=0.5, resources={"disk": 2})
-    items.rebalance(buffer=1).map(lambda n: n).rebalance().map(lambda n: n).collect("out")
+    items.rebalance().map(lambda n: n).collect("out")
     with pytest.warns(UserWarning) as caught:  # noqa: PT030 - the message is below
         assert sorted(value for _, value in flow.run(runtime="local")["out"]) == [1, 2, 3]
-    told = "what was asked for with 'embed' (num_cpus=0.5, resources={'disk': 2}), rebalance(buffer=1)"
+    told = "what was asked for with 'embed' (num_cpus=0.5, resources={'disk': 2})"
     assert [(str(w.message), w.filename) for w in caught] == [(f"{told} {NOTHING}", __file__)]
     assert not_asked_locally(flow.graph, "ray") == []
 
