@@ -90,18 +90,20 @@ def unpack_report(payload: bytes | memoryview) -> list[tuple[int, Timestamp, int
 
 def pack_view(view: View) -> bytes:
     """One published view."""
-    return marshal.dumps(([(t[0], *t[1]) for t in view.input_frontier], [(t[0], *t[1]) for t in view.notify_frontier]))
+    end = None if view.end is None else view.end[0]
+    return marshal.dumps(([(t[0], *t[1]) for t in view.input_frontier], [(t[0], *t[1]) for t in view.notify_frontier], end))
 
 
 def unpack_view(payload: bytes | memoryview) -> View:
     """The inverse of :func:`pack_view`.
 
     >>> unpack_view(pack_view(View((Timestamp(1),), ())))
-    View(input_frontier=(Timestamp(1),), notify_frontier=())
+    View(input_frontier=(Timestamp(1),), notify_frontier=(), end=None)
     """
-    inputs, pending = marshal.loads(payload)
+    inputs, pending, end = marshal.loads(payload)
     of = Timestamp.of
-    return View(tuple(of(t[0], t[1:]) for t in inputs), tuple(of(t[0], t[1:]) for t in pending))
+    frontier, notify = (tuple(of(t[0], t[1:]) for t in times) for times in (inputs, pending))
+    return View(frontier, notify, None if end is None else of(end, ()))
 
 
 def pack_number(number: int) -> bytes:

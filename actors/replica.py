@@ -97,6 +97,9 @@ class ReplicaCore(VertexContext):
         self.vertex: Vertex | None = None
         self.source: MutableSourceReader | None = None
         self.input_epoch: int | None = None
+        self.furthest = 0
+        """The epoch in which a source or live input that is over has ended."""
+        self._ended: tuple[tuple[int, Timestamp, int], ...] = ()  # to be reported
         self.input_frames = self.input_sends = 0
         self.hold: Timestamp | None = None
         self._latest: Timestamp | None = None  # of the times consumed, while there is a hold
@@ -117,7 +120,10 @@ class ReplicaCore(VertexContext):
                 if self.source is not None:
                     self._change(stage.notify_location, Timestamp(self.source.epoch), 1)
             if resumed is not None:
+                self.furthest = resumed.rest.get("furthest", 0)
                 replica_resume.resume_counts(self, resumed.rest)
+            if self.source is None:
+                self._end_input(self.furthest)
             return
         if stage.kind is NodeKind.INPUT:
             self.input_epoch = 0
@@ -355,8 +361,9 @@ class ReplicaCore(VertexContext):
             return
         if len(self.notificator) or len(self.parked) or (self.gate is not None and len(self.gate.waiting)):
             return
-        # Which frontiers were seen on the way depends on timing; the last time that brought something does not.
-        last = self._latest if self._latest is not None and self.hold < self._latest else self.hold
+        # Which frontiers were seen on the way depends on timing; where the inputs ended does not, nor what was the last to bring something.
+        ends = [time for time in (self._latest, self.view.end) if time is not None and self.hold < time]
+        last = max(ends, key=Timestamp.sort_key, default=self.hold)
         self._now = last
         self.doing = ("on_end", last, self._clock())
         try:
@@ -380,6 +387,7 @@ class ReplicaCore(VertexContext):
             if not source.exhausted:
                 self._change(self.stage.notify_location, Timestamp(source.epoch), 1)
         if source.exhausted:
+            self._end_input(source.furthest)
             self._guard("close", source.close)
             self.source = None
             return None
@@ -393,8 +401,14 @@ class ReplicaCore(VertexContext):
         """Read no more: what has been read is finished."""
         if self.source is not None:
             self._change(self.stage.notify_location, Timestamp(self.source.epoch), -1)
+            self._end_input(self.source.furthest)
             self._guard("close", self.source.close)
             self.source = None
+
+    def _end_input(self, epoch: int) -> None:
+        """A source or live input is over: nothing was said later than in this epoch."""
+        self.furthest = max(self.furthest, epoch)
+        self._ended = ((self.stage.notify_location, Timestamp(self.furthest), 0),)
 
     def _emit_from_source(self, time: Timestamp, batch: Any) -> None:
         self.batches_in += 1
@@ -421,6 +435,7 @@ class ReplicaCore(VertexContext):
         """Live input: no more records."""
         if self.input_epoch is not None:
             self._change(self.stage.notify_location, Timestamp(self.input_epoch), -1)
+            self._end_input(self.input_epoch)
             self.input_epoch = None
 
     # -- what a vertex may do ------------------------------------------------------------
@@ -493,9 +508,11 @@ class ReplicaCore(VertexContext):
 
     def take_changes(self) -> list[tuple[int, Timestamp, int]]:
         """The accumulated progress, for one report; empty when nothing has changed."""
-        if not self.changes:
+        if not self.changes and not self._ended:
             return []
         out = [(location, time, delta) for (location, time), delta in self.changes.items()]
+        out += self._ended
+        self._ended = ()
         self.changes.clear()
         return out
 

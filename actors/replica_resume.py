@@ -30,6 +30,7 @@ def cut(core: ReplicaCore) -> MutableRest:
         input_frames=core.input_frames,
         input_sends=core.input_sends,
         notifications=[(n.guarantee, n.capability) for n in core.notificator.pending()],
+        furthest=max(core.furthest, core.source.furthest if core.source is not None else 0),
         hold=core.hold,
         latest=core._latest,
         gated=[(names[edge], data) for edge, data in (core.gate.waiting.frozen() if core.gate is not None else ())],
@@ -75,6 +76,7 @@ def resume_input(core: ReplicaCore, rest: Mapping[str, Any]) -> None:
     """Where a live input stood."""
     core.input_frames, core.input_sends = rest["input_frames"], rest["input_sends"]
     if rest["input_epoch"] is None:
+        core.input_advance(rest.get("furthest", 0))
         core.input_close()
     elif rest["input_epoch"]:
         core.input_advance(rest["input_epoch"])

@@ -37,6 +37,7 @@ class MutableRest:
         input_epoch, input_frames, input_sends: of a live input; None: closed. How many frames of the driver's have been consumed, and how
             many of them brought records.
         notifications: ``(guarantee, capability)`` that have been asked for.
+        furthest: the epoch to which a source has come, or in which a live input was closed.
         hold, latest: of an EndVertex.
         parked: ``(edge, batch)`` waiting for their turn.
         gated: ``(edge, batch)`` waiting for their time to be complete (upstream recovery).
@@ -52,6 +53,7 @@ class MutableRest:
     input_frames: int = 0
     input_sends: int = 0
     notifications: list[tuple[Timestamp, Timestamp | None]] = field(default_factory=list)
+    furthest: int = 0
     hold: Timestamp | None = None
     latest: Timestamp | None = None
     parked: list[tuple[str, bytes]] = field(default_factory=list)

@@ -27,7 +27,8 @@ class _OpenPart:
 
 
 class MutableSourceReader:
-    """The parts of one replica. ``epoch`` is the lowest epoch that may still come; it never goes back.
+    """The parts of one replica. ``epoch`` is the lowest epoch that may still come; it never goes back. ``furthest`` is the largest to which
+    any part has come.
 
     ``position``: what an earlier reader of the same parts gave as :meth:`position`. It may name several open parts of a source that is read
     in order, when several replicas read them before: then all but the first wait for their turn, where they stand.
@@ -36,7 +37,7 @@ class MutableSourceReader:
     def __init__(self, source: Source, parts: Sequence[Any], name: str, where: str, position: Position | None = None) -> None:
         self.name = name
         self.where = where
-        self.epoch = 0
+        self.epoch = self.furthest = 0
         self.exhausted = False
         self._source = source
         self._parts = list(parts)
@@ -44,7 +45,7 @@ class MutableSourceReader:
         self._open: list[_OpenPart] = []
         self._stopped: dict[int, tuple[int, Any]] = {}  # epoch and offset of waiting parts that something was read of
         if position is not None:
-            self.epoch = position[0]
+            self.epoch = self.furthest = position[0]
             self._stopped = {number: (last, offset) for number, last, offset in position[2]}
             if source.interleave:
                 self._waiting = list(position[1])
@@ -79,7 +80,9 @@ class MutableSourceReader:
             if self._open:
                 for part in self._open:
                     part.last = part.floor()
-                self.epoch = max(self.epoch, min(part.last for part in self._open))
+                lasts = [part.last for part in self._open]
+                self.epoch = max(self.epoch, min(lasts))
+                self.furthest = max(self.furthest, *lasts)
                 return accepted
             if accepted is not None:
                 return accepted

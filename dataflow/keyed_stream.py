@@ -177,7 +177,8 @@ class KeyedStream(Advising):
         """Aggregate per window: see :mod:`rayad.windows`. Results are ``(key, window, value)``.
 
         A window of event times is given in the epoch in which the watermark passes its end. Those that are open when the input ends come in
-        the last epoch to which the input had advanced; for a live input that is what ``advance_to`` said last, also where no record came.
+        the last epoch to which any input before had advanced, also where no record of it came here; for a live input that is what
+        ``advance_to`` said last.
         """
         from rayad.dataflow.windowed_stream import WindowedStream
 

@@ -230,7 +230,8 @@ class EndVertex(Vertex):
     """A vertex that still has something to say when its input ends: it keeps the right to send at its input frontier.
 
     The runtime moves that right along with the frontier, so downstream is not held back; when no input can come any more it calls
-    :meth:`on_end` once, at the latest time that the right stood at. Not allowed inside loops, where it would keep the loop alive.
+    :meth:`on_end` once, at the latest epoch that an input of the dataflow before it has reached, whatever order things came in
+    (decision 046). Not allowed inside loops, where it would keep the loop alive.
     """
 
     def on_end(self, time: Timestamp) -> None:

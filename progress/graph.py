@@ -94,6 +94,18 @@ Source = NodePort | ChildPort | ScopeInput
 Target = NodePort | ChildPort | ScopeOutput
 
 
+Place = tuple[str, int, int]
+"""A node, or an input or output port of a scope."""
+
+
+def _place(scope: int, end: Source | Target, child_port: str) -> Place:
+    if isinstance(end, NodePort):
+        return "node", end.node, 0
+    if isinstance(end, ChildPort):
+        return child_port, end.scope, end.port
+    return "input" if isinstance(end, ScopeInput) else "output", scope, end.port
+
+
 @dataclass(frozen=True, slots=True)
 class EdgeSpec:
     """An edge of `scope`, between two endpoints that belong directly to it."""
@@ -197,6 +209,32 @@ class ProgressGraph:
     def targets_of(self, scope: int, source: Source) -> list[Target]:
         """Where the edges of `scope` from `source` lead."""
         return self._targets.get((scope, source), [])
+
+    def sources_before(self, node: int) -> tuple[int, ...]:
+        """The nodes without inputs whose messages can reach `node`, through loops as well.
+
+        >>> nodes = (NodeSpec(0, 0, "lines", 0, 1), NodeSpec(1, 0, "count", 1, 0), NodeSpec(2, 0, "others", 0, 1))
+        >>> edges = (EdgeSpec(0, NodePort(0, 0), NodePort(1, 0)),)
+        >>> ProgressGraph((ScopeSpec(0, None, "root", 0, 0),), nodes, edges).sources_before(1)
+        (0,)
+        """
+        seen: set[Place] = {("node", node, 0)}
+        pending = list(seen)
+        while pending:
+            for before in self._places_before.get(pending.pop(), ()):
+                if before not in seen:
+                    seen.add(before)
+                    pending.append(before)
+        return tuple(sorted(at for kind, at, _ in seen if kind == "node" and not self.node_by_id[at].inputs))
+
+    @cached_property
+    def _places_before(self) -> dict[Place, list[Place]]:
+        """Edges backwards; a port of a scope is one place, seen from inside and from outside."""
+        out: dict[Place, list[Place]] = {}
+        for edge in self.edges:
+            before = _place(edge.scope, edge.source, "output")
+            out.setdefault(_place(edge.scope, edge.target, "input"), []).append(before)
+        return out
 
     @cached_property
     def _children(self) -> dict[int | None, list[ScopeSpec]]:

@@ -24,17 +24,19 @@ from rayad.progress.scope import ScopeTracker
 from rayad.progress.timestamp import Timestamp
 
 Report = Iterable[tuple[int, Timestamp, int]]
-"""(count location, time, change), applied as one indivisible change."""
+"""(count location, time, change), applied as one indivisible change. A change of 0 at a source: its input has ended at that time."""
 
 
 class View(NamedTuple):
     """What a node may know: the frontier of what can still arrive, and the minimal pending notifications over all its replicas.
 
-    Both are sorted by `Timestamp.sort_key`.
+    Both are sorted by `Timestamp.sort_key`. ``end``, when nothing can arrive any more: the latest time to which an input before the node
+    had come. Which frontiers a node sees on the way depends on timing, this does not. None where no input has said so, and inside loops.
     """
 
     input_frontier: tuple[Timestamp, ...]
     notify_frontier: tuple[Timestamp, ...]
+    end: Timestamp | None = None
 
 
 class _Watch(NamedTuple):
@@ -55,13 +57,13 @@ class JobTracker:
     >>> tracker = JobTracker(graph)
     >>> tracker.subscribe(1)
     >>> tracker.views()[1]
-    View(input_frontier=(Timestamp(0),), notify_frontier=())
+    View(input_frontier=(Timestamp(0),), notify_frontier=(), end=None)
     >>> tracker.apply([(graph.notify_location(0), Timestamp(0), -1), (graph.notify_location(0), Timestamp(1), +1)])
     >>> tracker.views()[1].input_frontier
     (Timestamp(1),)
-    >>> tracker.apply([(graph.notify_location(0), Timestamp(1), -1)])
-    >>> tracker.is_complete()
-    True
+    >>> tracker.apply([(graph.notify_location(0), Timestamp(1), -1), (graph.notify_location(0), Timestamp(1), 0)])
+    >>> tracker.views()[1], tracker.is_complete()
+    (View(input_frontier=(), notify_frontier=(), end=Timestamp(1)), True)
     """
 
     def __init__(self, graph: ProgressGraph) -> None:
@@ -83,6 +85,8 @@ class JobTracker:
         self._changed: set[int] = set()  # nodes to look at in the next `views`
         self._unpublished: set[int] = set(graph.node_by_id)  # nodes whose view changed while nobody waited for it
         self._published: dict[int, View] = {}
+        self._ends: dict[int, Timestamp] = {}  # by location of a source: the latest time at which one of its replicas has ended
+        self._ends_before: dict[int, tuple[int, ...]] = {}  # by node: the locations of the sources before it
         self._reachability: FlatReachability | None = None
         for scope in self._down_order:  # set_external_summary has pushed the initial frontiers all the way down
             self._nonzero += self._scopes[scope].tracker.nonzero_slots
@@ -108,10 +112,34 @@ class JobTracker:
         """Note a report. Either all of it takes effect or, if an entry is wrong, nothing."""
         entries = list(report)
         depths = self._depths
-        for location, time, _ in entries:
+        has_ends = False
+        for location, time, change in entries:
             if depths.get(location) != len(time[1]):
                 raise self._wrong_entry(location, time, entries)
+            if not change:
+                has_ends = True
+        if has_ends:
+            self._note_ends(entries)
+            entries = [entry for entry in entries if entry[2]]
         self._noted += entries
+
+    def _note_ends(self, entries: list[tuple[int, Timestamp, int]]) -> None:
+        for location, time, change in entries:
+            if not change and (location not in self._ends or self._ends[location] < time):
+                self._ends[location] = time
+
+    def _view_of(self, node: int, inputs: MutableAntichain[Timestamp], pending: MutableAntichain[Timestamp]) -> View:
+        frontier = _sorted(inputs.frontier)
+        return View(frontier, _sorted(pending.frontier), None if frontier or not self._ends else self._end_before(node))
+
+    def _end_before(self, node: int) -> Timestamp | None:
+        """The latest end of the sources before a node, all of which have ended."""
+        if self.graph.node_by_id[node].scope:
+            return None
+        locations = self._ends_before.get(node)
+        if locations is None:
+            locations = self._ends_before[node] = tuple(map(self.graph.notify_location, self.graph.sources_before(node)))
+        return max((self._ends[location] for location in locations if location in self._ends), key=Timestamp.sort_key, default=None)
 
     def _wrong_entry(self, location: int, time: Timestamp, entries: list[tuple[int, Timestamp, int]]) -> ProtocolError:
         depth = self._depths.get(location)
@@ -194,7 +222,7 @@ class JobTracker:
                 self._unpublished.add(node)
                 continue
             self._unpublished.discard(node)
-            view = View(_sorted(inputs.frontier), _sorted(pending.frontier))
+            view = self._view_of(node, inputs, pending)
             if self._published.get(node) != view:
                 self._published[node] = fresh[node] = view
         return fresh
@@ -216,7 +244,7 @@ class JobTracker:
         self._known(node)
         self._flush()
         inputs, pending, _ = self._watches[node]
-        return View(_sorted(inputs.frontier), _sorted(pending.frontier))
+        return self._view_of(node, inputs, pending)
 
     def frontier_at(self, node: int, port: int) -> tuple[Timestamp, ...]:
         """The times that may still arrive at input `port` of `node`."""

@@ -82,7 +82,7 @@ class MutableNotificator:
 
     def _next_in_order(self, view: View) -> list[Notification]:
         """What holds one back holds back everything with a larger sort key."""
-        inputs, pending = view
+        inputs, pending = view.input_frontier, view.notify_frontier
         due: list[Notification] = []
         while (time := self._times.first()) is not None:
             if any(front <= time for front in inputs) or any(front <= time and front != time for front in pending):

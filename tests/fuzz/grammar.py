@@ -191,7 +191,7 @@ def _build_windows(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
 
 
 def _mean_windows(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
-    results, late = event_windows(_events(made, streams[0]), _windows(made)[0], sum, 10 * made.number, _windows(made)[1])
+    results, late = event_windows(_events(made, streams[0]), _windows(made)[0], sum, 10 * made.number, _windows(made)[1], end_of(streams))
     return m.mapped(results, flat) + m.mapped(late, lambda r: flat((r[0], r[1], r[2][2])))
 
 
@@ -201,10 +201,8 @@ def _build_sessions(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
 
 
 def _mean_sessions(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
-    epochs = _events(made, streams[0])
-    last = max((epoch for epoch, events in enumerate(epochs) if events), default=0)
-    every = [event for events in epochs for event in events]
-    return m.mapped([(rd.Timestamp(last), record) for _, record in sessions([every], made.number, len)], flat)
+    every = [event for events in _events(made, streams[0]) for event in events]
+    return m.mapped([(rd.Timestamp(end_of(streams)), record) for _, record in sessions([every], made.number, len)], flat)
 
 
 def _scored(record: int) -> int:
@@ -241,7 +239,8 @@ def _best_of_windows(method: str, of: Callable[..., Any]) -> tuple[Build, Mean]:
 
     def mean(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
         windows, assign = _windows(made)
-        results, late = event_windows(_events(made, streams[0]), windows, lambda found: _best(found, of), 10 * made.number, assign)
+        events, end = _events(made, streams[0]), end_of(streams)
+        results, late = event_windows(events, windows, lambda found: _best(found, of), 10 * made.number, assign, end)
         return _each(results) + m.mapped(late, lambda r: flat((r[0], r[1], r[2][2])))
 
     return build, mean
@@ -255,7 +254,6 @@ def _build_window_join(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
 
 def _mean_window_join(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
     key, assign = _key(made), _windows(made)[1]
-    last = max((time.epoch for stream in streams for time, _ in stream), default=0)
     pairs = [
         flat((key(left), window, (left, right)))
         for _, left in streams[0]
@@ -264,7 +262,7 @@ def _mean_window_join(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
         for window in assign(left)
         if window in assign(right)
     ]
-    return [(rd.Timestamp(last), record) for record in pairs if record % 3 == 0]
+    return [(rd.Timestamp(end_of(streams)), record) for record in pairs if record % 3 == 0]
 
 
 def _build_several(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
@@ -398,17 +396,34 @@ OUTSIDE_LOOPS = ("windows", "windows max_by", "windows min_by", "window join", "
 TWO_INPUTS = ("union", "join", "window join")
 
 
+class Ending(list[Any]):
+    """A stream, and the epoch in which the last of the inputs before it ends: what is still open then comes at that time."""
+
+    def __init__(self, stream: m.Timed, end: int) -> None:
+        super().__init__(stream)
+        self.end = end
+
+
+def end_of(streams: Sequence[m.Timed]) -> int:
+    """The last epoch of several streams; those inside loops have none, and nothing there asks for it."""
+    return max((stream.end for stream in streams if isinstance(stream, Ending)), default=0)
+
+
 def meaning(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
     """The stream that a step makes. Raises TooLarge."""
-    out = OPERATORS[made.kind][1](made, [streams[i] for i in made.inputs])
+    given = [streams[i] for i in made.inputs]
+    out = OPERATORS[made.kind][1](made, given)
     if len(out) > RECORDS_MAX:
         raise TooLarge
-    return out
+    return Ending(out, end_of(given))
 
 
 def evaluate(program: Program) -> dict[str, m.Timed]:
     """What every stream holds."""
-    streams = [m.epochs(epochs) for _, epochs in program.sources]
+    streams: list[m.Timed] = []
+    for kind, epochs in program.sources:
+        end = max((epoch for epoch, records in enumerate(epochs) if records and kind != "items"), default=0)
+        streams.append(Ending(m.epochs(epochs), end))
     for made in program.steps:
         streams.append(meaning(made, streams))
     return {f"s{i}": stream for i, stream in enumerate(streams)}

@@ -41,9 +41,10 @@ def assigner(windows: Any) -> Assign:
 
 
 def event_windows(
-    epochs: list[list[Any]], windows: Any, result: Callable[[list[Any]], Any], delay: Any, assign: Assign
+    epochs: list[list[Any]], windows: Any, result: Callable[[list[Any]], Any], delay: Any, assign: Assign, end: int | None = None
 ) -> tuple[m.Timed, m.Timed]:
-    """The model: ``(results, late)``. Records are ``(key, time, value)``, and so are those that are late."""
+    """The model: ``(results, late)``. Records are ``(key, time, value)``, and so are those that are late. What is open at the end comes in
+    the epoch ``end`` of the input, by default the last of these that has records."""
     kept: dict[Any, list[Any]] = {}
     mark: Any = None
     out: m.Timed = []
@@ -63,6 +64,7 @@ def event_windows(
         mark = newest if mark is None else max(mark, newest)
         for key, window in [at for at in kept if at[1].end <= mark]:
             out.append((rd.Timestamp(epoch), (key, window, result(kept.pop((key, window))))))
+    last = last if end is None else end
     out.extend((rd.Timestamp(last), (key, window, result(values))) for (key, window), values in kept.items())
     return out, late
 
