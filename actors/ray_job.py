@@ -472,13 +472,18 @@ class RayProbe(Probe):
 
     def frontier(self) -> tuple[Timestamp, ...]:
         job = self._job
-        found = job._ask_again("frontier", self._node, timeout_s=job._config.start_timeout_s + ANSWER_S)
-        if found is not None:
-            return tuple(found)
-        if not job._is_over():
-            raise TimeoutError(f"probe {self.name!r}: the progress actor of job {job.name!r} does not answer; see job.explain_stuck()")
-        job.wait(END_S)  # raises what ended the job
-        return ()
+        patience_s = job._config.start_timeout_s + ANSWER_S
+        deadline_s = clock.monotonic() + patience_s
+        while True:
+            found = job._ask_again("frontier", self._node, timeout_s=patience_s)
+            if found is not None:
+                return tuple(found)
+            if job._is_over():
+                job.wait(END_S)  # raises what ended the job
+                return ()
+            if clock.monotonic() > deadline_s:
+                raise TimeoutError(f"probe {self.name!r}: the progress actor of job {job.name!r} does not answer; see job.explain_stuck()")
+            clock.sleep(LOOK_AGAIN_S)  # it died, and the coordinator has not taken notice yet
 
     def _wait(self, epoch: int, timeout_s: float | None) -> bool:
         job = self._job

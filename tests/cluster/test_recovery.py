@@ -35,7 +35,9 @@ def _send_tests_by_value(ray_cluster: None) -> Iterator[None]:
 
 def counting(name: str, *, pause_s: float = 0.01, epochs: list[list[int]] = EPOCHS) -> rd.Dataflow:
     flow = rd.Dataflow(name)
-    flow.source(Paced(epochs, pause_s=pause_s), name="ticks").key_by(lambda r: r % 5).count(name="counts").collect("counts")
+    counts = flow.source(Paced(epochs, pause_s=pause_s), name="ticks").key_by(lambda r: r % 5).count(name="counts")
+    counts.probe("counted")
+    counts.collect("counts")
     return flow
 
 
@@ -52,6 +54,7 @@ def test_a_killed_actor_is_survived(nothing_left: Check, tmp_path: Path, kind: s
     job = counting("survivor").submit(surviving(tmp_path), parallelism=1)
     wait_for_snapshots(tmp_path, "survivor", 2)
     pid = kill(kind, -1)
+    assert job.probe("counted").frontier(), "asked at once, it waits until there is somebody to tell"
     wait_for_snapshots(tmp_path, "survivor", 1)  # it goes on while nobody waits for it
     result = job.wait(timeout_s=PATIENCE_S)
     require_counts(result)
