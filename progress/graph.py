@@ -210,30 +210,19 @@ class ProgressGraph:
         """Where the edges of `scope` from `source` lead."""
         return self._targets.get((scope, source), [])
 
-    def sources_before(self, node: int) -> tuple[int, ...]:
-        """The nodes without inputs whose messages can reach `node`, through loops as well.
-
-        >>> nodes = (NodeSpec(0, 0, "lines", 0, 1), NodeSpec(1, 0, "count", 1, 0), NodeSpec(2, 0, "others", 0, 1))
-        >>> edges = (EdgeSpec(0, NodePort(0, 0), NodePort(1, 0)),)
-        >>> ProgressGraph((ScopeSpec(0, None, "root", 0, 0),), nodes, edges).sources_before(1)
-        (0,)
-        """
-        seen: set[Place] = {("node", node, 0)}
-        pending = list(seen)
-        while pending:
-            for before in self._places_before.get(pending.pop(), ()):
-                if before not in seen:
-                    seen.add(before)
-                    pending.append(before)
-        return tuple(sorted(at for kind, at, _ in seen if kind == "node" and not self.node_by_id[at].inputs))
-
     @cached_property
-    def _places_before(self) -> dict[Place, list[Place]]:
-        """Edges backwards; a port of a scope is one place, seen from inside and from outside."""
+    def places_after(self) -> dict[Place, list[Place]]:
+        """Where the edges from a place lead; a port of a scope is one place, seen from inside and from outside.
+
+        >>> nodes = (NodeSpec(0, 0, "lines", 0, 1), NodeSpec(1, 0, "count", 1, 0))
+        >>> edges = (EdgeSpec(0, NodePort(0, 0), NodePort(1, 0)),)
+        >>> ProgressGraph((ScopeSpec(0, None, "root", 0, 0),), nodes, edges).places_after
+        {('node', 0, 0): [('node', 1, 0)]}
+        """
         out: dict[Place, list[Place]] = {}
         for edge in self.edges:
-            before = _place(edge.scope, edge.source, "output")
-            out.setdefault(_place(edge.scope, edge.target, "input"), []).append(before)
+            after = _place(edge.scope, edge.target, "input")
+            out.setdefault(_place(edge.scope, edge.source, "output"), []).append(after)
         return out
 
     @cached_property

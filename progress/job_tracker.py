@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rayad.progress.antichain import MutableAntichain
 from rayad.progress.errors import DataflowError, InternalError, ProtocolError
-from rayad.progress.graph import LocationKind, NodeKind, NodeSpec, ProgressGraph, ScopeSpec
+from rayad.progress.graph import LocationKind, NodeKind, NodeSpec, Place, ProgressGraph, ScopeSpec
 from rayad.progress.reachability import FlatReachability
 from rayad.progress.scope import ScopeTracker
 from rayad.progress.timestamp import Timestamp
@@ -85,8 +85,7 @@ class JobTracker:
         self._changed: set[int] = set()  # nodes to look at in the next `views`
         self._unpublished: set[int] = set(graph.node_by_id)  # nodes whose view changed while nobody waited for it
         self._published: dict[int, View] = {}
-        self._ends: dict[int, Timestamp] = {}  # by location of a source: the latest time at which one of its replicas has ended
-        self._ends_before: dict[int, tuple[int, ...]] = {}  # by node: the locations of the sources before it
+        self._ends: dict[Place, Timestamp] = {}  # by place: the latest time at which a replica of a source before it has ended
         self._reachability: FlatReachability | None = None
         for scope in self._down_order:  # set_external_summary has pushed the initial frontiers all the way down
             self._nonzero += self._scopes[scope].tracker.nonzero_slots
@@ -125,8 +124,14 @@ class JobTracker:
 
     def _note_ends(self, entries: list[tuple[int, Timestamp, int]]) -> None:
         for location, time, change in entries:
-            if not change and (location not in self._ends or self._ends[location] < time):
-                self._ends[location] = time
+            if change:
+                continue
+            pending: list[Place] = [("node", self.graph.locations[location].owner, 0)]
+            while pending:  # each place once for each later end: sources that end together cost one walk
+                place = pending.pop()
+                if place not in self._ends or self._ends[place] < time:
+                    self._ends[place] = time
+                    pending.extend(self.graph.places_after.get(place, ()))
 
     def _view_of(self, node: int, inputs: MutableAntichain[Timestamp], pending: MutableAntichain[Timestamp]) -> View:
         frontier = _sorted(inputs.frontier)
@@ -134,12 +139,7 @@ class JobTracker:
 
     def _end_before(self, node: int) -> Timestamp | None:
         """The latest end of the sources before a node, all of which have ended."""
-        if self.graph.node_by_id[node].scope:
-            return None
-        locations = self._ends_before.get(node)
-        if locations is None:
-            locations = self._ends_before[node] = tuple(map(self.graph.notify_location, self.graph.sources_before(node)))
-        return max((self._ends[location] for location in locations if location in self._ends), key=Timestamp.sort_key, default=None)
+        return None if self.graph.node_by_id[node].scope else self._ends.get(("node", node, 0))
 
     def _wrong_entry(self, location: int, time: Timestamp, entries: list[tuple[int, Timestamp, int]]) -> ProtocolError:
         depth = self._depths.get(location)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rayad.progress import (
@@ -225,3 +227,26 @@ def test_after_a_restore_nothing_is_pending_until_replicas_register() -> None:
     tracker.apply([(graph.notify_location(1), t(6, 3), 1), (graph.target_location(1, 1), t(6, 4), 2)])
     assert tracker.view(3).input_frontier == (t(6),)
     assert tracker.view(1) == View((t(6, 4), t(7, 0)), (t(6, 3),))
+
+
+class Counted(dict[Any, Any]):
+    """Counts what is looked up."""
+
+    lookups = 0
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.lookups += 1
+        return super().get(key, default)
+
+
+def test_where_the_input_ended_is_found_in_one_walk_over_the_graph() -> None:
+    graph = chain(400)
+    counted = graph.__dict__["places_after"] = Counted(graph.places_after)
+    tracker = JobTracker(graph)
+    for node in range(1, 400):
+        tracker.subscribe(node)
+    tracker.views()
+    source = graph.notify_location(0)
+    tracker.apply([(source, t(0), -1), (source, t(0), 0), (source, t(0), 0)])
+    assert {view.end for view in tracker.views().values()} == {t(0)}
+    assert counted.lookups == 400
