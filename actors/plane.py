@@ -212,6 +212,11 @@ class Plane(PlaneLoop):
         state = self._peers.get(peer)
         return 0 if state is None else state.queued_bytes
 
+    def is_behind(self, peer: str) -> bool:
+        """Whether bytes wait for the peer's socket to take them."""
+        state = self._peers.get(peer)
+        return state is not None and state.is_behind
+
     def poll(self, timeout_s: float | None = 0.0) -> list[Frame]:
         """Wait until something happens, at most `timeout_s` (None: for ever); give all the frames that are there.
 

@@ -89,6 +89,16 @@ class Peer:
             return sum(memoryview(part).nbytes for frame in self.kept for part in frame)
         return sum(link.queued_bytes for link in self.links)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether anything waits for a socket: :attr:`queued_bytes` for those who ask at every message."""
+        if self.until_s is not None:
+            return bool(self.kept)
+        for link in self.links:  # noqa: SIM110 - a call for each view
+            if link.queued_bytes:
+                return True
+        return False
+
     def acknowledge(self, count: int) -> None:
         """So many frames have arrived there: they need not be kept."""
         if count > self.acknowledged + len(self.kept):

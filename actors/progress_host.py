@@ -129,7 +129,7 @@ class ProgressHost:
 
     def _show(self, name: str, node: int, payload: bytes) -> None:
         """Send a view, unless one before it still waits for the replica's socket: of a busy replica's views only the newest counts."""
-        if self.plane.queued_bytes(name):
+        if self.plane.is_behind(name):
             self._late[name] = (node, payload)
         else:
             self._late.pop(name, None)
@@ -137,7 +137,7 @@ class ProgressHost:
 
     def _show_late(self) -> None:
         """Send what waited, to those whose sockets have room again; a poll ends when one has."""
-        for name in [name for name in self._late if not self.plane.queued_bytes(name)]:
+        for name in [name for name in self._late if not self.plane.is_behind(name)]:
             node, payload = self._late.pop(name)
             self.plane.send(name, Kind.VIEW, node, payload)
 
