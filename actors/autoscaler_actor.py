@@ -20,11 +20,11 @@ import ray
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rayad.actors import ray_calls
-from rayad.actors.ray_actors import PULSE, remote_class
-from rayad.actors.scaling_files import ControllerFolder, JournalFile, journal_of, read_lines
-from rayad.actors.scaling_loop import Listener, ScalingLoop, scaling_graph
-from rayad.actors.scaling_metrics import ScalingMetrics
+from rayad.actors.cluster import ray_calls
+from rayad.actors.cluster.actor_class import PULSE, remote_class
+from rayad.actors.scaling.files import ControllerFolder, JournalFile, journal_of, read_lines
+from rayad.actors.scaling.loop import Listener, ScalingLoop, scaling_graph
+from rayad.actors.scaling.metrics import ScalingMetrics
 from rayad.autoscale import MutableDecisionJournal, Policy, ReplicaReading, ScalingGraph, ScalingProgress, policy_for
 from rayad.dataflow.config import ScalingConfig
 from rayad.dataflow.plan import Plan

@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.actors.activity import Activity
-from rayad.actors.layouts import Rescale
+from rayad.actors.lead.layout_steps import Rescale
+from rayad.actors.process.activity import Activity
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.call_errors import explains_calls
 from rayad.dataflow.config import check_timeout
@@ -19,6 +19,9 @@ from rayad.dataflow.items import as_items
 from rayad.dataflow.plan import Plan
 from rayad.progress import DataflowError, Timestamp, arguments, show
 from rayad.snapshots.coordination import SnapshotStatistics
+
+THE_COORDINATOR = "the coordinator"
+"""Who it is that does not answer, in messages and in :class:`Silent`."""
 
 
 class JobState(enum.Enum):

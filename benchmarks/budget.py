@@ -18,9 +18,9 @@ from typing import Any
 import rayad as rd
 from benchmarks import barrier, columns, inputs, keyed_sum, progress, rows, wordcount
 from benchmarks.measurement import Measurement
-from rayad.actors.batches import decode_batch, encode_batch
-from rayad.actors.protocol import pack_report, pack_view, unpack_report, unpack_view
-from rayad.actors.replica import ReplicaCore
+from rayad.actors.plane.batch_codec import decode_batch, encode_batch
+from rayad.actors.plane.protocol import pack_report, pack_view, unpack_report, unpack_view
+from rayad.actors.replica.core import ReplicaCore
 from rayad.progress import View
 
 TITLE = "Budget of a record and of a barrier"

@@ -18,7 +18,7 @@ from typing import Any
 import rayad as rd
 from benchmarks.machine import settle
 from benchmarks.measurement import Measurement
-from rayad.actors.scaling_files import read_lines
+from rayad.actors.scaling.files import read_lines
 
 TITLE = "DS2 on real Ray: decisions to the target"
 NEEDS_RAY = True

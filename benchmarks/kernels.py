@@ -24,7 +24,7 @@ from benchmarks import inputs
 from benchmarks.machine import in_process
 from benchmarks.measurement import Measurement
 from benchmarks.side_by_side import Outcome, System, chosen, compare, peer
-from rayad.actors.memory import keep_freed_memory
+from rayad.actors.process.allocator import keep_freed_memory
 from rayad.dataflow.columns import split_words
 from rayad.dataflow.hashing import MutableRouter
 from rayad.dataflow.operators.dense_groups import dense_group

@@ -28,7 +28,7 @@ import rayad as rd
 from benchmarks.machine import settle
 from benchmarks.measurement import Measurement, Ratio, Series, WrongResult, quantile
 from rayad.actors.job import Job, JobState
-from rayad.actors.layouts import Rescale
+from rayad.actors.lead.layout_steps import Rescale
 
 TITLE = "Rescaling under load"
 NEEDS_RAY = True

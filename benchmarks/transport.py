@@ -34,8 +34,8 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from rayad.actors.batches import decode_batch, encode_batch
-from rayad.actors.plane import Address, Frame, Plane
+from rayad.actors.plane.batch_codec import decode_batch, encode_batch
+from rayad.actors.plane.plane import Address, Frame, Plane
 from rayad.progress import Timestamp
 
 PING, COUNT, LAST, BATCH, REPORT = 1, 2, 3, 4, 5

@@ -91,9 +91,7 @@ def read_manifest(filesystem: fs.FileSystem, path: str) -> OutputManifest | None
         return OutputManifest(
             job,
             {name: tuple((low, high) for low, high in void) for name, void in plain.get("jobs", {job: []}).items()},
-            tuple(
-                CommittedFile(e["name"], e["rows"], e["size_bytes"], e.get("job", job), e.get("snapshot", 0)) for e in plain["files"]
-            ),
+            tuple(CommittedFile(e["name"], e["rows"], e["size_bytes"], e.get("job", job), e.get("snapshot", 0)) for e in plain["files"]),
             pa.ipc.read_schema(pa.py_buffer(base64.b64decode(plain["schema"]))) if plain.get("schema") else None,
             hashlib.sha256(text).hexdigest(),
         )
@@ -137,9 +135,7 @@ def open_directory(path: str | os.PathLike[str], filesystem: fs.FileSystem | Non
     try:
         home, inner = fs.FileSystem.from_uri(text)
     except (pa.ArrowException, OSError) as error:
-        raise ConfigError(
-            f"{where}: cannot open the URI {text!r}: {error}; give a local directory, a known URI, or filesystem="
-        ) from error
+        raise ConfigError(f"{where}: cannot open the URI {text!r}: {error}; give a local directory, a known URI, or filesystem=") from error
     return home, inner.rstrip("/")
 
 

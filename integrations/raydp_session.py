@@ -41,7 +41,7 @@ def spark_session(
     raydp = import_raydp("spark_session")
     import ray
 
-    from rayad.actors.ray_cluster import join_or_start_ray
+    from rayad.actors.cluster.joining import join_or_start_ray
 
     refuse_ray_client("spark_session")
     running = _running_session()

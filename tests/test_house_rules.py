@@ -88,6 +88,11 @@ def test_files_are_named_after_their_concept() -> None:
     )
 
 
+def test_actors_shows_the_four_actors_and_the_handle_of_a_job() -> None:
+    meant = {"__init__", "vertex_actor", "progress_actor", "coordinator_actor", "autoscaler_actor", "job"}
+    assert {path.stem for path in (ROOT / "actors").glob("*.py")} == meant, "what is not an actor goes into a folder below"
+
+
 def test_no_class_is_a_manager() -> None:
     refuse(
         [

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.checkout import ROOT, Breach, files_below, refuse, text_files
+from tests.checkout import PACKAGES, ROOT, Breach, files_below, refuse, text_files
 
 DECISION_NAME = re.compile(r"(\d{3})-[a-z0-9]+(-[a-z0-9]+)*\.md")
 
@@ -52,6 +52,17 @@ def test_links_between_documents_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!\w+:|#)([^)#\s]+)", page.read_text(encoding="utf-8"))
     missing = [link for link in links if not (page.parent / link).exists()]
     assert not missing, f"{page.relative_to(ROOT)} links to {missing}, which do not exist"
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.relative_to(ROOT).as_posix()
+)
+def test_files_that_documents_name_are_there(page: Path) -> None:
+    named = re.findall(
+        rf"`((?:{'|'.join((*PACKAGES, 'tests', 'benchmarks', 'examples', 'src'))})/[a-z0-9_/]+\.(?:py|ipynb))", page.read_text(encoding="utf-8")
+    )
+    missing = sorted({name for name in named if not (ROOT / name).is_file()})
+    assert not missing, f"{page.relative_to(ROOT)} names {missing}: where are they now?"
 
 
 def test_the_readme_shows_how_to_run_the_demo_and_the_tests() -> None:
@@ -115,6 +126,9 @@ def test_docstrings_are_text_and_not_strings_side_by_side() -> None:
     """Seven once showed quotes in the middle of a sentence, where a tool had cut a line as it cuts a string."""
     pasted = re.compile(r'[^"] "\n\s+"[^"\n][^\n]*"""')
     found = [(path, path.read_text(encoding="utf-8")) for path in text_files() if path.suffix == ".py"]
-    wrong = [Breach(path, text[: hit.start()].count("\n") + 1, "a cut string in a docstring", "write the sentence on")
-             for path, text in found for hit in pasted.finditer(text)]
+    wrong = [
+        Breach(path, text[: hit.start()].count("\n") + 1, "a cut string in a docstring", "write the sentence on")
+        for path, text in found
+        for hit in pasted.finditer(text)
+    ]
     refuse(wrong)

@@ -150,7 +150,7 @@ LOCAL_OPTIONS = {"check_records", "clock", "store"}
 
 def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: str, seed: int, **options: Any) -> Any:
     if runtime == "local":
-        from rayad.actors.local import LocalJob
+        from rayad.actors.local.local_job import LocalJob
 
         unknown = sorted(set(options) - LOCAL_OPTIONS)
         if unknown:
@@ -158,7 +158,7 @@ def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: 
             raise ConfigError(f"unknown options {unknown} for runtime='local'{near}")
         return LocalJob(flow, run, scaling, seed=seed, **options)
     if runtime == "ray":
-        from rayad.actors.ray_job import submit_to_ray
+        from rayad.actors.driver.ray_job import submit_to_ray
 
         return submit_to_ray(flow, run, scaling, **options)
     raise ConfigError(f"runtime is {runtime!r}: it must be 'ray' or 'local'")

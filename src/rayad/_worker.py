@@ -1,7 +1,8 @@
 """Imported before everything else: in a Ray worker, Arrow is told to take its memory from the C library.
 
 Arrow decides on its allocator when it is loaded, from the environment. Its default gives buffers of some megabytes back to the kernel and
-faults them in anew each time; the C library is told not to by ``rayad.actors.memory``. Elsewhere, and where the user has chosen, nothing is
+faults them in anew each time; the C library is told not to by ``rayad.actors.process.allocator``. Elsewhere, and where the user has
+chosen, nothing is
 changed.
 """
 

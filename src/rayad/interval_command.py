@@ -210,9 +210,7 @@ def show(process: Process, rows: Sequence[Row], best: Row) -> None:
         does_fit = row.interval_s > process.cost_s
         shares = (row.left_by_snapshots, row.left_by_repeated_work, row.left_by_restarts)
         cells = [f"{share:.2%}" for share in (row.utilization, row.of_best, *shares)] if does_fit else ["0.00%"]
-        table.add_row(
-            shown_time(row.interval_s), row.what if does_fit else "too short", *cells, style="bold" if row is best else None
-        )
+        table.add_row(shown_time(row.interval_s), row.what if does_fit else "too short", *cells, style="bold" if row is best else None)
     console.print(table)
     console.print()
     marks = [(row.interval_s, shown_time(row.interval_s)) for row in (best, *(row for row in rows if row.what in ("usual", "asked for")))]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rayad.actors.scaling_files import read_lines
+from rayad.actors.scaling.files import read_lines
 from rayad.progress import ConfigError
 
 TREND_DEGREE = 4
@@ -57,7 +57,7 @@ def pictures_of(
     """The pictures that a journal gives.
 
     Args:
-        lines: as `rayad.actors.scaling_files.read_lines` gives them.
+        lines: as `rayad.actors.scaling.files.read_lines` gives them.
         vertices: which; by default those whose number of replicas changed, else all.
         goals: items a second by vertex, where the journal does not say (a controller outside knows its goal, the job does not).
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import rayad as rd
-from rayad.actors.host import ReplicaHost
-from rayad.actors.progress_host import ProgressHost
-from rayad.actors.protocol import PROGRESS, replica_name
+from rayad.actors.host.progress_host import ProgressHost
+from rayad.actors.host.replica_host import ReplicaHost
+from rayad.actors.plane.protocol import PROGRESS, replica_name
 from rayad.dataflow import Plan
 
 SECRET = b"not-a-secret-but-long-enough"

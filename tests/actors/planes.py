@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rayad.actors.plane import Address, Frame, Plane
+from rayad.actors.plane.plane import Address, Frame, Plane
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import rayad as rd
-from rayad.actors.scaling_loop import Listener, ScalingLoop
+from rayad.actors.scaling.loop import Listener, ScalingLoop
 from rayad.autoscale import Decision, JobSample, Policy, Record, ReplicaReading, ScalingGraph
 from tests.autoscale.dataflow_simulation import SimulatedDataflow, Work
 

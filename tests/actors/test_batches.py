@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.actors.batches import batch_bytes, batch_len, batch_time, decode_batch, encode_batch
+from rayad.actors.plane.batch_codec import batch_bytes, batch_len, batch_time, decode_batch, encode_batch
 from rayad.progress import DataflowError, ProtocolError, Timestamp
 
 TIME = Timestamp(3, (1,))

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.input_log import InputLog
-from rayad.actors.mailbox import Mailbox, NoAnswer
-from rayad.actors.progress_host import ProgressHost
-from rayad.actors.protocol import PROGRESS, Kind, pack_view, unpack_view
+from rayad.actors.host.progress_host import ProgressHost
+from rayad.actors.plane.protocol import PROGRESS, Kind, pack_view, unpack_view
+from rayad.actors.process.mailbox import Mailbox, NoAnswer
+from rayad.actors.store.input_log import InputLog
 from rayad.progress import ProtocolError, View
 from tests.actors.planes import SECRET, join, new_plane, pump
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.credits import ReceiveWindow, SendWindow
+from rayad.actors.plane.credits import ReceiveWindow, SendWindow
 
 
 def words() -> rd.Dataflow:

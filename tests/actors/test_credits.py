@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.actors.credits import Grant, ReceiveWindow, SendWindow
+from rayad.actors.plane.credits import Grant, ReceiveWindow, SendWindow
 from rayad.progress import ConfigError, InternalError, ProtocolError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.actors.heartbeats import MutableHeartbeats
+from rayad.actors.lead.heartbeats import MutableHeartbeats
 
 
 def test_who_does_not_answer_is_silent_when_its_time_is_over() -> None:
@@ -47,9 +47,7 @@ def test_one_that_comes_again_begins_anew() -> None:
     assert beats.silence_s("a") == 0.0
 
 
-STEPS = st.lists(
-    st.tuples(st.sampled_from(["look", "answer", "forget"]), st.sampled_from(["a", "b"]), st.floats(0.0, 30.0)), max_size=30
-)
+STEPS = st.lists(st.tuples(st.sampled_from(["look", "answer", "forget"]), st.sampled_from(["a", "b"]), st.floats(0.0, 30.0)), max_size=30)
 
 
 @given(STEPS)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.protocol import PROGRESS
+from rayad.actors.plane.protocol import PROGRESS
 from tests.actors.hosts import start_hosts
 
 _OPEN = threading.Event()

@@ -12,9 +12,9 @@ import pytest
 
 import rayad as rd
 from rayad.actors import host as host_module
-from rayad.actors.batches import encode_batch
-from rayad.actors.plane import Address, Plane
-from rayad.actors.protocol import DRIVER, Kind, pack_number
+from rayad.actors.plane.batch_codec import encode_batch
+from rayad.actors.plane.plane import Address, Plane
+from rayad.actors.plane.protocol import DRIVER, Kind, pack_number
 from tests.actors.hosts import SECRET, Hosts, start_hosts
 
 _MET = threading.Event()

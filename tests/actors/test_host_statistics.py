@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
-from rayad.actors.host_statistics import estimate_bytes
+from rayad.actors.process.size_estimate import estimate_bytes
 from rayad.autoscale import ReplicaReading, sample_between
 from tests.actors.hosts import Hosts, start_hosts
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors import key_split
-from rayad.actors.key_split import MutableKeySplit
+from rayad.actors.replica import key_split
+from rayad.actors.replica.key_split import MutableKeySplit
 from rayad.autoscale.layout import owners_for
 from rayad.dataflow.columnar import mark_keyed
 from rayad.dataflow.graph import KeySelector

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import rayad as rd
-from rayad.actors.local import LocalJob
-from rayad.actors.local_statistics import readings_of
+from rayad.actors.local.local_job import LocalJob
+from rayad.actors.local.statistics import readings_of
 from rayad.autoscale import DS2, ReplicaReading, sample_between
 from tests.actors.simulated_job import Notes
 
@@ -88,7 +88,7 @@ def test_what_was_counted_before_a_crash_does_not_count_again(tmp_path: Path) ->
 
 def test_readings_are_enough_for_a_policy() -> None:
     """The way from the local runtime's counters to a decision; in steps, so what it says of rates is of events and not of time."""
-    from rayad.actors.scaling_loop import ScalingLoop, scaling_graph
+    from rayad.actors.scaling.loop import ScalingLoop, scaling_graph
 
     job = job_of(words(2000))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 
-from rayad.actors.long_calls import MutableLongCalls
+from rayad.actors.coordinator.long_calls import MutableLongCalls
 
 Step = Callable[[], None]
 

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.batches import decode_batch
-from rayad.actors.on_demand import COLUMN_ROWS_MAX, ROWS_MAX, WORK_S, MutablePool, cut, rows_of
-from rayad.actors.outbound import MutableOutbound
-from rayad.actors.protocol import Kind, busy_of_credit, pack_credit, unpack_credit
+from rayad.actors.plane.batch_codec import decode_batch
+from rayad.actors.plane.on_demand import COLUMN_ROWS_MAX, ROWS_MAX, WORK_S, MutablePool, cut, rows_of
+from rayad.actors.plane.protocol import Kind, busy_of_credit, pack_credit, unpack_credit
+from rayad.actors.plane.sender import MutableOutbound
 from rayad.dataflow.operators.reorder_store import Numbered
 from tests.actors.hosts import start_hosts
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.batches import batch_bytes, decode_batch
-from rayad.actors.parked import MutableParked
-from rayad.actors.spill import SpillFile
+from rayad.actors.plane.batch_codec import batch_bytes, decode_batch
+from rayad.actors.plane.spilling_queue import SpillFile
+from rayad.actors.replica.parked import MutableParked
 from rayad.progress import View
 from tests.actors.hosts import start_hosts
 

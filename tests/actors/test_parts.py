@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
-from rayad.actors.part_files import MutableStateChain, dumped, loaded, read_part
-from rayad.actors.part_writer import PartWriter, Written
-from rayad.actors.replica_parts import Capture
-from rayad.actors.replica_state import MutableRest
+from rayad.actors.host.part_writer import PartWriter, Written
+from rayad.actors.replica.part_files import MutableStateChain, dumped, loaded, read_part
+from rayad.actors.replica.participant import Capture
+from rayad.actors.replica.rest import MutableRest
 from rayad.progress import SnapshotError
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore

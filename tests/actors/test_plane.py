@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from rayad.actors import plane_loop
-from rayad.actors.plane import Frame, Plane
-from rayad.actors.plane_poller import PortablePoller
+from rayad.actors.plane import event_loop
+from rayad.actors.plane.plane import Frame, Plane
+from rayad.actors.plane.poller import PortablePoller
 from rayad.progress import ConfigError, ProtocolError
 from tests.actors.planes import join, joined, new_plane, pump
 
@@ -34,7 +34,7 @@ def test_frames_go_both_ways_on_one_connection(transport: str) -> None:
 @pytest.mark.parametrize("poller", ["epoll", "portable"])
 def test_any_mixture_of_sizes_arrives_once_and_in_order(transport: str, poller: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if poller == "portable":
-        monkeypatch.setattr(plane_loop, "new_poller", PortablePoller)
+        monkeypatch.setattr(event_loop, "new_poller", PortablePoller)
     rng = random.Random(5)
     sizes = [rng.choice([0, 1, 30, 4000, 5000, 16_360, 70_000, 900_000]) for _ in range(200)]
     data = rng.randbytes(900_000)

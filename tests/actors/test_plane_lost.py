@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from rayad.actors import plane_loop
-from rayad.actors.plane import Plane
-from rayad.actors.plane_loop import ACKNOWLEDGE_FRAMES
+from rayad.actors.plane import event_loop
+from rayad.actors.plane.event_loop import ACKNOWLEDGE_FRAMES
+from rayad.actors.plane.plane import Plane
 from rayad.progress import ProtocolError
 from tests.actors.planes import join, joined, new_plane, pump
 
@@ -134,8 +134,8 @@ def test_a_closed_plane_has_left_and_nobody_waits_for_it() -> None:
 
 def test_a_receiver_that_is_busy_for_longer_than_a_dead_one_is_waited_for_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """TCP_USER_TIMEOUT of 30 s ended such connections: its buffer is full, and its kernel says so each time it is asked."""
-    monkeypatch.setattr(plane_loop, "SILENT_S", 1.5)
-    monkeypatch.setattr(plane_loop, "LOOK_S", 0.01)
+    monkeypatch.setattr(event_loop, "SILENT_S", 1.5)
+    monkeypatch.setattr(event_loop, "LOOK_S", 0.01)
     with joined("tcp") as (a, b):
         link = a._peers["b"].link
         assert link is not None

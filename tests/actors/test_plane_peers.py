@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from rayad.actors.plane import ConnectFailed, Plane
-from rayad.actors.plane_auth import MESSAGE_BYTES_MAX, Handshake, Phase, Refused
-from rayad.actors.plane_loop import UNPROVEN_MAX
+from rayad.actors.plane.event_loop import UNPROVEN_MAX
+from rayad.actors.plane.handshake import MESSAGE_BYTES_MAX, Handshake, Phase, Refused
+from rayad.actors.plane.plane import ConnectFailed, Plane
 from rayad.progress import ConfigError, ProtocolError
 from tests.actors.planes import SECRET, join, joined, new_plane, pump
 

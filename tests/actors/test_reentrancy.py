@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.local import LocalJob
+from rayad.actors.local.local_job import LocalJob
 from rayad.progress import DataflowError, Timestamp
 
 BOUNDS = (0, 1, 5)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rayad as rd
-from rayad.actors.scaling_files import ControllerFolder, JournalFile, journal_of, read_lines
+from rayad.actors.scaling.files import ControllerFolder, JournalFile, journal_of, read_lines
 from rayad.autoscale import DS2, Hold, Outcome
 from rayad.autoscale.mpr import throughput_since
 from tests.actors.simulated_job import SimulatedJob, loop_of

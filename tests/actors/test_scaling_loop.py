@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.scaling_loop import scaling_graph
+from rayad.actors.scaling.loop import scaling_graph
 from rayad.autoscale import DS2, Decision, FunctionPolicy, Hold, Outcome
 from tests.actors.simulated_job import Later, Notes, SimulatedJob, loop_of
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import rayad as rd
-from rayad.actors.scaling_files import JournalFile, read_lines
+from rayad.actors.scaling.files import JournalFile, read_lines
 from rayad.autoscale import DS2, MprThresholds
 from rayad.cli import main
 from rayad.scaling_plot import pictures_of, plot_journal

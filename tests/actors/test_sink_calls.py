@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.sink_calls import LONG_S, SinkCalls
+from rayad.actors.store.sink_calls import LONG_S, SinkCalls
 from rayad.dataflow.plan import SinkSpec
 
 

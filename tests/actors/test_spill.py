@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.actors import spill
-from rayad.actors.spill import SpillError, SpillingQueue
+from rayad.actors.plane import spilling_queue
+from rayad.actors.plane.spilling_queue import SpillError, SpillingQueue
 from rayad.progress import ConfigError, InternalError
 
 actions = st.lists(st.one_of(st.integers(0, 60), st.none(), st.none()), max_size=120)
@@ -28,7 +28,7 @@ def test_it_is_a_deque(memory: int, read: int, steps: list[int | None]) -> None:
     """A number pushes an item of so many bytes, None pops."""
     model: deque[bytes] = deque()
     queue = SpillingQueue(memory)
-    before, spill.READ_BYTES = spill.READ_BYTES, read
+    before, spilling_queue.READ_BYTES = spilling_queue.READ_BYTES, read
     try:
         for number, step in enumerate(steps):
             if step is not None:
@@ -46,7 +46,7 @@ def test_it_is_a_deque(memory: int, read: int, steps: list[int | None]) -> None:
         assert [queue.pop() for _ in range(len(queue))] == list(model)
         assert queue.disk_bytes == 0
     finally:
-        spill.READ_BYTES = before
+        spilling_queue.READ_BYTES = before
         queue.close()
 
 
@@ -67,7 +67,7 @@ def test_memory_is_bounded_and_the_file_is_given_back_when_it_is_drained(tmp_pat
 
 
 def test_space_before_the_read_position_is_given_back_while_the_file_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "PUNCH_BYTES", 1 << 16)
+    monkeypatch.setattr(spilling_queue, "PUNCH_BYTES", 1 << 16)
     queue = SpillingQueue(0, str(tmp_path))
     for _ in range(64):
         queue.push(b"x" * (1 << 15))
@@ -125,7 +125,7 @@ def test_a_missing_directory_is_told(tmp_path: Path) -> None:
 
 def test_nothing_is_left_behind_by_a_killed_process(tmp_path: Path) -> None:
     code = (
-        "import sys, os, signal\nfrom rayad.actors.spill import SpillingQueue\n"
+        "import sys, os, signal\nfrom rayad.actors.plane.spilling_queue import SpillingQueue\n"
         "q = SpillingQueue(0, sys.argv[1])\nq.push(b'x' * 100000)\nos.kill(os.getpid(), signal.SIGKILL)\n"
     )
     path = os.pathsep.join(p for p in sys.path if p)

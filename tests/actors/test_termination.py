@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rayad.actors.termination import STATUS, MutableTermination, is_default
+from rayad.actors.driver.termination import STATUS, MutableTermination, is_default
 
 
 class Saved:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.actors.wire import (
+from rayad.actors.plane.frames import (
     CHUNK_BYTES,
     HEADER,
     HEADER_BYTES,

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors import worker_modules
+from rayad.actors.driver import worker_modules
 
 
 @pytest.fixture

@@ -165,7 +165,6 @@ class Run:
         if where != "checkpoint":
             victim.struck(f"{where}/{phase}")
 
-
     def fill_store(self) -> None:
         """A replica cannot write more than a few bytes into a file, as when the disk is full."""
         victim = self.victim

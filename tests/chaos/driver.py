@@ -21,7 +21,7 @@ import cloudpickle
 import ray
 
 import rayad as rd
-from rayad.actors.migration import may_move
+from rayad.actors.replica.migration import may_move
 from tests.chaos import disturbed, topologies
 from tests.cluster import recovering
 from tests.programs import loops, model, program, totals, vertices

@@ -155,5 +155,3 @@ def expected(seed: int, epochs: int) -> tuple[collections.Counter[Any], collecti
                 record = _step(record)
             steps[epoch, n, record[2]] += 1
     return counts, steps
-
-

@@ -18,8 +18,8 @@ import ray
 import rayad as rd
 from benchmarks.ds2 import ByTheClock
 from rayad.actors.autoscaler_actor import Autoscaler, CoordinatorLink
-from rayad.actors.scaling_files import read_lines
-from rayad.actors.scaling_metrics import GAUGES, ScalingMetrics
+from rayad.actors.scaling.files import read_lines
+from rayad.actors.scaling.metrics import GAUGES, ScalingMetrics
 from rayad.autoscale import DS2, Outcome, ReplicaReading, ScalingGraph
 from tests.actors.simulated_job import SimulatedJob, loop_of
 from tests.patience import PATIENCE_S

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
+from rayad.actors.driver.ray_job import RayJob
 from rayad.actors.job import JobState
-from rayad.actors.protocol import replica_name
-from rayad.actors.ray_job import RayJob
+from rayad.actors.plane.protocol import replica_name
 from tests.patience import PATIENCE_S
 
 Check = Callable[[], None]

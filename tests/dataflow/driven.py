@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from rayad.actors.part_files import dumped, loaded
+from rayad.actors.replica.part_files import dumped, loaded
 from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.operators.stored_columns import Unchanging, taken_back
 from rayad.dataflow.operators.stored_rows import ByPosition, MutableStoredRows

@@ -154,7 +154,6 @@ class Replicas:
                 replica.vertex.on_end(time)
 
 
-
 def sent(replicas: Sequence[Driven]) -> dict[tuple[int, Timestamp], Counter[str]]:
     """Records by port and time; best records, which come in lists, one by one."""
     out: dict[tuple[int, Timestamp], Counter[str]] = {}

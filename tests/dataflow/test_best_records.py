@@ -47,9 +47,7 @@ def run(epochs: list[Any], windows: Any, parallelism: int, seed: int) -> Any:
 
 @pytest.mark.parametrize("windows", WINDOWS)
 @settings(max_examples=25)
-@given(
-    epochs=st.lists(st.lists(RECORD, max_size=7), min_size=1, max_size=4), parallelism=st.integers(1, 3), seed=st.integers(0, 99)
-)
+@given(epochs=st.lists(st.lists(RECORD, max_size=7), min_size=1, max_size=4), parallelism=st.integers(1, 3), seed=st.integers(0, 99))
 def test_rows_and_columns_give_the_same(windows: str, epochs: list[Any], parallelism: int, seed: int) -> None:
     batches = [pa.RecordBatch.from_pylist(rows, schema=SCHEMA) for rows in epochs]
     rows = run([batch.to_pylist() for batch in batches], WINDOWS[windows], parallelism, seed)

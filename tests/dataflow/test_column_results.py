@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
-from rayad.actors.batches import decode_batch, encode_batch
+from rayad.actors.plane.batch_codec import decode_batch, encode_batch
 from rayad.dataflow.columnar import mark_keyed
 from rayad.dataflow.operators import column_keys, column_match, column_packing, column_results
 from rayad.dataflow.operators.column_results import pair_array, plain_columns, record_array, window_array

@@ -171,9 +171,7 @@ OF_STREAMS = ("other", "loop", "table", "edges", "of", "stream")
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_argument_of_a_public_name_is_taken_or_refused_in_our_words(
-    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_argument_of_a_public_name_is_taken_or_refused_in_our_words(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder))
     find, given = CALLS[name]

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.local import LocalJob
+from rayad.actors.local.local_job import LocalJob
 from rayad.dataflow.operators.ordering import NumberRecords, RestoreOrder
 from rayad.dataflow.operators.reorder_store import Numbered
 from tests.dataflow.driven import Driven, check, plain

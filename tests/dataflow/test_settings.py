@@ -23,9 +23,16 @@ OTHERS: dict[str, Any] = {  # another value than the default of each field that 
     **dict.fromkeys(("window_bytes", "spill_memory_bytes"), 1),
     **dict.fromkeys(("combine_hold_s", "start_timeout_s", "cpus_per_replica", "heartbeat_timeout_s"), 1.0),
     **dict.fromkeys(("report_interval_s", "window_s", "warm_up_s", "timeout_s"), 1.0),
-    "spill_directory": "d", "rescale_pause_s": None, "host": "h", "unix_sockets": False, "journal": "j",
-    "resources": {"items": rd.Resources(num_cpus=1)}, "autoscaling_cluster": True, "termination_s": 1.0,
-    "activation_timeout_s": 1.0, "input_log_bytes": 1,
+    "spill_directory": "d",
+    "rescale_pause_s": None,
+    "host": "h",
+    "unix_sockets": False,
+    "journal": "j",
+    "resources": {"items": rd.Resources(num_cpus=1)},
+    "autoscaling_cluster": True,
+    "termination_s": 1.0,
+    "activation_timeout_s": 1.0,
+    "input_log_bytes": 1,
 }
 
 

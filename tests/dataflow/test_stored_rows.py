@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayad.actors.part_files import dumped, loaded
+from rayad.actors.replica.part_files import dumped, loaded
 from rayad.dataflow.operators import stateful, stored_columns, stored_rows, touched_keys
 from rayad.dataflow.operators.stateful import StatefulMap
 from rayad.dataflow.operators.stored_columns import Unchanging, stored, taken_back

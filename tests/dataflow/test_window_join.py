@@ -80,9 +80,10 @@ def records(key: str, *others: str) -> Any:
     seed=st.integers(0, 99),
 )
 def test_the_pairs_of_each_window(windows: str, left: Any, right: Any, delays: tuple[int, int], parallelism: int, seed: int) -> None:
-    columns = [pa.RecordBatch.from_pylist(rows, schema=SCHEMA) for rows in left], [
-        pa.RecordBatch.from_pylist(rows, schema=OTHER) for rows in right
-    ]
+    columns = (
+        [pa.RecordBatch.from_pylist(rows, schema=SCHEMA) for rows in left],
+        [pa.RecordBatch.from_pylist(rows, schema=OTHER) for rows in right],
+    )
     rows = [[batch.to_pylist() for batch in side] for side in columns]
     expected, late = model(rows[0], rows[1], WINDOWS[windows], delays)
     options = {"parallelism": parallelism, "seed": seed}
@@ -117,9 +118,9 @@ def test_what_a_join_in_windows_refuses() -> None:
     cases = {
         "both sides must be keyed with key_by": lambda: keyed.window(rd.windows.tumbling(3)).join(timed),  # type: ignore[arg-type]
         "windows of a join are tumbling or sliding, not Session(gap=3)": lambda: keyed.window(rd.windows.session(3)).join(keyed),
-        "has no event time; call assign_timestamps(...) after the last map before it": lambda: keyed.window(
-            rd.windows.tumbling(3)
-        ).join(plain),
+        "has no event time; call assign_timestamps(...) after the last map before it": lambda: keyed.window(rd.windows.tumbling(3)).join(
+            plain
+        ),
     }
     for message, call in cases.items():
         with pytest.raises(rd.DataflowError) as caught:

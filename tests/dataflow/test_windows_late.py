@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.local_rescale import start_rescale
+from rayad.actors.local.rescaling import start_rescale
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.dataflow.operators.late_records import LateRecords, PlaceRecords
@@ -57,9 +57,7 @@ def expected_late(epochs: list[Any], windows: Any, delay: int) -> Counter[Any]:
 
 @pytest.mark.parametrize("windows", WINDOWS)
 @settings(max_examples=5)
-@given(
-    epochs=EPOCHS.map(numbered), delay=st.integers(0, 6), parallelism=st.integers(1, 3), seed=st.integers(0, 99), to=st.integers(1, 4)
-)
+@given(epochs=EPOCHS.map(numbered), delay=st.integers(0, 6), parallelism=st.integers(1, 3), seed=st.integers(0, 99), to=st.integers(1, 4))
 def test_each_record_is_in_its_windows_or_late_for_them(
     windows: str, epochs: list[Any], delay: int, parallelism: int, seed: int, to: int
 ) -> None:

@@ -176,9 +176,7 @@ def test_a_missing_row_is_noticed() -> None:
 
 
 @pytest.mark.parametrize(("name", "waits"), [("mandelbrot", 80), ("primes", 669), ("lanes", 12), ("bzip2_file", 5)])
-def test_a_waiting_kernel_waits_by_the_load_of_its_result(
-    name: str, waits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_waiting_kernel_waits_by_the_load_of_its_result(name: str, waits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
     monkeypatch.setattr(module("kernels"), "pause", waited.append)
     app = small(name, tmp_path)

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import rayad as rd
-from rayad.actors.local_rescale import start_rescale
-from rayad.actors.migration import may_move
+from rayad.actors.local.rescaling import start_rescale
+from rayad.actors.replica.migration import may_move
 from rayad.dataflow.graph import NodeKind
 from tests.fuzz.grammar import Program, Step, build, draw_program, evaluate
 from tests.programs import model as m

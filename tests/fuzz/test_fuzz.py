@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rayad.actors.migration import MutableMigration
+from rayad.actors.replica.migration import MutableMigration
 from tests.fuzz.__main__ import main, summary
 from tests.fuzz.grammar import OPERATORS, TYPES, Program, Step, flat, typed
 from tests.fuzz.runs import Case, case_of, kinds_of, run, shrink

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.local import LocalJob
+from rayad.actors.local.local_job import LocalJob
 from rayad.progress import SnapshotError
 from rayad.snapshots.store import MANIFEST, Manifest, ReplicaPart, SnapshotStore
 from tests.integrations.object_store import ObjectStore, serving

@@ -11,8 +11,8 @@ from typing import Any
 import ray
 
 import rayad as rd
-from rayad.actors.plane import Address
-from rayad.actors.protocol import replica_name
+from rayad.actors.plane.plane import Address
+from rayad.actors.plane.protocol import replica_name
 from tests.cluster.recovering import Paced, PacedPart
 from tests.machines.driver import KEPT
 from tests.patience import PATIENCE_S
@@ -54,9 +54,7 @@ class HeldPart(PacedPart):
         return super().next_batch()
 
 
-def submit_counting(
-    name: str, epochs: int, out: str | None = None, parallelism: Any = 2, until: str | None = None, **config: Any
-) -> None:
+def submit_counting(name: str, epochs: int, out: str | None = None, parallelism: Any = 2, until: str | None = None, **config: Any) -> None:
     """A keyed count over a paced source, which goes on while the caller does something to the machines; ``out``: also as Parquet;
     ``until``: the file without which it does not end."""
     flow = rd.Dataflow(name)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.local_rescale import start_rescale
-from rayad.actors.migration import may_move
+from rayad.actors.local.rescaling import start_rescale
+from rayad.actors.replica.migration import may_move
 from tests.programs.catalog import PROGRAMS as ALL
 from tests.programs.program import Program
 

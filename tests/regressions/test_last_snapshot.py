@@ -10,8 +10,8 @@ import pytest
 
 import rayad as rd
 from rayad.actors import coordinator as module
-from rayad.actors.coordinator import Coordinator
-from rayad.actors.long_calls import MutableLongCalls
+from rayad.actors.coordinator.long_calls import MutableLongCalls
+from rayad.actors.coordinator_actor import Coordinator
 
 
 class Keeper:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
-from rayad.actors.replica import ReplicaCore
+from rayad.actors.replica.core import ReplicaCore
 from rayad.dataflow.operators.keyed import PAIRS
 
 

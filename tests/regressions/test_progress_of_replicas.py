@@ -9,7 +9,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.job import JobState
-from rayad.actors.replica import ReplicaCore
+from rayad.actors.replica.core import ReplicaCore
 from rayad.progress import View
 
 T = rd.Timestamp

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.layouts import groups_of_next_step
-from rayad.actors.local import LocalJob
-from rayad.actors.local_parts import Ready
-from rayad.actors.local_rescale import LocalRescale, Marker, start_rescale
+from rayad.actors.lead.layout_steps import groups_of_next_step
+from rayad.actors.local.local_job import LocalJob
+from rayad.actors.local.parts import Ready
+from rayad.actors.local.rescaling import LocalRescale, Marker, start_rescale
 from rayad.dataflow.graph import PartitionKind
 from tests.programs import model as m
 from tests.programs.totals import first, second

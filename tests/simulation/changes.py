@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from rayad.actors.layouts import asked_of
-from rayad.actors.local_rescale import start_rescale
-from rayad.actors.migration import may_move
+from rayad.actors.lead.layout_steps import asked_of
+from rayad.actors.local.rescaling import start_rescale
+from rayad.actors.replica.migration import may_move
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import RescaleRefused

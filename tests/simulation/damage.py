@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rayad.actors.job_store import NothingWhole
+from rayad.actors.store.job_store import NothingWhole
 from rayad.snapshots.store import MANIFEST
 from tests.simulation.disk import whole_snapshots
 from tests.simulation.job import DriverDied, SimulatedJob

@@ -9,13 +9,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from rayad.actors import replica_resume
-from rayad.actors.input_log import InputLog
-from rayad.actors.job_store import JobStore
-from rayad.actors.local_snapshots import LocalSnapshots
-from rayad.actors.part_files import MutableStateChain, dumped
-from rayad.actors.replica import ReplicaCore
-from rayad.actors.replica_parts import MutableParticipant
+from rayad.actors.local.snapshots import LocalSnapshots
+from rayad.actors.replica import resuming
+from rayad.actors.replica.core import ReplicaCore
+from rayad.actors.replica.part_files import MutableStateChain, dumped
+from rayad.actors.replica.participant import MutableParticipant
+from rayad.actors.store.input_log import InputLog
+from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.items import _ItemsPart
 from rayad.snapshots.alignment import MutableAlignment
 from rayad.snapshots.coordination import MutableSnapshots
@@ -187,7 +187,7 @@ def a_live_input_goes_on_in_epoch_0(stack: ExitStack) -> None:
     def make(real: Any) -> Any:
         return lambda core, rest: real(core, {**rest, "input_epoch": 0 if rest["input_epoch"] is not None else None})
 
-    replaced(stack, replica_resume, "resume_input", make)
+    replaced(stack, resuming, "resume_input", make)
 
 
 @defect
@@ -357,7 +357,7 @@ def sinks_are_not_rolled_back(stack: ExitStack) -> None:
 
 @defect
 def a_claim_commits_under_its_own_number(stack: ExitStack) -> None:
-    stack.enter_context(patch("rayad.actors.job_store.number_for_sinks", lambda manifest: manifest.number))
+    stack.enter_context(patch("rayad.actors.store.job_store.number_for_sinks", lambda manifest: manifest.number))
 
 
 @defect

@@ -8,12 +8,14 @@ from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
-from rayad.actors import layouts, local_rescale, local_snapshots
-from rayad.actors.local_rescale import LocalRescale, Marker
-from rayad.actors.local_snapshots import LocalSnapshots
-from rayad.actors.migration import MutableMigration, Transfer
-from rayad.actors.part_files import dumped
-from rayad.actors.replica_parts import MutableParticipant
+from rayad.actors.lead import layout_steps
+from rayad.actors.local import rescaling as local_rescale
+from rayad.actors.local import snapshots as local_snapshots
+from rayad.actors.local.rescaling import LocalRescale, Marker
+from rayad.actors.local.snapshots import LocalSnapshots
+from rayad.actors.replica.migration import MutableMigration, Transfer
+from rayad.actors.replica.part_files import dumped
+from rayad.actors.replica.participant import MutableParticipant
 from rayad.dataflow.plan import Layout
 from rayad.snapshots.coordination import MutableSnapshots
 from tests.simulation import moving
@@ -64,7 +66,7 @@ def rights_that_came_along_are_not_released(stack: ExitStack) -> None:
         core.vertex.take(state)
         core._rights = ()
 
-    stack.enter_context(patch("rayad.actors.migration.take", take))
+    stack.enter_context(patch("rayad.actors.replica.migration.take", take))
 
 
 @defect
@@ -252,7 +254,7 @@ def forward_edges_stay_forward(stack: ExitStack) -> None:
 
         return target
 
-    replaced(stack, layouts, "target", make)
+    replaced(stack, layout_steps, "target", make)
 
 
 # -- snapshots -----------------------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from functools import cache
 from typing import Any
 
 import rayad as rd
-from rayad.actors.job_store import JobStore
-from rayad.actors.layouts import asked_of
-from rayad.actors.local import LocalJob
+from rayad.actors.lead.layout_steps import asked_of
+from rayad.actors.local.local_job import LocalJob
+from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS

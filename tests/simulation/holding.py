@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rayad.actors.local import LocalJob
+    from rayad.actors.local.local_job import LocalJob
     from tests.simulation.job import SimulatedJob
     from tests.simulation.world import World
 

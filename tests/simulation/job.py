@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from rayad.actors import local, local_parts
 from rayad.actors.job import Result
-from rayad.actors.local import LocalJob
-from rayad.actors.local_results import only_a_snapshot_goes_on
-from rayad.actors.replica import ReplicaCore
+from rayad.actors.local import local_job as local
+from rayad.actors.local import parts as local_parts
+from rayad.actors.local.local_job import LocalJob
+from rayad.actors.local.results import only_a_snapshot_goes_on
+from rayad.actors.replica.core import ReplicaCore
 from rayad.progress import SnapshotError
 from tests.simulation import holding
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rayad.actors.job_store import Superseded
+from rayad.actors.store.job_store import Superseded
 from rayad.progress import DataflowError, SnapshotError
 from tests.simulation.job import SimulatedJob
 
@@ -37,6 +37,7 @@ def step_replaced(world: World, zombie: SimulatedJob) -> None:
     fresh = set(world.store.numbers()) - before
     if fresh:
         raise AssertionError(f"a job that was replaced has published snapshots {sorted(fresh)}")
+
 
 def end_replaced(world: World) -> None:
     """The job is complete: whoever is left must find out."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rayad as rd
-from rayad.actors.local import LocalJob
+from rayad.actors.local.local_job import LocalJob
 from tests.checkout import ROOT
 from tests.simulation.__main__ import Tally, run_all
 from tests.simulation.faults import CELLS, MATRIX, PHASES, Fault, faults_of

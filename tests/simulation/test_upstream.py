@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.local import LocalJob
-from rayad.actors.upstream import Region, gated_edges, region_of
+from rayad.actors.local.local_job import LocalJob
+from rayad.actors.replica.upstream import Region, gated_edges, region_of
 from tests.programs.catalog import PROGRAMS
 from tests.programs.program import Program
 

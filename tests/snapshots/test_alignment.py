@@ -135,9 +135,7 @@ class Tokens:
         back = [(b, e) for b in ("body0", "body1") for e in ("entry0", "entry1")]
         self.out = {name: [edge for edge in edges + back if edge[0] == name] for name in names}
         self.channels: dict[tuple[str, str], deque[Any]] = {edge: deque() for edge in edges + back}
-        self.alignment = {
-            name: MutableAlignment([e for e in edges if e[1] == name], [e for e in back if e[1] == name]) for name in names
-        }
+        self.alignment = {name: MutableAlignment([e for e in edges if e[1] == name], [e for e in back if e[1] == name]) for name in names}
         self.state: dict[str, list[int]] = {name: [] for name in names}
         self.cut: dict[str, list[int]] = {}
         self.held: dict[tuple[str, str], deque[Any]] = {edge: deque() for edge in self.channels}

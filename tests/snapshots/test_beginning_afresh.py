@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import rayad as rd
-from rayad.actors.job_store import JobStore
+from rayad.actors.store.job_store import JobStore
 from rayad.snapshots.store import SnapshotStore
 
 

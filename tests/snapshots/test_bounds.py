@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors import part_files
-from rayad.actors.local import LocalJob
-from rayad.actors.local_snapshots import LocalSnapshots
+from rayad.actors.local.local_job import LocalJob
+from rayad.actors.local.snapshots import LocalSnapshots
+from rayad.actors.replica import part_files
 
 BESIDE = frozenset({"job", "plan", "config", "_core", "core", "begun", "graph", "receipts", "taken"})
 """Attributes that belong to the program, or are followed elsewhere; a receipt tells of all the

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.part_files import merge_staged, read_staged, write_staged
+from rayad.actors.replica.part_files import merge_staged, read_staged, write_staged
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.coordination import MERGE_AT, Ack, MutableSnapshots, PartReport, merge_from

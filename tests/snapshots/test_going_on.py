@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.job_store import Superseded
-from rayad.actors.local import LocalJob
+from rayad.actors.local.local_job import LocalJob
+from rayad.actors.store.job_store import Superseded
 from rayad.dataflow.items import CollectSink
 from rayad.progress import SnapshotError
 from rayad.snapshots.store import MANIFEST, SnapshotStore

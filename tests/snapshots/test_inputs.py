@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.job_store import open_store
+from rayad.actors.store.job_store import open_store
 from rayad.dataflow.items import ItemsSource
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import rayad as rd
-from rayad.actors.graph_shape import channels_in
-from rayad.actors.local import LocalJob
-from rayad.actors.replica_parts import Capture, MutableParticipant
+from rayad.actors.local.local_job import LocalJob
+from rayad.actors.replica.graph_shape import channels_in
+from rayad.actors.replica.participant import Capture, MutableParticipant
 from rayad.snapshots.barrier import Barrier
 
 

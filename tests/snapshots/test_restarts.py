@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.failures import raise_located, sign_of
-from rayad.actors.local import LocalJob
+from rayad.actors.local.local_job import LocalJob
+from rayad.actors.replica.user_errors import raise_located, sign_of
 from rayad.progress import DataflowError
 from rayad.snapshots.restarts import JITTER, End, MutableRestarts, MutableSuccession, Restart
 

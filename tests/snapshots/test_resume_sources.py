@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.local import LocalJob
-from rayad.actors.source_parts import position_of
-from rayad.actors.sources import MutableSourceReader
+from rayad.actors.local.local_job import LocalJob
+from rayad.actors.replica.source_parts import position_of
+from rayad.actors.replica.source_reader import MutableSourceReader
 
 PARTS = 5
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rayad as rd
-from rayad.actors.graph_shape import graph_shape
+from rayad.actors.replica.graph_shape import graph_shape
 from rayad.dataflow.keyed_stream import KeyedStream
 from rayad.dataflow.windowed_stream import WindowedStream
 from rayad.progress import SnapshotError

@@ -1,0 +1,41 @@
+"""How an actor's work ended badly, as a value."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+
+from rayad.actors.replica.user_errors import sign_of
+from rayad.progress import RayadError, say
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How an actor's work ended badly: a value, so that it survives pickling whatever the exception was."""
+
+    who: str
+    message: str
+    details: str
+    error: bytes | None
+    """The pickled RayadError, when it is one."""
+    is_lost_peer: bool
+    sign: str = ""
+    """The same for failures that are the same and will come back; see ``user_errors.sign_of``."""
+
+    def rebuild(self) -> BaseException | None:
+        """The original RayadError."""
+        return pickle.loads(self.error) if self.error is not None else None
+
+
+def failure_of(who: str, error: BaseException) -> Failure:
+    """Describe an exception as a value."""
+    pickled = None
+    if isinstance(error, RayadError):
+        try:
+            pickled = pickle.dumps(error)
+            pickle.loads(pickled)
+        except Exception:
+            pickled = None
+    details = "".join(traceback.format_exception(error))
+    return Failure(who, f"{type(error).__name__}: {say(error)}", details, pickled, isinstance(error, ConnectionError), sign_of(error))

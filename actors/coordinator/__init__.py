@@ -1,0 +1,1 @@
+"""What the coordinator's actor does with the others: start, watch, snapshots, changes of layout, recovery."""

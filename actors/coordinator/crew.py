@@ -1,0 +1,186 @@
+"""The actors of one job: who is there, who has to be started, who leaves, who does not answer. Used by the coordinator, which owns them.
+
+Two threads use it: the coordinator's own, and the one that leads a change of layout. Whoever changes it, or looks at all of it, has its
+lock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
+from rayad.actors.coordinator.outcome import plan_for
+from rayad.actors.lead.heartbeats import MutableHeartbeats
+from rayad.actors.plane.protocol import PROGRESS, replica_name, stage_of
+from rayad.actors.process.activity import Activity
+from rayad.actors.progress_actor import remote_progress
+from rayad.actors.replica.report import Pulse
+from rayad.actors.vertex_actor import remote_vertex
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.plan import Plan
+from rayad.dataflow.resources import Resources
+
+ABANDON_TIMEOUT_S = 5.0
+"""How long survivors of a failure may take to leave what they do; then they are killed and replaced."""
+END_TIMEOUT_S = 5.0
+"""How long to wait for killed actors to be gone."""
+
+
+def ray_options(resources: Resources | None) -> dict[str, Any]:
+    """What a replica asks for, as options of its Ray actor."""
+    if resources is None:
+        return {}
+    asked = {"num_cpus": resources.num_cpus, "num_gpus": resources.num_gpus, "memory": resources.memory}
+    return {name: value for name, value in {**asked, "resources": dict(resources.resources)}.items() if value is not None and value != {}}
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """An actor that is to be given up."""
+
+    name: str
+    activity: Activity | None = None
+    """The activation that takes longer than RunConfig.activation_timeout_s; None: the process does not answer."""
+
+
+class Crew:
+    """Actors by plane name."""
+
+    def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes) -> None:
+        self.plan = plan
+        self.actors: dict[str, Any] = {}
+        self._cpus = config.cpus_per_replica
+        self._identity = (job, secret)
+        self.config = config
+        self._lock = threading.RLock()
+        self._pings: dict[str, Any] = {}
+        self._pulses: dict[str, Pulse] = {}
+        self._beats = MutableHeartbeats(config.failures.heartbeat_timeout_s)
+        if config.activation_timeout_s is not None:
+            self._beats.interval_s = min(self._beats.interval_s, config.activation_timeout_s / 4)
+
+    def start(self) -> None:
+        """Start every actor that is not there; does not wait."""
+        with self._lock:
+            if PROGRESS not in self.actors:
+                self.actors[PROGRESS] = remote_progress().options(num_cpus=0).remote(ray.put(plan_for(self.plan, None)), *self._identity)
+            for stage in self.plan.stages:
+                spec = None
+                for replica in range(stage.parallelism):
+                    name = replica_name(stage.id, replica)
+                    if name not in self.actors:
+                        spec = spec if spec is not None else ray.put(plan_for(self.plan, stage.id))
+                        options = {"num_cpus": self._cpus, **ray_options(stage.resources), "scheduling_strategy": "SPREAD"}
+                        self.actors[name] = remote_vertex().options(**options).remote(spec, stage.id, replica, self.config, *self._identity)
+
+    def stop(self, names: Collection[str]) -> None:
+        """End these: they have retired, or will not be needed."""
+        with self._lock:
+            for name in names:
+                actor = self.actors.pop(name, None)
+                self._forget(name)
+                if actor is not None:
+                    ray.kill(actor, no_restart=True)
+
+    def _forget(self, name: str) -> None:
+        self._pings.pop(name, None)
+        self._pulses.pop(name, None)
+        self._beats.forget([name])
+
+    def names(self) -> list[str]:
+        """The replicas, stage by stage."""
+        return [replica_name(stage.id, replica) for stage in self.plan.stages for replica in range(stage.parallelism)]
+
+    def replica(self, name: str) -> tuple[str, int]:
+        """The vertex of a plane name, and which of its replicas."""
+        return self.plan.stage(stage_of(name)).name, int(name.rsplit(".", 1)[-1])
+
+    def release(self, names: Collection[str], incarnation: int, stuck: Collection[str] = ()) -> None:
+        """Make these leave what they do in this incarnation. Who is dead, stuck, or does not answer, is killed and forgotten."""
+        with self._lock:
+            waiting: dict[Any, str] = {}
+            gone = []
+            for name in names:
+                actor = self.actors.get(name)
+                self._forget(name)
+                if actor is not None and name in stuck:
+                    gone.append(name)
+                elif actor is not None:
+                    actor.abandon.remote(incarnation)
+                    waiting[actor.idle.remote()] = name
+            ready, late = ray.wait(list(waiting), num_returns=len(waiting), timeout=ABANDON_TIMEOUT_S) if waiting else ([], [])
+            gone.extend(waiting[ref] for ref in late)
+            for ref in ready:
+                try:
+                    ray.get(ref, timeout=ABANDON_TIMEOUT_S)
+                except (RayActorError, RayTaskError, GetTimeoutError):
+                    gone.append(waiting[ref])
+            for name in gone:
+                ray.kill(self.actors.pop(name), no_restart=True)  # also fences one that is only stopped
+
+    def find_stuck(self, names: Collection[str]) -> Stuck | None:
+        """One of these that has not answered for too long: stopped, or on a node that is gone (Ray may take a minute to notice); or whose
+        activation takes longer than it may. Cheap when it is not time for a look."""
+        now_s = clock.monotonic()
+        with self._lock:
+            if not self._beats.is_due(now_s):
+                return None
+            there = [name for name in names if name in self.actors]  # others have just been sent away
+            self._listen()
+            for name in self._beats.look(there, now_s):
+                self._pings[name] = self.actors[name].ping.remote()
+            most_s = self.config.activation_timeout_s
+            for name, pulse in self.busy(most_s) if most_s is not None else ():
+                if name in there:
+                    return Stuck(name, pulse.activity)
+            silent = self._beats.silent()
+            return Stuck(silent) if silent is not None else None
+
+    def _listen(self) -> None:
+        """Take the answers that have come."""
+        asked = {ref: name for name, ref in self._pings.items()}
+        ready = ray.wait(list(asked), num_returns=len(asked), timeout=0)[0] if asked else []
+        for ref in ready:
+            name = asked[ref]
+            del self._pings[name]
+            self._beats.on_answer(name)
+            try:
+                self._pulses[name] = ray.get(ref, timeout=1.0)
+            except (RayActorError, RayTaskError, GetTimeoutError):
+                self._pulses.pop(name, None)  # its long call tells of its death
+
+    def last_pulse(self, name: str) -> tuple[Pulse | None, float]:
+        """What an actor last told of itself, and for how long it has been silent since."""
+        with self._lock:
+            return self._pulses.get(name), self._beats.silence_s(name)
+
+    def busy(self, longer_than_s: float) -> list[tuple[str, Pulse]]:
+        """Replicas that were in an activation for longer than this when they last answered, the longest first."""
+        with self._lock:
+            pulses = list(self._pulses.items())
+        busy = [(pulse.activity.for_s, name, pulse) for name, pulse in pulses if pulse.activity and pulse.activity.for_s > longer_than_s]
+        return [(name, pulse) for _, name, pulse in sorted(busy, key=lambda one: -one[0])]
+
+    def is_busy(self, longer_than_s: float) -> bool:
+        """Whether some replica is: then whatever needs its event loop takes long, too."""
+        return bool(self.busy(longer_than_s))
+
+    def end(self) -> None:
+        """Kill all actors and see them dead: one that were still alive when the coordinator ends would get a second order to exit from Ray,
+        and threaded actors abort noisily when the two orders meet (ray 51582)."""
+        with self._lock:
+            actors, self.actors = list(self.actors.values()), {}
+            for actor in actors:
+                ray.kill(actor, no_restart=True)
+        deadline_s = clock.monotonic() + END_TIMEOUT_S
+        for actor in actors:
+            try:
+                ray.get(actor.ping.remote(), timeout=max(0.1, deadline_s - clock.monotonic()))
+            except (RayActorError, RayTaskError, GetTimeoutError):
+                continue

@@ -1,0 +1,101 @@
+"""What a coordinator gives out: a plan cut to what one actor needs, and how a job ended."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from rayad.actors.cluster.failure import Failure
+from rayad.actors.job import JobState, JobStatistics, Silent
+from rayad.actors.replica.report import ReplicaReport
+from rayad.dataflow.plan import Plan, sinks_of
+from rayad.progress import RayadError, Timestamp
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended."""
+
+    state: JobState
+    receipts: dict[int, Any]
+    statistics: JobStatistics
+    failure: Failure | None = None
+
+
+Blockers = list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]
+"""For every pending notification: stage, time, and what could still result in it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Starting:
+    """Actors that a beginning or a recovery waits for: those that are not up yet, of how many, for how long."""
+
+    waiting: tuple[str, ...]
+    count: int
+    for_s: float = 0.0
+    free: str = ""
+    """Resources that are free now, in words."""
+
+    def __str__(self) -> str:
+        up = self.count - len(self.waiting)
+        more = f" and {len(self.waiting) - NAMED_MAX} more" if len(self.waiting) > NAMED_MAX else ""
+        names = ", ".join(self.waiting[:NAMED_MAX])
+        return f"{up} of {self.count} actors have started, after {self.for_s:.1f} s; waiting for {names}{more}; free now: {self.free}"
+
+
+NAMED_MAX = 5
+"""So many of the actors that have not started are named."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Look:
+    """What a coordinator sees of its job, within a moment: of who does not answer, what was last known."""
+
+    state: JobState
+    reports: tuple[ReplicaReport, ...] = ()
+    views: Mapping[int, Any] = dataclasses.field(default_factory=dict)
+    active: int = 0
+    blockers: Blockers = dataclasses.field(default_factory=list)
+    silent: tuple[Silent, ...] = ()
+    starting: Starting | None = None
+
+
+def plan_for(plan: Plan, stage_id: int | None) -> Plan:
+    """The plan with only what one stage needs: other stages' code and data stay away from its process."""
+    stages = tuple(s if s.id == stage_id else dataclasses.replace(s, op=None, parts=(), steps=(), outputs=()) for s in plan.stages)
+    mine = sinks_of(plan.stage(stage_id).steps) if stage_id is not None else set()
+    return dataclasses.replace(plan, stages=stages, sinks=tuple(s for s in plan.sinks if s.id in mine))
+
+
+def stage_statistics(reports: list[ReplicaReport], began_s: float) -> dict[str, dict[str, int]]:
+    """What the replicas of each stage did together."""
+    stages: dict[str, dict[str, int]] = {}
+    for report in reports:
+        zeros = {"replicas": 0, "batches_in": 0, "records_in": 0, "batches_out": 0, "spilled_batches": 0}
+        entry = stages.setdefault(report.name, zeros)
+        entry["replicas"] += 1
+        entry["batches_in"] += report.batches_in
+        entry["records_in"] += report.records_in
+        entry["batches_out"] += report.batches_out
+        entry["spilled_batches"] += report.spilled_batches
+        for name, value in (
+            ("spill_memory_bytes_peak", report.spill_memory_bytes_peak),
+            ("held_up_ms", round(1000 * report.held_up_s)),
+            ("first_record_ms", round(1000 * (report.first_record_s - began_s)) if report.first_record_s else 0),
+        ):
+            entry[name] = max(entry.get(name, 0), value)
+    return stages
+
+
+def rebuild_error(job: str, failure: Failure) -> BaseException:
+    """The exception that the driver raises for a failure."""
+    original = failure.rebuild()
+    if isinstance(original, RayadError):
+        if failure.details:
+            original.add_note(failure.details)
+        return original
+    error = RayadError(f"job {job!r} failed: {failure.who}: {failure.message}")
+    if failure.details:
+        error.add_note(failure.details)
+    return error

@@ -1,0 +1,293 @@
+"""Live inputs of a job on Ray: the driver's end of the data plane, and what it has to send again after a failure."""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors.driver.coordinator_line import ANSWER_S, NoAnswer
+from rayad.actors.job import JobInput, took_nothing
+from rayad.actors.plane.batch_codec import encode_batch
+from rayad.actors.plane.credits import SendWindow
+from rayad.actors.plane.plane import Address, ConnectFailed, Plane
+from rayad.actors.plane.protocol import DRIVER, Kind, pack_number, unpack_credit
+from rayad.actors.plane.sender import payload_bytes
+from rayad.actors.store.input_log import InputLog
+from rayad.progress import DataflowError, RayadError, Timestamp
+
+if TYPE_CHECKING:
+    from rayad.actors.driver.ray_job import RayJob
+
+TRIM_EVERY_S = 1.0
+"""How often the coordinator is asked what need not be kept any more."""
+CONNECT_S = 5.0
+"""How long one attempt to connect may take before it is asked again where the replica is: its machine may be gone."""
+WATCH_EVERY_S = 0.2
+"""How often the connections are looked at while nobody sends."""
+
+
+class InputPlane:
+    """The driver's planes, one for each live input of a job; guarded by a lock, since a plane is for one thread at a time.
+
+    In a job that survives failures, what was sent since the last snapshot is kept, up to a bound, and sent again when the job goes on from
+    there. Elsewhere nothing could use it, and nothing is kept.
+    """
+
+    def __init__(self, job: RayJob) -> None:
+        self._job = job
+        self._lock = threading.RLock()
+        self._planes: dict[str, Plane] = {}
+        self._windows: dict[str, SendWindow] = {}
+        self._closed_inputs: set[str] = set()
+        self._logs: dict[str, InputLog] = {}
+        self._sent: dict[str, int] = {}
+        self._names: dict[str, str] = {}
+        self._closed = False
+        self._resumes = job._config.keeps_snapshots
+        self._keeps = job._survives()
+        self._hastened_s = 0.0
+        self._trimmed_s = 0.0
+        self._looked_s = 0.0
+        self._watcher: threading.Thread | None = None
+
+    def open(self, peer: str, name: str) -> tuple[int, int | None]:
+        """An input is going to be used: how many batches have been sent to it, and its epoch, when the job goes on from a snapshot."""
+        with self._lock:
+            self._names[peer] = name
+            if not self._resumes:
+                return 0, 0
+            notes = self._where(peer)[2]
+            if self._keeps and peer not in self._logs:
+                self._logs[peer] = InputLog(_frames(notes, name))
+            self._sent.setdefault(peer, _frames(notes, name))
+            sent, epoch = notes.get("input_states", {}).get(name, (0, 0))
+            return sent, epoch
+
+    def send(self, peer: str, kind: Kind, payload: list[Any], *, credit: bool, timeout_s: float | None = None) -> None:
+        """Send one frame to an input's replica; with ``credit`` wait until there is room for it. Raises TimeoutError: it was not sent."""
+        with self._lock:
+            self._check_open()
+            if timeout_s is not None and credit:
+                self._await_room(peer, clock.monotonic() + timeout_s, timeout_s)
+            if not self._keeps:
+                plane = self._connect(peer)
+                self._transmit(plane, peer, kind, payload, credit, self._sent.get(peer, 0))
+                self._sent[peer] = self._sent.get(peer, 0) + 1
+                return
+            frame = [bytes(part) for part in payload]
+            self._make_room(peer, sum(map(len, frame)))
+            self._logs[peer].append((kind, frame, credit), sum(map(len, frame)))
+            self._pump()
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, name="rayad-inputs", daemon=True)
+                self._watcher.start()
+
+    def _await_room(self, peer: str, deadline_s: float, timeout_s: float) -> None:
+        """Until a batch could be sent at once."""
+        while True:
+            try:
+                plane = self._connect(peer)
+                if self._keeps and self._windows[peer].may_send():
+                    self._pump_some(peer)
+                if self._windows[peer].may_send() and not (self._keeps and self._logs[peer].waits):
+                    return
+                self._take_credits(plane, peer, min(0.1, max(0.001, deadline_s - clock.monotonic())))
+            except (_Lost, ConnectFailed):
+                self._reset(peer)
+            if clock.monotonic() > deadline_s:
+                raise took_nothing(self._names[peer], self._job.name, timeout_s)
+
+    def _pump_some(self, peer: str) -> None:
+        """Send again what can be sent again at once."""
+        log, plane = self._logs[peer], self._connect(peer)
+        while log.waits and self._windows[peer].may_send():
+            kind, payload, credit = log.peek()
+            self._transmit(plane, peer, kind, payload, credit, log.taken)
+            log.next()
+
+    def _make_room(self, peer: str, size: int) -> None:
+        """Wait until what is kept leaves room for a frame: for the next snapshots, which are asked for."""
+        log, config = self._logs[peer], self._job._config
+        while log.bytes and log.bytes + size > config.input_log_bytes:
+            if config.snapshots.interval_s is None:
+                raise DataflowError(
+                    f"input {self._names[peer]!r} of job {self._job.name!r} was sent {log.bytes} bytes since the last snapshot, which must "
+                    f"be kept for a failure: RunConfig.input_log_bytes is {config.input_log_bytes}, and no snapshot is taken by itself; "
+                    "give SnapshotConfig(interval_s=...), or call job.savepoint() from time to time"
+                )
+            self._pump()
+            if clock.monotonic() - self._hastened_s > TRIM_EVERY_S:
+                self._hastened_s = clock.monotonic()
+                with suppress(NoAnswer):
+                    self._job._ask("hasten_snapshot", timeout_s=ANSWER_S)
+            try:
+                self._take_credits(self._connect(peer), peer, 0.05)
+            except (_Lost, ConnectFailed):
+                self._reset(peer)
+
+    def _pump(self) -> None:
+        """Send all that has not been sent in this incarnation; after a loss, begin again with the next one."""
+        while True:
+            try:
+                for peer, log in self._logs.items():
+                    plane = self._connect(peer)
+                    while log.waits:
+                        kind, payload, credit = log.peek()
+                        self._transmit(plane, peer, kind, payload, credit, log.taken)
+                        log.next()
+                    self._take_credits(plane, peer, 0.0)
+                    self._look_where(plane, peer)
+                self._trim()
+                return
+            except (_Lost, ConnectFailed):
+                self._reset(peer)
+
+    def _reset(self, peer: str) -> None:
+        """The replica is gone: forget the connection; the next one begins where its incarnation went on from."""
+        plane = self._planes.pop(peer, None)
+        if plane is not None:
+            plane.close(linger_s=0.0)
+        clock.sleep(0.05)
+        if self._ended():
+            self._end()
+
+    def _trim(self) -> None:
+        if clock.monotonic() - self._trimmed_s > TRIM_EVERY_S and not self._ended():
+            self._trimmed_s = clock.monotonic()
+            try:
+                saved = self._job._ask_again("saved_inputs", timeout_s=ANSWER_S) or {}
+            except NoAnswer:
+                return  # later
+            for peer, name in self._names.items():
+                self._logs[peer].trim(saved.get(name, 0))
+
+    def _watch(self) -> None:
+        while not self._closed:
+            clock.sleep(WATCH_EVERY_S)
+            with self._lock:
+                if self._closed or self._ended():
+                    return
+                try:
+                    self._pump()
+                except Exception:
+                    return  # the job has ended: whoever sends or waits next is told how
+
+    def _transmit(self, plane: Plane, peer: str, kind: Kind, payload: list[Any], credit: bool, number: int) -> None:
+        payload = [pack_number(number), *payload]
+        window = self._windows[peer]
+        while credit and not window.may_send():
+            self._take_credits(plane, peer, 0.1)
+        if credit:
+            window.on_send(payload_bytes(payload))
+        plane.send(peer, kind, 0, payload)
+        if kind == Kind.INPUT_CLOSE:
+            self._closed_inputs.add(peer)
+        self._take_credits(plane, peer, 0.0)
+        while plane.connected(peer) and plane.queued_bytes(peer):
+            self._take_credits(plane, peer, 0.05)
+
+    def _take_credits(self, plane: Plane, peer: str, timeout_s: float) -> None:
+        for frame in plane.poll(timeout_s):
+            if frame.kind == Kind.CREDIT:
+                self._windows[peer].on_credit(*unpack_credit(frame.payload))
+        if timeout_s:
+            self._look_where(plane, peer)
+        if plane.take_lost() or (timeout_s and self._ended()):
+            if self._keeps and not self._ended():
+                raise _Lost
+            if peer in self._closed_inputs:  # nothing more was to come: the job may well be complete
+                self._job.wait(timeout_s=30)
+                return
+            self._end()
+
+    def _look_where(self, plane: Plane, peer: str) -> None:
+        """Raises _Lost when the replica runs in a later incarnation, elsewhere perhaps: a machine that is gone does not say so."""
+        if self._keeps and clock.monotonic() - self._looked_s > TRIM_EVERY_S:
+            self._looked_s = clock.monotonic()
+            try:
+                found = self._job._ask_again("where", peer, 0.0, timeout_s=ANSWER_S)
+            except NoAnswer:
+                return  # later
+            if found is not None and found[1] > plane.incarnation:
+                raise _Lost
+
+    def _ended(self) -> bool:
+        return self._job._outcome is not None or self._job._is_over()
+
+    def _end(self) -> None:
+        self._job.wait(timeout_s=30)  # raises what ended the job
+        raise DataflowError(f"job {self._job.name!r} has ended: its inputs take nothing any more")
+
+    def _check_open(self) -> None:
+        if self._closed or self._job._outcome is not None:
+            self._job.wait(timeout_s=30)
+            raise DataflowError(f"job {self._job.name!r} has ended: its inputs take nothing any more")
+
+    def _connect(self, peer: str) -> Plane:
+        self._check_open()
+        plane = self._planes.get(peer)
+        if plane is not None:
+            return plane
+        config = self._job._config
+        address, incarnation, notes = self._where(peer)
+        plane = Plane(name=DRIVER, job=self._job.id, incarnation=incarnation, secret=self._job._secret)
+        try:
+            plane.connect(peer, address, timeout_s=min(CONNECT_S, config.start_timeout_s) if self._keeps else config.start_timeout_s)
+        except BaseException:
+            plane.close(linger_s=0.0)
+            raise
+        self._planes[peer] = plane
+        self._windows[peer] = SendWindow(config.window_batches, int(config.window_bytes))
+        if self._keeps:
+            self._logs[peer].rewind(_frames(notes, self._names[peer]))
+        return plane
+
+    def _where(self, peer: str) -> tuple[Address, int, dict[str, Any]]:
+        """Where an input's replica is, in which incarnation, and the notes of the snapshot that it went on from, once the job runs."""
+        timeout_s = self._job._config.start_timeout_s
+        found: tuple[Address, int, dict[str, Any]] | None
+        found = self._job._ask_again("where", peer, timeout_s, timeout_s=timeout_s + ANSWER_S)
+        if found is None:
+            self._job.wait(timeout_s=30)
+            raise RayadError(f"job {self._job.name!r} did not start its inputs within {timeout_s} s")
+        return found
+
+    def close(self) -> None:
+        """The job is over."""
+        with self._lock:
+            self._closed = True
+            for plane in self._planes.values():
+                plane.close(linger_s=0.0)
+            self._planes.clear()
+
+
+def _frames(notes: dict[str, Any], name: str) -> int:
+    """How many frames of an input a snapshot holds."""
+    return int(notes.get("inputs", {}).get(name, 0))
+
+
+class _Lost(Exception):
+    """The connection to an input's replica has ended, the job has not."""
+
+
+class RayInput(JobInput):
+    """Sends straight to the input's replica."""
+
+    def __init__(self, name: str, job: RayJob, peer: str) -> None:
+        super().__init__(name)
+        self._job = job
+        self._peer = peer
+        self.sent, epoch = job._feed.open(peer, name)
+        self.epoch, self.closed = epoch or 0, epoch is None
+
+    def _send(self, batch: Any, timeout_s: float | None) -> None:
+        self._job._feed.send(self._peer, Kind.INPUT_BATCH, encode_batch(Timestamp(self.epoch), batch), credit=True, timeout_s=timeout_s)
+
+    def _advance(self, epoch: int) -> None:
+        self._job._feed.send(self._peer, Kind.INPUT_ADVANCE, [epoch.to_bytes(8, "little")], credit=False)
+
+    def _close(self) -> None:
+        if self._job._outcome is None:
+            self._job._feed.send(self._peer, Kind.INPUT_CLOSE, [b""], credit=False)

@@ -1,0 +1,551 @@
+"""The shell around one replica: its event loop over the data plane. One per vertex actor; knows nothing of Ray.
+
+Each round: take all frames that are there, run activations while nothing on the way out is held up, hand the batches to the plane, send
+one report of everything that changed, and only then wait. Batches of a loop come before new input, so that what is inside a loop stays
+bounded by what entered it. While a regular channel has no credit left for what was already produced, no activation starts: pressure
+reaches the sources.
+"""
+
+from __future__ import annotations
+
+import marshal
+import os
+import threading
+import time as clock
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from rayad.actors.host import upstream as host_upstream
+from rayad.actors.host.looking import counts_from_outside, note_counts, peers_of
+from rayad.actors.host.rescaling import ENDED, MARK, HostRescale, Rest
+from rayad.actors.host.snapshots import HostSnapshots
+from rayad.actors.host.statistics import HostStatistics
+from rayad.actors.plane.batch_codec import decode_batch, encode_batch
+from rayad.actors.plane.credit_grants import MutableGranting
+from rayad.actors.plane.feedback_queue import MutableFeedbackQueue
+from rayad.actors.plane.on_demand import ANY
+from rayad.actors.plane.plane import Address, Frame, Plane
+from rayad.actors.plane.protocol import (
+    COORDINATOR,
+    DRIVER,
+    NUMBER_BYTES,
+    PROGRESS,
+    SPIN_S,
+    Kind,
+    pack_report,
+    replica_name,
+    stage_of,
+    unpack_number,
+    unpack_view,
+)
+from rayad.actors.plane.sender import MutableOutbound
+from rayad.actors.plane.spilling_queue import SpillFile
+from rayad.actors.process.activity import Activity, activity_of
+from rayad.actors.process.mailbox import Mailbox, NoAnswer
+from rayad.actors.replica.core import Outgoing, ReplicaCore
+from rayad.actors.replica.parked import MutableParked
+from rayad.actors.replica.report import Abandoned, ReplicaReport
+from rayad.actors.replica.source_parts import SourceShare
+from rayad.actors.replica.upstream import gated_edges
+from rayad.autoscale.statistics import BUSY
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.plan import Plan
+from rayad.progress import InternalError, ProtocolError, Timestamp
+from rayad.snapshots.barrier import Barrier
+from rayad.snapshots.store import ReplicaPart, SnapshotStore
+
+SLICE_S = 0.002
+"""How long activations run before frames are looked at and progress is reported again."""
+IDLE_SOURCE_S = 0.001
+"""How soon a source that had nothing is asked again; doubles up to IDLE_SOURCE_MAX_S."""
+IDLE_SOURCE_MAX_S = 0.02
+LOST_S = 5.0
+"""How long a peer may be lost before that is a failure of this replica's: whoever knows the cause tells it first, or replaces the peer."""
+LOOK_S = 0.2
+"""How long a look waits for the loop; then it tells what can be seen from outside."""
+STACK_AFTER_S = 0.1
+"""An activation that has taken so long is shown with its stack."""
+
+
+class ReplicaHost:
+    """Runs one replica to its end."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        stage: int,
+        replica: int,
+        config: RunConfig,
+        *,
+        job: str,
+        secret: bytes,
+        incarnation: int,
+        store: SnapshotStore | None = None,
+        part: ReplicaPart | SourceShare | None = None,
+        incarnations: Mapping[str, int] | None = None,
+    ) -> None:
+        self.plan = plan
+        self.stage = plan.stage(stage)
+        self.replica = replica
+        self.config = config
+        self.name = replica_name(stage, replica)
+        self.mailbox = Mailbox()
+        reconnect_s = config.failures.heartbeat_timeout_s
+        self.plane = Plane(name=self.name, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S, reconnect_s=reconnect_s)
+        self.mailbox.open(self.plane.wakeup)
+        self._edges = plan.edge_by_id
+        self._regular: deque[tuple[int, str, Any]] = deque()
+        self._feedback = MutableFeedbackQueue(config.spill_memory_bytes, config.spill_directory)
+        self._blocked_feedback: tuple[int, int, Timestamp | None, Any] | None = None
+        self._first_feedback: tuple[int, int, Timestamp | None, Any] | None = None
+        self._input: deque[tuple[int, Frame]] = deque()
+        self._input_next = self._input_since = 0
+        self._going = self._done = self._subscribed = False
+        self._stopping = self._is_asked_to_stop = False
+        self._idle_s = 0.0
+        self._hold_until_s: float | None = None
+        self._lost: dict[str, float] = {}
+        self.report = ReplicaReport(self.stage.name, replica, os.getpid())
+        self._out = MutableOutbound(self.plane, plan, stage, config)
+        gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
+        parking = partial(MutableParked, int(config.spill_memory_bytes), partial(SpillFile, config.spill_directory))
+        self.core = ReplicaCore(plan, self.stage, replica, room=self._out.room, gated=gated, clock=clock.perf_counter, parking=parking)
+        self._attach_sender()
+        self._granting = MutableGranting(self.plane, self._edges, self.core.outputs.counters.received_bytes, config)
+        self.core.outputs.batch_rows = config.batch_rows
+        self.statistics = HostStatistics(self)
+        self._is_rewinding = False
+        host_upstream.expect(self, incarnations or {})
+        self._replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}
+        self._abandoned = False
+        self._thread: int | None = None
+        self._turn_s = 0.0
+        self.rescale = HostRescale(self)
+        self.snapshots = HostSnapshots(self, store, part) if store is not None else None
+
+    def _attach_sender(self) -> None:
+        """The core's edges on demand: the sender cuts what they send, and counts what is joined and sent."""
+        outputs, out = self.core.outputs, self._out
+        outputs.piece_rows, outputs.binds_late = out.piece_rows, True
+
+        def sent(edge: int, size_bytes: int) -> None:
+            outputs.counters.sent_bytes[edge] += size_bytes
+
+        out.joined = lambda edge, time, fewer: self.core.count_waiting(edge, time, -fewer)
+        out.sent = sent
+
+    # -- start and end ------------------------------------------------------------------
+    def listen(self, host: str) -> Address:
+        """Build the vertex or open the source, and open the plane; gives the address for the other replicas."""
+        self._thread = threading.get_ident()
+        snapshots = self.snapshots
+        self.core.start(snapshots.resumed if snapshots is not None else None, is_newcomer=self.rescale.is_newcomer)
+        if snapshots is not None:
+            snapshots.attach()
+            snapshots.refill()
+        self._input_next = self.core.input_frames
+        self._thread = None
+        return self.plane.listen(host, unix="auto" if self.config.unix_sockets else "off")
+
+    def partners(self) -> set[str]:
+        """Whom this replica is connected to from its start: one that comes into a running job will be given state by its siblings."""
+        return peers_of(self) | self.rescale.siblings() if self.rescale.is_newcomer else peers_of(self)
+
+    def run(self, addresses: Mapping[str, Address]) -> dict[int, Any]:
+        """Connect, register, and run until the job is complete; gives what each sink writer has staged."""
+        self._thread = threading.get_ident()
+        try:
+            deadline_s = clock.monotonic() + self.config.start_timeout_s
+            self.plane.connect(PROGRESS, addresses[PROGRESS], timeout_s=self.config.start_timeout_s)
+            for peer in sorted(self.partners()):
+                if self.name < peer:  # one connection per pair, made by the smaller name
+                    self.plane.connect(peer, addresses[peer], timeout_s=max(1.0, deadline_s - clock.monotonic()))
+            self._subscribed = self.core.wants_views
+            ready = marshal.dumps((self._subscribed, pack_report(self.core.take_changes())))
+            self._await_peers(deadline_s)
+            self.plane.send(PROGRESS, Kind.READY, 0, ready)
+            if self.snapshots is not None:
+                self.plane.connect(COORDINATOR, addresses[COORDINATOR], timeout_s=self.config.start_timeout_s)
+                self.snapshots.resend()
+            self._loop()
+            note_counts(self)
+            if self.rescale.has_left:
+                return self.rescale.staged()
+            return self.core.stage_sinks() if self.snapshots is None else {}
+        except BaseException:
+            if self.snapshots is None:
+                self.core.abort_sinks()  # else a snapshot may name what they have staged
+            raise
+        finally:
+            self._thread = None  # nothing is done here any more
+            self.discard(linger_s=self._linger_s)
+
+    @property
+    def _linger_s(self) -> float:
+        if self.rescale.has_left:  # what is on its way is for replicas that stay, and may be busy
+            return self.config.failures.heartbeat_timeout_s
+        return 2.0 if self._done else 0.0
+
+    def _await_peers(self, deadline_s: float) -> None:
+        while missing := [peer for peer in self.partners() if not self.plane.connected(peer)]:
+            self._dispatch(self.plane.poll(0.1))
+            self.mailbox.serve()
+            self._look_for_abandonment()
+            if clock.monotonic() > deadline_s:
+                raise ProtocolError(
+                    f"{self.name} waited {self.config.start_timeout_s} s for connections from {missing}: did these actors start?"
+                )
+
+    # -- the loop ------------------------------------------------------------------------
+    def _loop(self) -> None:
+        poll, dispatch, statistics = self.plane.poll, self._dispatch, self.statistics
+        statistics.begin()
+        while True:
+            timeout_s = self._timeout_s()
+            frames = poll(0.0) if timeout_s == 0.0 else statistics.wait(timeout_s)
+            self._turn_s = clock.perf_counter()
+            if frames:
+                dispatch(frames)
+                if self._regular and statistics.watched is None:
+                    statistics.watch(self._regular, len(frames))
+            self.mailbox.serve()
+            self._look_for_stop()
+            if self._going:
+                if self._has_work():
+                    self._work()
+                if self.rescale.is_sending or not self._may_hold_back():
+                    self._flush()
+                self.rescale.tick()
+                if self.rescale.has_left:
+                    return
+            if self.snapshots is not None:
+                self.snapshots.tick()
+                if self.snapshots.is_finished:
+                    return
+            elif self._done:
+                return
+            self._look_for_lost()
+            self._look_for_abandonment()
+
+    def _timeout_s(self) -> float | None:
+        due_in_s = self.snapshots.due_in_s() if self.snapshots is not None else None
+        timeout_s = self._timeout_of_work_s()
+        return timeout_s if due_in_s is None else min(timeout_s, due_in_s)
+
+    def _timeout_of_work_s(self) -> float:
+        if not self._going:
+            return 1.0
+        if self._out.is_spilled:
+            return 0.005
+        if self._out.is_held_up:
+            return 1.0
+        if self.rescale.is_busy or self._regular or self._input or self._has_feedback():
+            return 0.0
+        if self.snapshots is not None and self.snapshots.restored:
+            return 0.0
+        if self.core.source is not None:
+            return 0.0 if self._stopping else self._idle_s
+        return 1.0
+
+    def _may_hold_back(self) -> bool:
+        """Whether combiners may go on gathering: there is more input at hand, and what they have is not too old.
+
+        Then the whole report waits, so that progress never says that what they hold has passed.
+        """
+        if not self.core.outputs.holding or self._out.is_held_up or self._stopping:
+            return False
+        source = self.core.source
+        if not (self._regular or self._input or self._has_feedback() or (source is not None and not self._idle_s)):
+            return False
+        now_s = clock.perf_counter()
+        if self._hold_until_s is None:
+            self._hold_until_s = now_s + self.config.combine_hold_s
+        return now_s < self._hold_until_s
+
+    def _has_work(self) -> bool:
+        core, out = self.core, self._out
+        return bool(
+            self._regular
+            or self._input
+            or core.source is not None
+            or out.is_spilled
+            or self._has_feedback()
+            or self.rescale.released
+            or (self.snapshots is not None and self.snapshots.restored)
+        )
+
+    def _has_feedback(self) -> bool:
+        return self._blocked_feedback is None and (self._first_feedback is not None or len(self._feedback) > 0)
+
+    def _unblock_feedback(self) -> None:
+        self._first_feedback, self._blocked_feedback = self._blocked_feedback or self._first_feedback, None
+
+    def _dispatch(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            kind = frame.kind
+            if kind == Kind.DATA:
+                if self._edges[frame.channel].is_feedback:
+                    self._feedback.push_encoded(frame.channel, self._replica_of[frame.peer], frame.payload)
+                    self.statistics.counters.received_bytes[frame.channel] += len(frame.payload)
+                elif self.rescale.migration is None:
+                    self._regular.append((frame.channel, frame.peer, frame.payload))
+                else:
+                    payload = self.rescale.takes(frame.channel, frame.peer, frame.payload)
+                    if payload is not None:
+                        self._regular.append((frame.channel, frame.peer, payload))
+            elif kind == Kind.SWITCHED:
+                self._is_rewinding = False
+            elif kind == Kind.VIEW:
+                if self._is_rewinding:
+                    continue  # of a past that did not happen
+                self.core.on_view(unpack_view(frame.payload))
+                while self.core.notify():
+                    pass
+            elif kind == Kind.CREDIT:
+                self._out.on_credit(frame.channel, frame.peer, frame.payload)
+            elif kind in (Kind.INPUT_BATCH, Kind.INPUT_ADVANCE, Kind.INPUT_CLOSE):
+                self._queue_input(frame)
+            elif kind == Kind.GO:
+                self._going = True
+            elif kind == Kind.DONE:
+                self._done = True
+                if self.snapshots is not None:
+                    self.plane.send(COORDINATOR, Kind.FINISHED, 0, b"")
+                    self.snapshots.finish()
+            elif kind in (Kind.TRANSFER, Kind.FENCED) or (kind == Kind.BARRIER and frame.payload[:1] == MARK):
+                self.rescale.on_frame(frame)
+            elif self.snapshots is not None and kind in (Kind.BARRIER, Kind.BEGIN, Kind.GIVE_UP):
+                self.snapshots.on_frame(kind, frame.channel, frame.peer, frame.payload)
+            else:
+                raise ProtocolError(f"{self.name} got a frame of kind {kind} from {frame.peer!r}: that is not for a replica")
+
+    def _work(self) -> None:
+        """Activations until a time slice is over, nothing is left, or the way out is held up.
+
+        What small activations produce waits for the end of the slice, so that it travels in few batches; sources set their batches
+        themselves.
+        """
+        core, snapshots, rescale = self.core, self.snapshots, self.rescale
+        if self._out.is_spilled:
+            self._out.drain()
+        self._send_out()
+        deadline_s = self._granting.begin() + SLICE_S
+        while not self._out.is_held_up:
+            if rescale.released:
+                core.receive(*rescale.released.popleft())
+            elif snapshots is not None and snapshots.restored:
+                edge, payload = snapshots.restored.popleft()
+                rescale.receiver(payload).receive(edge, *decode_batch(payload))
+            elif self._has_feedback():
+                edge, source, when, batch = self._pop_feedback()
+                if when is None and batch[:1] == MARK:
+                    rescale.on_feedback_marker(edge, source, batch)
+                    continue
+                watched = snapshots if when is None or (snapshots is not None and snapshots.is_pending) else None
+                if watched is not None and watched.takes_feedback(edge, source, when, batch):
+                    continue
+                assert when is not None
+                rescale.receiver(batch).receive(edge, when, batch)
+            elif self._regular:
+                edge, peer, payload = self._regular.popleft()
+                if payload is ENDED:
+                    rescale.ended.add((edge, peer))
+                    continue
+                watched = snapshots if snapshots is not None and (snapshots.is_pending or isinstance(payload, Barrier)) else None
+                if watched is not None and watched.takes(edge, peer, payload):
+                    continue
+                time, batch = decode_batch(payload)
+                size = payload.credit if type(payload) is Rest else len(payload)
+                rescale.receiver(payload).receive(edge, time, batch, (edge, peer, size))
+                if payload is self.statistics.watched:
+                    self.statistics.on_watched()
+            elif self._input:
+                self._take_input(*self._input.popleft())
+            elif core.source is not None:
+                if not self._read_source():
+                    break
+                self._send_out()
+            else:
+                break
+            while core.notify():
+                pass
+            if core.outputs.is_large:
+                self._send_out()
+            if clock.perf_counter() > deadline_s:
+                break
+        if self.report.first_record_s is None and core.batches_in:
+            self.report.first_record_s = clock.time()
+
+    def _pop_feedback(self) -> tuple[int, int, Timestamp | None, Any]:
+        if self._first_feedback is not None:
+            first, self._first_feedback = self._first_feedback, None
+            return first
+        return self._feedback.pop()
+
+    def _read_source(self) -> bool:
+        self._look_for_stop()
+        if self._stopping:
+            self.core.stop_source()
+            return True
+        read = self.core.source_step()
+        if read is False:
+            self._idle_s = min(IDLE_SOURCE_MAX_S, max(IDLE_SOURCE_S, 2 * self._idle_s))
+            return False
+        self._idle_s = 0.0
+        return True
+
+    def _queue_input(self, frame: Frame) -> None:
+        """Frames of the driver's come in the order of their numbers. One that connects anew may repeat some: they are passed over."""
+        number, payload = unpack_number(frame.payload)
+        if frame.sequence == 0:  # another connection, with a window that nothing is in flight of
+            self._input_since = self._input_next
+            self._granting.forget({DRIVER})
+        if number > self._input_next:
+            raise ProtocolError(f"{self.name} got frame {number} of its live input, expected is {self._input_next}: one was lost")
+        if number == self._input_next:
+            self._input_next += 1
+            self._input.append((number, frame._replace(payload=payload)))
+        elif frame.kind == Kind.INPUT_BATCH:
+            self._granting.begin()
+            self._granting.grant([(0, DRIVER, len(frame.payload))], counts=False)
+
+    def _take_input(self, number: int, frame: Frame) -> None:
+        if self.core.input_epoch is None:
+            return  # closed by stop(); what was still on its way is dropped
+        self.core.input_frames += 1
+        if frame.kind == Kind.INPUT_BATCH:
+            _, batch = decode_batch(frame.payload)
+            self.core.input_send(batch)
+            if number >= self._input_since:  # else it came over a connection that is no longer there
+                self._granting.grant([(0, DRIVER, len(frame.payload) + NUMBER_BYTES)], counts=False)
+            self.statistics.counters.read_bytes += len(frame.payload)
+        elif frame.kind == Kind.INPUT_ADVANCE:
+            self.core.input_advance(int.from_bytes(frame.payload, "little"))
+        else:
+            self.core.input_close()
+
+    # -- output --------------------------------------------------------------------------
+    def _send_out(self) -> None:
+        """Hand produced batches to the plane, as far as there are credits, and grant credits for what was consumed."""
+        core = self.core
+        if core.outputs.outbox:
+            for outgoing in core.outputs.take():
+                self._send_one(outgoing)
+        if core.done_tokens:
+            self._granting.grant(core.done_tokens)
+            core.done_tokens.clear()
+
+    def _send_one(self, outgoing: Outgoing) -> None:
+        edge = outgoing.edge
+        if outgoing.replica == ANY:
+            self._out.offer(edge, outgoing.time, outgoing.batch)
+            return
+        peer = self._out.peer(edge, outgoing.replica)
+        if peer != self.name:
+            size = self._out.send(edge, peer, encode_batch(outgoing.time, outgoing.batch))
+            if not outgoing.replica or edge not in self.core.outputs.copied:
+                self.core.outputs.counters.sent_bytes[edge] += size
+        elif self._edges[edge].is_feedback:
+            self._feedback.push_own(edge, self.replica, outgoing.time, outgoing.batch)
+        else:
+            raise InternalError(f"edge {edge} of {self.name} leads to itself without a feedback")
+
+    def _flush_out(self) -> None:
+        """Send what views and notifications produced and what combiners held."""
+        self._hold_until_s = None
+        self.core.outputs.flush()
+        self._send_out()
+
+    def _flush(self) -> None:
+        """Send what is held back, then everything that changed as one report."""
+        self._flush_out()
+        if not self._subscribed and self.core.wants_views:
+            self._subscribed = True
+            self.plane.send(PROGRESS, Kind.SUBSCRIBE, 0, b"")
+        changes = self.core.take_changes()
+        if changes:
+            self.plane.send(PROGRESS, Kind.REPORT, 0, pack_report(changes))
+        self.rescale.after_report()
+
+    # -- trouble and control ----------------------------------------------------------------
+    def _look_for_lost(self) -> None:
+        for peer in self.plane.take_lost():
+            if peer != DRIVER:
+                self._lost[peer] = clock.monotonic()
+                if peer == PROGRESS and not self._done:
+                    raise ConnectionError(f"{self._title} lost its connection to the progress actor: {self.plane.why_lost(peer)}")
+        for peer, since_s in self._lost.items():
+            is_over = (self._done and peer != COORDINATOR) or not self._is_laid_out(peer)
+            if clock.monotonic() - since_s > LOST_S and not (is_over or self.plane.connected(peer) or self.plane.has_left(peer)):
+                who = "the coordinator" if peer == COORDINATOR else self.plan.title(stage_of(peer), int(peer.split(".")[1]))
+                raise ConnectionError(f"{self._title} lost its connection to {who}: {self.plane.why_lost(peer)}")
+
+    def _is_laid_out(self, peer: str) -> bool:
+        """Whether somebody belongs to the job by now: a newcomer of a change that was refused does not, and its end is no loss."""
+        if peer in (PROGRESS, COORDINATOR, DRIVER):
+            return True
+        return int(peer.split(".")[1]) < self.plan.stage(stage_of(peer)).parallelism
+
+    @property
+    def _title(self) -> str:
+        return self.plan.title(self.stage.id, self.replica)
+
+    def abandon(self) -> None:
+        """Control call, from another thread: the job goes on in another incarnation."""
+        self._abandoned = True
+        self.plane.wakeup()
+
+    def discard(self, linger_s: float = 0.0) -> None:
+        """It will not run, or not any more: release what it has."""
+        if self.snapshots is not None:
+            self.snapshots.close()
+        for part in (self.core, self.mailbox, self._feedback, self._out):
+            part.close()
+        self.plane.close(linger_s=linger_s)
+
+    def _look_for_abandonment(self) -> None:
+        if self._abandoned:
+            raise Abandoned(f"{self.name} was given up: the job goes on in another incarnation")
+
+    def roll_back(self, *arguments: Any) -> None:
+        """Control call: see host_upstream."""
+        self.mailbox.ask(partial(host_upstream.roll_back, self, *arguments), timeout_s=self.config.start_timeout_s)
+
+    def stop(self) -> None:
+        """Control call, from another thread: read no more input, finish what was read. Nobody waits: the source may be at work for long."""
+        self._is_asked_to_stop = True
+        self.plane.wakeup()
+
+    @property
+    def has_stopped(self) -> bool:
+        """From any thread: whether the loop has taken notice of :meth:`stop`, or is over."""
+        return self._stopping or self._done
+
+    def _look_for_stop(self) -> None:
+        if self._is_asked_to_stop and not self._stopping:
+            self._stopping = True
+            if self.stage.kind is NodeKind.INPUT:
+                self.core.input_close()
+
+    def look(self) -> ReplicaReport:
+        """Control call, from another thread: what has been done and what waits; also while the loop is busy, and does not answer."""
+        try:
+            return self.mailbox.ask(partial(note_counts, self), timeout_s=LOOK_S)  # type: ignore[no-any-return]
+        except NoAnswer:
+            return counts_from_outside(self)
+
+    def activity(self) -> Activity | None:
+        """From any thread: what the loop is busy with; None when it waits for something to do."""
+        thread, doing, now_s = self._thread, self.core.doing, clock.perf_counter()
+        if thread is None:
+            return None
+        if doing is None:
+            if not self._turn_s or self.statistics.counters.activity != BUSY:
+                return None
+            doing = ("its event loop", None, self._turn_s)
+        callback, time, since_s = doing
+        for_s = max(0.0, now_s - since_s)
+        return activity_of(thread, callback, time, for_s) if for_s > STACK_AFTER_S else Activity(callback, time, for_s)

@@ -1,0 +1,363 @@
+"""Changes of layout at one replica host: markers and transfers on the data plane, fences with the progress actor.
+
+The decisions are those of :class:`rayad.actors.replica.migration.MutableMigration`; see docs/design/rescaling.md.
+"""
+
+from __future__ import annotations
+
+import marshal
+import time as clock
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors.host.looking import peers_of
+from rayad.actors.plane.batch_codec import decode_batch, encode_batch
+from rayad.actors.plane.plane import Address, Frame
+from rayad.actors.plane.protocol import PROGRESS, Kind, replica_name
+from rayad.actors.replica.core import ReplicaCore
+from rayad.actors.replica.graph_shape import channels_out, channels_to_mark
+from rayad.actors.replica.migration import MutableMigration, StepCost, Transfer, changes, lay_out, let_go, may_move
+from rayad.dataflow.config import configured
+from rayad.dataflow.plan import Layout
+from rayad.progress import ProtocolError, Timestamp
+
+if TYPE_CHECKING:
+    from rayad.actors.host.replica_host import ReplicaHost
+
+MARK = b"M"
+"""What the payload of a marker begins with; that of a snapshot's barrier begins otherwise."""
+INDEX_SLICE_S = 0.002
+"""How long a replica gets its state ready for giving between two rounds of its loop."""
+
+
+class Rest(bytes):
+    """What stays of an encoded batch when what leaves has been taken out; ``credit``: bytes of the whole, as its sender counts them."""
+
+    credit: int
+
+
+class Ended:
+    """In a queue: the sender on a channel has retired."""
+
+
+ENDED = Ended()
+
+
+class HostRescale:
+    """What a :class:`ReplicaHost` does for changes of layout."""
+
+    def __init__(self, host: ReplicaHost) -> None:
+        self.host = host
+        self.step = 0
+        self.is_newcomer = False
+        self.migration: MutableMigration | None = None
+        self.released: deque[tuple[int, Timestamp, Any, Any]] = deque()
+        self.leaving_base: int | None = None
+        self.has_left = False
+        self.ended: set[tuple[int, str]] = set()
+        self._costs: list[StepCost] = []
+        self._fenced: deque[list[tuple[int, Transfer]]] = deque()
+        self._index: Iterator[None] | None = None
+        self._awaited: set[str] = set()
+        self._layout_data: Any = None
+
+    # -- before and after ------------------------------------------------------------------------------
+    def may_move(self) -> str:
+        """Why this replica's vertex cannot be divided; "" when it can."""
+        host = self.host
+        return may_move(host.stage, host.plan, host.core.vertex)
+
+    def prepare(self, layout: Layout, addresses: Mapping[str, Address], incarnations: Mapping[str, int], moving: Collection[int]) -> None:
+        """The newcomers with these addresses are there; connect to those that this replica will exchange something with."""
+        host = self.host
+        host.plan = host.core.plan = host.plan.laid_out(layout)
+        host.stage = host.plan.stage(host.stage.id)
+        self._costs.clear()
+        self.ended.clear()
+        host._replica_of.update({replica_name(s.id, r): r for s in host.plan.stages for r in range(s.parallelism)})
+        mine = peers_of(host)
+        if host.stage.id in moving:
+            mine |= self.siblings()
+        self._awaited = set()
+        for peer, address in addresses.items():
+            if peer not in mine:
+                continue
+            if peer in incarnations:  # a newcomer, perhaps under the name of one that has retired
+                host.plane.expect(peer, incarnations[peer])
+                host._lost.pop(peer, None)
+                host._granting.forget({peer})
+                host._out.open(peer, host.plan)
+            if peer in incarnations or not host.plane.connected(peer):
+                self._awaited.add(peer)
+                if host.name < peer:
+                    host.plane.start_connect(peer, address, host.config.start_timeout_s)
+        if host.stage.id in moving and host.core.vertex is not None:
+            self._index = host.core.vertex.index_for_giving()
+
+    def siblings(self) -> set[str]:
+        """The other replicas of this vertex."""
+        host = self.host
+        return {replica_name(host.stage.id, r) for r in range(host.stage.parallelism)} - {host.name}
+
+    def is_prepared(self) -> bool:
+        """Whether all connections are there, and the state is ready to be given."""
+        host = self.host
+        return self._index is None and all(host.plane.connected(peer) for peer in self._awaited)
+
+    def relayout(self, step: int, layout: Layout) -> None:
+        """The next step: route by this layout; give what leaves."""
+        if step <= self.step:
+            return
+        began_s = clock.perf_counter()
+        host, core = self.host, self.host.core
+        self.step = step
+        host._flush_out()
+        before, after = core.plan, core.plan.laid_out(layout)
+        self._layout_data = _packed(layout)
+        lay_out(core, after)
+        host._out.lay_out(after)
+        host.plan, host.stage = after, after.stage(host.stage.id)
+        marker = MARK + marshal.dumps((step, self._layout_data))
+        for edge, replica in channels_to_mark(before, after, host.stage.id, host.replica):
+            self._send_mark(edge, replica, marker, binds=False)
+        self._end_step()
+        if changes(before, after, host.stage.id):
+            self.migration = MutableMigration(core, before, after, self.released)
+            gives_s = clock.perf_counter()
+            self.migration.begin()
+            self.migration.cost.state_s = clock.perf_counter() - gives_s
+            self._take_out_of_queues(self.migration)
+            self.migration.cost.pause(clock.perf_counter() - began_s)
+
+    def _send_mark(self, edge: int, replica: int, payload: bytes, *, binds: bool = True) -> None:
+        host = self.host
+        peer = host._out.peer(edge, replica)
+        if peer == host.name:
+            host._feedback.push_barrier(edge, host.replica, payload)
+        else:
+            host._out.send_barrier(edge, peer, payload, overtake=False, binds=binds)
+
+    def is_settled(self, step: int) -> bool:
+        """Whether this replica has done all that a step asks of it."""
+        return self.step >= step and (self.migration is None or self.migration.is_settled) and not self._fenced
+
+    def is_drained(self) -> bool:
+        """Whether it has also consumed all that was passed on to it or that it held back."""
+        return not self.released
+
+    def has_ended(self, channels: Collection[tuple[int, str]]) -> bool:
+        """Whether all that replicas sent on these channels before they retired has been consumed."""
+        return self.ended.issuperset(tuple(channel) for channel in channels)
+
+    def costs(self) -> tuple[StepCost, StepCost | None]:
+        """What the change was for this replica so far: all of it, and the last step."""
+        costs = [*self._costs, *([self.migration.cost] if self.migration is not None else [])]
+        return StepCost.total(costs), costs[-1] if costs else None
+
+    def _end_step(self) -> None:
+        if self.migration is not None:
+            self._costs.append(self.migration.cost)
+            self.migration = None
+
+    def commit(self, layout: Layout) -> StepCost:
+        """The change is over, done or not: this is the layout."""
+        host = self.host
+        plan = host.plan.laid_out(layout)
+        if plan.layout != host.core.plan.layout:
+            host.plan = host.core.plan = plan
+            host.stage = host.core.stage = plan.stage(host.stage.id)
+        total = self.costs()[0]
+        self._end_step()
+        self._costs.clear()
+        self._index = None
+        host._out.close_all_but(plan)
+        if host.core.vertex is not None:
+            host.core._guard("gave", host.core.vertex.gave)
+        if host.snapshots is not None and host.snapshots.participant is not None:
+            host.snapshots.participant.lay_out(plan)
+        return total
+
+    def leave(self, base: int) -> None:
+        """Retire: everything that was here is elsewhere by now."""
+        host = self.host
+        let_go(host.core)
+        host._flush_out()
+        for edge, replica in channels_out(host.plan, host.stage, host.replica):
+            self._send_mark(edge, replica, MARK + marshal.dumps((-1, None)))
+        self.leaving_base = base
+
+    def staged(self) -> dict[Any, Any]:
+        """What the sink writers of a replica that retires have staged, by sink id, or by key where snapshots are kept."""
+        host = self.host
+        if host.snapshots is None or host.snapshots.participant is None:
+            return host.core.stage_sinks()
+        assert self.leaving_base is not None
+        return dict(enumerate(host.snapshots.participant.staged(self.leaving_base)))
+
+    def configure(self, changes: Mapping[str, Any], turn: str) -> None:
+        """Runtime parameters change, in three turns: receivers grant by the smaller windows; senders, and all else; receivers.
+
+        A receiver grants when half of its window is consumed: with the larger one while its sender had the smaller, neither would go on.
+        """
+        host = self.host
+        before, after = host.config, configured(host.config, changes)
+        if turn == "first":
+            batches, size = min(before.window_batches, after.window_batches), min(before.window_bytes, after.window_bytes)
+            host._granting.configure(configured(before, {"window_batches": batches, "window_bytes": size}))
+        elif turn == "senders":
+            host.config = after
+            host.core.outputs.batch_rows = after.batch_rows
+            host._out.configure(after)
+        else:
+            host._granting.configure(after)
+
+    # -- in the loop ------------------------------------------------------------------------------------
+    def tick(self) -> None:
+        """Between two rounds."""
+        if self._index is not None:
+            deadline_s = clock.perf_counter() + INDEX_SLICE_S
+            for _ in self._index:
+                if clock.perf_counter() >= deadline_s:
+                    return
+            self._index = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the loop must come round without waiting."""
+        return self._index is not None or bool(self.released)
+
+    def after_report(self) -> None:
+        """The report so far has been sent: what is passed on leaves when it is confirmed; who retires takes leave behind it."""
+        host, migration = self.host, self.migration
+        if migration is not None and migration.outgoing:
+            self._fenced.append(list(migration.outgoing))
+            migration.outgoing.clear()
+            host.plane.send(PROGRESS, Kind.FENCE, 0, b"")
+        if self.leaving_base is not None and not self.has_left and not host._out.is_held_up and not host._out.is_spilled:
+            host.plane.send(PROGRESS, Kind.LEAVE, 0, b"")
+            self.has_left = True
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a report must go out now."""
+        return self.leaving_base is not None or (self.migration is not None and bool(self.migration.outgoing))
+
+    def on_frame(self, frame: Frame) -> None:
+        """A marker, a transfer, or a fence that is confirmed."""
+        if frame.kind == Kind.FENCED:
+            for target, transfer in self._fenced.popleft():
+                self._send(target, transfer)
+        elif frame.kind == Kind.TRANSFER:
+            began_s = clock.perf_counter()
+            is_state = self._on_transfer(frame)
+            if self.migration is not None:
+                took_s = clock.perf_counter() - began_s
+                self.migration.cost.pause(took_s)
+                self.migration.cost.state_s += took_s if is_state else 0.0
+        elif self.host._edges[frame.channel].is_feedback:
+            self.host._feedback.push_barrier(frame.channel, self.host._replica_of[frame.peer], bytes(frame.payload))
+        else:
+            self.on_marker(frame.channel, frame.peer, frame.payload)
+
+    def on_marker(self, edge: int, peer: str, payload: Any) -> None:
+        """A marker: behind all that went by the old layout on a channel, which has been looked at."""
+        step, layout = marshal.loads(memoryview(payload)[len(MARK) :])
+        if step < 0:
+            self.host._regular.append((edge, peer, ENDED))
+            return
+        self.relayout(step, _unpacked(layout))
+        if step == self.step and self.migration is not None:
+            self.migration.on_marker((edge, self.host._replica_of[peer]))
+
+    def on_feedback_marker(self, edge: int, source: int, payload: Any) -> None:
+        """The same, of a feedback edge, in its turn."""
+        self.on_marker(edge, replica_name(self.host._edges[edge].source, source), payload)
+
+    def takes(self, edge: int, peer: str, payload: Any) -> Any:
+        """A batch has arrived on a regular channel: what is to be queued of it, None for nothing."""
+        migration = self.migration
+        if migration is None or not migration.takes_out((edge, self.host._replica_of[peer])):
+            return payload
+        return self._take_out(migration, edge, peer, payload)
+
+    def receiver(self, payload: Any) -> ReplicaCore | MutableMigration:
+        """Who consumes the next batch."""
+        migration = self.migration
+        if migration is None or (not migration.arriving and type(payload) is Rest):
+            return self.host.core
+        return migration
+
+    def _take_out(self, migration: MutableMigration, edge: int, peer: str, payload: Any) -> Any:
+        time, batch = decode_batch(payload)
+        size = payload.credit if type(payload) is Rest else len(payload)
+        stays = migration.take_out(edge, time, batch, (edge, peer, size))
+        if stays is None:
+            return None
+        if stays is batch:
+            return payload
+        rest = Rest(b"".join(encode_batch(time, stays)))
+        rest.credit = size
+        return rest
+
+    def _take_out_of_queues(self, migration: MutableMigration) -> None:
+        host = self.host
+        queue, host._regular = host._regular, deque()
+        for edge, peer, payload in queue:
+            left = payload if payload is ENDED else self.takes(edge, peer, payload)
+            if left is not None:
+                host._regular.append((edge, peer, left))
+        if host.snapshots is not None and host.snapshots.restored and (migration.leaving or migration.is_retiring):
+            restored, kept = host.snapshots.restored, deque[tuple[int, Any]]()
+            for edge, payload in restored:
+                time, batch = decode_batch(payload)
+                stays = migration.take_out(edge, time, batch)
+                if stays is not None:
+                    kept.append((edge, payload if stays is batch else b"".join(encode_batch(time, stays))))
+            restored.clear()
+            restored.extend(kept)
+
+    # -- transfers --------------------------------------------------------------------------------------
+    def _send(self, target: int, transfer: Transfer) -> None:
+        host = self.host
+        rights = [(location, time[0], *time[1]) for location, time in transfer.rights]
+        ends = [(time[0], *time[1]) if time is not None else None for time in (transfer.hold, transfer.latest)]
+        head = marshal.dumps((transfer.kind, self.step, self._layout_data, transfer.edge, rights, ends))
+        parts: list[Any] = [len(head).to_bytes(8, "little") + head]
+        if transfer.kind == "state":
+            assert transfer.state is not None
+            parts.append(transfer.state)
+        elif transfer.kind == "batch":
+            assert transfer.time is not None
+            parts.extend(encode_batch(transfer.time, transfer.batch))
+        host.plane.send(replica_name(host.stage.id, target), Kind.TRANSFER, 0, parts)
+
+    def _on_transfer(self, frame: Frame) -> bool:
+        host = self.host
+        data = memoryview(frame.payload)
+        at = 8 + int.from_bytes(data[:8], "little")
+        kind, step, layout, edge, rights, ends = marshal.loads(data[8:at])
+        self.relayout(step, _unpacked(layout))
+        migration = self.migration
+        if migration is None or step != self.step:
+            raise ProtocolError(f"{host.name} got a transfer of step {step} from {frame.peer!r} in step {self.step}")
+        time, batch = decode_batch(data[at:]) if kind == "batch" else (None, None)
+        state = bytes(data[at:]) if kind == "state" else None
+        of = Timestamp.of
+        hold, latest = (of(end[0], end[1:]) if end is not None else None for end in ends)
+        transfer = Transfer(kind, state, tuple((entry[0], of(entry[1], entry[2:])) for entry in rights), hold, latest, edge, time, batch)
+        migration.on_transfer(host._replica_of[frame.peer], transfer)
+        while host.core.notify():
+            pass
+        return bool(kind == "state")
+
+
+def _packed(layout: Layout) -> Any:
+    return tuple(layout.replicas.items()), tuple(layout.owners.items()), tuple(layout.rebalanced)
+
+
+def _unpacked(data: Any) -> Layout:
+    return Layout(dict(data[0]), {stage: tuple(owners) for stage, owners in data[1]}, frozenset(data[2]))
+
+
+__all__: list[Any] = ["ENDED", "MARK", "Ended", "HostRescale", "Rest"]

@@ -1,0 +1,317 @@
+"""The snapshots of one replica host: barriers in, captures taken and written, parts reported to the coordinator.
+
+Everything runs in the host's loop but the writing, which :class:`PartWriter` does beside it.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time as clock
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors.host.part_writer import PartWriter, Written
+from rayad.actors.plane.batch_codec import batch_time
+from rayad.actors.plane.protocol import COORDINATOR, Kind
+from rayad.actors.replica.graph_shape import edge_names
+from rayad.actors.replica.part_files import read_part
+from rayad.actors.replica.participant import Capture, MutableParticipant
+from rayad.actors.replica.rest import ResumedPart
+from rayad.actors.replica.source_parts import SourceShare
+from rayad.dataflow.graph import NodeKind
+from rayad.snapshots.barrier import Barrier
+from rayad.snapshots.coordination import PartReport
+from rayad.snapshots.store import ReplicaPart, SnapshotStore
+
+if TYPE_CHECKING:
+    from rayad.actors.host.replica_host import ReplicaHost
+
+Entry = tuple[int, str, Any]
+"""An edge, the peer, and an encoded batch or a Barrier."""
+
+
+class HostSnapshots:
+    """What a :class:`ReplicaHost` with a store has besides.
+
+    Args:
+        host: the host.
+        store: where parts go.
+        part: what the replica goes on from; None: from the beginning.
+    """
+
+    def __init__(self, host: ReplicaHost, store: SnapshotStore, part: ReplicaPart | SourceShare | None) -> None:
+        self.host = host
+        self.store = store
+        self.resumed: ResumedPart | None = read_part(store, part) if part is not None else None
+        self.held: deque[Entry] = deque()
+        self.restored: deque[tuple[int, Any]] = deque()
+        self.is_finished = False
+        self._final: Barrier | None = None
+        self._aligning_since_s: float | None = None
+        self._records = 0
+        self._captures_since_s = 0.0
+        plan, stage = host.plan, host.stage
+        self._edge_ids = {name: edge for edge, name in edge_names(plan).items()}
+        self._edge_names = edge_names(plan)
+        self._replica_of = host._replica_of
+        self._patience_s = host.config.snapshots.alignment_timeout_s
+        self.writer = PartWriter(store, stage, host.replica, host.plane.incarnation, host.plane.wakeup)
+        self._took: dict[int, tuple[float, float]] = {}
+        self.participant: MutableParticipant | None = None
+
+    def attach(self) -> None:
+        """The core has been started: from now on there can be snapshots of it."""
+        host = self.host
+        self.participant = MutableParticipant(
+            host.plan,
+            host.stage,
+            host.core,
+            send_out=self._send_out,
+            send_barrier=self._send_barrier,
+            captured=self._captured,
+            completed=self.writer.complete,
+            given_up=self._give_up,
+        )
+
+    def _give_up(self, number: int) -> None:
+        self._took.pop(number, None)  # nothing will be reported of it
+        self.writer.give_up(number)
+
+    def _send_out(self) -> None:
+        self.host._flush_out()
+        self._captures_since_s = clock.perf_counter()  # what was sent out had to be sent anyway
+
+    def refill(self) -> None:
+        """What was in flight at the cut is so again: it counts, and waits before everything else."""
+        if self.resumed is None:
+            return
+        host = self.host
+        for name, source, data in self.resumed.rest["log"]:
+            edge = self._edge_ids[name]
+            host.core.count_waiting(edge, batch_time(data))
+            if host._edges[edge].is_feedback:
+                host._feedback.push_encoded(edge, source, data)
+            else:
+                self.restored.append((edge, data))
+        for name, _, data in self.resumed.rest["outbox"]:
+            host.core.count_waiting(self._edge_ids[name], batch_time(data))
+
+    def resend(self) -> None:
+        """Send what waited for credit at the cut; all peers are connected."""
+        if self.resumed is None:
+            return
+        host = self.host
+        for name, target, data in self.resumed.rest["outbox"]:
+            edge = self._edge_ids[name]
+            host._out.send(edge, host._out.peer(edge, target), [data])
+        self.resumed = None
+
+    # -- barriers ----------------------------------------------------------------------------------
+    @property
+    def is_pending(self) -> bool:
+        """Whether what is consumed must be looked at."""
+        assert self.participant is not None
+        return self.participant.is_pending
+
+    def on_frame(self, kind: int, edge: int, peer: str, payload: Any) -> None:
+        """A frame of the snapshot protocol."""
+        if kind == Kind.BARRIER:
+            self._on_barrier_frame(edge, peer, payload)
+        elif kind == Kind.BEGIN:
+            barrier = Barrier.unpack(payload)
+            if barrier.final:
+                self._final = barrier
+                self.finish()
+            else:
+                assert self.participant is not None
+                began_s = clock.perf_counter()
+                self.participant.begin(barrier)
+                self._note(barrier, began_s)
+        else:
+            number = int.from_bytes(payload, "little")
+            assert self.participant is not None
+            self.participant.give_up(number)  # also when it has not begun here: then its barriers mean nothing any more
+            self.release()
+
+    def finish(self) -> None:
+        """The job is complete, and the coordinator has begun the last snapshot."""
+        if self._final is not None and self.host._done:
+            assert self.participant is not None
+            began_s = clock.perf_counter()
+            self.participant.finish(self._final)
+            self._note(self._final, began_s)
+            self._final = None
+
+    def _on_barrier_frame(self, edge: int, peer: str, payload: Any) -> None:
+        host = self.host
+        if host._edges[edge].is_feedback:
+            host._feedback.push_barrier(edge, self._replica_of[peer], bytes(payload))
+            return
+        barrier = Barrier.unpack(payload)
+        if barrier.unaligned and not self.restored:
+            self._overtake(edge, peer, barrier)
+            return
+        host._regular.append((edge, peer, barrier))
+        if self._aligning_since_s is None:
+            self._aligning_since_s = clock.monotonic()
+
+    def _overtake(self, edge: int, peer: str, barrier: Barrier) -> None:
+        """A barrier goes before what is ahead of it on its channel; older barriers there are of attempts that were given up."""
+        ahead: list[Any] = []
+        for queue in (self.held, self.host._regular):
+            kept: list[Entry] = []
+            is_behind = False
+            for entry in queue:
+                is_mine = entry[0] == edge and entry[1] == peer and not is_behind
+                if is_mine and isinstance(entry[2], Barrier):
+                    is_behind = entry[2].number == barrier.number
+                    continue
+                if is_mine:
+                    ahead.append(entry[2])
+                kept.append(entry)
+            queue.clear()
+            queue.extend(kept)
+        self.on_barrier(edge, self._replica_of[peer], barrier, ahead)
+
+    def on_barrier(self, edge: int, source: int, barrier: Barrier, ahead: list[Any] | None = None) -> None:
+        """A barrier is next on its channel, or has overtaken what is ``ahead`` of it."""
+        participant = self.participant
+        assert participant is not None
+        began_s = clock.perf_counter()
+        participant.on_barrier((edge, source), barrier, [bytes(payload) for payload in ahead or ()])
+        if participant.alignment.is_aligning:
+            if self._aligning_since_s is None:
+                self._aligning_since_s = clock.monotonic()
+        else:
+            self._note(barrier, began_s)
+            self.release()
+
+    def release(self) -> None:
+        """The capture is done: what its channels brought behind their barriers comes next, in its old order."""
+        assert self.participant is not None
+        if self.participant.alignment.is_aligning:
+            return
+        self.host._unblock_feedback()
+        if self.held:
+            self.host._regular.extendleft(reversed(self.held))
+            self.held.clear()
+
+    def takes(self, edge: int, peer: str, payload: Any) -> bool:
+        """Look at a regular batch or barrier before it is consumed; True when it is none to be consumed now."""
+        participant = self.participant
+        assert participant is not None
+        channel = (edge, self._replica_of[peer])
+        if participant.blocks(channel):
+            self.held.append((edge, peer, payload))
+            return True
+        if isinstance(payload, Barrier):
+            self.on_barrier(edge, channel[1], payload)
+            return True
+        if participant.logs(channel):
+            participant.log(channel, bytes(payload))
+        return False
+
+    def takes_feedback(self, edge: int, source: int, time: Any, batch: Any) -> bool:
+        """The same for what came round a loop. What is blocked goes on waiting, and all that came behind it, on disk if need be: a capture
+        never waits for a feedback."""
+        participant = self.participant
+        assert participant is not None
+        channel = (edge, source)
+        if participant.blocks(channel):
+            self.host._blocked_feedback = (edge, source, time, batch)
+            return True
+        if time is None:
+            self.on_barrier(edge, source, Barrier.unpack(batch))
+            return True
+        if participant.logs(channel):
+            participant.log_batch(channel, time, batch)
+        return False
+
+    # -- captures ----------------------------------------------------------------------------------
+    def tick(self) -> None:
+        """Between two rounds: a capture that waits too long, parts that have been written."""
+        if self._aligning_since_s is not None:
+            self._look_at_patience()
+        while self.writer.done:
+            self._report(self.writer.done.popleft())
+
+    def due_in_s(self) -> float | None:
+        """Seconds until :meth:`tick` has something to do by itself."""
+        if self._aligning_since_s is None or self._patience_s is None:
+            return None
+        return max(0.0, self._aligning_since_s + self._patience_s - clock.monotonic())
+
+    def _look_at_patience(self) -> None:
+        participant = self.participant
+        assert participant is not None
+        assert self._aligning_since_s is not None
+        if self._patience_s is None or self.restored or clock.monotonic() - self._aligning_since_s < self._patience_s:
+            return
+        barriers = [entry for entry in self.host._regular if isinstance(entry[2], Barrier)]
+        newest = max((entry[2].number for entry in barriers), default=0)
+        for edge, peer, barrier in barriers:
+            if barrier.number == newest:
+                self._overtake(edge, peer, barrier._replace(unaligned=True))
+        if participant.alignment.is_aligning and participant.barrier is not None:
+            began_s = clock.perf_counter()
+            participant.turn_unaligned()
+            self._note(participant.barrier, began_s)
+            self.release()
+        self._aligning_since_s = None
+
+    def _captured(self, capture: Capture) -> None:
+        host = self.host
+        if capture.barrier.unaligned:
+            waiting = host._out.waiting_batches()
+            capture.rest.outbox = [(self._edge_names[edge], self._replica_of[peer], data) for edge, peer, data in waiting]
+        vertex = host.core.vertex
+        fresh, self._records = host.core.records_in - self._records, host.core.records_in
+        self.writer.take_state(capture, records=fresh, inline=vertex is not None and vertex.checkpoint_inline)
+
+    def _note(self, barrier: Barrier, began_s: float) -> None:
+        if barrier.number not in self._took:
+            since_s, self._aligning_since_s = self._aligning_since_s, None
+            aligned_s = clock.monotonic() - since_s if since_s is not None else 0.0
+            self._took[barrier.number] = (clock.perf_counter() - max(began_s, self._captures_since_s), aligned_s)
+
+    def _report(self, written: Written) -> None:
+        capture, host = written.capture, self.host
+        number = capture.barrier.number
+        pause_s, aligned_s = self._took.pop(number, (0.0, 0.0))
+        if written.why_failed:
+            told = f"{number} {host.stage.name!r}[{host.replica}]: {written.why_failed}"
+            host.plane.send(COORDINATOR, Kind.PART_FAILED, 0, told.encode())
+            return
+        assert self.participant is not None
+        assert written.rest is not None
+        files = self.participant.chain.wrote(capture.barrier, written.state, incremental=capture.is_increment)
+        if written.state is not None:
+            host.statistics.on_part(written.state.size, is_increment=capture.is_increment)
+        size = written.rest.size + (written.state.size if written.state is not None else 0) + sum(one.file.size for one in written.staged)
+        report = PartReport(
+            number,
+            ReplicaPart(host.stage.name, host.replica, files, written.rest),
+            written.staged,
+            pause_s=pause_s,
+            cost_s=pause_s + written.cost_s,
+            written_bytes=size,
+            aligned_s=aligned_s,
+            incremental=capture.is_increment,
+            input_frames=capture.rest.input_frames if host.stage.kind is NodeKind.INPUT else None,
+            input_state=(capture.rest.input_sends, capture.rest.input_epoch),
+        )
+        host.plane.send(COORDINATOR, Kind.PART, 0, pickle.dumps(report))
+        if capture.barrier.final:
+            self.is_finished = True
+
+    def _send_barrier(self, edge: int, replica: int, barrier: Barrier) -> None:
+        host = self.host
+        peer = host._out.peer(edge, replica)
+        if peer == host.name:
+            host._feedback.push_barrier(edge, host.replica, barrier.pack())
+        else:
+            host._out.send_barrier(edge, peer, barrier.pack(), overtake=barrier.unaligned)
+
+    def close(self) -> None:
+        """End the writer."""
+        self.writer.close()

@@ -1,0 +1,161 @@
+"""What a replica host measures of itself, cheap enough to stay on: a few additions for each batch, two looks at the clock for each wait.
+
+Items are counted in the core (`MutableReplicaCounters` of its outputs), bytes where batches come in and leave; everything else is looked up
+when a reading is taken. Readings are taken in the thread of a control call, without asking the loop: a replica that is in one long
+activation is the one that must be seen. The frontier's lag counts from the first reading that saw the frontier where it is.
+
+Latency is that of single batches, from the arrival of the frame to the end of the activation. While one is waiting or worked on no other is
+looked at, so under load there is one for each time that a batch takes to get through.
+"""
+
+from __future__ import annotations
+
+import threading
+import time as clock
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rayad.actors.process.size_estimate import estimate_bytes
+from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, ReplicaReading
+from rayad.dataflow.graph import NodeKind
+from rayad.progress import ProtocolError
+from rayad.snapshots.barrier import Barrier
+
+if TYPE_CHECKING:
+    from rayad.actors.host.replica_host import ReplicaHost
+    from rayad.actors.plane.plane import Frame
+
+BACKLOG_TIMEOUT_S = 0.2
+
+
+class HostStatistics:
+    """The counters of one host, and its readings."""
+
+    def __init__(self, host: ReplicaHost) -> None:
+        self.host = host
+        self.counters = host.core.outputs.counters
+        self.watched: Any = None
+        """The payload whose way through the replica is measured."""
+        self._arrived_s = 0.0
+        self._draw = 0
+        self._seen: tuple[Any, int] = (None, 0)
+        self._offset_s = clock.time() - clock.perf_counter()
+        self._frontier: Any = ()
+        self._frontier_s = 0.0
+        self._part_bytes: int | None = None
+        self._last: ReplicaReading | None = None
+        self._reading = threading.Lock()
+
+    # -- in the loop ---------------------------------------------------------------------
+    def begin(self) -> None:
+        """The loop begins: from now on it counts."""
+        counters = self.counters
+        counters.since_s = counters.started_s = clock.perf_counter()
+        counters.activity = BUSY
+
+    def wait(self, timeout_s: float | None) -> list[Frame]:
+        """Poll the plane, as there is nothing to do; until something happens the replica is idle, or back-pressured."""
+        counters, plane = self.counters, self.host.plane
+        activity, began_s = BACKPRESSURED if self.host._out.is_held_up else IDLE, clock.perf_counter()
+        counters.seconds[BUSY] += began_s - counters.since_s  # as turn_to does, without two calls each time
+        counters.since_s, counters.activity = began_s, activity
+        frames = plane.poll(timeout_s)
+        woke_s = plane.woke_s  # reading the sockets is work
+        if woke_s > began_s:
+            counters.seconds[activity] += woke_s - began_s
+            counters.since_s = woke_s
+        counters.activity = BUSY
+        return frames
+
+    def watch(self, regular: deque[Any], frames: int) -> None:
+        """So many frames have arrived, batches among them, and none is watched: watch one of the newest."""
+        self._draw += 1
+        payload = regular[-1 - self._draw % min(frames, len(regular))][2]
+        if not isinstance(payload, Barrier):
+            self._arrived_s = clock.perf_counter()
+            self.watched = payload
+
+    def on_watched(self) -> None:
+        """The batch that is watched has been consumed."""
+        self.watched = None
+        self.counters.latency.add(clock.perf_counter() - self._arrived_s)
+
+    def on_part(self, size_bytes: int, *, is_increment: bool) -> None:
+        """The state has been written into a snapshot; what increments replace is not known."""
+        self._part_bytes = (self._part_bytes or 0) + size_bytes if is_increment else size_bytes
+
+    # -- from any thread -----------------------------------------------------------------
+    def reading(self) -> ReplicaReading:
+        """What has been counted so far, in the clock of `time.time`; no count is below that of the reading before."""
+        backlog_items = self._backlog_items()
+        with self._reading:
+            core, counters, now_s = self.host.core, self.counters, clock.perf_counter()
+            self._forget_lost()
+            frontier = core.view.input_frontier if core.view is not None else ()
+            if frontier != self._frontier:
+                self._frontier, self._frontier_s = frontier, now_s
+            queue_batches, queue_bytes = self._queue()
+            batches, records = core.batches_in, core.records_in
+            if core.stage.kind in (NodeKind.SOURCE, NodeKind.INPUT):
+                counters.read_items = records - core.counted_before[1]
+            reading = counters.reading(
+                now_s,
+                queue_items=round(queue_batches * records / batches) if batches else queue_batches,
+                queue_bytes=queue_bytes,
+                backlog_items=backlog_items,
+                frontier_lag_s=now_s - self._frontier_s if frontier else None,
+                state_bytes=self._state_bytes(),
+            )
+            last, offset_s = self._last, self._offset_s
+            self._last = reading = replace(
+                reading,
+                started_s=reading.started_s + offset_s,
+                now_s=reading.now_s + offset_s,
+                busy_s=max(reading.busy_s, last.busy_s if last is not None else 0.0),  # the loop may have been between two steps of a turn
+                idle_s=max(reading.idle_s, last.idle_s if last is not None else 0.0),
+                backpressured_s=max(reading.backpressured_s, last.backpressured_s if last is not None else 0.0),
+            )
+            return reading
+
+    def _backlog_items(self) -> int | None:
+        """What the source says; asked in its own thread. As before, where that is busy."""
+        if self.host.stage.kind is not NodeKind.SOURCE:
+            return None
+        try:
+            return self.host.mailbox.ask(self._ask_source, BACKLOG_TIMEOUT_S)  # type: ignore[no-any-return]
+        except ProtocolError:
+            return self._last.backlog_items if self._last is not None else None
+
+    def _ask_source(self) -> int | None:
+        source = self.host.core.source
+        return source.backlog() if source is not None else 0
+
+    def _forget_lost(self) -> None:
+        """A batch that was passed on to another replica, or dropped, is in no queue while others are consumed."""
+        watched, batches = self.watched, self.host.core.batches_in
+        if watched is None or any(entry[2] is watched for entry in self._regular()):
+            self._seen = (None, 0)
+        elif self._seen[0] is not watched:
+            self._seen = (watched, batches)
+        elif batches > self._seen[1]:
+            self.watched = None
+
+    def _regular(self) -> list[Any]:
+        snapshots = self.host.snapshots
+        return [*tuple(self.host._regular), *(tuple(snapshots.held) if snapshots is not None else ())]
+
+    def _queue(self) -> tuple[int, int]:
+        """Batches and bytes that wait in this replica to be consumed."""
+        host, snapshots = self.host, self.host.snapshots
+        sizes = [len(payload) for _, _, payload in self._regular() if not isinstance(payload, Barrier)]
+        sizes.extend(len(frame.payload) for _, frame in tuple(host._input))
+        if snapshots is not None:
+            sizes.extend(len(payload) for _, payload in tuple(snapshots.restored))
+        return len(sizes) + len(host._feedback), sum(sizes) + host._feedback.memory_bytes
+
+    def _state_bytes(self) -> int:
+        if self._part_bytes is not None:
+            return self._part_bytes
+        vertex = self.host.core.vertex
+        return estimate_bytes(vertex) if vertex is not None else 0

@@ -1,0 +1,439 @@
+"""Who leads the snapshots of a job: when an attempt begins, what follows when its parts arrive, when it is given up. Pure.
+
+Both runtimes drive it. What has happened comes in as an event, with the time; what is to be done goes out as effects, in their order. The
+Ray runtime carries an effect out at once; in the local runtime each becomes events of its own, whose order the seed draws. Source: seed 001
+(asynchronous barrier snapshots), docs/design/snapshots.md.
+
+    Tick ──> Begin ──> PartWritten ... ──> Publish ──> Published ──> Commit ──> Committed
+                  └──> PartFailed, expired ──> GiveUp
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rayad.dataflow.config import SnapshotConfig
+from rayad.snapshots.barrier import Barrier
+from rayad.snapshots.coordination import TAKEN_MAX, MutableSnapshots, PartReport, ReplicaName, SnapshotStatistics
+from rayad.snapshots.store import Manifest, StagedPart
+
+
+# -- what has happened -------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed, while all replicas run and are connected."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartWritten:
+    """A replica has written its part."""
+
+    report: PartReport
+
+
+@dataclass(frozen=True, slots=True)
+class PartFailed:
+    """A replica could not give its part of an attempt."""
+
+    number: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The manifest of the complete attempt is in the store."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class NotPublished:
+    """The store did not take it."""
+
+    number: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The sinks have published what a manifest names, and older snapshots are forgotten."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A replica has nothing left to do, so the job is complete: it lacks its last snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointWanted:
+    """Somebody waits for a snapshot that stays; ``ticket`` tells who."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeWanted:
+    """A change of layout is to begin, which no snapshot may meet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOver:
+    """It is over, or does not come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hastened:
+    """Somebody waits for the next snapshot: it is due at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegionFailed:
+    """Some replicas have failed; the others live on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The job is over: nobody shall wait in vain."""
+
+    why: str
+
+
+Event: TypeAlias = (
+    Tick
+    | PartWritten
+    | PartFailed
+    | Published
+    | NotPublished
+    | Committed
+    | Finished
+    | SavepointWanted
+    | ChangeWanted
+    | ChangeOver
+    | Hastened
+    | RegionFailed
+    | Ended
+)
+
+
+# -- what is to be done ------------------------------------------------------------------------------
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Tell these replicas to begin an attempt."""
+
+    barrier: Barrier
+    replicas: Sequence[ReplicaName]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Tell these replicas that an attempt is given up."""
+
+    number: int
+    why: str
+    replicas: Sequence[ReplicaName]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """All parts are there: write the manifest; answer :class:`Published` or :class:`NotPublished`."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Let the sinks publish what a manifest names, and forget older snapshots; answer :class:`Committed`."""
+
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointTaken:
+    """Tell who asked for it."""
+
+    ticket: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointRefused:
+    """Tell who asked for it why there is none."""
+
+    ticket: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailJob:
+    """The job cannot go on: a SnapshotError."""
+
+    why: str
+
+
+Effect: TypeAlias = Begin | GiveUp | Publish | Commit | SavepointTaken | SavepointRefused | FailJob
+
+
+class SnapshotLeader:
+    """The snapshots of one incarnation of a job, and what is kept from one incarnation to the next.
+
+    Args:
+        job: its name, for messages.
+        config: intervals, timeouts, how many are kept.
+        finally_published: sinks that publish once, at the end.
+        replicas: who has to give a part; ``starts``: those of them without inputs, with which an attempt begins.
+        begun: the manifest that the run goes on from; ``published``: number of the newest one in the store.
+        now_s: the clock; only differences matter.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        config: SnapshotConfig,
+        *,
+        finally_published: Collection[str],
+        replicas: Collection[ReplicaName],
+        starts: Collection[ReplicaName],
+        begun: Manifest,
+        published: int,
+        now_s: float,
+    ) -> None:
+        self.job = job
+        self.config = config
+        self.replicas = tuple(replicas)
+        self.starts = tuple(starts)
+        self.taken: deque[SnapshotStatistics] = deque(maxlen=TAKEN_MAX)
+        """In all incarnations, the newest last."""
+        self.final: Manifest | None = None
+        """The last snapshot, when it is published."""
+        self.committing: Manifest | None = None
+        """What the sinks are publishing."""
+        self.saved_inputs: dict[str, int] = {}
+        """Frames of live inputs that need not be sent again, whichever of the kept snapshots is resumed from."""
+        self._finally = tuple(finally_published)
+        self._inputs: dict[int, dict[str, int]] = {begun.number: begun.notes.get("inputs", {})}
+        self._waiting: deque[int] = deque()  # tickets of savepoints that have not begun
+        self._savepoint: int | None = None
+        self._is_changing = False
+        self._is_finished = False
+        self.snapshots = self._bookkeeping(begun, published, 1, now_s)
+
+    def _bookkeeping(self, begun: Manifest, published: int, first_attempt: int, now_s: float) -> MutableSnapshots:
+        return MutableSnapshots(
+            self.replicas,
+            interval_s=self.config.interval_s,
+            timeout_s=self.config.timeout_s,
+            published=published,
+            first_attempt=first_attempt,
+            finally_published=self._finally,
+            staged=begun.staged,
+            now_s=now_s,
+        )
+
+    # -- what others look at -------------------------------------------------------------------------
+    @property
+    def newest(self) -> SnapshotStatistics | None:
+        """Of the snapshot that was published last."""
+        return self.taken[-1] if self.taken else None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no attempt is under way, and no sink is publishing."""
+        return self.snapshots.pending is None and self.committing is None
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the last snapshot has begun."""
+        pending = self.snapshots.pending
+        return self._is_finished or self.final is not None or (pending is not None and pending.final)
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether snapshots wait for a change of layout."""
+        return self._is_changing
+
+    def due_in_s(self, now_s: float) -> float | None:
+        """Seconds until a :class:`Tick` can do something; None: never by itself."""
+        return self.snapshots.due_in_s(now_s)
+
+    # -- replicas come and go ------------------------------------------------------------------------
+    def lay_out(self, replicas: Collection[ReplicaName], starts: Collection[ReplicaName]) -> None:
+        """From the next attempt on these have to give a part."""
+        self.replicas, self.starts = tuple(replicas), tuple(starts)
+        if self.snapshots.pending is None:
+            self.snapshots.lay_out(self.replicas)
+
+    def leave_behind(self, staged: Collection[StagedPart]) -> None:
+        """What the writers of a replica that has retired had staged goes with the next snapshot."""
+        self.snapshots.leave_behind(staged)
+
+    def begin_anew(self, manifest: Manifest, published: int, now_s: float, restart_s: float | None = None) -> list[Effect]:
+        """Everything of the incarnation is void; the next one goes on from ``manifest``."""
+        effects: list[Effect] = []
+        self._pass_time(now_s)
+        self._refuse_savepoint("the job failed meanwhile; it goes on from its last snapshot: ask again", effects)
+        attempts, estimator = self.snapshots.attempts, self.snapshots.estimator
+        self.committing = None
+        self._is_changing = self._is_finished = False
+        self._inputs = {number: inputs for number, inputs in self._inputs.items() if number < manifest.number}
+        self._inputs[manifest.number] = manifest.notes.get("inputs", {})
+        self.snapshots = self._bookkeeping(manifest, published, attempts + 1, now_s)
+        self.snapshots.estimator = estimator
+        return effects
+
+    def on_restarted(self, restart_s: float) -> None:
+        """The job is back at work after a failure."""
+        self.snapshots.estimator.on_failure(restart_s)
+
+    # -- events --------------------------------------------------------------------------------------
+    def handle(self, event: Event, now_s: float) -> list[Effect]:
+        """What follows."""
+        effects: list[Effect] = []
+        match event:
+            case Tick():
+                self._on_tick(now_s, effects)
+            case PartWritten(report):
+                self.snapshots.on_report(report)
+                if self.snapshots.is_complete:
+                    effects.append(Publish(report.number))
+            case PartFailed(number, why) | NotPublished(number, why):
+                self._give_up(number, why, effects)
+            case Published(manifest):
+                self._on_published(manifest, now_s, effects)
+            case Committed(manifest):
+                self._on_committed(manifest, now_s, effects)
+            case Finished():
+                self._is_finished = True
+                self._begin_last(now_s, effects)
+            case SavepointWanted(ticket):
+                self._waiting.append(ticket)
+            case ChangeWanted():
+                self._is_changing = self.is_idle and not self.is_ending
+            case ChangeOver():
+                self._is_changing = False
+                self.snapshots.hasten()
+            case Hastened():
+                self.snapshots.hasten()
+            case RegionFailed():
+                self._pass_time(now_s)
+                pending = self.snapshots.pending
+                if pending is not None:
+                    self._give_up(pending.number, "a replica failed", effects)
+                self.committing = None
+            case Ended(why):
+                self._refuse_savepoint(why, effects)
+                effects.extend(SavepointRefused(ticket, why) for ticket in self._waiting)
+                self._waiting.clear()
+        return effects
+
+    def _pass_time(self, now_s: float) -> None:
+        self.snapshots.on_time(now_s)
+
+    def _on_tick(self, now_s: float, effects: list[Effect]) -> None:
+        snapshots = self.snapshots
+        self._pass_time(now_s)
+        if snapshots.expired(now_s):
+            pending = snapshots.pending
+            assert pending is not None
+            missing = ", ".join(f"{name!r}[{replica}]" for name, replica in snapshots.missing[:5])
+            self._give_up(pending.number, f"it took longer than {snapshots.timeout_s} s; missing: {missing}", effects)
+        if not self.is_idle or self._is_changing or self.is_ending:
+            return
+        if self._waiting:
+            self._savepoint = self._waiting.popleft()
+            self._begin("savepoint", now_s, effects)
+        elif snapshots.due(now_s):
+            self._begin("snapshot", now_s, effects)
+
+    def begin(self, now_s: float, *, kind: str = "snapshot", unaligned: bool | None = None) -> list[Effect]:
+        """Begin an attempt now, whatever the clock says. Raises ProtocolError while one is pending."""
+        effects: list[Effect] = []
+        self._begin(kind, now_s, effects, unaligned=unaligned)
+        return effects
+
+    def _begin(self, kind: str, now_s: float, effects: list[Effect], *, unaligned: bool | None = None) -> None:
+        if unaligned is None:
+            unaligned = self.config.alignment_timeout_s == 0
+        effects.append(Begin(self.snapshots.begin(now_s, kind=kind, unaligned=unaligned), self.starts))
+
+    def _begin_last(self, now_s: float, effects: list[Effect]) -> None:
+        """The last snapshot begins at all replicas: none has anything on its way any more."""
+        pending = self.snapshots.pending
+        if self.final is not None or self.committing is not None or (pending is not None and pending.final):
+            return
+        if pending is not None:
+            self.snapshots.on_failed(pending.number, "the job is complete")
+            self._refuse_savepoint("the job completed before", effects)
+        effects.append(Begin(self.snapshots.begin(now_s, kind="final"), self.replicas))
+
+    def _on_published(self, manifest: Manifest, now_s: float, effects: list[Effect]) -> None:
+        self.taken.append(self.snapshots.on_published(now_s))
+        self._inputs[manifest.number] = manifest.notes["inputs"]
+        if manifest.kind == "final":
+            self.final = manifest  # its sinks publish when the job ends
+            return
+        self.committing = manifest
+        effects.append(Commit(manifest))
+
+    def _on_committed(self, manifest: Manifest, now_s: float, effects: list[Effect]) -> None:
+        self.committing = None
+        kept = sorted(self._inputs)[-self.config.keep :]
+        self._inputs = {number: self._inputs[number] for number in kept}
+        if len(kept) == self.config.keep:
+            names = {name for inputs in self._inputs.values() for name in inputs}
+            self.saved_inputs = {name: min(inputs.get(name, 0) for inputs in self._inputs.values()) for name in names}
+        if manifest.kind == "savepoint" and self._savepoint is not None:
+            effects.append(SavepointTaken(self._savepoint, manifest.number))
+            self._savepoint = None
+        if self._is_finished:
+            self._begin_last(now_s, effects)
+
+    def _give_up(self, number: int, why: str, effects: list[Effect]) -> None:
+        pending = self.snapshots.pending
+        if not self.snapshots.on_failed(number, why):
+            return
+        assert pending is not None
+        effects.append(GiveUp(number, why, self.replicas))
+        if pending.final:
+            effects.append(FailJob(f"the results of job {self.job!r} could not be stored: {why}"))
+            return
+        self._refuse_savepoint(why, effects)
+        limit = self.config.failures_max
+        if limit is not None and self.snapshots.given_up_in_a_row >= limit:
+            effects.append(FailJob(f"{limit} attempts at a snapshot in a row were given up, the last because {why}"))
+
+    def _refuse_savepoint(self, why: str, effects: list[Effect]) -> None:
+        if self._savepoint is not None:
+            effects.append(SavepointRefused(self._savepoint, why))
+            self._savepoint = None
+
+
+__all__ = [
+    "Begin",
+    "ChangeOver",
+    "ChangeWanted",
+    "Commit",
+    "Committed",
+    "Effect",
+    "Ended",
+    "Event",
+    "FailJob",
+    "Finished",
+    "GiveUp",
+    "Hastened",
+    "NotPublished",
+    "PartFailed",
+    "PartWritten",
+    "Publish",
+    "Published",
+    "RegionFailed",
+    "SavepointRefused",
+    "SavepointTaken",
+    "SavepointWanted",
+    "SnapshotLeader",
+    "Tick",
+]

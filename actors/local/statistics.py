@@ -1,0 +1,57 @@
+"""What the replicas of the local runtime have counted, as readings: the clock counts the job's steps.
+
+Items are those of the shared core. A replica is busy in each step that is its own, back-pressured while it is held up, idle otherwise. As
+one step is one event somewhere, shares of time tell who does most of the events, not who takes longest. Bytes are not counted: nothing is
+encoded here. Queues are exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rayad.actors.plane.batch_codec import batch_len
+from rayad.actors.process.size_estimate import estimate_bytes
+from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, ReplicaReading
+from rayad.dataflow.graph import NodeKind
+
+if TYPE_CHECKING:
+    from rayad.actors.local.local_job import LocalJob
+
+Where = tuple[int, int]  # stage id, replica
+
+
+def readings_of(job: LocalJob) -> list[ReplicaReading]:
+    """A reading of every replica, cumulative since the job began or went on from a snapshot."""
+    began = job._blocked.began
+    total = job.steps - began
+    waiting: dict[Where, int] = {}
+    for (edge, _, replica), batches in job.channels.items():
+        at = (job._edges[edge].target, replica)
+        waiting[at] = waiting.get(at, 0) + sum(batch_len(batch) for time, batch in batches if time is not None)
+    out = []
+    for at, core in job.cores.items():
+        counters = core.outputs.counters
+        held = min(total, job._blocked.steps_of(at))
+        seconds = [0.0, 0.0, 0.0]
+        seconds[BACKPRESSURED] = float(held)
+        seconds[BUSY] = float(min(total - held, core.batches_in - core.counted_before[0]))
+        seconds[IDLE] = total - seconds[BUSY] - seconds[BACKPRESSURED]
+        reading = counters.reading(
+            0.0,
+            queue_items=waiting.get(at, 0),
+            state_bytes=estimate_bytes(core.vertex) if core.vertex is not None else 0,
+        )
+        is_start = core.stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)
+        out.append(
+            replace(
+                reading,
+                started_s=float(began),
+                now_s=float(job.steps),
+                busy_s=seconds[BUSY],
+                idle_s=seconds[IDLE],
+                backpressured_s=seconds[BACKPRESSURED],
+                read=(core.records_in - core.counted_before[1], 0) if is_start else (0, 0),
+            )
+        )
+    return out

@@ -1,0 +1,101 @@
+"""Batches that came round a loop, waiting to be consumed: in memory up to a bound, then on disk.
+
+Feedback edges have no credits, so that a loop never waits for itself; their backlog must therefore fit somewhere. FIFO.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import Any
+
+from rayad.actors.plane.batch_codec import batch_bytes, decode_batch, encode_batch
+from rayad.actors.plane.spilling_queue import SpillingQueue
+from rayad.progress import Timestamp
+
+_EDGE = struct.Struct("<II")
+"""Before an item on disk: the edge, and the source replica, with _BARRIER for a barrier."""
+_BARRIER = 1 << 31
+
+
+class MutableFeedbackQueue:
+    """FIFO of ``(edge, source replica, time, batch)``: objects while they fit into memory, bytes on disk beyond. A barrier has no time.
+
+    Batches from other replicas arrive encoded and are decoded when taken out; a replica's own are kept as they are.
+    """
+
+    def __init__(self, memory_bytes_max: int, directory: str | None) -> None:
+        self.memory_bytes_max = memory_bytes_max
+        self.memory_bytes = 0
+        self.memory_bytes_peak = 0
+        self.spilled_batches = 0
+        self._memory: deque[tuple[int, int, Timestamp | None, Any, int]] = deque()
+        self._directory = directory
+        self._disk: SpillingQueue | None = None
+
+    def __len__(self) -> int:
+        return len(self._memory) + (len(self._disk) if self._disk is not None else 0)
+
+    def push_own(self, edge: int, source: int, time: Timestamp, batch: Any) -> None:
+        """A batch that this replica sends to itself."""
+        size = batch_bytes(batch)
+        if self._room_for(size):
+            self._note(size)
+            self._memory.append((edge, source, time, batch, size))
+        else:
+            self._spill(edge, source, b"".join(encode_batch(time, batch)))
+
+    def push_barrier(self, edge: int, source: int, barrier: bytes) -> None:
+        """A barrier, behind the batches before it."""
+        source |= _BARRIER
+        if self._room_for(len(barrier)):
+            self._note(len(barrier))
+            self._memory.append((edge, source, None, barrier, len(barrier)))
+        else:
+            self._spill(edge, source, barrier)
+
+    def push_encoded(self, edge: int, source: int, payload: Any) -> None:
+        """A batch as it came over the plane."""
+        size = len(payload)
+        if self._room_for(size):
+            self._note(size)
+            self._memory.append((edge, source, None, payload, size))
+        else:
+            self._spill(edge, source, payload)
+
+    def pop(self) -> tuple[int, int, Timestamp | None, Any]:
+        """The oldest item: a batch, or a barrier (time None) as it was pushed."""
+        if self._memory:
+            edge, source, time, batch, size = self._memory.popleft()
+            self.memory_bytes -= size
+        else:
+            assert self._disk is not None
+            item = memoryview(self._disk.pop())
+            edge, source = _EDGE.unpack_from(item)
+            time, batch = None, item[_EDGE.size :]
+        if source & _BARRIER:
+            return edge, source ^ _BARRIER, None, batch
+        if time is None:
+            time, batch = decode_batch(batch)
+        return edge, source, time, batch
+
+    def _note(self, size: int) -> None:
+        self.memory_bytes += size
+        self.memory_bytes_peak = max(self.memory_bytes_peak, self.memory_bytes)
+
+    def _room_for(self, size: int) -> bool:
+        """FIFO: once something is on disk, everything goes there until the disk is drained."""
+        if self._disk is not None and len(self._disk):
+            return False
+        return self.memory_bytes + size <= self.memory_bytes_max or not self._memory
+
+    def _spill(self, edge: int, source: int, payload: Any) -> None:
+        if self._disk is None:
+            self._disk = SpillingQueue(0, self._directory)
+        self.spilled_batches += 1
+        self._disk.push(_EDGE.pack(edge, source) + bytes(payload))
+
+    def close(self) -> None:
+        """Give up the disk space."""
+        if self._disk is not None:
+            self._disk.close()

@@ -1,0 +1,301 @@
+"""What a replica has on its way out: credits on regular channels, a bounded queue before each socket of a feedback channel.
+
+A regular channel sends while its window has room; what an activation produced beyond that waits here, and the replica starts no other
+activation until it is gone. A feedback channel never holds its replica up. Its receiver takes everything off the socket and spills;
+should the receiver be in one long activation, the batches wait here, a share of the job's bound for spilling in the plane and the rest
+on disk. FIFO per channel in either case.
+"""
+
+from __future__ import annotations
+
+import struct
+import time as clock
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from rayad.actors.plane.batch_codec import encode_batch
+from rayad.actors.plane.credits import SendWindow
+from rayad.actors.plane.on_demand import MutablePool
+from rayad.actors.plane.plane import Plane
+from rayad.actors.plane.protocol import Kind, busy_of_credit, replica_name, unpack_credit
+from rayad.actors.plane.spilling_queue import SpillingQueue
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.plan import Plan, PlanEdge
+from rayad.progress import Timestamp
+
+FEEDBACK_QUEUE_BYTES_MIN = 1 << 20
+"""How much of a feedback channel may wait in the plane for its socket, at the least: what fits into a socket's buffer or two."""
+_EDGE = struct.Struct("<II")
+"""Before a batch on disk: the edge, and whether it is a barrier instead."""
+
+
+def window_of(edge: PlanEdge | None, config: RunConfig) -> int:
+    """How many batches may be in flight on a channel of an edge; None: from the driver."""
+    return config.window_batches if edge is None or edge.buffer is None else min(edge.buffer, config.window_batches)
+
+
+def _nobody(*_: Any) -> None:
+    """Nobody listens."""
+
+
+def payload_bytes(parts: list[Any]) -> int:
+    """Bytes of an encoded batch, as its receiver counts them."""
+    return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
+
+
+class MutableOutbound:
+    """The sending side of one replica's channels to other replicas."""
+
+    def __init__(self, plane: Plane, plan: Plan, stage: int, config: RunConfig) -> None:
+        self._plane = plane
+        self._directory = config.spill_directory
+        self._config = config
+        self._edges = {edge.id: edge for edge in plan.edges_from(stage)}
+        self._windows: dict[tuple[int, str], SendWindow] = {}
+        self._waiting: dict[tuple[int, str], deque[list[Any] | bytes]] = {}  # bytes: a barrier, which needs no credit
+        self._spilled: dict[str, SpillingQueue] = {}
+        self._peers: dict[tuple[int, int], str] = {}
+        self._pools: dict[int, MutablePool] = {}
+        self._full: set[int] = set()  # edges whose pool is
+        self._rows: dict[tuple[int, str], deque[int]] = {}  # of the batches in flight, on demand; 0: not known
+        self.joined: Callable[[int, Timestamp, int], None] = _nobody
+        """Called when so many batches on demand become one: (edge, time, how many fewer)."""
+        self.sent: Callable[[int, int], None] = _nobody
+        """Called when a batch on demand leaves: (edge, bytes)."""
+        self._held_up_since_s = 0.0
+        self.held_up_s = 0.0
+        self.spilled_batches = 0
+        self._replicas = {edge.id: plan.stage(edge.target).parallelism for edge in self._edges.values()}
+        for edge in self._edges.values():
+            for replica in range(self._replicas[edge.id]):
+                peer = self._peers[edge.id, replica] = replica_name(edge.target, replica)
+                if not edge.is_feedback:
+                    self._windows[edge.id, peer] = SendWindow(window_of(edge, config), int(config.window_bytes))
+            if edge.is_on_demand:
+                self._pools[edge.id] = MutablePool(keeps_batches=edge.keeps_batches)
+        loops = len(self._peers) - len(self._windows)
+        self._feedback_bytes_max = max(FEEDBACK_QUEUE_BYTES_MIN, int(config.spill_memory_bytes) // max(1, loops))
+
+    def open(self, peer: str, plan: Plan) -> None:
+        """A replica has come: its channels are fresh."""
+        for edge in self._edges.values():
+            for replica in range(plan.stage(edge.target).parallelism):
+                if replica_name(edge.target, replica) == peer:
+                    self._peers[edge.id, replica] = peer
+                    self._rows.pop((edge.id, peer), None)
+                    if not edge.is_feedback:
+                        self._windows[edge.id, peer] = SendWindow(window_of(edge, self._config), int(self._config.window_bytes))
+
+    def configure(self, config: RunConfig) -> None:
+        """Other windows from now on; what waits for room that is there now is sent."""
+        self._config = config
+        for (edge, peer), window in self._windows.items():
+            window.resize(window_of(self._edges[edge], config), int(config.window_bytes))
+            self._send_waiting((edge, peer), window)
+        for edge in self._pools:
+            self._serve(edge)
+
+    def close_all_but(self, plan: Plan) -> None:
+        """Replicas have gone that this plan does not have: nothing is on the way to them."""
+        self.lay_out(plan)
+        for edge, replica in [key for key in self._peers if key[1] >= plan.stage(self._edges[key[0]].target).parallelism]:
+            peer = self._peers.pop((edge, replica))
+            self._windows.pop((edge, peer), None)
+            self._rows.pop((edge, peer), None)
+
+    def lay_out(self, plan: Plan) -> None:
+        """From now on what goes to any receiver goes to one of this plan."""
+        self._replicas = {edge.id: plan.stage(edge.target).parallelism for edge in self._edges.values()}
+        for edge in self._pools:
+            self._serve(edge)
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether something waits for credit: then no activation may start."""
+        return bool(self._waiting or self._full)
+
+    @property
+    def is_spilled(self) -> bool:
+        """Whether batches for a feedback wait on disk."""
+        return bool(self._spilled)
+
+    def peer(self, edge: int, replica: int) -> str:
+        """The plane name of a replica of an edge's target."""
+        return self._peers[edge, replica]
+
+    def room(self, edge: int, replica: int) -> int:
+        """How many batches more a channel takes; negative when some wait already."""
+        key = (edge, self._peers[edge, replica])
+        window = self._windows.get(key)
+        return 0 if window is None else window.batches - window.in_flight_batches - len(self._waiting.get(key, ()))
+
+    def send(self, edge: int, peer: str, parts: list[Any]) -> int:
+        """Send an encoded batch now, or as soon as its channel has room. Gives its bytes."""
+        size = payload_bytes(parts)
+        key = (edge, peer)
+        window = self._windows.get(key)
+        if window is None:
+            self._send_feedback(edge, peer, parts)
+            return size
+        waiting = self._waiting.get(key)
+        if waiting is None and window.may_send():
+            self._transmit(key, window, parts, size)
+            return size
+        if waiting is None:
+            self._note_held_up()
+            waiting = self._waiting[key] = deque()
+        waiting.append(parts)
+        return size
+
+    def _transmit(self, key: tuple[int, str], window: SendWindow, parts: list[Any], size: int, rows: int = 0) -> None:
+        window.on_send(size)
+        edge, peer = key
+        if edge in self._pools:
+            self._rows.setdefault(key, deque()).append(rows)
+        self._plane.send(peer, Kind.DATA, edge, parts)
+
+    def _note_held_up(self) -> None:
+        """It will be held up."""
+        if not self.is_held_up:
+            self._held_up_since_s = clock.perf_counter()
+
+    def _note_free(self) -> None:
+        """Something that held it up is gone."""
+        if not self.is_held_up:
+            self.held_up_s += clock.perf_counter() - self._held_up_since_s
+
+    # -- on demand: see on_demand.py -------------------------------------------------------
+    def piece_rows(self, edge: int, batch: Any) -> int:
+        """Into pieces of how many records a batch on demand is to be cut."""
+        return self._pools[edge].piece_rows(batch, len(self._receivers(edge)))
+
+    def offer(self, edge: int, time: Timestamp, batch: Any) -> None:
+        """Send a batch to whichever receiver has room first."""
+        self._pools[edge].push(time, batch)
+        self._serve(edge)
+
+    def _receivers(self, edge: int) -> list[str]:
+        return [self._peers[edge, replica] for replica in range(self._replicas[edge])]
+
+    def _serve(self, edge: int) -> None:
+        """Give out what waits, to the receivers with the most room, as far as there is room."""
+        pool, receivers = self._pools[edge], self._receivers(edge)
+        free = [peer for peer in receivers if (edge, peer) not in self._waiting and self._windows[edge, peer].may_send()]
+        while len(pool) and free:
+            peer = min(free, key=lambda peer: self._windows[edge, peer].in_flight_batches)
+            piece = pool.pop()
+            if piece.batches > 1:
+                self.joined(edge, piece.time, piece.batches - 1)
+            parts = encode_batch(piece.time, piece.batch)
+            size = payload_bytes(parts)
+            self._transmit((edge, peer), self._windows[edge, peer], parts, size, piece.rows)
+            self.sent(edge, size)
+            if not self._windows[edge, peer].may_send():
+                free.remove(peer)
+        if pool.is_full(len(receivers)) is not (edge in self._full):
+            if edge in self._full:
+                self._full.remove(edge)
+                self._note_free()
+            else:
+                self._note_held_up()
+                self._full.add(edge)
+
+    def _bind(self, edge: int) -> None:
+        """Choose a receiver for all that waits: it has to go, or to be logged, before a barrier."""
+        pool, receivers = self._pools[edge], self._receivers(edge)
+        for _ in range(len(pool)):
+            time, batch = pool.pop_one()
+            peer = min(receivers, key=lambda peer: self._load(edge, peer))
+            self.sent(edge, self.send(edge, peer, encode_batch(time, batch)))
+        if edge in self._full:
+            self._full.remove(edge)
+            self._note_free()
+
+    def _load(self, edge: int, peer: str) -> int:
+        return self._windows[edge, peer].in_flight_batches + len(self._waiting.get((edge, peer), ()))
+
+    def on_credit(self, edge: int, peer: str, payload: Any) -> None:
+        """The receiver has granted credit: send what waits for it."""
+        key = (edge, peer)
+        window = self._windows.get(key)
+        if window is None:
+            return  # of a replica that has retired
+        batches, size = unpack_credit(payload)
+        window.on_credit(batches, size)
+        if edge in self._pools:
+            rows = [self._rows[key].popleft() for _ in range(batches)]
+            if all(rows):
+                self._pools[edge].learn(sum(rows), busy_of_credit(payload))
+        self._send_waiting(key, window)
+        if edge in self._pools:
+            self._serve(edge)
+
+    def _send_waiting(self, key: tuple[int, str], window: SendWindow) -> None:
+        edge, peer = key
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            return
+        while waiting and (window.may_send() or isinstance(waiting[0], bytes)):
+            parts = waiting.popleft()
+            if isinstance(parts, bytes):
+                self._plane.send(peer, Kind.BARRIER, edge, parts)
+                continue
+            self._transmit(key, window, parts, payload_bytes(parts))
+        if not waiting:
+            del self._waiting[key]
+            self._note_free()
+
+    def send_barrier(self, edge: int, peer: str, payload: bytes, *, overtake: bool, binds: bool = True) -> None:
+        """Send a barrier behind all that was sent on a channel; with ``overtake`` before what waits here for credit. Without ``binds`` what
+        waits for any receiver goes behind it, and may go to a receiver that it is not sent to."""
+        if binds and edge in self._pools:
+            self._bind(edge)
+        waiting = self._waiting.get((edge, peer))
+        if waiting is not None and not overtake:
+            waiting.append(payload)
+        elif peer in self._spilled and self._edges[edge].is_feedback:
+            self._spilled[peer].push(_EDGE.pack(edge, 1) + payload)
+        else:
+            self._plane.send(peer, Kind.BARRIER, edge, payload)
+
+    def waiting_batches(self) -> list[tuple[int, str, bytes]]:
+        """``(edge, peer, encoded batch)`` of all that waits for credit, in the order of each channel."""
+        return [
+            (edge, peer, b"".join(parts)) for (edge, peer), waiting in self._waiting.items() for parts in waiting if isinstance(parts, list)
+        ]
+
+    def _send_feedback(self, edge: int, peer: str, parts: list[Any]) -> None:
+        if peer not in self._spilled:
+            if self._plane.queued_bytes(peer) < self._feedback_bytes_max:
+                self._plane.send(peer, Kind.DATA, edge, parts)
+                return
+            self._spilled[peer] = SpillingQueue(0, self._directory)
+        self.spilled_batches += 1
+        self._spilled[peer].push(b"".join([_EDGE.pack(edge, 0), *parts]))
+
+    def drain(self) -> None:
+        """Send spilled feedback batches as far as their sockets take them."""
+        for peer in list(self._spilled):
+            queue = self._spilled[peer]
+            while len(queue) and self._plane.queued_bytes(peer) < self._feedback_bytes_max:
+                item = memoryview(queue.pop())
+                edge, is_barrier = _EDGE.unpack_from(item)
+                self._plane.send(peer, Kind.BARRIER if is_barrier else Kind.DATA, edge, item[_EDGE.size :])
+            if not len(queue):
+                queue.close()
+                del self._spilled[peer]
+
+    def describe(self) -> list[str]:
+        """What waits, for ``explain_stuck``."""
+        waiting = self._waiting.items()
+        lines = [f"{len(parts)} batches without credit on {self._edges[edge].name} to {peer}" for (edge, peer), parts in waiting]
+        pools = [(self._edges[edge].name, len(pool)) for edge, pool in self._pools.items() if len(pool)]
+        lines.extend(f"{batches} batches without credit on {name} to any replica" for name, batches in pools)
+        lines.extend(f"{len(queue)} batches of a feedback to {peer} wait on disk for its socket" for peer, queue in self._spilled.items())
+        return lines
+
+    def close(self) -> None:
+        """Give up the disk space."""
+        for queue in self._spilled.values():
+            queue.close()

@@ -1,0 +1,68 @@
+"""The Ray actor of a job's progress core. Ray gives placement, supervision and control calls; everything else is in its host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+
+from rayad.actors.cluster.actor_class import PULSE, WAITING, remote_class
+from rayad.actors.cluster.failure import Failure, failure_of
+from rayad.actors.cluster.joining import own_address
+from rayad.actors.host.progress_host import ProgressHost
+from rayad.actors.plane.plane import Address
+from rayad.actors.replica.report import Pulse
+from rayad.dataflow.plan import Layout, Plan
+
+
+class ProgressActor:
+    """The progress core of one job."""
+
+    def __init__(self, plan: Plan, job: str, secret: bytes) -> None:
+        self._plan = plan
+        self._identity: dict[str, Any] = {"job": job, "secret": secret}
+        self._host: ProgressHost | None = None
+        self._node = ray.util.get_node_ip_address()
+
+    def listen(self, host: str | None, unix: str, incarnation: int, survives: bool, layout: Layout) -> Address | Failure:
+        """Open the plane, with no progress made; again for each incarnation. ``survives``: the loss of replicas."""
+        try:
+            self._host = ProgressHost(self._plan.laid_out(layout), incarnation=incarnation, survives=survives, **self._identity)
+            return self._host.listen(own_address(host), unix)
+        except Exception as error:
+            return failure_of("progress", error)
+
+    def run(self) -> tuple[dict[str, int] | Failure, dict[int, Any]]:
+        """Run until the job is complete."""
+        assert self._host is not None
+        try:
+            return self._host.run(), {}
+        except Exception as error:
+            return failure_of("progress", error), {}
+
+    def ping(self) -> Pulse:
+        """Answer, if the process lives."""
+        return Pulse(None, self._node)
+
+    def idle(self) -> None:
+        """Answer when no long call is running: not a control call."""
+
+    def abandon(self, incarnation: int) -> None:
+        """This incarnation is over."""
+        if self._host is not None and self._host.plane.incarnation <= incarnation:
+            self._host.abandon()
+
+    def call(self, method: str, *args: Any) -> Any:
+        """One of ProgressHost's control calls."""
+        return getattr(self._host, method)(*args)
+
+    def wait_epoch(self, node: int, epoch: int, hold_s: float) -> bool:
+        """Whether an epoch is complete at a probe; waits for that, not longer than ``hold_s``."""
+        assert self._host is not None
+        return self._host.wait_epoch(node, epoch, hold_s)
+
+
+def remote_progress() -> Any:
+    """The Ray class of the progress actor."""
+    groups = {PULSE: ("ping", "abandon"), "control": ("call",), "waits": ("wait_epoch",)}
+    return remote_class(ProgressActor, {PULSE: 2, "control": 4, "waits": WAITING}, groups)

@@ -1,0 +1,535 @@
+"""One replica of a stage, as a pure state machine: batches, views and source ticks in; batches and progress changes out.
+
+Both runtimes drive this same core; it touches no socket, clock, thread or actor. What it produces waits in ``outbox`` (batches
+for other replicas) and ``changes`` (progress, accumulated); the shell sends the batches and then the changes as one report. The right to
+send is checked here: nothing a user's vertex does can go back in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pyarrow as pa
+
+from rayad.actors.plane.on_demand import rows_of
+from rayad.actors.replica import resuming, rights
+from rayad.actors.replica.parked import MutableParked
+from rayad.actors.replica.rest import MutableRest, ResumedPart
+from rayad.actors.replica.routing import MutableOutputs, Outgoing
+from rayad.actors.replica.source_reader import MutableSourceReader
+from rayad.actors.replica.upstream import MutableGate
+from rayad.actors.replica.user_errors import describe, raise_located
+from rayad.dataflow.columnar import require_distinct
+from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.plan import Plan, PlanEdge, Stage
+from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext, check_reentrancy
+from rayad.progress import DataflowError, FlatReachability, MutableNotificator, Timestamp, View, show
+
+if TYPE_CHECKING:
+    from rayad.actors.replica.migration import MutableMigration
+
+__all__ = ["Outgoing", "PassThrough", "ReplicaCore"]
+
+
+class PassThrough(Vertex):
+    """The head of a stage that exists only because data must be exchanged there."""
+
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        self.send_by(0, batch, time)
+
+
+class ReplicaCore(VertexContext):
+    """State of one replica.
+
+    Args:
+        plan: the whole plan.
+        stage: the stage.
+        replica: which of its replicas, from 0.
+        room: for "rebalance" edges: (edge, replica) -> how much room that channel has; the largest wins.
+        gated: edges on which a batch waits until its time is complete (see :mod:`rayad.actors.replica.upstream`).
+        clock: seconds, for :attr:`doing`; by default nobody asks since when.
+        parking: makes the place for batches that wait for their time.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        stage: Stage,
+        replica: int,
+        *,
+        room: Callable[[int, int], int] | None = None,
+        gated: frozenset[int] = frozenset(),
+        clock: Callable[[], float] = lambda: 0.0,
+        parking: Callable[[], MutableParked] = MutableParked,
+    ) -> None:
+        self._clock = clock
+        self.doing: tuple[str, Timestamp | None, float] | None = None
+        """The callback that runs, its time, and since when; None between activations. Any thread may read it."""
+        self.plan = plan
+        self.stage = stage
+        self.name = stage.name
+        self.replica = replica
+        self.parallelism = stage.parallelism
+        self.key_groups = plan.key_groups
+        self.changes: dict[tuple[int, Timestamp], int] = {}
+        self.done_tokens: list[Any] = []
+        self.parked = parking()
+        self.view = View((), ()) if not stage.inputs else None
+        self.batches_in = self.records_in = 0
+        self.counted_before = (0, 0)  # of these two, in the run that it goes on from
+        self.migration: MutableMigration | None = None
+        """The step of a change of layout that is under way here, or the last one."""
+        self.nested = 0
+        """How many calls of the vertex' on_recv run inside another callback of it now."""
+        self.reentered = 0
+        """How many batches have been handed to the vertex inside a callback, instead of going through a queue."""
+        self._reentrancy = 0
+        self._broken: Exception | None = None  # what failed in a nested call
+        self.outputs = MutableOutputs(plan, stage, replica, self._change, room, self._reenter)
+        self._edges = plan.edge_by_id
+        self._now: Timestamp | None = None
+        self.notificator = MutableNotificator()
+        self.gate = MutableGate(gated, parking()) if gated and stage.inputs else None
+        self._waits_unseen = False  # for a notification without capability, which the progress core does not count
+        self._reachability: FlatReachability | None = None
+        self.vertex: Vertex | None = None
+        self.source: MutableSourceReader | None = None
+        self.input_epoch: int | None = None
+        self.furthest = 0
+        """The epoch in which a source or live input that is over has ended."""
+        self._ended: tuple[tuple[int, Timestamp, int], ...] = ()  # to be reported
+        self.input_frames = self.input_sends = 0
+        self.hold: Timestamp | None = None
+        self._latest: Timestamp | None = None  # of the times consumed, while there is a hold
+        self._rights: tuple[Timestamp, ...] = ()  # that came along with state, while it is taken up
+
+    # -- life --------------------------------------------------------------------
+    def start(self, resumed: ResumedPart | None = None, *, is_newcomer: bool = False) -> None:
+        """Build the vertex or open the source; what it holds from the beginning, or from the cut of a snapshot, is in ``changes``.
+
+        ``is_newcomer``: it comes into a running job, and gets all rights that it has from its siblings.
+        """
+        stage = self.stage
+        if stage.kind is NodeKind.SOURCE:
+            if resumed is None or resumed.rest["source"] is not None:
+                self.source = self._guard("open", partial(self._open_source, resumed.rest["source"] if resumed else None))
+            if self.source is None or self.source.epoch:
+                self._change(stage.notify_location, Timestamp(0), -1)  # the progress graph begins with every source at epoch 0
+                if self.source is not None:
+                    self._change(stage.notify_location, Timestamp(self.source.epoch), 1)
+            if resumed is not None:
+                self.furthest = resumed.rest.get("furthest", 0)
+                resuming.resume_counts(self, resumed.rest)
+            if self.source is None:
+                self._end_input(self.furthest)
+            return
+        if stage.kind is NodeKind.INPUT:
+            self.input_epoch = 0
+            if resumed is not None:
+                resuming.resume_input(self, resumed.rest)
+            return
+        make = PassThrough if stage.kind is NodeKind.EXCHANGE else stage.op
+        vertex = self._guard("__init__", make)
+        if not isinstance(vertex, Vertex):
+            raise DataflowError(
+                f"{stage.name!r} ({stage.where}) made {show(vertex, 60)}: a vertex must be an instance of a subclass of rd.Vertex"
+            )
+        self.vertex = vertex
+        self._reentrancy = check_reentrancy(vertex.reentrancy, f"{stage.name!r} ({stage.where})")
+        vertex._context = self
+        self._guard("setup", vertex.setup)
+        if isinstance(vertex, EndVertex):
+            if stage.depth:
+                raise DataflowError(
+                    f"{stage.name!r} ({stage.where}) is an EndVertex inside a loop: it keeps the right to send until its input ends, so "
+                    "the loop could "
+                    "never end; put it outside the loop"
+                )
+            self.hold = resumed.rest["hold"] if resumed is not None else None if is_newcomer else Timestamp(0)
+            if self.hold is not None:
+                self._change(stage.capability_location, self.hold, 1)
+        if resumed is not None:
+            resuming.resume_vertex(self, vertex, resumed)
+
+    # -- snapshots: see resuming.py ---------------------------------------------
+    def cut(self) -> MutableRest:
+        """Everything but the vertex' state, between two activations; what combiners hold must have been flushed and sent."""
+        return resuming.cut(self)
+
+    def roll_back(self, edges: frozenset[int], part: ResumedPart | None) -> None:
+        """The senders on these edges begin anew from a snapshot, of which ``part`` is this replica's; what it has consumed stays."""
+        resuming.roll_back(self, edges, part)
+
+    def count_waiting(self, edge_id: int, time: Timestamp, batches: int = 1) -> None:
+        """A batch of a snapshot waits on an edge again: it counts as if it had just been sent. Below 0: so many have been joined."""
+        self._change(*self._counted(edge_id, time), batches)
+
+    @property
+    def wants_views(self) -> bool:
+        """Whether it must be told of its input frontier even while it waits for no notification."""
+        if self.vertex is None:
+            return False
+        return self._waits_unseen or self.hold is not None or self.vertex.in_order or self.gate is not None
+
+    def _open_source(self, position: Any) -> MutableSourceReader:
+        mine = self.stage.parts[self.replica :: self.stage.parallelism]
+        return MutableSourceReader(self.stage.op, mine, self.stage.name, self.stage.where, position)
+
+    def close(self) -> None:
+        """Release what the user's code holds. Never raises."""
+        self.parked.close()
+        if self.gate is not None:
+            self.gate.waiting.close()
+        for release in (self.vertex.close if self.vertex else None, self.source.close if self.source else None):
+            if release is not None:
+                try:
+                    release()
+                except Exception:  # the job's own outcome matters more
+                    continue
+
+    def stage_sinks(self) -> dict[int, Any]:
+        """What every sink writer of this replica has staged, by sink id."""
+        self.doing = ("stage of a sink", None, self._clock())
+        staged = self.outputs.stage_sinks()
+        self.doing = None
+        return staged
+
+    def abort_sinks(self) -> None:
+        """Throw away what was written."""
+        self.outputs.abort_sinks()
+
+    @property
+    def batches_out(self) -> int:
+        """Batches for other replicas so far."""
+        return self.outputs.batches_out
+
+    # -- input ---------------------------------------------------------------------
+    def receive(self, edge_id: int, time: Timestamp, batch: Any, token: Any = None) -> None:
+        """One activation: a batch has arrived. ``token`` comes back in ``done_tokens`` when it has been consumed."""
+        vertex = self.vertex
+        assert vertex is not None
+        if self.gate is not None and edge_id in self.gate.edges:
+            self._gate_in(edge_id, time, batch)
+            if token is not None:
+                self.done_tokens.append(token)
+            return
+        if vertex.in_order and not self._in_turn(time):
+            self.parked.add(time, edge_id, vertex.on_park(batch))
+            if token is not None:
+                self.done_tokens.append(token)
+            return
+        self._consume(edge_id, time, batch, token)
+
+    def _gate_in(self, edge_id: int, time: Timestamp, batch: Any) -> None:
+        """From now on it counts as something that this vertex will do at its time, so that the input frontier can pass it."""
+        assert self.gate is not None
+        self._change(*self._counted(edge_id, time), -1)
+        if not self.gate.repeats(time):
+            self.gate.hold(edge_id, time, batch)
+            self._change(self.stage.notify_location, time, 1)
+
+    def _counted(self, edge_id: int, time: Timestamp) -> tuple[int, Timestamp]:
+        edge = self._edges[edge_id]
+        return edge.count_location, time if edge.count_depth == len(time[1]) else time.truncate(edge.count_depth)
+
+    def _consume(self, edge_id: int, time: Timestamp, batch: Any, token: Any, *, gated: bool = False) -> None:
+        edge = self._edges[edge_id]
+        self._now = time
+        vertex = self.vertex
+        assert vertex is not None
+        if self.hold is not None and (self._latest is None or self._latest < time):
+            self._latest = time
+        items = rows_of(batch)
+        self.batches_in, self.records_in = self.batches_in + 1, self.records_in + items
+        self.outputs.counters.received_items[edge_id] += items
+        self.doing = ("on_recv", time, self._clock())
+        try:
+            vertex.on_recv(edge.port, batch, time)
+        except Exception as error:
+            self._fail(f"on_recv (input {edge.port}, {describe(batch)})", time, error)
+        self._raise_broken()
+        self._now = self.doing = None
+        if gated:
+            self._change(self.stage.notify_location, time, -1)
+        else:
+            self._change(*self._counted(edge_id, time), -1)
+        if token is not None:
+            self.done_tokens.append(token)
+
+    def _reenter(self, edge: PlanEdge, time: Timestamp, batch: Any) -> bool:
+        """Hand a batch that comes back to this replica to its vertex at once, inside the callback that sends it, if its bound allows.
+
+        Nothing is counted for it: what the callback consumes counts until it is done, at a time that is not larger. Nothing can come
+        between the two but what the vertex does itself: barriers, views and markers are taken between activations. While key-groups are
+        on the move here, what belongs to them must wait for their state, so everything is queued; so is what is not in turn.
+        """
+        vertex = self.vertex
+        if self.nested >= self._reentrancy or self._now is None:
+            return False
+        assert vertex is not None
+        if self.migration is not None and not self.migration.is_settled:
+            return False
+        if vertex.in_order and not self._in_turn(time):
+            return False
+        items = rows_of(batch)
+        self.batches_in, self.records_in, self.reentered = self.batches_in + 1, self.records_in + items, self.reentered + 1
+        self.outputs.counters.sent_items[edge.id] += items
+        self.outputs.counters.received_items[edge.id] += items
+        outer, self._now = self._now, time
+        before, self.doing = self.doing, ("on_recv", time, self._clock())
+        self.nested += 1
+        try:
+            vertex.on_recv(edge.port, batch.copy() if isinstance(batch, list) else batch, time)
+        except Exception as error:
+            try:
+                self._fail(f"on_recv (input {edge.port}, {describe(batch)})", time, error)
+            except Exception as located:
+                self._broken = located
+                raise
+        finally:
+            self.nested -= 1
+            self._now, self.doing = outer, before
+        return True
+
+    def _raise_broken(self) -> None:
+        """What failed in a nested call ends the activation, even if the vertex caught it."""
+        if self._broken is not None:
+            raise self._broken
+
+    def _in_turn(self, time: Timestamp) -> bool:
+        """Whether no lexicographically smaller time can still arrive."""
+        if self.view is None:
+            return False
+        mark = time.sort_key()
+        if self.gate is not None and (first := self.gate.waiting.first()) is not None and first.sort_key() < mark:
+            return False
+        return all(f.sort_key() >= mark for f in self.view.input_frontier)
+
+    def on_view(self, view: View) -> None:
+        """The progress core has published a new view of this stage."""
+        self.view = view
+        if self.gate is not None:
+            assert self.vertex is not None
+            in_turn = self._in_turn if self.vertex.in_order else None
+            for edge_id, time, batch in self.gate.release(view.input_frontier, in_turn):
+                self._consume(edge_id, time, batch, None, gated=True)
+        while (first := self.parked.first()) is not None and self._in_turn(first):
+            for edge_id, batch in self.parked.take(first):
+                self._consume(edge_id, first, batch, None)
+
+    def notify(self) -> bool:
+        """Run the notifications that are due; true if any ran."""
+        if self.view is None:
+            return False
+        ran = False
+        vertex = self.vertex
+        if vertex is not None and len(self.notificator):
+            if vertex.waits_for_siblings or self.stage.depth:
+                due = self.notificator.deliverable(self.view, sequential=vertex.sequential)
+            else:
+                due = self.notificator.next_by_input(self.view)
+            for notification in due:
+                ran = True
+                time, capability = notification.guarantee, notification.capability
+                self._now = capability
+                self.doing = ("on_notify", time, self._clock())
+                try:
+                    vertex.on_notify(time)
+                except Exception as error:
+                    self._fail("on_notify", time, error)
+                self._raise_broken()
+                self._now = self.doing = None
+                self._hold_back(time, capability, -1)
+        if self.hold is not None:
+            self._move_hold()
+        return ran
+
+    def _move_hold(self) -> None:
+        """Keep the right to send at the input frontier; at its end, the last word."""
+        assert self.view is not None
+        assert self.hold is not None
+        assert isinstance(self.vertex, EndVertex)
+        frontier = self.view.input_frontier
+        if frontier:
+            front = min(frontier, key=Timestamp.sort_key)
+            if self.hold < front:
+                self._change(self.stage.capability_location, self.hold, -1)
+                self._change(self.stage.capability_location, front, 1)
+                self.hold = front
+            return
+        if len(self.notificator) or len(self.parked) or (self.gate is not None and len(self.gate.waiting)):
+            return
+        # Which frontiers were seen on the way depends on timing; where the inputs ended does not, nor what was the last to bring something.
+        ends = [time for time in (self._latest, self.view.end) if time is not None and self.hold < time]
+        last = max(ends, key=Timestamp.sort_key, default=self.hold)
+        self._now = last
+        self.doing = ("on_end", last, self._clock())
+        try:
+            self.vertex.on_end(last)
+        except Exception as error:
+            self._fail("on_end", last, error)
+        self._now = self.doing = None
+        self._change(self.stage.capability_location, self.hold, -1)
+        self.hold = None
+
+    # -- sources -----------------------------------------------------------------------
+    def source_step(self) -> bool | None:
+        """Read one batch: true if there was something, false if nothing is there yet, None when the source is exhausted."""
+        source = self.source
+        if source is None:
+            return None
+        before = source.epoch
+        read = self._guard("next_batch", source.next)
+        if source.epoch != before or source.exhausted:
+            self._change(self.stage.notify_location, Timestamp(before), -1)
+            if not source.exhausted:
+                self._change(self.stage.notify_location, Timestamp(source.epoch), 1)
+        if source.exhausted:
+            self._end_input(source.furthest)
+            self._guard("close", source.close)
+            self.source = None
+            return None
+        if read is None:
+            return source.epoch != before
+        epoch, batch = read
+        self._emit_from_source(Timestamp.of(epoch, ()), batch)
+        return True
+
+    def stop_source(self) -> None:
+        """Read no more: what has been read is finished."""
+        if self.source is not None:
+            self._change(self.stage.notify_location, Timestamp(self.source.epoch), -1)
+            self._end_input(self.source.furthest)
+            self._guard("close", self.source.close)
+            self.source = None
+
+    def _end_input(self, epoch: int) -> None:
+        """A source or live input is over: nothing was said later than in this epoch."""
+        self.furthest = max(self.furthest, epoch)
+        self._ended = ((self.stage.notify_location, Timestamp(self.furthest), 0),)
+
+    def _emit_from_source(self, time: Timestamp, batch: Any) -> None:
+        self.batches_in += 1
+        self.records_in += batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)
+        self._now = time
+        self.doing = ("what follows the input", time, self._clock())
+        self.outputs.emit(0, time, batch)
+        self._now = self.doing = None
+
+    def input_send(self, batch: Any) -> None:
+        """Live input: records of the current epoch."""
+        assert self.input_epoch is not None
+        self.input_sends += 1
+        self._emit_from_source(Timestamp(self.input_epoch), batch)
+
+    def input_advance(self, epoch: int) -> None:
+        """Live input: no more records before ``epoch``."""
+        assert self.input_epoch is not None
+        self._change(self.stage.notify_location, Timestamp(self.input_epoch), -1)
+        self._change(self.stage.notify_location, Timestamp(epoch), 1)
+        self.input_epoch = epoch
+
+    def input_close(self) -> None:
+        """Live input: no more records."""
+        if self.input_epoch is not None:
+            self._change(self.stage.notify_location, Timestamp(self.input_epoch), -1)
+            self._end_input(self.input_epoch)
+            self.input_epoch = None
+
+    # -- what a vertex may do ------------------------------------------------------------
+    def send_by(self, edge: int, batch: Any, time: Timestamp) -> None:
+        """See :meth:`rayad.Vertex.send_by`."""
+        if self._now is None or not _comparable(time, self.stage.depth) or not self._now <= time:
+            self._refuse(f"send_by({edge}, ..., {time})", time)
+        if not (isinstance(edge, int) and 0 <= edge < len(self.outputs)):
+            raise self._misuse(
+                f"send_by({show(edge)}, ...)",
+                f": it has {len(self.outputs)} outputs, numbered from 0; give outputs= to flow.vertex for more",
+            )
+        if isinstance(batch, list):
+            batch = batch.copy()  # the vertex may go on with its own; here what is sent stays as it was sent
+        elif not isinstance(batch, pa.RecordBatch):
+            if isinstance(batch, (str, bytes, dict, pa.Table)) or not hasattr(batch, "__iter__"):
+                raise self._misuse(
+                    f"send_by({edge}, {show(batch, 60)}, {time})",
+                    ": a batch is a list of records or a pyarrow.RecordBatch; for one record, [record]",
+                )
+            batch = list(batch)
+        else:
+            require_distinct(batch.schema, f"a batch that {self.name!r} ({self.stage.where}) sends")
+        self.outputs.emit(edge, time, batch)
+
+    def notify_at(self, time: Timestamp, capability: Timestamp | None) -> None:
+        """See :meth:`rayad.Vertex.notify_at`."""
+        depth = self.stage.depth
+        if not _comparable(time, depth):
+            self._refuse(f"notify_at({show(time, 60)})", time)
+        if capability is not None:
+            if not rights.may_wait_for(self, time):
+                self._refuse(f"notify_at({time})", time)
+            if not _comparable(capability, depth) or not rights.may_act_at(self, capability):
+                self._refuse(f"notify_at({time}, capability={capability}), by its capability,", capability)
+        if capability is None:
+            self._waits_unseen = True
+        elif not time <= capability:
+            rights.check_not_waiting_for_itself(self, time, capability)
+        if self.notificator.request(time, capability):
+            self._hold_back(time, capability, 1)
+
+    def _hold_back(self, time: Timestamp, capability: Timestamp | None, delta: int) -> None:
+        if capability is None:
+            return
+        stage = self.stage
+        self._change(stage.notify_location if capability == time else stage.capability_location, capability, delta)
+
+    def _refuse(self, what: str, time: Any) -> NoReturn:
+        if not _comparable(time, self.stage.depth):
+            raise self._misuse(what, f": a time here is a Timestamp with {self.stage.depth} loop counters, this is {show(time, 60)}")
+        if self._now is None:
+            raise self._misuse(
+                what, ": there is no right to send or ask now; do it in on_recv, or in an on_notify that was asked for with a capability"
+            )
+        raise self._misuse(what, f" goes back in time: {self._now} is being handled; use a time at or beyond it")
+
+    def _misuse(self, what: str, rule: str) -> DataflowError:
+        return DataflowError(f"{what} from {self.name!r}[{self.replica}] ({self.stage.where}){rule}", located=True)
+
+    # -- progress ----------------------------------------------------------------------------
+    def _change(self, location: int, time: Timestamp, delta: int) -> None:
+        key = (location, time)
+        changes = self.changes
+        total = changes.get(key, 0) + delta
+        if total:
+            changes[key] = total
+        else:
+            changes.pop(key, None)
+
+    def take_changes(self) -> list[tuple[int, Timestamp, int]]:
+        """The accumulated progress, for one report; empty when nothing has changed."""
+        if not self.changes and not self._ended:
+            return []
+        out = [(location, time, delta) for (location, time), delta in self.changes.items()]
+        out += self._ended
+        self._ended = ()
+        self.changes.clear()
+        return out
+
+    # -- errors ------------------------------------------------------------------------------
+    def _guard(self, what: str, call: Callable[[], Any]) -> Any:
+        self.doing = (what, None, self._clock())
+        try:
+            return call()
+        except Exception as error:
+            self._fail(what, None, error)
+        finally:
+            self.doing = None
+
+    def _fail(self, what: str, time: Timestamp | None, error: Exception) -> NoReturn:
+        at = f" at {time}" if time is not None else ""
+        raise_located(f"{self.name!r}[{self.replica}] ({self.stage.where}) failed in {what}{at}", error)
+
+
+def _comparable(time: Any, depth: int) -> bool:
+    return isinstance(time, Timestamp) and len(time[1]) == depth

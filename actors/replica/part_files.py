@@ -1,0 +1,178 @@
+"""A replica's part of a snapshot as files: what is written, how increments chain, how it is read back."""
+
+from __future__ import annotations
+
+import pickle
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from rayad.actors.replica.rest import FORMAT, MutableRest, ResumedPart
+from rayad.actors.replica.source_parts import SourceShare, shared_out
+from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.plan import Stage
+from rayad.dataflow.vertex import Vertex
+from rayad.progress import SnapshotError, say
+from rayad.snapshots.barrier import Barrier
+from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore, StagedPart
+
+CHAIN_MAX = 16
+"""After so many increments the whole state is written again: a restore has to read them all."""
+_MAGIC = b"RAYADPT1"
+Attempt = str
+
+
+class MutableStateChain:
+    """The files that a replica's state consists of, as of its last capture, and whether the next one may be an increment on them.
+
+    An increment is right only on the snapshot that was published last, and only if this replica's part of that one was its last capture.
+    """
+
+    def __init__(self) -> None:
+        self.files: tuple[PartFile, ...] = ()
+        self._written = 0  # the attempt that ``files`` are of
+        self._captured = 0
+
+    def choose(self, vertex: Vertex, barrier: Barrier) -> tuple[Callable[[], Any], bool]:
+        """What gives the state to be written now, and whether it is an increment."""
+        changes = vertex.take_changes()
+        files = self.files
+        may_chain = bool(files) and barrier.base == self._captured == self._written and len(files) < CHAIN_MAX
+        self._captured = barrier.number
+        if changes is not None and may_chain and sum(file.size for file in files[1:]) <= files[0].size:
+            return changes, True
+        return vertex.checkpoint, False
+
+    def wrote(self, barrier: Barrier, file: PartFile | None, *, incremental: bool) -> tuple[PartFile, ...]:
+        """A file has been written for an attempt; gives all files of the state."""
+        fresh = () if file is None else (file,)
+        self.files = (*self.files, *fresh) if incremental else fresh
+        self._written = barrier.number
+        return self.files
+
+
+def has_state(stage: Stage) -> bool:
+    """Whether replicas of a stage have a vertex whose state is to be kept."""
+    return stage.kind is NodeKind.VERTEX
+
+
+def attempt_name(incarnation: int, barrier: Barrier, what: str) -> Attempt:
+    """Distinguishes the files of one slot: parts of attempts given up, and of older incarnations, keep their own names."""
+    return f"{incarnation}.{barrier.number}.{what}"
+
+
+def dumped(value: Any) -> list[bytes | memoryview]:
+    """A value as pieces of a part file: a head with their sizes, a pickle, and the large buffers that it refers to (columns, arrays).
+
+    Classes and functions of ``__main__`` go by value, since the process that resumes may have another main module. What can still change
+    is copied: the pieces may be written later.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    data = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    pieces: list[bytes | memoryview] = [data]
+    for buffer in buffers:
+        raw = buffer.raw()
+        pieces.append(raw if raw.readonly else raw.tobytes())
+    return [_MAGIC + struct.pack(f"<Q{len(pieces)}Q", len(pieces), *(_size(piece) for piece in pieces)), *pieces]
+
+
+def loaded(data: bytes) -> Any:
+    """The inverse of :func:`dumped`, of the joined pieces. Raises ValueError when they are not of this form."""
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise ValueError(f"it begins with {data[: len(_MAGIC)]!r}, not with {_MAGIC!r}")
+    (count,) = struct.unpack_from("<Q", data, len(_MAGIC))
+    sizes = struct.unpack_from(f"<{count}Q", data, len(_MAGIC) + 8)
+    at = len(_MAGIC) + 8 * (count + 1)
+    view = memoryview(data)
+    pieces = []
+    for size in sizes:
+        pieces.append(view[at : at + size])
+        at += size
+    return pickle.loads(pieces[0], buffers=[bytearray(piece) for piece in pieces[1:]])
+
+
+def _size(piece: bytes | memoryview) -> int:
+    return piece.nbytes if isinstance(piece, memoryview) else len(piece)
+
+
+def write_rest(store: SnapshotStore, stage: Stage, replica: int, incarnation: int, barrier: Barrier, rest: MutableRest) -> PartFile:
+    """Write everything but the state. Raises SnapshotError when the store does not take it."""
+    return store.write_part(barrier.slot, stage.name, replica, dumped(rest.plain()), attempt=attempt_name(incarnation, barrier, "rest"))
+
+
+def write_state(
+    store: SnapshotStore,
+    stage: Stage,
+    replica: int,
+    incarnation: int,
+    barrier: Barrier,
+    chunks: Iterable[bytes | memoryview],
+    *,
+    incremental: bool,
+) -> PartFile:
+    """Write the pickled state or increment."""
+    what = "changes" if incremental else "state"
+    return store.write_part(barrier.slot, stage.name, replica, chunks, attempt=attempt_name(incarnation, barrier, what))
+
+
+def write_staged(
+    store: SnapshotStore, stage: Stage, replica: int, incarnation: int, barrier: Barrier, staged: Iterable[tuple[str, Any]]
+) -> tuple[StagedPart, ...]:
+    """Write what the sinks have staged: a file for each sink, however many attempts were given up before."""
+    by_sink: dict[str, list[Any]] = {}
+    for key, value in staged:
+        by_sink.setdefault(key, []).append(value)
+    out = []
+    for at, (key, values) in enumerate(by_sink.items()):
+        name = attempt_name(incarnation, barrier, f"staged{at}")
+        data = dumped(values if len(values) > 1 else values[0])
+        file = store.write_part(barrier.slot, stage.name, replica, data, attempt=name)
+        out.append(StagedPart(key, stage.name, replica, file, len(values)))
+    return tuple(out)
+
+
+def is_nothing(staged: Any) -> bool:
+    """Whether a writer had nothing to stage: None, or an empty container."""
+    return staged is None or (hasattr(staged, "__len__") and len(staged) == 0)
+
+
+def read_part(store: SnapshotStore, part: ReplicaPart | SourceShare) -> ResumedPart:
+    """Read a replica's part back, or its share of several, each file verified first. Raises SnapshotError that names the file."""
+    if isinstance(part, SourceShare):
+        return shared_out([read_part(store, one) for one in part.parts], part.replica, part.replicas)
+    rest = _load(store, part.rest) if part.rest is not None else None
+    if not isinstance(rest, dict) or rest.get("format") != FORMAT:
+        found = rest.get("format") if isinstance(rest, dict) else rest
+        raise SnapshotError(
+            f"the part of {part.vertex!r}[{part.replica}] in {store.folder!r} has format {found!r}, this version of Rayad reads {FORMAT}"
+        )
+    return ResumedPart(tuple(_load(store, file) for file in part.files), rest)
+
+
+def read_staged(store: SnapshotStore, staged: Iterable[StagedPart]) -> Iterator[tuple[str, Any]]:
+    """What writers have staged, with the sinks' keys."""
+    for one in staged:
+        values = _load(store, one.file) if one.count > 1 else [_load(store, one.file)]
+        for value in values:
+            yield one.sink, value
+
+
+def merge_staged(store: SnapshotStore, slot: int, staged: Sequence[StagedPart], attempt: Attempt) -> StagedPart:
+    """Write what these files hold into one. Raises SnapshotError."""
+    first, values = staged[0], [value for _, value in read_staged(store, staged)]
+    file = store.write_part(slot, first.vertex, first.replica, dumped(values), attempt=attempt)
+    return StagedPart(first.sink, first.vertex, first.replica, file, sum(one.count for one in staged))
+
+
+def _load(store: SnapshotStore, file: PartFile) -> Any:
+    data = store.read_part(file)
+    try:
+        return loaded(data)
+    except Exception as error:
+        raise SnapshotError(
+            f"part {file.path} in {store.folder!r} is as it was written, but cannot be unpickled here: "
+            f"{type(error).__name__}: {say(error)}; is a class or module that it needs missing or renamed?",
+            path=file.path,
+        ) from error

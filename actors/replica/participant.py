@@ -1,0 +1,184 @@
+"""One replica's side of snapshots: alignment of its barriers, the capture, the growing log. Both runtimes drive it.
+
+The shell brings barriers and batches in turn, moves what it is told to move, and writes what it is given. Source: seed 001, 3.2, 3.3;
+docs/design/snapshots.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rayad.actors.replica.core import ReplicaCore
+from rayad.actors.replica.graph_shape import Channel, channels_in, channels_out, edge_names
+from rayad.actors.replica.part_files import MutableStateChain, has_state, is_nothing
+from rayad.actors.replica.rest import MutableRest, freeze
+from rayad.dataflow.plan import Plan, Stage
+from rayad.progress import Timestamp
+from rayad.snapshots.alignment import MutableAlignment, Verdict
+from rayad.snapshots.barrier import Barrier
+
+
+@dataclass(slots=True)
+class Capture:
+    """What one replica gives to one attempt.
+
+    Args:
+        barrier: of the attempt.
+        rest: all but the state; its log still grows until ``is_complete``.
+        state: gives the state to be pickled, at once or in a forked copy of the process; None: there is none.
+        is_increment: whether ``state`` gives changes only.
+        staged: of the sink writers, with the sinks' keys; also what attempts given up had staged.
+    """
+
+    barrier: Barrier
+    rest: MutableRest
+    state: Callable[[], Any] | None
+    is_increment: bool
+    staged: list[tuple[str, Any]]
+    is_complete: bool = False
+
+
+class MutableParticipant:
+    """The snapshots of one replica.
+
+    Args:
+        send_out: makes the replica give out what it holds back, so that it goes before the barrier.
+        send_barrier: (edge, target replica, barrier) puts a barrier behind what was sent on a channel, or before it if it is unaligned.
+        captured: told of each capture, at once; the shell adds what only it knows of and starts writing the state.
+        completed: told when the log is complete, too.
+        given_up: told that an unfinished attempt is superseded.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        stage: Stage,
+        core: ReplicaCore,
+        *,
+        send_out: Callable[[], None],
+        send_barrier: Callable[[int, int, Barrier], None],
+        captured: Callable[[Capture], None],
+        completed: Callable[[Capture], None],
+        given_up: Callable[[int], None],
+    ) -> None:
+        regular, feedback = channels_in(plan, stage, core.replica)
+        self.alignment: MutableAlignment[Channel] = MutableAlignment(regular, feedback)
+        self.channels_out = channels_out(plan, stage, core.replica)
+        self.chain = MutableStateChain()
+        self.capture: Capture | None = None
+        self.barrier: Barrier | None = None
+        self._core = core
+        self._has_state = has_state(stage)
+        self._staged: list[tuple[int, str, Any]] = []
+        self._sinks = {sink.id: sink.key for sink in plan.sinks}
+        self._names = edge_names(plan)
+        self._send_out = send_out
+        self._send_barrier = send_barrier
+        self._captured = captured
+        self._completed = completed
+        self._given_up = given_up
+
+    def lay_out(self, plan: Plan) -> None:
+        """The channels in and out are those of another layout from now on; no snapshot is pending here."""
+        stage = plan.stage(self._core.stage.id)
+        regular, feedback = channels_in(plan, stage, self._core.replica)
+        self.alignment.regular, self.alignment.feedback = frozenset(regular), frozenset(feedback)
+        self.channels_out = channels_out(plan, stage, self._core.replica)
+
+    def staged(self, base: int) -> list[tuple[str, Any]]:
+        """For a replica that retires: what its writers have staged and no snapshot has; ``base``: the attempt that was published last."""
+        fresh = [(self._sinks[sink], value) for sink, value in self._core.stage_sinks().items() if not is_nothing(value)]
+        return [*((key, value) for number, key, value in self._staged if number > base), *fresh]
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether batches and barriers must be looked at: a snapshot is under way here."""
+        return self.alignment.is_pending
+
+    def begin(self, barrier: Barrier) -> None:
+        """The coordinator begins a snapshot at a replica without regular inputs."""
+        self._act(self.alignment.begin(barrier.number, unaligned=barrier.unaligned), barrier)
+
+    def on_barrier(self, channel: Channel, barrier: Barrier, ahead: Iterable[bytes] = ()) -> None:
+        """A barrier is next on its channel; or an unaligned one has arrived while the batches ``ahead`` of it were not yet consumed."""
+        is_old = self.alignment.is_old(barrier.number)
+        verdict = self.alignment.on_barrier(channel, barrier.number, unaligned=barrier.unaligned)
+        self._act(verdict, barrier, channel, () if is_old else ahead)
+
+    def blocks(self, channel: Channel) -> bool:
+        """Whether what comes on a channel must wait for the capture."""
+        return self.alignment.blocked(channel)
+
+    def logs(self, channel: Channel) -> bool:
+        """Whether a batch that is consumed now, or overtaken, belongs into the log."""
+        return self.alignment.logs(channel)
+
+    def log(self, channel: Channel, data: bytes) -> None:
+        """Put an encoded batch into the log."""
+        assert self.capture is not None
+        self.capture.rest.log.append((self._names[channel[0]], channel[1], data))
+
+    def log_batch(self, channel: Channel, time: Timestamp, batch: Any) -> None:
+        """Put a batch into the log, before a vertex can change it."""
+        self.log(channel, freeze(time, batch))
+
+    def turn_unaligned(self) -> None:
+        """Alignment takes too long: capture now, log the channels that have not yet brought the barrier."""
+        barrier = self.barrier
+        if barrier is not None:
+            self._act(self.alignment.turn_unaligned(), barrier._replace(unaligned=True))
+
+    def give_up(self, number: int = 0) -> None:
+        """The coordinator has given an attempt up, by default the one that is pending here; a newer one goes on."""
+        dropped = self.alignment.give_up(number)
+        if dropped is not None:
+            self._drop(dropped)
+
+    def finish(self, barrier: Barrier) -> None:
+        """The job is complete: nothing is on any channel. Gives the last part, at once."""
+        self.give_up()
+        self._take(barrier)
+        self._complete()
+
+    def _act(self, verdict: Verdict, barrier: Barrier, channel: Channel | None = None, ahead: Iterable[bytes] = ()) -> None:
+        if verdict.dropped is not None:
+            self._drop(verdict.dropped)
+        if barrier.number == self.alignment.number:  # not one of an attempt that was given up
+            self.barrier = barrier
+        if verdict.capture:
+            self._send_out()
+            for edge, replica in self.channels_out:
+                self._send_barrier(edge, replica, barrier)
+            self._take(barrier)
+        if channel is not None:
+            for data in ahead:
+                self.log(channel, data)
+        if verdict.complete:
+            self._complete()
+
+    def _take(self, barrier: Barrier) -> None:
+        core = self._core
+        rest = core.cut()
+        state, is_increment = None, False
+        if self._has_state:
+            assert core.vertex is not None
+            state, is_increment = self.chain.choose(core.vertex, barrier)
+        # What an attempt that was given up had staged goes with the next one; what is published has been given to the sinks.
+        self._staged = [entry for entry in self._staged if entry[0] > barrier.base]
+        staged = core.stage_sinks()
+        self._staged.extend((barrier.number, self._sinks[sink], value) for sink, value in staged.items() if not is_nothing(value))
+        self.capture = Capture(barrier, rest, state, is_increment, [(key, value) for _, key, value in self._staged])
+        self._captured(self.capture)
+
+    def _complete(self) -> None:
+        capture = self.capture
+        assert capture is not None
+        capture.is_complete = True
+        self.capture = None
+        self._completed(capture)
+
+    def _drop(self, number: int) -> None:
+        self.capture = None
+        self._given_up(number)

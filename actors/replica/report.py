@@ -1,0 +1,42 @@
+"""What a replica tells of itself, and how an incarnation of it ends early."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rayad.actors.process.activity import Activity
+
+
+class Abandoned(ConnectionError):
+    """This incarnation of a replica is over."""
+
+
+@dataclass(slots=True)
+class ReplicaReport:
+    """What a replica did, in the end and on the way."""
+
+    name: str
+    replica: int
+    pid: int = 0
+    """Of the process that it runs in."""
+    batches_in: int = 0
+    records_in: int = 0
+    batches_out: int = 0
+    spilled_batches: int = 0
+    spill_memory_bytes_peak: int = 0
+    held_up_s: float = 0.0
+    first_record_s: float | None = None
+    """Seconds since the epoch when the first record was handled."""
+    waiting: list[str] = field(default_factory=list)
+    activity: Activity | None = None
+    """What the event loop is busy with, when it did not answer itself."""
+    node: str = ""
+    """Address of the node that it runs on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The answer to a heartbeat: by a thread that is not the event loop's, so a busy function does not keep it."""
+
+    activity: Activity | None = None
+    node: str = ""

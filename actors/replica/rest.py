@@ -1,0 +1,79 @@
+"""What of a replica belongs into a snapshot besides its vertex' state, and how a replica takes it back.
+
+Everything is by name (vertices, edges, sinks), because ids change when a dataflow is changed elsewhere. Batches are kept encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rayad.actors.plane.batch_codec import decode_batch, encode_batch
+from rayad.progress import Timestamp
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ResumedPart:
+    """A replica's part of a snapshot, read back.
+
+    Args:
+        states: what ``Vertex.checkpoint`` gave, then the changes since, oldest first; empty when the vertex had no state.
+        rest: see :class:`MutableRest`, as a dict.
+    """
+
+    states: tuple[Any, ...]
+    rest: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class MutableRest:
+    """A cut through one replica, without its vertex' state; the log grows until the barriers have come back.
+
+    Args:
+        source: position in the source; None: exhausted, or none.
+        input_epoch, input_frames, input_sends: of a live input; None: closed. How many frames of the driver's have been consumed, and how
+            many of them brought records.
+        notifications: ``(guarantee, capability)`` that have been asked for.
+        furthest: the epoch to which a source has come, or in which a live input was closed.
+        hold, latest: of an EndVertex.
+        parked: ``(edge, batch)`` waiting for their turn.
+        gated: ``(edge, batch)`` waiting for their time to be complete (upstream recovery).
+        passed: frontiers before which batches are repetitions (upstream recovery).
+        log: ``(edge, source replica, batch)`` in flight towards this replica.
+        outbox: ``(edge, target replica, batch)`` in flight from this replica (unaligned snapshots only).
+        counts: batches and records consumed, batches sent.
+        vertex: the class of the vertex and its ``state_version``: a factory does not tell what it makes before it is called.
+    """
+
+    source: Any = None
+    input_epoch: int | None = None
+    input_frames: int = 0
+    input_sends: int = 0
+    notifications: list[tuple[Timestamp, Timestamp | None]] = field(default_factory=list)
+    furthest: int = 0
+    hold: Timestamp | None = None
+    latest: Timestamp | None = None
+    parked: list[tuple[str, bytes]] = field(default_factory=list)
+    gated: list[tuple[str, bytes]] = field(default_factory=list)
+    passed: list[tuple[Timestamp, ...]] = field(default_factory=list)
+    log: list[tuple[str, int, bytes]] = field(default_factory=list)
+    outbox: list[tuple[str, int, bytes]] = field(default_factory=list)
+    counts: tuple[int, int, int] = (0, 0, 0)
+    vertex: dict[str, Any] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As a dict of plain values."""
+        return {"format": FORMAT, **{name: getattr(self, name) for name in self.__slots__}}
+
+
+def freeze(time: Timestamp, batch: Any) -> bytes:
+    """A batch as bytes that stand for themselves."""
+    return b"".join(encode_batch(time, batch))
+
+
+def thaw(data: bytes) -> tuple[Timestamp, Any]:
+    """The inverse of :func:`freeze`."""
+    return decode_batch(data)

@@ -1,0 +1,243 @@
+"""The shell around the autoscaler's core: collects readings, asks for changes, tells others what came of them. Knows nothing of Ray.
+
+One :meth:`ScalingLoop.round` every few seconds. A change is asked for beside the rounds, because it takes as long as new replicas take to
+be there; measuring goes on meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Protocol
+
+from rayad.actors.replica.migration import may_move
+from rayad.autoscale import (
+    Decision,
+    JobSample,
+    MutableAutoscaler,
+    MutableDecisionJournal,
+    Outcome,
+    Policy,
+    Record,
+    ReplicaReading,
+    ScalingGraph,
+    ScalingProgress,
+    graph_of_plan,
+    sample_between,
+)
+from rayad.autoscale.graph import REPLICAS_MOST
+from rayad.dataflow.config import ScalingConfig
+from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.plan import Plan, Stage
+from rayad.dataflow.vertex import EndVertex
+from rayad.progress import ProtocolError, RayadError, say
+
+_log = logging.getLogger(__name__)
+
+
+class Link(Protocol):
+    """What the loop needs of the job."""
+
+    def layout(self) -> Mapping[str, int] | None:
+        """Replicas by vertex, now; None while the job does not run (it starts, or goes on after a failure)."""
+
+    def readings(self) -> Sequence[ReplicaReading]:
+        """The latest reading of every replica that answers."""
+
+    def rescale(self, changes: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int]) -> Any:
+        """Change the layout, all vertices at once; returns when it is so, raises ConfigError with the reason when it stays: also when it is
+        another one by now than it was ``decided_for``."""
+
+
+class Listener(Protocol):
+    """Whoever is told: the journal's file, MPR's folder, metrics."""
+
+    def on_sample(self, sample: JobSample, layout: Mapping[str, int]) -> None:
+        """What was measured since the round before."""
+
+    def on_record(self, record: Record) -> None:
+        """A decision; again when its outcome is known."""
+
+
+def scaling_graph(plan: Plan, scaling: ScalingConfig, replicas_most: int) -> ScalingGraph:
+    """Which vertices of a plan may be scaled, and how far.
+
+    Args:
+        replicas_most: for vertices without a range where a policy decides; what they begin with is never too much.
+
+    Raises DataflowError where a range is of no vertex.
+    """
+    bounds, fixed, movable = dict(scaling.ranges), {}, []
+    is_asked_for_all = scaling.policy is not None or scaling.mpr_folder is not None
+    for stage in plan.stages:
+        why = may_move(stage, plan, None) or _holds_its_right(stage)
+        if why:
+            fixed[stage.name] = why
+            bounds.pop(stage.name, None)
+        elif stage.name in bounds:
+            movable.append(stage.name)
+        elif is_asked_for_all:
+            movable.append(stage.name)
+            most = REPLICAS_MOST if scaling.mpr_folder is not None else replicas_most  # a controller knows what it does
+            bounds[stage.name] = (1, max(2, most, stage.parallelism))
+        else:
+            fixed[stage.name] = "no range was given for it"
+    return graph_of_plan(plan, bounds=bounds, fixed=fixed, movable=movable)
+
+
+def _holds_its_right(stage: Stage) -> str:
+    """What a vertex' class says before there is one."""
+    kind = stage.op.func if isinstance(stage.op, partial) else stage.op
+    is_end = stage.kind is NodeKind.VERTEX and isinstance(kind, type) and issubclass(kind, EndVertex)
+    return f"{stage.name!r} keeps the right to send until its input ends (EndVertex), which cannot move" if is_end else ""
+
+
+def at_once(call: Callable[[], Any]) -> Future[Any]:
+    """Run a call here and now; its future is done."""
+    future: Future[Any] = Future()
+    try:
+        future.set_result(call())
+    except Exception as error:
+        future.set_exception(error)
+    return future
+
+
+class ScalingLoop:
+    """Monitor, analyse, plan, execute, for one job.
+
+    Args:
+        link: the job.
+        graph, policy: what is scaled, and how.
+        config: the intervals.
+        now_s: the clock that readings bear.
+        execute: runs the call that changes the layout; :func:`at_once`, or ``ThreadPoolExecutor.submit``.
+        listeners: who is told.
+        journal: of an autoscaler before this one.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        graph: ScalingGraph,
+        policy: Policy,
+        config: ScalingConfig,
+        now_s: Callable[[], float],
+        *,
+        execute: Callable[[Callable[[], Any]], Future[Any]] = at_once,
+        listeners: Iterable[Listener] = (),
+        journal: MutableDecisionJournal | None = None,
+    ) -> None:
+        self.link = link
+        self.graph = graph
+        self.policy = policy
+        self.config = config
+        self.listeners = tuple(listeners)
+        self.core: MutableAutoscaler | None = None
+        self._now_s = now_s
+        self._execute = execute
+        self._journal = journal
+        self._pending: Future[Any] | None = None
+        self._before: tuple[ReplicaReading, ...] = ()
+        self._counts = {Outcome.APPLIED: 0, Outcome.REFUSED: 0}
+
+    def round(self) -> Decision | None:
+        """One look, one decision, and if it has changes they are asked for. None while the job does not run."""
+        self._settle()
+        layout = self.link.layout()
+        if layout is None:
+            return None
+        core = self.core
+        if core is None:
+            core = self.core = MutableAutoscaler(
+                self.graph, self.policy, layout, self._now_s(), window_s=self.config.window_s, warm_up_s=self.config.warm_up_s,
+                journal=self._journal,
+            )  # fmt: skip
+        if self._pending is None and dict(layout) != core.layout:
+            core.on_rescaled(layout, self._now_s(), "somebody else asked for it")
+        found = tuple(self.link.readings())
+        try:
+            sample = sample_between(self._before, found) if self._before else None
+            decision = core.on_readings(found, self._now_s())
+        except ProtocolError as error:
+            _log.warning("the readings do not follow from those before them, measuring begins anew: %s", error)
+            core.forget()
+            self._before = ()
+            return None
+        self._before = found
+        if sample is not None:
+            for listener in self.listeners:
+                self._tell(partial(listener.on_sample, sample, layout))
+        self._report(core.journal.records[-1])
+        if decision.changes:
+            self._pending = self._execute(partial(self.link.rescale, dict(decision.changes), self.config.timeout_s, dict(layout)))
+            self._settle()
+        return decision
+
+    def look(self) -> ScalingProgress:
+        """What it has seen and done; from any thread."""
+        core = self.core
+        if core is None:
+            return ScalingProgress({}, {})
+        records = core.journal.records
+        decisions = {name: record for record in records for name in record.decision.changes}
+        latest = records[-1] if records else None
+        return ScalingProgress(
+            core.layout, decisions, latest, core.samples, self._counts[Outcome.APPLIED], self._counts[Outcome.REFUSED]
+        )  # fmt: skip
+
+    def finish(self) -> ScalingProgress:
+        """The job is over: what is not answered never will be."""
+        core = self.core
+        if core is not None:
+            if self._pending is not None and not self._pending.done():
+                self._answer(core.on_refused("the job ended", self._now_s()))
+                self._pending = None
+            for record in reversed(core.journal.records):
+                if record.got:
+                    self._report(record)  # once more, with what came of it
+                    break
+        return self.look()
+
+    def _settle(self) -> None:
+        """The answer to what was asked for, if it has come."""
+        core, pending = self.core, self._pending
+        if core is None or pending is None or not pending.done():
+            return
+        self._pending = None
+        error, waiting = pending.exception(), core.journal.waiting
+        if error is None:
+            assert waiting is not None
+            layout = self.link.layout()  # now, and not when the round began
+            changed = {**core.layout, **waiting.decision.changes}
+            told = _in_words(pending.result(timeout=0))
+            core.on_rescaled(layout if layout is not None else changed, self._now_s(), told)
+            self._answer(next(r for r in core.journal.records if r.number == waiting.number))
+            return
+        if not isinstance(error, RayadError):
+            _log.warning("a change of layout failed", exc_info=error)
+        self._answer(core.on_refused(f"{type(error).__name__}: {say(error)}", self._now_s()))
+
+    def _answer(self, record: Record | None) -> None:
+        if record is not None:
+            self._counts[record.outcome] += 1
+            self._report(record)
+
+    def _report(self, record: Record) -> None:
+        for listener in self.listeners:
+            self._tell(partial(listener.on_record, record))
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        """A full disk must not end the scaling of a job."""
+        try:
+            call()
+        except Exception:
+            _log.warning("a listener of the autoscaler failed", exc_info=True)
+
+
+def _in_words(report: Any) -> str:
+    """What a change came to, for the journal: its times, where the report has them."""
+    names = ("took_s", "prepare_s", "pause_s", "paused_s", "moved_groups", "moved_bytes")
+    found = [f"{name} {getattr(report, name):.6g}" for name in names if isinstance(getattr(report, name, None), (int, float))]
+    return ", ".join(found)

@@ -1,0 +1,293 @@
+"""Where a job keeps its snapshots, and what its coordinator does with them: begin a run, publish, let sinks publish, forget old ones.
+
+Both runtimes use it. It touches files and the user's sinks; when to do what is decided by :class:`MutableSnapshots`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Collection
+from typing import Any
+
+from rayad.actors.replica.graph_shape import graph_shape
+from rayad.actors.replica.migration import may_resume
+from rayad.actors.replica.part_files import attempt_name, merge_staged, read_part, read_staged
+from rayad.actors.replica.rest import ResumedPart
+from rayad.actors.replica.source_parts import parts_of
+from rayad.actors.replica.user_errors import raise_located
+from rayad.actors.store.sink_calls import SinkCalls
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.plan import Plan
+from rayad.progress import SnapshotError
+from rayad.snapshots.coordination import MutableSnapshots, SnapshotStatistics
+from rayad.snapshots.recovery import NEVER, begin_run, claim_of
+from rayad.snapshots.store import MANIFEST, Manifest, SnapshotStore, StoreAwayError, below
+
+_log = logging.getLogger(__name__)
+DEFAULT_FOLDER = os.path.join("~", ".rayad")
+
+
+def open_store(job: str, config: RunConfig) -> SnapshotStore:
+    """The store of a job."""
+    folder = config.storage_path if config.storage_path is not None else os.path.expanduser(DEFAULT_FOLDER)
+    return SnapshotStore(below(folder, job, "snapshots"), secret=config.snapshots.secret)
+
+
+class JobStore:
+    """The snapshots of one run of a job.
+
+    Args:
+        job: its name.
+        plan: the dataflow.
+        config: of the run.
+        store: instead of the one that ``config`` names.
+        run: tells this run from others of the job.
+        calls: who calls the sinks, for others to look at.
+        earlier: runs whose coordinators have died: where one of them has begun, this one goes on from there, whatever was asked for.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        plan: Plan,
+        config: RunConfig,
+        store: SnapshotStore | None = None,
+        *,
+        run: str | None = None,
+        earlier: Collection[str] = (),
+        calls: SinkCalls | None = None,
+    ) -> None:
+        self.job = job
+        self._calls = calls if calls is not None else SinkCalls(job)
+        self.plan = plan
+        self.config = config
+        self.store = store if store is not None else open_store(job, config)
+        self.graph = {**graph_shape(plan), "movable": [stage.name for stage in plan.stages if may_resume(stage, plan)]}
+        self.run = run if run is not None else secrets.token_hex(8)
+        self._earlier = earlier
+        self.begun: Manifest | None = None
+        self.manifest: Manifest | None = None
+        """What a recovery goes on from."""
+        self.receipts: dict[str, Any] = {}
+        self.identities: dict[str, str] = {}
+        """By sink: what every copy of it has to adopt before its writers are opened, when the job goes on from an earlier run."""
+        self.remarks: list[str] = []
+        self.savepoints: list[int] = []
+        self._newest = 0  # that this run has published
+        self._void: list[int] = []  # what must not be gone on from, although it is in the store
+
+    def begin(self) -> Manifest:
+        """Choose what to go on from, claim the store, and let sinks publish again what that snapshot had staged."""
+        resume = self.config.resume
+        if isinstance(resume, str) and resume not in ("latest", NEVER):
+            resume = self._number_of(resume)
+        if self._earlier and any(found is not None and found.run in self._earlier for found in self._newest_manifest()):
+            resume = "latest"
+        self.begun, self.remarks = begin_run(
+            self.store,
+            resume,
+            job=self.job,
+            graph=self.graph,
+            key_groups=self.plan.key_groups,
+            run=self.run,
+            start=self._check_sinks,
+        )
+        self.identities = self.begun.notes.get("identities", {})
+        self.savepoints = [number for number in self.store.numbers() if self._is_savepoint(number)]
+        self.manifest = self.begun
+        self._newest = self.begun.number
+        self._void = self.begun.notes.get("void", [])
+        if "stands_for" in self.begun.notes:
+            for sink in self.plan.sinks:
+                identity = self.identities.get(sink.key)
+                if identity is not None:
+                    sink.sink.adopt(identity)
+            self._go_on_from(self.begun)
+        return self.begun
+
+    def recover(self) -> Manifest:
+        """The newest whole snapshot of this run, or its beginning. Raises SnapshotError when another run has claimed the store."""
+        assert self.begun is not None
+        assert self.manifest is not None
+        refused: list[str] = []
+        if not self.store.numbers():
+            raise StoreAwayError(f"{self.store.folder!r} has no snapshot at all, although job {self.job!r} has published {self._newest}")
+        for number, found, why in self.store.newest_first():
+            if number < self.begun.number:
+                break
+            if found is None and number > self._newest:
+                raise Superseded(f"{why}; another run of job {self.job!r} has published it")
+            if found is not None and found.run != self.run:
+                raise Superseded(f"another run of job {self.job!r} has claimed {self.store.folder!r} (snapshot {number})")
+            if why or found is None:
+                refused.append(why)
+                continue
+            manifest = found
+            if refused:
+                self.remarks.extend(refused)
+                manifest = self._take_again(manifest)
+            self.manifest = manifest
+            self._go_on_from(manifest)
+            return manifest
+        raise NothingWhole(f"job {self.job!r} has no whole snapshot to go on from in {self.store.folder!r}: " + "; ".join(refused))
+
+    def read(self, manifest: Manifest, plan: Plan) -> dict[tuple[str, int], ResumedPart]:
+        """What each replica of the plan resumes from, read back and verified; empty for a fresh start."""
+        return {name: read_part(self.store, part) for name, part in parts_of(manifest, plan).items()}
+
+    def publish(self, snapshots: MutableSnapshots, incarnation: int, notes: dict[str, Any]) -> Manifest:
+        """Make the complete attempt a snapshot."""
+        known: dict[str, Any] = {"job": self.job, "graph": self.graph, "key_groups": self.plan.key_groups, "run": self.run}
+        attempt = [incarnation, snapshots.attempts]
+        self._merge_staged(snapshots, incarnation)
+        notes = {**notes, "identities": self.identities, "void": self._void, "attempt": attempt}
+        manifest = snapshots.manifest(incarnation=incarnation, notes=notes, **known)
+        try:
+            self.store.publish(manifest)
+        except SnapshotError:
+            numbers = self.store.numbers()
+            if not numbers or numbers[-1] < manifest.number:
+                raise
+            # The last step may have failed when it had taken effect; what another run has published may have taken the place of ours.
+            there = self._found(manifest.number if manifest.number in numbers else numbers[-1])
+            if there is None or there.run != self.run:
+                raise Superseded(
+                    f"snapshot {manifest.number} of job {self.job!r} was published by another run: this one has been superseded"
+                ) from None
+            if there.notes.get("attempt") != attempt:  # a claim has none of its own
+                # An earlier attempt took effect while the store could not say so, and was given up: what it staged goes with the next too.
+                self._newest = snapshots.published = manifest.number
+                raise SnapshotError(f"snapshot {manifest.number} is there, of an attempt that was given up: take the next") from None
+        self.manifest = manifest
+        self._newest = manifest.number
+        return manifest
+
+    def _merge_staged(self, snapshots: MutableSnapshots, incarnation: int) -> None:
+        """What sinks that publish at the end have staged stays in few files, however many snapshots there are."""
+        pending = snapshots.pending
+        assert pending is not None
+        for at, files in enumerate(snapshots.to_merge()):
+            try:
+                snapshots.merged(files, merge_staged(self.store, pending.slot, files, attempt_name(incarnation, pending, f"merged{at}")))
+            except SnapshotError as error:
+                _log.warning("job %r: what is staged for sink %r stays in %d files: %s", self.job, files[0].sink, len(files), error)
+
+    def let_sinks_publish(self, manifest: Manifest) -> None:
+        """Give what was staged to the sinks that commit with each snapshot; may be repeated."""
+        for sink in self._committing():
+            self._call_sink(sink, "commit", number_for_sinks(manifest), self.staged_of(manifest, sink.key))
+
+    def publish_finally(self, manifest: Manifest) -> dict[int, Any]:
+        """The job is complete: the receipts of all sinks, by sink id."""
+        self.let_sinks_publish(manifest)
+        for sink in self.plan.sinks:
+            if not sink.sink.commits:
+                self._call_sink(sink, "publish", self.staged_of(manifest, sink.key))
+        return {sink.id: self.receipts[sink.key] for sink in self.plan.sinks}
+
+    def staged_of(self, manifest: Manifest, key: str) -> list[Any]:
+        """What the writers of a sink have staged, as a manifest lists it."""
+        return [value for _, value in read_staged(self.store, [one for one in manifest.staged if one.sink == key])]
+
+    def retain(self) -> bool:
+        """Forget all but the newest snapshots, savepoints, and the beginning of this run as long as nothing newer is there.
+
+        False when the store did not do it: the next time will.
+        """
+        try:
+            self.store.retain(self.config.snapshots.keep, also=self.savepoints)
+        except SnapshotError as error:
+            _log.warning("job %r: %s", self.job, error)
+            return False
+        return True
+
+    def note(self, manifest: Manifest) -> None:
+        """A savepoint stays."""
+        if manifest.kind == "savepoint":
+            self.savepoints.append(manifest.number)
+
+    def path_of(self, number: int) -> str:
+        """What ``resume=`` takes for a snapshot."""
+        return f"{self.store.folder}/{number:012d}"
+
+    def _is_savepoint(self, number: int) -> bool:
+        try:
+            return self.store.load(number).kind == "savepoint"
+        except SnapshotError:
+            return True  # it cannot be read: not ours to delete
+
+    def _number_of(self, path: str) -> int:
+        folder, _, name = path.rstrip("/").removesuffix(f"/{MANIFEST}").rpartition("/")
+        if not name.isdigit() or (folder and os.path.abspath(folder) != os.path.abspath(self.store.folder)):
+            raise SnapshotError(
+                f"resume={path!r}: that is no snapshot of job {self.job!r}, which are in {self.store.folder!r}; give 'latest', a number, "
+                "or a path that job.savepoint() gave; 'never' begins afresh"
+            )
+        return int(name)
+
+    def _take_again(self, manifest: Manifest) -> Manifest:
+        """An older snapshot than the newest is gone on from: the newer ones are void, also if they can be read again some day."""
+        claim = claim_of(manifest, self.store.numbers(), graph=self.graph, run=self.run)
+        self.store.publish(claim)
+        self._newest = claim.number
+        self._void = claim.notes["void"]
+        return claim
+
+    def _newest_manifest(self) -> list[Manifest | None]:
+        return [self._found(number) for number in self.store.numbers()[-1:]]
+
+    def _found(self, number: int) -> Manifest | None:
+        """A manifest; None when it is damaged: then it is not of this run, which has not seen it whole. Raises StoreAwayError."""
+        try:
+            return self.store.load(number)
+        except StoreAwayError:
+            raise
+        except SnapshotError:
+            return None
+
+    def _check_sinks(self) -> dict[str, Any]:
+        for sink in self.plan.sinks:
+            self._call_sink(sink, "check")
+        found = {sink.key: sink.sink.identity() for sink in self.plan.sinks}
+        return {"identities": {key: identity for key, identity in found.items() if identity is not None}}
+
+    def _committing(self) -> list[Any]:
+        return [sink for sink in self.plan.sinks if sink.sink.commits]
+
+    def _go_on_from(self, manifest: Manifest) -> None:
+        """What sinks show is brought to where the job goes on: later commits are taken back, the last one is made again."""
+        first_new = self.store.numbers()[-1] + 1
+        for sink in self._committing():
+            self._call_sink(sink, "roll_back", number_for_sinks(manifest), first_new)
+        self.let_sinks_publish(manifest)
+
+    def _call_sink(self, sink: Any, hook: str, *args: Any) -> None:
+        try:
+            receipt = self._calls.call(sink, hook, *args)
+        except Exception as error:
+            raise_located(f"sink {sink.key!r} ({sink.where}) failed in {hook}", error)
+        if hook in ("commit", "publish"):
+            self.receipts[sink.key] = receipt
+
+
+def number_for_sinks(manifest: Manifest) -> int:
+    """Under which number sinks have committed what a manifest names: a claim stands for the snapshot that its run went on from."""
+    return int(manifest.notes.get("stands_for", manifest.number))
+
+
+class Superseded(SnapshotError):
+    """Another run of the same job has claimed the store: this one must end and publish nothing."""
+
+
+class NothingWhole(SnapshotError):
+    """No snapshot of this run can be gone on from: trying again does not help."""
+
+
+def describe_snapshot(statistics: SnapshotStatistics) -> str:
+    """One line for progress displays."""
+    return (
+        f"snapshot {statistics.number} ({statistics.kind}) in {statistics.took_s:.3f} s, longest pause "
+        f"{1000 * statistics.pause_s:.1f} ms, {statistics.written_bytes / 1e6:.3f} MB written of {statistics.total_bytes / 1e6:.3f} MB"
+    )

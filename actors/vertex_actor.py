@@ -1,0 +1,145 @@
+"""The Ray actor of one replica of a stage. Ray gives placement, supervision and control calls; everything else is in its host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+
+from rayad.actors.cluster.actor_class import PULSE, remote_class
+from rayad.actors.cluster.failure import Failure, failure_of
+from rayad.actors.cluster.joining import own_address
+from rayad.actors.host.replica_host import ReplicaHost
+from rayad.actors.plane.plane import Address
+from rayad.actors.process.allocator import keep_freed_memory
+from rayad.actors.replica.report import Pulse, ReplicaReport
+from rayad.actors.replica.source_parts import SourceShare
+from rayad.autoscale.statistics import ReplicaReading
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.plan import Layout, Plan
+from rayad.snapshots.store import ReplicaPart, SnapshotStore
+
+WHILE_IT_LIVES_S = 30 * 86400.0
+"""No bound of its own: it ends with the event loop, or with the process; whoever waits for the answer has the bound."""
+
+
+class VertexActor:
+    """One replica of one stage."""
+
+    def __init__(self, plan: Plan, stage: int, replica: int, config: RunConfig, job: str, secret: bytes) -> None:
+        self._who = f"{plan.stage(stage).name}[{replica}]"
+        self._arguments = (plan, stage, replica, config)
+        self._identity: dict[str, Any] = {"job": job, "secret": secret}
+        self._host: ReplicaHost | None = None
+        self._has_run = True
+        self._node = ray.util.get_node_ip_address()
+
+    def listen(
+        self,
+        host: str | None,
+        incarnation: int,
+        store: SnapshotStore | None = None,
+        part: ReplicaPart | SourceShare | None = None,
+        incarnations: dict[str, int] | None = None,
+        layout: Layout | None = None,
+        is_newcomer: bool = False,
+        changed: RunConfig | None = None,
+    ) -> Address | Failure:
+        """Build the replica, from the beginning or from its part of a snapshot, and open its plane; again for each incarnation.
+
+        ``host``: where to listen, None: at the address of its node; ``layout``: of the job now; ``is_newcomer``: it comes into a running
+        job; ``changed``: the configuration now.
+        """
+        try:
+            plan, stage, replica, config = self._arguments
+            plan = plan if layout is None else plan.laid_out(layout)
+            keep_freed_memory()
+            if not self._has_run:
+                assert self._host is not None
+                self._host.discard()  # another actor did not start
+            options: dict[str, Any] = {"incarnation": incarnation, "store": store, "part": part, "incarnations": incarnations}
+            self._host = ReplicaHost(plan, stage, replica, changed or config, **self._identity, **options)
+            self._has_run = False
+            self._host.rescale.is_newcomer = is_newcomer
+            return self._host.listen(own_address(host))
+        except Exception as error:
+            if not self._has_run:
+                assert self._host is not None
+                self._host.discard()
+                self._has_run = True
+            return failure_of(self._who, error)
+
+    def run(self, addresses: dict[str, Address]) -> tuple[ReplicaReport | Failure, dict[int, Any]]:
+        """Run to the end: a report (or a Failure), and what the sinks have staged."""
+        assert self._host is not None
+        self._has_run = True
+        try:
+            staged = self._host.run(addresses)
+            return self._host.report, staged
+        except Exception as error:
+            return failure_of(self._who, error), {}
+
+    def ping(self) -> Pulse:
+        """Answer, if the process lives, with what its event loop is busy with."""
+        return Pulse(self._host.activity() if self._host is not None else None, self._node)
+
+    def idle(self) -> None:
+        """Answer when no long call is running: not a control call."""
+
+    def abandon(self, incarnation: int) -> None:
+        """This incarnation is over: ``run`` ends, and ``listen`` may begin another."""
+        if self._host is not None and self._host.plane.incarnation <= incarnation:
+            self._host.abandon()
+
+    def roll_back(self, *arguments: Any) -> None:
+        """What is upstream of this replica begins anew."""
+        assert self._host is not None
+        self._host.roll_back(*arguments)
+
+    def change(self, method: str, *args: Any) -> Any:
+        """One of HostRescale's methods, in the loop: however long that is in user code. The coordinator bounds how long it waits; a
+        question that it does not wait for any longer stays, before those that it asks later."""
+        host = self._host
+        assert host is not None
+        if not self._has_run:  # the loop has not begun
+            return getattr(host.rescale, method)(*args)
+        return host.mailbox.ask(lambda: getattr(host.rescale, method)(*args), timeout_s=WHILE_IT_LIVES_S)
+
+    def change_within(self, timeout_s: float, method: str, *args: Any) -> Any:
+        """The same, which is not done at all when the loop does not come to it in time. Raises NoAnswer."""
+        assert self._host is not None
+        rescale = self._host.rescale
+        return self._host.mailbox.ask(lambda: getattr(rescale, method)(*args), timeout_s=timeout_s)
+
+    def await_change(self, method: str, timeout_s: float, *args: Any) -> bool:
+        """Wait until one of HostRescale's methods gives True."""
+        host = self._host
+        assert host is not None
+        return host.mailbox.watch(lambda: bool(getattr(host.rescale, method)(*args)), timeout_s)
+
+    def stop(self) -> None:
+        """Read no more input, as soon as the loop comes back."""
+        if self._host is not None:
+            self._host.stop()
+
+    def has_stopped(self) -> bool:
+        """Whether the loop has taken notice of :meth:`stop`, or is over."""
+        return self._host is None or self._host.has_stopped
+
+    def look(self) -> ReplicaReport:
+        """What it has done so far; within a moment, even while its event loop does not answer."""
+        assert self._host is not None
+        report = self._host.look()
+        report.node = self._node
+        return report
+
+    def reading(self) -> ReplicaReading | None:
+        """What it has counted so far; None before it was first built."""
+        return self._host.statistics.reading() if self._host is not None else None
+
+
+def remote_vertex() -> Any:
+    """The Ray class of vertex actors."""
+    groups = {PULSE: ("ping", "abandon", "stop", "has_stopped"), "looks": ("look", "reading")}
+    groups |= {"control": ("roll_back", "change", "change_within", "await_change")}
+    return remote_class(VertexActor, {PULSE: 2, "looks": 2, "control": 4}, groups)
