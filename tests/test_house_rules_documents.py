@@ -58,9 +58,8 @@ def test_links_between_documents_lead_somewhere(page: Path) -> None:
     "page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda page: page.relative_to(ROOT).as_posix()
 )
 def test_files_that_documents_name_are_there(page: Path) -> None:
-    named = re.findall(
-        rf"`((?:{'|'.join((*PACKAGES, 'tests', 'benchmarks', 'examples', 'src'))})/[a-z0-9_/]+\.(?:py|ipynb))", page.read_text(encoding="utf-8")
-    )
+    folders = "|".join((*PACKAGES, "tests", "benchmarks", "examples", "src"))
+    named = re.findall(rf"`((?:{folders})/[a-z0-9_/]+\.(?:py|ipynb))", page.read_text(encoding="utf-8"))
     missing = sorted({name for name in named if not (ROOT / name).is_file()})
     assert not missing, f"{page.relative_to(ROOT)} names {missing}: where are they now?"
 

@@ -117,11 +117,8 @@ class CoordinatorControl:
     def look(self, with_blockers: bool = False, patience_s: float = LOOK_PATIENCE_S) -> Look:
         """State, what the replicas did, views by stage; who does not answer within ``patience_s`` is told, with what it last told."""
         publishing = self._sink_calls.activity()
-        own = (
-            [Silent(THE_COORDINATOR, "", publishing.for_s, publishing)]
-            if publishing is not None and publishing.for_s > SINK_SHOWN_S
-            else []
-        )
+        is_long = publishing is not None and publishing.for_s > SINK_SHOWN_S
+        own = [Silent(THE_COORDINATOR, "", publishing.for_s, publishing)] if publishing is not None and is_long else []
         starting = self._starting() if with_blockers else None
         if self.state is not JobState.RUNNING:
             return Look(self.state, silent=tuple(own), starting=starting)
