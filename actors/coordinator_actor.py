@@ -139,8 +139,7 @@ class Coordinator(CoordinatorControl):
 
     def _run_incarnations(self) -> tuple[list[ReplicaReport], dict[str, int], dict[int, list[Any]]]:
         """Start, watch, and after a failure start again from the last snapshot, as often as the configuration says."""
-        if self._keeper is not None and self._keeper.manifest.kind == "final":
-            self._keeper.final = self._keeper.manifest  # the run that is resumed was complete
+        if self._keeper is not None and self._keeper.resume_complete():
             return [], {}, {}
         is_going = False
         while True:

@@ -159,7 +159,7 @@ class CoordinatorControl:
     def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int]:
         """The newest snapshot, the interval, and how many failures there were."""
         keeper = self._keeper
-        return (keeper.newest, keeper.snapshots.interval_s, self.failures) if keeper is not None else (None, None, self.failures)
+        return (keeper.newest, keeper.interval_s, self.failures) if keeper is not None else (None, None, self.failures)
 
     def frontier(self, node: int) -> tuple[Timestamp, ...] | None:
         """The frontier at a probe; empty when the job is over, None when nobody can tell now."""

@@ -185,9 +185,9 @@ class Rescaler:
             if why:
                 raise RescaleRefused(f"rescale({before.stage(stage).name!r}, {stages[stage]}): {why}")
         keeper = of._keeper
-        if keeper is not None:
-            self._until(keeper.begin_change, timeout_s, "the snapshot under way is complete")
         try:
+            if keeper is not None:
+                self._until(keeper.may_change, timeout_s, "the snapshot under way is complete")
             prepared = before.laid_out(layout_steps.prepared(before, stages))
             self._check_placeable(prepared, wanted)
             newcomers = self._prepare(before, prepared, set(stages), began_s + timeout_s)
@@ -250,7 +250,7 @@ class Rescaler:
             self._hold()
             of._incarnations.update(dict.fromkeys(newcomers, incarnation))
             if of._keeper is not None:
-                of._keeper.welcome(newcomers, incarnation, prepared)
+                of._keeper.admit(newcomers, incarnation, prepared)
             if newcomers:
                 self._get([progress.call.remote("join", newcomers, incarnation)], deadline_s - clock.monotonic())
             told = {name: of.addresses[name] for name in crew.names() if name in self.newcomers or stage_of(name) in moving}

@@ -198,6 +198,11 @@ def names_of(plan: Plan) -> list[tuple[str, int]]:
     return [(stage.name, replica) for stage in plan.stages for replica in range(stage.parallelism)]
 
 
+def starts_of(plan: Plan) -> list[tuple[str, int]]:
+    """The replicas without inputs, with which a snapshot begins."""
+    return [(stage.name, replica) for stage in plan.stages if not stage.inputs for replica in range(stage.parallelism)]
+
+
 def restored(plan: Plan, notes: Mapping[str, Any], asked: Mapping[str, int]) -> Plan:
     """The plan in the layout of a snapshot; of a beginning: as it was ``asked`` for."""
     layout = layout_of(notes.get("layout"), plan)

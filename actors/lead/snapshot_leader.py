@@ -59,9 +59,10 @@ class NotPublished:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The sinks have published what a manifest names, and older snapshots are forgotten."""
+    """The sinks have published what a manifest names; ``is_retained``: older snapshots are forgotten, which a store may put off."""
 
     manifest: Manifest
+    is_retained: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class SavepointWanted:
 
 @dataclass(frozen=True, slots=True)
 class ChangeWanted:
-    """A change of layout is to begin, which no snapshot may meet."""
+    """A change of layout is to begin, which no snapshot may meet: from now on none begins, see :attr:`SnapshotLeader.may_change`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,13 +170,13 @@ class SavepointRefused:
 
 
 @dataclass(frozen=True, slots=True)
-class FailJob:
-    """The job cannot go on: a SnapshotError."""
+class Fail:
+    """The incarnation fails with a SnapshotError; whether the job survives that is not decided here."""
 
     why: str
 
 
-Effect: TypeAlias = Begin | GiveUp | Publish | Commit | SavepointTaken | SavepointRefused | FailJob
+Effect: TypeAlias = Begin | GiveUp | Publish | Commit | SavepointTaken | SavepointRefused | Fail
 
 
 class SnapshotLeader:
@@ -252,9 +253,14 @@ class SnapshotLeader:
         return self._is_finished or self.final is not None or (pending is not None and pending.final)
 
     @property
-    def is_changing(self) -> bool:
-        """Whether snapshots wait for a change of layout."""
-        return self._is_changing
+    def may_begin(self) -> bool:
+        """Whether an attempt may begin: no other is under way, no change of layout waits or goes on, and the last one has not begun."""
+        return self.is_idle and not self._is_changing and not self.is_ending
+
+    @property
+    def may_change(self) -> bool:
+        """Whether a change of layout that was :class:`ChangeWanted` may begin: nothing is under way that it could meet."""
+        return self._is_changing and self.is_idle and not self.is_ending
 
     def due_in_s(self, now_s: float) -> float | None:
         """Seconds until a :class:`Tick` can do something; None: never by itself."""
@@ -271,8 +277,8 @@ class SnapshotLeader:
         """What the writers of a replica that has retired had staged goes with the next snapshot."""
         self.snapshots.leave_behind(staged)
 
-    def begin_anew(self, manifest: Manifest, published: int, now_s: float, restart_s: float | None = None) -> list[Effect]:
-        """Everything of the incarnation is void; the next one goes on from ``manifest``."""
+    def begin_anew(self, manifest: Manifest, published: int, now_s: float) -> list[Effect]:
+        """Everything of the incarnation is void; the next one resumes from ``manifest``. ``published``: the newest in the store."""
         effects: list[Effect] = []
         self._pass_time(now_s)
         self._refuse_savepoint("the job failed meanwhile; it goes on from its last snapshot: ask again", effects)
@@ -304,15 +310,15 @@ class SnapshotLeader:
                 self._give_up(number, why, effects)
             case Published(manifest):
                 self._on_published(manifest, now_s, effects)
-            case Committed(manifest):
-                self._on_committed(manifest, now_s, effects)
+            case Committed(manifest, is_retained):
+                self._on_committed(manifest, is_retained, now_s, effects)
             case Finished():
                 self._is_finished = True
                 self._begin_last(now_s, effects)
             case SavepointWanted(ticket):
                 self._waiting.append(ticket)
             case ChangeWanted():
-                self._is_changing = self.is_idle and not self.is_ending
+                self._is_changing = True
             case ChangeOver():
                 self._is_changing = False
                 self.snapshots.hasten()
@@ -341,7 +347,7 @@ class SnapshotLeader:
             assert pending is not None
             missing = ", ".join(f"{name!r}[{replica}]" for name, replica in snapshots.missing[:5])
             self._give_up(pending.number, f"it took longer than {snapshots.timeout_s} s; missing: {missing}", effects)
-        if not self.is_idle or self._is_changing or self.is_ending:
+        if not self.may_begin:
             return
         if self._waiting:
             self._savepoint = self._waiting.popleft()
@@ -379,11 +385,11 @@ class SnapshotLeader:
         self.committing = manifest
         effects.append(Commit(manifest))
 
-    def _on_committed(self, manifest: Manifest, now_s: float, effects: list[Effect]) -> None:
+    def _on_committed(self, manifest: Manifest, is_retained: bool, now_s: float, effects: list[Effect]) -> None:
         self.committing = None
         kept = sorted(self._inputs)[-self.config.keep :]
-        self._inputs = {number: self._inputs[number] for number in kept}
-        if len(kept) == self.config.keep:
+        if is_retained and len(kept) == self.config.keep:
+            self._inputs = {number: self._inputs[number] for number in kept}
             names = {name for inputs in self._inputs.values() for name in inputs}
             self.saved_inputs = {name: min(inputs.get(name, 0) for inputs in self._inputs.values()) for name in names}
         if manifest.kind == "savepoint" and self._savepoint is not None:
@@ -399,12 +405,12 @@ class SnapshotLeader:
         assert pending is not None
         effects.append(GiveUp(number, why, self.replicas))
         if pending.final:
-            effects.append(FailJob(f"the results of job {self.job!r} could not be stored: {why}"))
+            effects.append(Fail(f"the results of job {self.job!r} could not be stored: {why}"))
             return
         self._refuse_savepoint(why, effects)
         limit = self.config.failures_max
         if limit is not None and self.snapshots.given_up_in_a_row >= limit:
-            effects.append(FailJob(f"{limit} attempts at a snapshot in a row were given up, the last because {why}"))
+            effects.append(Fail(f"{limit} attempts at a snapshot in a row were given up, the last because {why}"))
 
     def _refuse_savepoint(self, why: str, effects: list[Effect]) -> None:
         if self._savepoint is not None:
@@ -421,7 +427,7 @@ __all__ = [
     "Effect",
     "Ended",
     "Event",
-    "FailJob",
+    "Fail",
     "Finished",
     "GiveUp",
     "Hastened",

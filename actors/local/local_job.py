@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, not_yet
-from rayad.actors.lead.layout_steps import Rescale, asked_of, names_of, replicas_wanted, restored
+from rayad.actors.lead.layout_steps import Rescale, asked_of, replicas_wanted, restored
 from rayad.actors.local.parts import HeldUp, LocalInput, LocalProbe, Ready, StillOpen, cannot_move, configure_local, explain, feed, new_core
 from rayad.actors.local.rescaling import Fence, LocalRescale, Marker, Retired, go_on_as_asked, rescale_to
 from rayad.actors.local.results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
@@ -116,7 +116,7 @@ class LocalJob(Job):
         self.plan = restored(self.plan, manifest.notes if manifest is not None else {}, self.asked)
         parts = self.snapshots.store.read(manifest, self.plan) if self.snapshots is not None and manifest is not None else {}
         if self.snapshots is not None:
-            self.snapshots.snapshots.lay_out(names_of(self.plan))
+            self.snapshots.lay_out(self.plan)
         for stage in self.plan.stages:
             for replica in range(stage.parallelism):
                 where = (stage.id, replica)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.lead import layout_steps
+from rayad.actors.lead import snapshot_leader as lead
 from rayad.actors.lead.layout_steps import Rescale
 from rayad.actors.local.parts import new_core
 from rayad.actors.replica.core import ReplicaCore
@@ -103,7 +104,7 @@ class LocalRescale:
                 job.views[at].append(job.tracker.view(stage.id))
                 job._ready.add(("view", at))
         if job.snapshots is not None:
-            job.snapshots.snapshots.lay_out(layout_steps.names_of(plan))
+            job.snapshots.lay_out(plan)
         for at, core in job.cores.items():
             if at[0] in self.wanted and core.vertex is not None:
                 index = core.vertex.index_for_giving()
@@ -245,7 +246,9 @@ class LocalRescale:
         job = self.job
         if self.is_waiting:
             snapshots = job.snapshots
-            is_free = snapshots is None or not (snapshots.snapshots.pending or snapshots.committing or snapshots.forgetting)
+            if snapshots is not None:
+                snapshots.tell(lead.ChangeWanted())
+            is_free = snapshots is None or (snapshots.leader.may_change and not snapshots.forgetting)
             if is_free:
                 self.begin()
             return is_free
@@ -305,7 +308,7 @@ class LocalRescale:
                 job.retired.count += 1
                 barrier = Barrier(-job.retired.count, job.snapshots.snapshots.published + 1, 0)
                 store, stage = job.snapshots.store.store, core.stage
-                job.snapshots.snapshots.leave_behind(write_staged(store, stage, at[1], job.snapshots.incarnation, barrier, staged))
+                job.snapshots.leave_behind(write_staged(store, stage, at[1], job.snapshots.incarnation, barrier, staged))
             else:
                 job.retired.staged.extend(core.stage_sinks().items())
             core.close()
@@ -314,10 +317,10 @@ class LocalRescale:
                 del waiting[at]
             self._forget(at)
         if job.snapshots is not None:
-            job.snapshots.snapshots.lay_out(layout_steps.names_of(job.plan))
+            job.snapshots.lay_out(job.plan)
             for participant in job.snapshots.participants.values():
                 participant.lay_out(job.plan)
-            job.snapshots.snapshots.hasten()
+            job.snapshots.tell(lead.ChangeOver())
         self.is_done = True
 
     def _forget(self, at: Where) -> None:

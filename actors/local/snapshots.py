@@ -1,15 +1,17 @@
-"""Snapshots and recovery in the local runtime: the same cores as on Ray, joined by queues whose order the seed draws.
+"""Snapshots and recovery in the local runtime: the leader and the cores of the Ray runtime, joined by queues whose order the seed draws.
 
 Writing a part, acknowledging it, publishing, and letting the sinks publish are events of their own, so that a crash can come between any
-two of them.
+two of them. What follows from what is decided by :class:`SnapshotLeader`; here its effects become events.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from rayad.actors.lead.layout_steps import layout_notes
+from rayad.actors.lead import snapshot_leader as lead
+from rayad.actors.lead.layout_steps import layout_notes, names_of, starts_of
 from rayad.actors.replica.graph_shape import Channel, edge_names
 from rayad.actors.replica.part_files import dumped, write_rest, write_staged, write_state
 from rayad.actors.replica.participant import Capture, MutableParticipant
@@ -17,10 +19,11 @@ from rayad.actors.replica.rest import freeze
 from rayad.actors.replica.upstream import Region
 from rayad.actors.store.job_store import JobStore, Superseded
 from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.coordination import TAKEN_MAX, MutableSnapshots, PartReport, SnapshotStatistics
-from rayad.snapshots.store import Manifest, ReplicaPart
+from rayad.snapshots.coordination import MutableSnapshots, PartReport, SnapshotStatistics
+from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
 
 if TYPE_CHECKING:
     from rayad.actors.local.local_job import LocalJob
@@ -44,35 +47,47 @@ class LocalSnapshots:
         self.incarnation = 1
         self.recoveries = 0
         self.failures = 0
-        self.taken: deque[SnapshotStatistics] = deque(maxlen=TAKEN_MAX)
-        """In all incarnations, the newest last."""
         self.participants: dict[Where, MutableParticipant] = {}
         self.writing: dict[Where, deque[tuple[Capture, Pieces | None]]] = {}
         self.reports: deque[PartReport | tuple[int, str]] = deque()
-        self.committing: Manifest | None = None
         self.forgetting: dict[Where, int] = {}
         """Replicas that are being told that an attempt was given up."""
+        self._beginning: dict[Where, Barrier] = {}
+        self._tickets = count()
+        self._answers: dict[int, int | str] = {}  # of savepoints: their numbers, or why there is none
         self._overtaken: list[tuple[str, int, bytes]] = []
         self._edge_names = edge_names(job.plan)
-        self._inputs: dict[int, dict[str, int]] = {}  # what snapshots that may still be gone on from have consumed of live inputs
+        self._stages = {stage.name: stage.id for stage in job.plan.stages}
         self.begun = store.begin()
-        self.snapshots = self._new_bookkeeping(self.begun)
-
-    def _new_bookkeeping(self, manifest: Manifest, first_attempt: int = 1) -> MutableSnapshots:
-        job, config = self.job, self.store.config.snapshots
-        names = [(stage.name, replica) for stage in job.plan.stages for replica in range(stage.parallelism)]
-        finally_published = [sink.key for sink in job.plan.sinks if not getattr(sink.sink, "commits", False)]
-        numbers = self.store.store.numbers()
-        return MutableSnapshots(
-            names,
-            interval_s=config.interval_s,
-            timeout_s=config.timeout_s,
-            published=numbers[-1] if numbers else 0,
-            first_attempt=first_attempt,
-            finally_published=finally_published,
-            staged=manifest.staged,
+        self.leader = lead.SnapshotLeader(
+            job.name,
+            store.config.snapshots,
+            finally_published=[sink.key for sink in job.plan.sinks if not getattr(sink.sink, "commits", False)],
+            replicas=names_of(job.plan),
+            starts=starts_of(job.plan),
+            begun=self.begun,
+            published=self._newest_number(),
             now_s=job.now_s(),
         )
+
+    def _newest_number(self) -> int:
+        numbers = self.store.store.numbers()
+        return numbers[-1] if numbers else 0
+
+    @property
+    def snapshots(self) -> MutableSnapshots:
+        """The bookkeeping of the attempt under way."""
+        return self.leader.snapshots
+
+    @property
+    def committing(self) -> Manifest | None:
+        """What the sinks are to publish."""
+        return self.leader.committing
+
+    @property
+    def taken(self) -> deque[SnapshotStatistics]:
+        """In all incarnations, the newest last."""
+        return self.leader.taken
 
     def participant(self, at: Where) -> MutableParticipant:
         """The one of a replica; made when the first barrier comes."""
@@ -115,46 +130,65 @@ class LocalSnapshots:
             return "logging"
         return "aligning"
 
+    def tell(self, event: lead.Event) -> None:
+        """Something has happened: what follows is to be done. Raises SnapshotError when the job cannot go on."""
+        self._act(self.leader.handle(event, self.job.now_s()))
+
+    def _act(self, effects: list[lead.Effect]) -> None:
+        ready = self.job._ready
+        failure = ""
+        for effect in effects:
+            match effect:
+                case lead.Begin(barrier, replicas):
+                    for name, replica in replicas:
+                        at = (self._stages[name], replica)
+                        self._beginning[at] = barrier
+                        ready.add(("begin", at))
+                case lead.GiveUp(number, _, replicas):
+                    for name, replica in replicas:
+                        at = (self._stages[name], replica)
+                        self.forgetting[at] = number
+                        ready.add(("forget", at))
+                case lead.Publish():
+                    ready.add(("publish", None))
+                case lead.Commit():
+                    ready.add(("commit", None))
+                case lead.SavepointTaken(ticket, number):
+                    self._answers[ticket] = number
+                case lead.SavepointRefused(ticket, why):
+                    self._answers[ticket] = why
+                case lead.Fail(why):
+                    failure = why
+        if failure:
+            raise SnapshotError(failure)
+
     def look_at_clock(self) -> None:
         """Begin or give up snapshots by time."""
-        now_s = self.job.now_s()
-        self.snapshots.on_time(now_s)
-        if self.snapshots.expired(now_s):
-            self.give_up(f"it took longer than {self.snapshots.timeout_s} s")
-        elif self.snapshots.due(now_s) and self.committing is None and not self._is_rescaling():
-            self.begin()
+        self.tell(lead.Tick())
 
     def begin(self, kind: str = "snapshot", *, unaligned: bool | None = None) -> Barrier:
-        """Start an attempt at all replicas without inputs."""
-        if unaligned is None:
-            unaligned = self.store.config.snapshots.alignment_timeout_s == 0
-        barrier = self.snapshots.begin(self.job.now_s(), kind=kind, unaligned=unaligned)
-        for stage in self.job.plan.stages:
-            if not stage.inputs:
-                for replica in range(stage.parallelism):
-                    self.job._ready.add(("begin", (stage.id, replica)))
-        return barrier
+        """For tests: start an attempt now."""
+        self._act(self.leader.begin(self.job.now_s(), kind=kind, unaligned=unaligned))
+        pending = self.snapshots.pending
+        assert pending is not None
+        return pending
 
     def give_up(self, why: str) -> None:
-        """End the pending attempt without a snapshot."""
+        """For tests: end the pending attempt without a snapshot."""
         pending = self.snapshots.pending
         if pending is not None:
-            self.snapshots.on_failed(pending.number, why)
-            for at in self.job.cores:
-                self.forgetting[at] = pending.number
-                self.job._ready.add(("forget", at))
-            limit = self.store.config.snapshots.failures_max
-            if limit is not None and self.snapshots.given_up_in_a_row >= limit:
-                raise SnapshotError(f"{limit} attempts at a snapshot in a row were given up, the last because {why}")
+            self.tell(lead.PartFailed(pending.number, why))
 
     def perform(self, kind: str, at: Any) -> None:
         """One event of a snapshot."""
         ready = self.job._ready
         if kind == "begin":
             ready.discard((kind, at))
-            pending = self.snapshots.pending
-            if pending is not None:
-                self.participant(at).begin(pending)
+            barrier = self._beginning.pop(at)
+            if barrier.final:
+                self.participant(at).finish(barrier)
+            else:
+                self.participant(at).begin(barrier)
         elif kind == "overtake":
             self._overtake(at)
         elif kind == "impatient":
@@ -172,12 +206,7 @@ class LocalSnapshots:
         elif kind == "publish":
             ready.discard((kind, at))
             if self.snapshots.is_complete:
-                try:
-                    self._publish()
-                except Superseded:
-                    raise
-                except SnapshotError as error:
-                    self.give_up(str(error))
+                self._publish()
         else:
             ready.discard((kind, at))
             self._commit()
@@ -186,40 +215,31 @@ class LocalSnapshots:
         report = self.reports.popleft()
         if not self.reports:
             self.job._ready.discard(("acknowledge", None))
-        if isinstance(report, PartReport):
-            self.snapshots.on_report(report)
-            if self.snapshots.is_complete:
-                self.job._ready.add(("publish", None))
-        else:
-            pending = self.snapshots.pending
-            if pending is not None and pending.number == report[0]:
-                self.give_up(report[1])
+        self.tell(lead.PartWritten(report) if isinstance(report, PartReport) else lead.PartFailed(*report))
 
-    def _publish(self) -> Manifest:
+    def _publish(self) -> None:
+        pending = self.snapshots.pending
+        assert pending is not None
         notes = {"layout": layout_notes(self.job.plan, self.job.asked)}
-        manifest = self.store.publish(self.snapshots, self.incarnation, notes)
+        try:
+            manifest = self.store.publish(self.snapshots, self.incarnation, notes)
+        except Superseded:
+            raise
+        except SnapshotError as error:
+            self.tell(lead.NotPublished(pending.number, str(error)))
+            return
         self.store.note(manifest)
-        self.taken.append(self.snapshots.on_published(self.job.now_s()))
-        self.committing = manifest
-        self.job._ready.add(("commit", None))
-        self._inputs[manifest.number] = manifest.notes["inputs"]
-        return manifest
+        self.tell(lead.Published(manifest))
 
     def _commit(self) -> None:
-        manifest, self.committing = self.committing, None
-        if manifest is not None:
-            self.store.let_sinks_publish(manifest)
-            self._retain()
-
-    def _retain(self) -> None:
-        if not self.store.retain():
+        manifest = self.committing
+        if manifest is None:
             return
-        kept = [number for number in self.store.store.numbers() if number >= self.begun.number]
-        kept = kept[-self.store.config.snapshots.keep :]  # a savepoint may be much older
-        self._inputs = {number: inputs for number, inputs in self._inputs.items() if number >= kept[0]}
-        if all(number in self._inputs for number in kept):  # one that is void may have had more than the one before it
-            for name, stage in self.job.plan.inputs.items():  # what all have need not be kept for replay
-                self.job._input_log[stage, 0].trim(min(self._inputs[number].get(name, 0) for number in kept))
+        self.store.let_sinks_publish(manifest)
+        self.tell(lead.Committed(manifest, self.store.retain()))
+        for name, stage in self.job.plan.inputs.items():  # what all kept snapshots have need not be kept for replay
+            if name in self.leader.saved_inputs:
+                self.job._input_log[stage, 0].trim(self.leader.saved_inputs[name])
 
     # -- the replicas' part ------------------------------------------------------------------------
     def on_barrier(self, at: Where, channel: Channel, barrier: Barrier) -> None:
@@ -311,78 +331,71 @@ class LocalSnapshots:
 
     # -- ends --------------------------------------------------------------------------------------
     def finish(self) -> dict[int, Any]:
-        """The dataflow is complete: the last part of every replica, its manifest, and the sinks' receipts."""
-        manifest = self.store.manifest
-        if manifest is None or manifest.kind != "final" or manifest.run != self.store.run or manifest is self.begun:
-            if self.committing is not None:
-                self._commit()
-            pending = self.snapshots.pending
-            if pending is not None:
-                self.snapshots.on_failed(pending.number, "the job is complete")
-            barrier = self.snapshots.begin(self.job.now_s(), kind="final")
-            self.writing.clear()
-            for at in self.job.cores:
-                self.participant(at).finish(barrier)
-                capture, state = self.writing[at].popleft()
-                report = self._written(at, capture, state)
-                if not isinstance(report, PartReport):
-                    raise SnapshotError(f"the results of job {self.job.name!r} could not be stored: {report[1]}")
-                self.snapshots.on_report(report)
-            manifest = self._publish()
-            self.committing = None
+        """The dataflow is complete: take the last snapshot, and give the sinks' receipts."""
+        manifest = self.store.manifest if self._was_complete() else self.leader.final
+        while manifest is None:
+            change = self.job.rescaling
+            is_moving = change is not None and not (change.is_waiting or change.is_done)  # the job is not over before that is
+            if self.job.tracker.is_complete() and not is_moving and not self.leader.is_ending:
+                self.tell(lead.Finished())
+            if not self.job.step():
+                raise ProtocolError("the last snapshot cannot complete: nothing can move")
+            manifest = self.leader.final
         receipts = self.store.publish_finally(manifest)
         self.store.retain()
         return receipts
 
+    def _was_complete(self) -> bool:
+        """Whether the run that is resumed had its last snapshot."""
+        manifest = self.store.manifest
+        return manifest is self.begun and manifest.kind == "final"
+
     def recover(self) -> None:
         """All replicas are gone: begin a new incarnation from the newest whole snapshot of this run."""
-        attempts = self.snapshots.attempts
-        self.snapshots.on_time(self.job.now_s())
-        self.committing = None
-        self._overtaken = []
-        self.forgetting.clear()
-        self.incarnation += 1
-        self.recoveries += 1
+        self._forget_all()
         self.participants.clear()
-        self.writing.clear()
-        self.reports.clear()
-        estimator = self.snapshots.estimator
-        manifest = self.store.recover()
-        self._inputs[manifest.number] = manifest.notes.get("inputs", {})
-        self.snapshots = self._new_bookkeeping(manifest, attempts + 1)
-        self.snapshots.estimator = estimator
+        self.forgetting.clear()
+        self._overtaken = []
+        self._act(self.leader.begin_anew(self.store.recover(), self._newest_number(), self.job.now_s()))
 
     def recover_upstream(self, region: Region) -> Manifest | None:
-        """The replicas of a region are gone: what they go on from. The others, and the bookkeeping, live on.
+        """The replicas of a region are gone: what they resume from. The others, and the bookkeeping, live on.
 
         None when the newest snapshot is damaged: those that live have gone on from it, so all must begin anew.
         """
-        self.snapshots.on_time(self.job.now_s())
-        self.give_up("a failure")
-        self.committing = None
-        self.incarnation += 1
-        self.recoveries += 1
-        self.writing.clear()
-        self.reports.clear()
+        self.tell(lead.RegionFailed())
+        self._forget_all()
         for at in [at for at in self.participants if at[0] in region.stages]:
             del self.participants[at]
         newest = self.store.store.numbers()[-1]
         manifest = self.store.recover()
         return manifest if manifest.number == newest else None
 
-    def _is_rescaling(self) -> bool:
-        return self.job.rescaling is not None and not self.job.rescaling.is_done
+    def _forget_all(self) -> None:
+        """What was on its way to the coordinator is lost, and what it had said to others."""
+        self.incarnation += 1
+        self.recoveries += 1
+        self.writing.clear()
+        self.reports.clear()
+        self._beginning.clear()
+
+    def lay_out(self, plan: Plan) -> None:
+        """These replicas there are."""
+        self.leader.lay_out(names_of(plan), starts_of(plan))
+
+    def leave_behind(self, staged: tuple[StagedPart, ...]) -> None:
+        """What a replica that has retired had staged goes with the next snapshot."""
+        self.leader.leave_behind(staged)
 
     def savepoint(self) -> str:
         """Run until a snapshot that stays has been taken; gives its path."""
-        while self.snapshots.pending is not None or self.committing is not None or self._is_rescaling():
-            if not self.job.step():
-                raise ProtocolError("the pending snapshot cannot complete")
-        barrier = self.begin("savepoint")
-        while self.snapshots.base < barrier.number or self.committing is not None:
-            pending = self.snapshots.pending
-            if pending != barrier and self.snapshots.base < barrier.number:
-                raise SnapshotError(f"the savepoint was given up: {self.snapshots.why_given_up}")
+        ticket = next(self._tickets)
+        self.tell(lead.SavepointWanted(ticket))
+        while ticket not in self._answers:
+            self.look_at_clock()
             if not self.job.step():
                 raise ProtocolError("the savepoint cannot complete: nothing can move")
-        return self.store.path_of(barrier.slot)
+        answer = self._answers.pop(ticket)
+        if isinstance(answer, str):
+            raise SnapshotError(f"the savepoint was not taken: {answer}")
+        return self.store.path_of(answer)

@@ -52,8 +52,7 @@ class Changes:
     @staticmethod
     def is_under_way(job: SimulatedJob) -> bool:
         """Whether the layout is changing, as far as snapshots are concerned."""
-        assert job.snapshots is not None
-        return job.snapshots._is_rescaling()
+        return job.rescaling is not None and not job.rescaling.is_done
 
     def tick(self, job: SimulatedJob) -> None:
         """Before each step."""

@@ -9,10 +9,10 @@ from typing import Any
 from unittest.mock import patch
 
 from rayad.actors.lead import layout_steps
+from rayad.actors.lead.snapshot_leader import SnapshotLeader
 from rayad.actors.local import rescaling as local_rescale
 from rayad.actors.local import snapshots as local_snapshots
 from rayad.actors.local.rescaling import LocalRescale, Marker
-from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.replica.migration import MutableMigration, Transfer
 from rayad.actors.replica.part_files import dumped
 from rayad.actors.replica.participant import MutableParticipant
@@ -272,7 +272,7 @@ def what_earlier_attempts_of_who_retires_had_staged_is_lost(stack: ExitStack) ->
 
 @defect
 def a_snapshot_begins_during_a_change(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(LocalSnapshots, "_is_rescaling", lambda self: False))
+    stack.enter_context(patch.object(SnapshotLeader, "may_begin", property(lambda self: self.is_idle and not self.is_ending)))
 
 
 @defect

@@ -17,11 +17,11 @@ def step_replaced(world: World, zombie: SimulatedJob) -> None:
     snapshots = zombie.snapshots
     assert snapshots is not None
     before = set(world.store.numbers())
+    world.is_replaced_moving = True
     try:
         if world.rng.random() < 0.01:
             zombie.crash()
-        is_free = snapshots.snapshots.pending is None and snapshots.committing is None and not world.changes.is_under_way(zombie)
-        if is_free and world.rng.random() < 0.2:
+        if snapshots.leader.may_begin and world.rng.random() < 0.2:
             snapshots.begin(unaligned=world.rng.random() < 0.5)
         if not zombie.step() and zombie.tracker.is_complete():
             zombie._complete()
@@ -34,6 +34,8 @@ def step_replaced(world: World, zombie: SimulatedJob) -> None:
             raise
         world.figures["superseded"] += 1
         world.zombies.remove(zombie)
+    finally:
+        world.is_replaced_moving = False
     fresh = set(world.store.numbers()) - before
     if fresh:
         raise AssertionError(f"a job that was replaced has published snapshots {sorted(fresh)}")

@@ -20,7 +20,7 @@ from tests.simulation.replaced import step_replaced
 from tests.simulation.shelf import Shelf
 
 TICK_S = 0.01
-TIMEOUT_S = 3.0
+TIMEOUT_S = 12.0
 PATIENCE = 400
 """After so many steps without its phase a fault is left out."""
 TICKS_MAX = 60_000
@@ -58,6 +58,7 @@ class World:
         self.changes = Changes(self, seed, is_on=rescales, groups=groups)
         self.current: SimulatedJob | None = None
         self.zombies: list[SimulatedJob] = []
+        self.is_replaced_moving = False
         self.successor: SimulatedJob | None = None
         self.start_job: Callable[[], SimulatedJob]
         self.clock_s = 0.0
@@ -124,7 +125,8 @@ class World:
         self.changes.tick(job)
         self._maybe_begin(job)
         self._maybe_give_up(job)
-        if self._give_ups and job.snapshots is not None and job.snapshots.snapshots.pending is not None:
+        pending = job.snapshots.snapshots.pending if job.snapshots is not None else None
+        if self._give_ups and job.snapshots is not None and pending is not None and not pending.final:
             self._give_ups -= 1
             job.snapshots.give_up("simulated, once more")
         if self.armed is not None and not self._is_set:
@@ -152,7 +154,7 @@ class World:
     def _maybe_begin(self, job: SimulatedJob) -> None:
         snapshots = job.snapshots
         assert snapshots is not None
-        if snapshots.snapshots.pending is not None or snapshots.committing is not None or self.changes.is_under_way(job):
+        if not snapshots.leader.may_begin:
             return
         if self._is_quiet and self.armed is None and (self.left or self._has_ended):
             return
@@ -168,7 +170,8 @@ class World:
 
     def _maybe_give_up(self, job: SimulatedJob) -> None:
         assert job.snapshots is not None
-        if job.snapshots.snapshots.pending is None:
+        pending = job.snapshots.snapshots.pending
+        if pending is None or pending.final:
             return
         if self._is_quiet and self.armed is None and not self.left and not self._has_ended and self.rng.random() < 0.2:
             self._has_ended = True
@@ -194,7 +197,7 @@ class World:
             return True  # it is armed with the next tick
         snapshots = job.snapshots
         assert snapshots is not None
-        if snapshots.snapshots.pending is None and snapshots.committing is None:
+        if snapshots.leader.may_begin:
             snapshots.begin(unaligned=self.mode == "unaligned")
             self.figures["begun"] += 1
         return True
@@ -418,6 +421,8 @@ class World:
 
     def on_write(self) -> None:
         """Before each write: the driver may die at it, while the job finishes."""
+        if self.is_replaced_moving:
+            return
         fault = self.armed
         if fault is None or not self._is_set or fault.kind != "driver death" or fault.phase != "finishing":
             return
