@@ -1,510 +1,83 @@
-"""The coordinator of one job: starts the actors, wires them, watches them, publishes the results or cleans up. One Ray actor per job.
+"""The coordinator of one job. One Ray actor per job.
 
-It is the owner of all other actors of the job: when it goes, or the driver that owns it, Ray ends them all.
-
-    STARTING -> RUNNING -> COMPLETE | FAILED | CANCELLED
+It is the owner of all other actors of the job: when it goes, or the driver that owns it, Ray ends them all. ``run`` is one long call; the
+other calls come in threads of their own meanwhile (``driver/ray_job.py`` has their concurrency groups).
 """
 
 from __future__ import annotations
 
-import dataclasses
-import logging
-import random
-import threading
-import time as clock
-from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from collections.abc import Collection
+from typing import Any
 
-import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
-
-from rayad.actors.cluster.failure import Failure, failure_of
-from rayad.actors.cluster.joining import own_address
-from rayad.actors.coordinator.control import CoordinatorControl
-from rayad.actors.coordinator.crew import Crew, Stuck
-from rayad.actors.coordinator.long_calls import MutableLongCalls
-from rayad.actors.coordinator.outcome import Outcome, Starting, stage_statistics
+from rayad.actors.coordinator.control import Control
+from rayad.actors.coordinator.outcome import Look, Outcome
 from rayad.actors.coordinator.rescaling import Rescaler
-from rayad.actors.coordinator.snapshots import SnapshotKeeper
-from rayad.actors.job import JobState, JobStatistics
-from rayad.actors.lead import layout_steps
+from rayad.actors.coordinator.running_job import RunningJob
+from rayad.actors.coordinator.supervisor import Supervisor
+from rayad.actors.job import JobState
+from rayad.actors.lead.layout_steps import Rescale
 from rayad.actors.plane.plane import Address
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, stage_of
-from rayad.actors.replica.report import ReplicaReport
-from rayad.actors.replica.source_parts import parts_of
-from rayad.actors.replica.upstream import region_of
-from rayad.actors.replica.user_errors import restarts_of
-from rayad.actors.store.job_store import JobStore, Superseded
-from rayad.actors.store.sink_calls import SinkCalls
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
-from rayad.dataflow.resources import told_resources
-from rayad.progress import DataflowError, RayadError, SnapshotError
+from rayad.progress import Timestamp
 from rayad.snapshots.coordination import SnapshotStatistics
-from rayad.snapshots.restarts import End
-from rayad.snapshots.store import StoreAwayError
-
-GRACE_S = 0.5
-"""After the first failure: how long others may still report, because the first to be noticed is seldom the cause."""
-CALL_S = 30.0
-"""For the answer of an actor that has it already: only its way can take long."""
-LAST_PARTS_S = 60.0
-"""After all replicas have ended: how long their parts of the last snapshot may be on their way."""
-STORE_AWAY_S = 0.5
-"""Between two questions to a store that does not answer, when the job has to go on from it."""
-
-_log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
-class _Failed(Exception):
-    def __init__(self, failure: Failure, names: set[str] | None = None, stuck: set[str] | None = None) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-        self.names = names or set()
-        self.stuck = stuck or set()
-        """Of these, who will not leave what they do when they are asked to."""
-
-
-class Coordinator(CoordinatorControl):
-    """Runs one job."""
+class Coordinator:
+    """Runs one job; see :class:`RunningJob` for the arguments."""
 
     def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str = "") -> None:
-        self.plan = plan
-        self.config = config
-        self.job = job
-        self.secret = secret
-        self.incarnation = 1
-        self.failures = 0
-        self.first_failure: Failure | None = None
-        self.state = JobState.STARTING
-        self.addresses: dict[str, Address] = {}
-        self._name = name or plan.name
-        self._keeper: SnapshotKeeper | None = None
-        self._sink_calls = SinkCalls(self._name)
-        self._crew = Crew(plan, config, job, secret)
-        self.asked = layout_steps.asked_of(plan)
-        self.rescaler = Rescaler(self)
-        self._incarnations: dict[str, int] = {}
-        self._runs = MutableLongCalls()
-        self._found: dict[str, tuple[Address, int, dict[str, Any]]] = {}
-        self._stuck: set[str] = set()
-        self._awaited: tuple[Starting, float] | None = None
-        self._told: dict[str, ReplicaReport] = {}
-        self._seen: tuple[dict[int, Any], int] = ({}, 0)
-        self._began_s = clock.time()
-        self._start_s = 0.0
-        self._restarts = restarts_of(config.failures, random.Random(job))
-        self._newest_seen: SnapshotStatistics | None = None
-        self._cancelled = threading.Event()
-        self._running = threading.Event()
-        self._stopping = False
+        running = RunningJob(plan, config, job, secret, name or plan.name)
+        rescaler = Rescaler(running)
+        self._supervisor = Supervisor(running, rescaler)
+        self._control = Control(running, rescaler)
 
-    # -- the long call ----------------------------------------------------------------
     def run(self, run: str | None = None, earlier: Collection[str] = (), *, asked_s: float | None = None) -> Outcome:
-        """Start everything, wait for the end, publish. Never raises: the outcome says what happened.
+        """See :meth:`Supervisor.run`."""
+        return self._supervisor.run(run, earlier, asked_s=asked_s)
 
-        Args:
-            run: tells this coordinator's run from others in the store.
-            earlier: the runs of the coordinators that died before: it goes on where they were, and a store that is away is waited for.
-            asked_s: when the driver began to start this actor, by ``time.time()``: the start of a job counts from there.
-        """
+    # -- control calls: see Control ----------------------------------------------------------------------
+    def ping(self) -> JobState:
+        return self._control.ping()
 
-        self._began_s = self._began_s if asked_s is None else min(self._began_s, asked_s)
+    def cancel(self) -> None:
+        self._control.cancel()
 
-        def keeper() -> SnapshotKeeper:
-            store = JobStore(self._name, self.plan, self.config, run=run, earlier=earlier, calls=self._sink_calls)
-            return SnapshotKeeper(self.plan, store, job=self.job, secret=self.secret)
+    def stop(self) -> None:
+        self._control.stop()
 
-        try:
-            if self.config.keeps_snapshots:
-                self._keeper = self._when_there(keeper) if earlier else keeper()
-            reports, counts, staged = self._run_incarnations()
-            receipts = self._publish(staged)
-            self.state = JobState.COMPLETE
-            return Outcome(self.state, receipts, self._statistics(reports, counts))
-        except Exception as error:
-            self.state = JobState.CANCELLED if self._cancelled.is_set() else JobState.FAILED
-            failure = error.failure if isinstance(error, _Failed) else failure_of("coordinator", error)
-            return Outcome(self.state, {}, JobStatistics(), failure)
-        finally:
-            self._running.set()
-            self.rescaler.stop()
-            if self._keeper is not None:
-                self._keeper.end(f"job {self._name!r} is {self.state.value}")
-                self._keeper.close()
-            self._crew.end()
-            if self.state is not JobState.COMPLETE and not self.config.keeps_snapshots:  # else a snapshot may name what is staged
-                self._abort_sinks()
+    def not_stopped(self) -> list[str]:
+        return self._control.not_stopped()
 
-    def _run_incarnations(self) -> tuple[list[ReplicaReport], dict[str, int], dict[int, list[Any]]]:
-        """Start, watch, and after a failure start again from the last snapshot, as often as the configuration says."""
-        if self._keeper is not None and self._keeper.resume_complete():
-            return [], {}, {}
-        is_going = False
-        while True:
-            failed_s = clock.monotonic()
-            try:
-                if not is_going:
-                    self._start()
-                if self.failures and self._keeper is not None:
-                    self._keeper.recovered(clock.monotonic() - failed_s)
-                return self._supervise()
-            except _Failed as failed:
-                self._stop_change()
-                delay_s = self._may_go_on(failed.failure)
-                self._stuck = failed.stuck
-                is_going = self._try_upstream(failed.names, delay_s)
-            except Superseded:
-                raise
-            except Exception as error:
-                self._stop_change()
-                delay_s = self._may_go_on(failure_of("coordinator", error))
-                is_going = False
-            if not is_going:
-                self._recover(clock.monotonic() + delay_s)
+    def where(self, name: str, timeout_s: float) -> tuple[Address, int, dict[str, Any]] | None:
+        return self._control.where(name, timeout_s)
 
-    def _stop_change(self) -> None:
-        self._running.clear()
-        self.rescaler.stop()
+    def saved_inputs(self) -> dict[str, int]:
+        return self._control.saved_inputs()
 
-    def _try_upstream(self, failed: set[str], delay_s: float) -> bool:
-        if self.config.failures.recovery != "upstream":
-            return False
-        self._cancelled.wait(delay_s)
-        try:
-            return self._recover_upstream(failed)
-        except (_Failed, Superseded):
-            raise
-        except Exception as error:  # a second failure meanwhile: all begins anew
-            _log.warning("job %r: recovery upstream of the failure failed, the whole graph is restarted: %s", self._name, error)
-            return False
+    def hasten_snapshot(self) -> None:
+        self._control.hasten_snapshot()
 
-    def _may_go_on(self, failure: Failure) -> float:
-        """Raise the failure, or the first one that led to it, unless the job is to survive it: then the seconds until it goes on."""
-        self.failures += 1
-        keeper, most = self._keeper, self.config.failures.max_failures
-        if self._cancelled.is_set() or keeper is None or not most:
-            raise _Failed(failure)
-        if keeper.newest is not self._newest_seen:
-            self._newest_seen = keeper.newest
-            self._restarts.on_snapshot()
-        decision = self._restarts.on_failure(failure.sign, clock.monotonic())
-        if decision.number == 1 or self.first_failure is None:
-            self.first_failure = failure
-        if isinstance(decision, End):
-            cause = failure if decision.is_newest else self.first_failure
-            last = f"; the last: {failure.message}" if not decision.is_newest else ""
-            told = f"{cause.message} ({decision.why}{last})"
-            raise _Failed(dataclasses.replace(cause, message=told, details=f"{told}\n{cause.details}"))
-        _log.warning(
-            "job %r: failure %d of at most %d: %s: %s; going on from the last snapshot%s",
-            self._name, decision.number, most, failure.who, failure.message, f" in {decision.delay_s:.1f} s" if decision.delay_s else "",
-        )  # fmt: skip
-        return decision.delay_s
+    def savepoint(self, timeout_s: float | None) -> str:
+        return self._control.savepoint(timeout_s)
 
-    def _recover(self, due_s: float) -> None:
-        """End the incarnation: survivors leave what they do, the others are killed; the keeper says where to go on.
+    def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int]:
+        return self._control.look_at_snapshots()
 
-        Not before ``due_s``, while the newcomers start.
-        """
-        assert self._keeper is not None
-        self._crew.release(list(self._crew.actors), self.incarnation, self._stuck)
-        self._stuck = set()
-        self.incarnation += 1
-        self._crew.start()  # newcomers start while the parts are verified
-        self._cancelled.wait(max(0.0, due_s - clock.monotonic()))
-        self._when_there(self._keeper.recover)
-        self._lay_out()
+    def rescale(self, *arguments: Any) -> Rescale:
+        return self._control.rescale(*arguments)
 
-    def _when_there(self, look: Callable[[], T]) -> T:
-        """Look into the store; one that does not answer is waited for, as long as for an actor that starts."""
-        deadline_s = clock.monotonic() + self.config.start_timeout_s
-        while True:
-            try:
-                return look()
-            except StoreAwayError as error:
-                if self._cancelled.wait(STORE_AWAY_S) or clock.monotonic() > deadline_s:
-                    raise
-                _log.warning("job %r: waiting for the store: %s", self._name, error)
+    def replicas(self) -> tuple[dict[str, int], dict[str, Any]] | None:
+        return self._control.replicas()
 
-    def _lay_out(self) -> None:
-        """The layout is that of the snapshot to go on from."""
-        if self._keeper is None:
-            return
-        self.plan = self._crew.plan = layout_steps.restored(self.plan, self._keeper.manifest.notes, self.asked)
-        names = set(self._crew.names())
-        self._crew.stop([name for name in self._crew.actors if name != PROGRESS and name not in names])
-        self._keeper.lay_out(self.plan)
+    def configure(self, changes: dict[str, Any]) -> None:
+        self._control.configure(changes)
 
-    def _start(self) -> None:
-        """Create all actors that are not there side by side, exchange addresses, and begin."""
-        unix = "auto" if self.config.unix_sockets else "off"
-        keeper, crew = self._keeper, self._crew
-        if self.incarnation == 1:
-            self._lay_out()
-            if keeper is not None:
-                self.rescaler.want(layout_steps.asked_anew(self.plan, keeper.manifest.notes, self.asked))
-        crew.start()
-        self.addresses = {}
-        self._runs.clear()
-        self._incarnations = dict.fromkeys([PROGRESS, COORDINATOR, *crew.names()], self.incarnation)
-        if keeper is not None:
-            self.addresses[COORDINATOR] = keeper.listen(own_address(self.config.host), self.incarnation, unix)
-        survives = self.config.failures.recovery == "upstream"
-        progress = crew.actors[PROGRESS].listen.remote(self.config.host, unix, self.incarnation, survives, self.plan.layout)
-        self._await_listening({PROGRESS: progress, **self._listening(crew.names())})
-        self.rescaler.check()
-        self._run([PROGRESS, *crew.names()])
-        if self.incarnation == 1:
-            self._start_s = clock.time() - self._began_s
-        self._go([PROGRESS, *crew.names()])
+    def look(self, *arguments: Any) -> Look:
+        return self._control.look(*arguments)
 
-    def _listening(self, names: list[str]) -> dict[str, Any]:
-        """Let replicas build what they are, from the beginning or from the keeper's manifest; the addresses to come."""
-        keeper = self._keeper
-        parts = parts_of(keeper.manifest, self.plan) if keeper is not None else {}
-        store = keeper.store.store if keeper is not None else None
-        out = {}
-        for name in names:
-            part = parts.get(self._crew.replica(name))
-            arguments = (self.config.host, self.incarnation, store, part, self._incarnations, self.plan.layout, False, self.config)
-            out[name] = self._crew.actors[name].listen.remote(*arguments)
-        return out
+    def frontier(self, node: int) -> tuple[Timestamp, ...] | None:
+        return self._control.frontier(node)
 
-    def _run(self, names: list[str]) -> None:
-        """Begin the long calls; keeps for each one's first result its name and second result. Any thread."""
-        for name in names:
-            arguments = () if name == PROGRESS else (self.addresses,)
-            summary, staged = self._crew.actors[name].run.options(num_returns=2).remote(*arguments)
-            self._runs.post(summary, name, staged)
-
-    def _go(self, names: list[str]) -> None:
-        """These run from now on, and with them the job."""
-        self.state = JobState.RUNNING
-        notes = self._keeper.manifest.notes if self._keeper is not None else {}
-        self._found.update({name: (self.addresses[name], self._incarnations[name], notes) for name in names})
-        if self._keeper is not None:
-            self._keeper.go()
-        self._running.set()
-        self.rescaler.again()
-        if self._stopping:
-            self.stop()
-
-    def _go_newcomers(self, names: list[str]) -> None:
-        """These have come into the running job."""
-        notes = self._keeper.manifest.notes if self._keeper is not None else {}
-        self._found.update({name: (self.addresses[name], self._incarnations[name], notes) for name in names})
-
-    def _recover_upstream(self, failed: set[str]) -> bool:
-        """Restart what has failed and what is upstream of it; the others live on. False when the whole graph has to be restarted."""
-        keeper = self._keeper
-        if self.config.failures.recovery != "upstream" or keeper is None or PROGRESS in failed or not failed or keeper.is_ending:
-            return False
-        region = region_of(self.plan, {stage_of(name) for name in failed})
-        if isinstance(region, str):
-            _log.info("job %r: the whole graph is restarted: %s", self._name, region)
-            return False
-        names = [name for name in self._crew.names() if stage_of(name) in region.stages]
-        living = [name for name in self._crew.names() if stage_of(name) not in region.stages]
-        attempt = keeper.recover_upstream(names, self.incarnation + 1)
-        if attempt is None:
-            return False
-        self._crew.release(names, self.incarnation, self._stuck)
-        self.incarnation += 1
-        self._incarnations.update(dict.fromkeys(names, self.incarnation))
-        self._runs.forget(names)
-        self._crew.start()
-        ray.get(self._crew.actors[PROGRESS].call.remote("switch", names, region, self.incarnation), timeout=self.config.start_timeout_s)
-        self._await_listening(self._listening(names))
-        addresses = {name: self.addresses[name] for name in names}
-        parts = parts_of(keeper.manifest, self.plan)
-        rolling = [
-            self._crew.actors[name].roll_back.remote(
-                region.edges, addresses, self.incarnation, parts.get(self._crew.replica(name)), attempt
-            )
-            for name in living
-        ]
-        self._run(names)
-        ray.get(rolling, timeout=self.config.start_timeout_s + CALL_S)
-        self._stuck = set()
-        self._go(names)
-        return True
-
-    def _await_listening(self, listening: dict[str, Any]) -> None:
-        try:
-            self._await_all(listening)
-        finally:
-            self._awaited = None
-
-    def _await_all(self, listening: dict[str, Any]) -> None:
-        began_s = clock.monotonic()
-        deadline_s = began_s + self.config.start_timeout_s
-        waiting = dict(listening)
-        while waiting:
-            self._awaited = Starting(tuple(sorted(map(self._who, waiting))), len(listening)), began_s
-            if self._cancelled.is_set():
-                raise _Failed(Failure("job", "cancelled while starting", "", None, False))
-            ready, _ = ray.wait(list(waiting.values()), num_returns=1, timeout=0.25)
-            for name in [n for n, ref in waiting.items() if ref in ready]:
-                answer = self._get(waiting.pop(name), self._who(name))
-                if isinstance(answer, Failure):
-                    raise _Failed(answer)
-                self.addresses[name] = answer
-            if waiting and clock.monotonic() > deadline_s:
-                names = sorted(self._who(n) for n in waiting)
-                raise _Failed(
-                    Failure(
-                        "coordinator",
-                        f"{len(waiting)} of {len(listening)} actors did not start within {self.config.start_timeout_s} s: {names[:5]}; "
-                        f"free resources now: {told_resources(ray.available_resources())}; lower the parallelism or what a replica asks "
-                        f"for ({self._asked_by(names[0])}), or raise start_timeout_s",
-                        "",
-                        None,
-                        False,
-                    )
-                )
-
-    def _asked_by(self, who: str) -> str:
-        needs = {need.vertex: need for need in self.plan.needs(self.config.cpus_per_replica)}
-        asked = next((need for name, need in needs.items() if who.startswith(f"{name!r}[")), None)
-        return f"{who} asks for {told_resources(asked.each)}" if asked is not None else "num_cpus, num_gpus, memory, resources"
-
-    def _get(self, ref: Any, who: str) -> Any:
-        try:
-            return ray.get(ref, timeout=CALL_S)  # it is there
-        except RayTaskError as error:
-            cause = error.cause if isinstance(error.cause, BaseException) else error
-            return failure_of(who, cause)
-        except GetTimeoutError:
-            return Failure(who, f"what {who} gave could not be fetched within {CALL_S:g} s: its node may be gone", "", None, False)
-        except RayActorError as error:
-            lost = str(error).strip().split("\n")
-            return Failure(who, f"the actor of {who} died: {lost[0]}", str(error), None, False)
-
-    def _supervise(self) -> tuple[list[ReplicaReport], dict[str, int], dict[int, list[Any]]]:
-        """Wait for all long calls; on the first failure give the others a moment, then raise the likeliest cause."""
-        waiting = self._runs
-        failed: set[str] = set()
-        stuck: set[str] = set()
-        staged: dict[int, list[Any]] = {sink.id: [] for sink in self.plan.sinks}
-        reports: list[ReplicaReport] = []
-        counts: dict[str, int] = {}
-        failures: list[Failure] = []
-        deadline_s = float("inf")
-        while (waiting or (self._is_final_missing() and not failures)) and clock.monotonic() < deadline_s:
-            waiting.take_over()
-            if self._cancelled.is_set():
-                raise _Failed(Failure("job", "cancelled", "", None, False))
-            if not waiting:
-                deadline_s = min(deadline_s, clock.monotonic() + LAST_PARTS_S)
-            for ref in self._wait(waiting.refs()):
-                ended = waiting.ended(ref)
-                if ended is None:
-                    continue  # of a newcomer that was sent away
-                name, second = ended
-                answer = self._get(ref, self._who(name))
-                if isinstance(answer, Failure) and name in self.rescaler.newcomers:
-                    continue  # the change is refused
-                if isinstance(answer, Failure):
-                    failures.append(answer)
-                    failed.add(name)
-                    # Recovery of the whole graph need not wait for others to say the same.
-                    at_once = self._keeper is not None and not answer.is_lost_peer and self.config.failures.recovery == "graph"
-                    deadline_s = min(deadline_s, clock.monotonic() + (0.0 if at_once else GRACE_S))
-                elif isinstance(answer, ReplicaReport):
-                    reports.append(answer)
-                    left = self._get(second, self._who(name))
-                    if isinstance(left, Failure):
-                        failures.append(left)
-                        failed.add(name)
-                        break
-                    if name in self.rescaler.leaving:
-                        self.rescaler.on_left(name, left)
-                        left = {} if self._keeper is not None else left
-                    for sink, part in left.items():
-                        staged[sink].append(part)
-                else:
-                    counts = answer
-            if self.rescaler.failure is not None and self.rescaler.failure not in failures:
-                failures.append(self.rescaler.failure)
-                deadline_s = min(deadline_s, clock.monotonic() + GRACE_S)
-            if not failures:
-                found = self._crew.find_stuck(waiting.names() - self.rescaler.newcomers)
-                if found is not None:
-                    failures.append(self._stuck_failure(found))
-                    failed.add(found.name)
-                    stuck.add(found.name)
-                    break
-        if failures:
-            raise _Failed(min(failures, key=lambda f: (f.is_lost_peer, f.error is None and "died" not in f.message)), failed, stuck)
-        if self._is_final_missing():
-            raise SnapshotError(f"all replicas have ended, and {LAST_PARTS_S:g} s later parts of the last snapshot are missing")
-        return reports, counts, staged
-
-    def _stuck_failure(self, found: Stuck) -> Failure:
-        """An actor that is given up, as the failure that it is."""
-        who, activity = self._who(found.name), found.activity
-        pulse, _ = self._crew.last_pulse(found.name)
-        on = f" on node {pulse.node}" if pulse is not None and pulse.node else ""
-        if activity is None:
-            patience_s = self.config.failures.heartbeat_timeout_s
-            told = f"{who}{on} has not answered for {patience_s:g} s: its process is stopped, or its node is gone"
-            return Failure(who, told, "", None, False)
-        told = (
-            f"{who}{on} is in {activity}: RunConfig.activation_timeout_s is {self.config.activation_timeout_s:g}. If this is how long your "
-            "function takes, raise it; else see below where it stood"
-        )
-        failure = failure_of(who, DataflowError(told, located=True))
-        return dataclasses.replace(failure, details=f"the stack of {who}, innermost last:\n{activity.stack}")
-
-    def _is_final_missing(self) -> bool:
-        """Whether a last snapshot has to be published: a replica ends when it has sent its part, which is looked at later, perhaps."""
-        return self._keeper is not None and self._keeper.final is None
-
-    def _wait(self, waiting: list[Any]) -> list[Any]:
-        """Which long calls have ended; takes part in the snapshots meanwhile."""
-        keeper = self._keeper
-        if keeper is not None and not waiting:
-            keeper.poll(0.1)
-            return []
-        if keeper is None or keeper.poll(0.1):
-            return list(ray.wait(waiting, num_returns=1, timeout=0.2)[0]) if waiting else []
-        return list(ray.wait(waiting, num_returns=len(waiting), timeout=0)[0])
-
-    def _who(self, name: str) -> str:
-        if name == PROGRESS:
-            return "the progress actor"
-        stage, replica = name[1:].split(".")
-        return self.plan.title(int(stage), int(replica))
-
-    # -- the end ----------------------------------------------------------------------------
-    def _publish(self, staged: dict[int, list[Any]]) -> dict[int, Any]:
-        if self._keeper is not None:
-            assert self._keeper.final is not None
-            try:
-                receipts = self._keeper.store.publish_finally(self._keeper.final)
-                self._keeper.store.retain()
-            except RayadError as error:
-                raise _Failed(failure_of("the coordinator while publishing", error)) from error
-            return receipts
-        receipts = {}
-        for sink in self.plan.sinks:
-            try:
-                receipts[sink.id] = self._sink_calls.call(sink, "publish", staged[sink.id])
-            except Exception as error:
-                raise _Failed(failure_of(f"sink {sink.key!r} ({sink.where}) while publishing", error)) from error
-        return receipts
-
-    def _abort_sinks(self) -> None:
-        for sink in self.plan.sinks:
-            try:
-                sink.sink.abort()
-            except Exception:
-                logging.getLogger(__name__).warning("sink %r could not clean up", sink.key, exc_info=True)
-
-    def _statistics(self, reports: list[ReplicaReport], counts: dict[str, int]) -> JobStatistics:
-        run_s = clock.time() - self._began_s - self._start_s
-        taken = tuple(self._keeper.taken) if self._keeper is not None else ()
-        stages = stage_statistics(reports, self._began_s)
-        return JobStatistics(self._start_s, run_s, self.plan.replicas + 2, stages, counts, taken, self.failures)
+    def wait_epoch(self, node: int, epoch: int, hold_s: float) -> bool:
+        return self._control.wait_epoch(node, epoch, hold_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 import time as clock
 from collections.abc import Mapping
 from typing import Any
@@ -11,20 +10,15 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from rayad.actors.coordinator.crew import Crew
 from rayad.actors.coordinator.outcome import Look, Starting
 from rayad.actors.coordinator.rescaling import Rescaler
-from rayad.actors.coordinator.snapshots import SnapshotKeeper
+from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import THE_COORDINATOR, JobState, Silent
 from rayad.actors.lead import layout_steps
 from rayad.actors.lead.layout_steps import Rescale
 from rayad.actors.plane.plane import Address
-from rayad.actors.plane.protocol import PROGRESS, replica_name
+from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.report import ReplicaReport
-from rayad.actors.store.sink_calls import SinkCalls
-from rayad.dataflow.config import RunConfig
-from rayad.dataflow.graph import NodeKind
-from rayad.dataflow.plan import Plan
 from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
 from rayad.snapshots.coordination import SnapshotStatistics
@@ -37,93 +31,79 @@ PROGRESS_PATIENCE_S = 10.0
 """How long the progress actor may take for an answer that it does not have to wait for."""
 
 
-class CoordinatorControl:
-    """The control calls of :class:`rayad.actors.coordinator_actor.Coordinator`."""
+class Control:
+    """The control calls of one job's coordinator."""
 
-    plan: Plan
-    config: RunConfig
-    state: JobState
-    failures: int
-    rescaler: Rescaler
-    _name: str
-    _crew: Crew
-    _keeper: SnapshotKeeper | None
-    _sink_calls: SinkCalls
-    _awaited: tuple[Starting, float] | None
-    """Actors that are to start, and since when it is waited for them."""
-    _found: dict[str, tuple[Address, int, dict[str, Any]]]
-    _cancelled: threading.Event
-    _running: threading.Event
-    _stopping: bool
-    _told: dict[str, ReplicaReport]
-    """What the replicas told when they last answered."""
-    _seen: tuple[Mapping[int, Any], int]
-    """Views by stage and active pointstamps, when the progress actor last answered."""
-
-    def _who(self, name: str) -> str:
-        raise NotImplementedError
+    def __init__(self, job: RunningJob, rescaler: Rescaler) -> None:
+        self._job = job
+        self._rescaler = rescaler
+        self._told: dict[str, ReplicaReport] = {}  # what the replicas told when they last answered
+        self._seen: tuple[Mapping[int, Any], int] = ({}, 0)  # views by stage and active pointstamps, when the progress actor last answered
 
     def cancel(self) -> None:
         """End the job without results."""
-        self._cancelled.set()
+        self._job.cancelled.set()
 
     def where(self, name: str, timeout_s: float) -> tuple[Address, int, dict[str, Any]] | None:
         """The address of a replica, its incarnation, and the notes of the snapshot that this one went on from, once the job runs.
 
         The three belong together: an incarnation may be over by the time its addresses are used, and then nobody listens there.
         """
-        self._running.wait(timeout_s)
-        return self._found.get(name)
+        self._job.running.wait(timeout_s)
+        return self._job.found.get(name)
 
     def saved_inputs(self) -> dict[str, int]:
         """How many frames of each live input are in all the snapshots that a recovery may go on from."""
-        return dict(self._keeper.saved_inputs) if self._keeper is not None else {}
+        return dict(self._job.keeper.saved_inputs) if self._job.keeper is not None else {}
 
     def hasten_snapshot(self) -> None:
         """The next snapshot begins as soon as it can: something waits for it."""
-        if self._keeper is not None:
-            self._keeper.hasten()
+        if self._job.keeper is not None:
+            self._job.keeper.hasten()
 
     def savepoint(self, timeout_s: float | None) -> str:
         """See Job.savepoint."""
-        if self._keeper is None:
-            raise ConfigError(f"job {self._name!r} keeps no snapshots: give RunConfig(storage_path=...)")
-        self._running.wait(self.config.start_timeout_s)
-        if self.state is not JobState.RUNNING:
-            raise SnapshotError(f"job {self._name!r} is {self.state.value}: no savepoint can be taken")
-        return self._keeper.savepoint(timeout_s)
+        job = self._job
+        if job.keeper is None:
+            raise ConfigError(f"job {job.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
+        job.running.wait(job.config.start_timeout_s)
+        if job.state is not JobState.RUNNING:
+            raise SnapshotError(f"job {job.name!r} is {job.state.value}: no savepoint can be taken")
+        return job.keeper.savepoint(timeout_s)
 
     def rescale(self, wanted: dict[str, int], timeout_s: float = 120.0, decided_for: dict[str, int] | None = None) -> Rescale:
         """See Job.rescale; refused when the layout is not, or no longer, the one that this was ``decided_for``."""
-        return self.rescaler.rescale(wanted, timeout_s, decided_for)
+        return self._rescaler.rescale(wanted, timeout_s, decided_for)
 
     def replicas(self) -> tuple[dict[str, int], dict[str, Any]] | None:
         """Replicas by vertex, and the handles of the vertex actors by plane name; None while the job does not run."""
-        if self.state is not JobState.RUNNING or not self._running.is_set():
+        job = self._job
+        if job.state is not JobState.RUNNING or not job.running.is_set():
             return None
-        actors, newcomers = dict(self._crew.actors), self.rescaler.newcomers
-        there = {name: actors[name] for name in self._crew.names() if name in actors and name not in newcomers}
-        return layout_steps.asked_of(self.plan), there
+        actors, newcomers = dict(job.crew.actors), self._rescaler.newcomers
+        there = {name: actors[name] for name in job.crew.names() if name in actors and name not in newcomers}
+        return layout_steps.asked_of(job.plan), there
 
     def configure(self, changes: dict[str, Any]) -> None:
         """See Job.configure."""
-        self.rescaler.configure(changes)
+        self._rescaler.configure(changes)
 
     def ping(self) -> JobState:
         """Answer, if the process lives, with where the job is in its life."""
-        self._sink_calls.activity()  # logs one that takes long, also while nobody looks
-        return self.state
+        self._job.sink_calls.activity()  # logs one that takes long, also while nobody looks
+        return self._job.state
 
     def look(self, with_blockers: bool = False, patience_s: float = LOOK_PATIENCE_S) -> Look:
         """State, what the replicas did, views by stage; who does not answer within ``patience_s`` is told, with what it last told."""
-        publishing = self._sink_calls.activity()
+        job = self._job
+        publishing = job.sink_calls.activity()
         is_long = publishing is not None and publishing.for_s > SINK_SHOWN_S
         own = [Silent(THE_COORDINATOR, "", publishing.for_s, publishing)] if publishing is not None and is_long else []
         starting = self._starting() if with_blockers else None
-        if self.state is not JobState.RUNNING:
-            return Look(self.state, silent=tuple(own), starting=starting)
-        crew = dict(self._crew.actors)
-        there = [name for name in self._crew.names() if name in crew and name not in self.rescaler.newcomers]
+        if job.state is not JobState.RUNNING:
+            return Look(job.state, silent=tuple(own), starting=starting)
+        crew = dict(job.crew.actors)
+        there = [name for name in job.crew.names() if name in crew and name not in self._rescaler.newcomers]
         asked = {crew[name].look.remote(): name for name in there}
         if PROGRESS in crew:
             asked[crew[PROGRESS].call.remote("look", with_blockers)] = PROGRESS
@@ -140,12 +120,12 @@ class CoordinatorControl:
         silent = [self._silent(name, patience_s) for name in asked.values() if name != PROGRESS and name not in answers]
         if PROGRESS not in [asked[ref] for ref in ready]:
             silent.append(self._silent(PROGRESS, patience_s))
-        busy = [Silent(self._who(name), told.node, told.activity.for_s, told.activity) for name, told in answers.items() if told.activity]
-        return Look(self.state, tuple(self._told.values()), views, active, blockers, (*own, *busy, *silent), starting)
+        busy = [Silent(job.who(name), told.node, told.activity.for_s, told.activity) for name, told in answers.items() if told.activity]
+        return Look(job.state, tuple(self._told.values()), views, active, blockers, (*own, *busy, *silent), starting)
 
     def _starting(self) -> Starting | None:
         """The actors that are waited for, if any are."""
-        current = self._awaited
+        current = self._job.awaited
         if current is None:
             return None
         awaited, began_s = current
@@ -153,35 +133,38 @@ class CoordinatorControl:
         return dataclasses.replace(awaited, for_s=clock.monotonic() - began_s, free=free)
 
     def _silent(self, name: str, waited_s: float) -> Silent:
-        pulse, silence_s = self._crew.last_pulse(name)
-        return Silent(self._who(name), pulse.node if pulse is not None else "", max(waited_s, silence_s))
+        pulse, silence_s = self._job.crew.last_pulse(name)
+        return Silent(self._job.who(name), pulse.node if pulse is not None else "", max(waited_s, silence_s))
 
     def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int]:
         """The newest snapshot, the interval, and how many failures there were."""
-        keeper = self._keeper
-        return (keeper.newest, keeper.interval_s, self.failures) if keeper is not None else (None, None, self.failures)
+        job = self._job
+        keeper = job.keeper
+        return (keeper.newest, keeper.interval_s, job.failures) if keeper is not None else (None, None, job.failures)
 
     def frontier(self, node: int) -> tuple[Timestamp, ...] | None:
         """The frontier at a probe; empty when the job is over, None when nobody can tell now."""
-        if not self._running.wait(self.config.start_timeout_s):
+        job = self._job
+        if not job.running.wait(job.config.start_timeout_s):
             return None
-        if self.state is not JobState.RUNNING:
+        if job.state is not JobState.RUNNING:
             return ()
         try:
-            progress = self._crew.actors[PROGRESS]
+            progress = job.crew.actors[PROGRESS]
             return ray.get(progress.call.remote("frontier", node), timeout=PROGRESS_PATIENCE_S)  # type: ignore[no-any-return]
         except (RayError, RayadError, KeyError):
             return None
 
     def wait_epoch(self, node: int, epoch: int, hold_s: float) -> bool:
         """Whether an epoch is complete at a probe; waits for that, not longer than ``hold_s``: the caller asks again."""
+        job = self._job
         began_s = clock.monotonic()
-        if not self._running.wait(hold_s):
+        if not job.running.wait(hold_s):
             return False
-        if self.state is JobState.RUNNING:
+        if job.state is JobState.RUNNING:
             left_s = max(0.0, hold_s - (clock.monotonic() - began_s))
             try:
-                progress = self._crew.actors[PROGRESS]
+                progress = job.crew.actors[PROGRESS]
                 return bool(ray.get(progress.wait_epoch.remote(node, epoch, left_s), timeout=left_s + PROGRESS_PATIENCE_S))
             except (RayError, RayadError, KeyError):  # this incarnation is over, or the actor does not answer, which its heartbeat tells
                 pass
@@ -190,23 +173,18 @@ class CoordinatorControl:
         return self._is_complete()
 
     def _is_complete(self) -> bool:
-        return self.state is JobState.COMPLETE
+        return self._job.state is JobState.COMPLETE
 
     def stop(self) -> None:
         """Sources read no more, live inputs close: each when it comes back from what it does."""
-        self._stopping = True
-        if not self._running.is_set():
-            return  # told when it begins
-        for name in self._starts():
-            actor = self._crew.actors.get(name)
-            if actor is not None:  # else it goes on in another incarnation, which is told when it begins
-                actor.stop.remote()
+        self._job.stop_reading()
 
     def not_stopped(self) -> list[str]:
         """Which replicas of sources and live inputs have not yet taken notice of :meth:`stop`, or do not answer within a second."""
-        if not self._running.is_set():
+        job = self._job
+        if not job.running.is_set():
             return []
-        asked = {name: self._crew.actors[name].has_stopped.remote() for name in self._starts() if name in self._crew.actors}
+        asked = {name: job.crew.actors[name].has_stopped.remote() for name in job.starts() if name in job.crew.actors}
         ready, _ = ray.wait(list(asked.values()), num_returns=len(asked), timeout=1.0) if asked else ([], [])
         out = []
         for name, ref in asked.items():
@@ -215,13 +193,9 @@ class CoordinatorControl:
             except RayError:
                 continue  # gone, with what it read
             if not has_stopped:
-                vertex, replica = self._crew.replica(name)
+                vertex, replica = job.crew.replica(name)
                 out.append(f"{vertex!r}[{replica}]")
         return out
 
-    def _starts(self) -> list[str]:
-        starts = [stage for stage in self.plan.stages if stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)]
-        return [replica_name(stage.id, replica) for stage in starts for replica in range(stage.parallelism)]
 
-
-__all__ = ["CoordinatorControl"]
+__all__ = ["Control"]

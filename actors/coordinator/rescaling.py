@@ -11,13 +11,14 @@ import logging
 import threading
 import time as clock
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from rayad.actors.cluster.failure import Failure, failure_of
 from rayad.actors.cluster.joining import check_placeable
+from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import JobState
 from rayad.actors.lead import layout_steps
 from rayad.actors.lead.layout_steps import Rescale
@@ -29,9 +30,6 @@ from rayad.dataflow.config import configured
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, RescaleRefused
-
-if TYPE_CHECKING:
-    from rayad.actors.coordinator_actor import Coordinator
 
 STOP_TIMEOUT_S = 30.0
 """How long a change may take to notice that the job has failed."""
@@ -51,8 +49,8 @@ class _Stopped(Exception):
 class Rescaler:
     """The changes of layout of one job."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
-        self._of = coordinator
+    def __init__(self, job: RunningJob) -> None:
+        self._job = job
         self._one_at_a_time = threading.Lock()
         self._is_idle = threading.Event()
         self._is_idle.set()
@@ -71,13 +69,13 @@ class Rescaler:
 
     def rescale(self, wanted: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int] | None = None) -> Rescale:
         """See :meth:`rayad.actors.job.Job.rescale`. From any thread; refused if ``decided_for`` another layout than now."""
-        began_s, of = clock.monotonic(), self._of
+        began_s, job = clock.monotonic(), self._job
         with self._one_at_a_time:
             while True:
-                of._running.wait(timeout_s)
-                if of.state is not JobState.RUNNING:
-                    raise RescaleRefused(f"rescale({dict(wanted)}): job {of._name!r} is {of.state.value}")
-                now = layout_steps.asked_of(of.plan)
+                job.running.wait(timeout_s)
+                if job.state is not JobState.RUNNING:
+                    raise RescaleRefused(f"rescale({dict(wanted)}): job {job.name!r} is {job.state.value}")
+                now = layout_steps.asked_of(job.plan)
                 if decided_for is not None and decided_for != now:
                     raise RescaleRefused(f"rescale({dict(wanted)}): decided for the layout {dict(decided_for)}, which is {now} by now")
                 self._is_idle.clear()
@@ -88,7 +86,7 @@ class Rescaler:
                 except _Stopped:
                     if clock.monotonic() - began_s > timeout_s:
                         raise RescaleRefused(
-                            f"rescale({dict(wanted)}): job {of._name!r} failed meanwhile, and is not back after {timeout_s} s"
+                            f"rescale({dict(wanted)}): job {job.name!r} failed meanwhile, and is not back after {timeout_s} s"
                         ) from None
                 finally:
                     self._has_begun = False
@@ -97,25 +95,25 @@ class Rescaler:
 
     def configure(self, changes: Mapping[str, Any]) -> None:
         """See :meth:`rayad.actors.job.Job.configure`. From any thread."""
-        of = self._of
-        config = configured(of.config, changes)
+        job = self._job
+        config = configured(job.config, changes)
         with self._one_at_a_time:
-            of._running.wait(of.config.start_timeout_s)
-            if of.state is not JobState.RUNNING:
-                raise ConfigError(f"configure({dict(changes)}): job {of._name!r} is {of.state.value}")
+            job.running.wait(job.config.start_timeout_s)
+            if job.state is not JobState.RUNNING:
+                raise ConfigError(f"configure({dict(changes)}): job {job.name!r} is {job.state.value}")
             self._is_idle.clear()
             try:
                 self._hold()
                 self._has_begun = True
                 for turn in ("first", "senders", "receivers"):
-                    names = of._crew.names()
-                    self._get([of._crew.actors[name].change.remote("configure", dict(changes), turn) for name in names], 60.0)
+                    names = job.crew.names()
+                    self._get([job.crew.actors[name].change.remote("configure", dict(changes), turn) for name in names], 60.0)
             except _Stopped:
                 pass  # those that begin anew begin with it
             finally:
                 self._has_begun = False
                 self._release()
-                of.config = of._crew.config = config
+                job.config = job.crew.config = config
                 self._is_idle.set()
 
     def stop(self) -> None:
@@ -123,10 +121,10 @@ class Rescaler:
         self._stop.set()
         deadline_s = clock.monotonic() + STOP_TIMEOUT_S
         while not self._is_idle.wait(0.01):
-            if self._of._keeper is not None:
-                self._of._keeper.serve()  # it may have asked something, and waits
+            if self._job.keeper is not None:
+                self._job.keeper.serve()  # it may have asked something, and waits
             if clock.monotonic() > deadline_s:
-                _log.warning("job %r: a change of layout did not end within %s s", self._of._name, STOP_TIMEOUT_S)
+                _log.warning("job %r: a change of layout did not end within %s s", self._job.name, STOP_TIMEOUT_S)
                 break
         self.newcomers.clear()
         self.leaving.clear()
@@ -139,27 +137,27 @@ class Rescaler:
 
     def check(self) -> None:
         """The coordinator's thread: the vertices are there and do not run yet. Raises RescaleRefused when one cannot be divided."""
-        plan = self._of.plan
+        plan = self._job.plan
         for stage in plan.stages:
             count = self._wanted.get(stage.name, stage.parallelism)
             if count != stage.parallelism:
-                ask = self._of._crew.actors[replica_name(stage.id, 0)].change.remote("may_move")
-                why = ray.get(ask, timeout=self._of.config.start_timeout_s)
+                ask = self._job.crew.actors[replica_name(stage.id, 0)].change.remote("may_move")
+                why = ray.get(ask, timeout=self._job.config.start_timeout_s)
                 if why:
-                    raise RescaleRefused(f"resume={self._of.config.resume!r} with {count} replicas instead of {stage.parallelism}: {why}")
+                    raise RescaleRefused(f"resume={self._job.config.resume!r} with {count} replicas instead of {stage.parallelism}: {why}")
 
     def again(self) -> None:
         """The coordinator's thread: the job is back from a failure, perhaps in an older layout: what was asked for is done again."""
-        now = layout_steps.asked_of(self._of.plan)
+        now = layout_steps.asked_of(self._job.plan)
         lost = {name: count for name, count in self._wanted.items() if now.get(name) != count}
         if lost:
             threading.Thread(target=self._do_again, args=(lost,), name="rayad-rescale", daemon=True).start()
 
     def _do_again(self, wanted: dict[str, int]) -> None:
         try:
-            self.rescale(wanted, self._of.config.start_timeout_s)
+            self.rescale(wanted, self._job.config.start_timeout_s)
         except RayadError as error:
-            _log.warning("job %r: after a failure the layout stays older than it was: %s", self._of._name, error)
+            _log.warning("job %r: after a failure the layout stays older than it was: %s", self._job.name, error)
 
     def on_left(self, name: str, left: Any) -> None:
         """The coordinator's thread: a replica has ended as it was told to."""
@@ -169,22 +167,22 @@ class Rescaler:
 
     # -- one change ------------------------------------------------------------------------------------
     def _change(self, wanted: Mapping[str, int], began_s: float, timeout_s: float) -> Rescale:
-        of = self._of
-        before = of.plan
+        job = self._job
+        before = job.plan
         stages = layout_steps.wanted_replicas(before, wanted)
         if not stages:
             return Rescale(layout_steps.asked_of(before), layout_steps.asked_of(before))
-        if of.config.failures.recovery == "upstream":
+        if job.config.failures.recovery == "upstream":
             raise RescaleRefused(layout_steps.NOT_UPSTREAM)
         for stage in stages:
             left_s = max(0.0, began_s + timeout_s - clock.monotonic())
             try:
-                why = self._get([of._crew.actors[replica_name(stage, 0)].change_within.remote(left_s, "may_move")], left_s + HOLD_S)[0]
+                why = self._get([job.crew.actors[replica_name(stage, 0)].change_within.remote(left_s, "may_move")], left_s + HOLD_S)[0]
             except (NoAnswer, TimeoutError) as error:
                 raise RescaleRefused(f"the layout stays {layout_steps.asked_of(before)}: {self._why_late(error, timeout_s)}") from None
             if why:
                 raise RescaleRefused(f"rescale({before.stage(stage).name!r}, {stages[stage]}): {why}")
-        keeper = of._keeper
+        keeper = job.keeper
         try:
             if keeper is not None:
                 self._until(keeper.may_change, timeout_s, "the snapshot under way is complete")
@@ -207,15 +205,15 @@ class Rescaler:
             self._release()
 
     def _check_placeable(self, prepared: Plan, wanted: Mapping[str, int]) -> None:
-        config = self._of.config
+        config = self._job.config
         try:
             check_placeable(prepared.needs(config.cpus_per_replica), f"rescale({dict(wanted)})", config.autoscaling_cluster)
         except ConfigError as error:
-            raise RescaleRefused(f"the layout stays {layout_steps.asked_of(self._of.plan)}: {error}") from None
+            raise RescaleRefused(f"the layout stays {layout_steps.asked_of(self._job.plan)}: {error}") from None
 
     def _hold(self) -> None:
         """From here to :meth:`_release` the job is not over, even if nothing is left to do. Raises _Stopped when it is over already."""
-        progress = self._of._crew.actors[PROGRESS]
+        progress = self._job.crew.actors[PROGRESS]
         if not self._get([progress.call.remote("hold")], STOP_TIMEOUT_S)[0]:
             self._leave_to_coordinator()
             raise _Stopped
@@ -229,36 +227,36 @@ class Rescaler:
     def _prepare(self, before: Plan, prepared: Plan, moving: set[int], deadline_s: float) -> list[str]:
         """Start the newcomers and connect everybody; if that fails the old layout stays."""
         began_s = clock.monotonic()
-        of, crew = self._of, self._of._crew
+        job, crew = self._job, self._job.crew
         old = crew.names()
         newcomers = [replica_name(s.id, r) for s in prepared.stages for r in range(before.stage(s.id).parallelism, s.parallelism)]
-        of.incarnation += 1
-        incarnation = of.incarnation
+        job.incarnation += 1
+        incarnation = job.incarnation
         self.newcomers = set(newcomers)
         progress = crew.actors[PROGRESS]
         try:
             crew.plan = prepared
             crew.start()
-            incarnations = {**of._incarnations, **dict.fromkeys(newcomers, incarnation)}
-            store = of._keeper.store.store if of._keeper is not None else None
-            arguments = (of.config.host, incarnation, store, None, incarnations, prepared.layout, True)
+            incarnations = {**job.incarnations, **dict.fromkeys(newcomers, incarnation)}
+            store = job.keeper.store.store if job.keeper is not None else None
+            arguments = (job.config.host, incarnation, store, None, incarnations, prepared.layout, True)
             answers = self._get([crew.actors[name].listen.remote(*arguments) for name in newcomers], deadline_s - clock.monotonic())
             for name, answer in zip(newcomers, answers, strict=True):
                 if isinstance(answer, Failure):
-                    raise RescaleRefused(f"{of._who(name)} could not be started: {answer.message}")
-                of.addresses[name] = answer
+                    raise RescaleRefused(f"{job.who(name)} could not be started: {answer.message}")
+                job.addresses[name] = answer
             self._hold()
-            of._incarnations.update(dict.fromkeys(newcomers, incarnation))
-            if of._keeper is not None:
-                of._keeper.admit(newcomers, incarnation, prepared)
+            job.incarnations.update(dict.fromkeys(newcomers, incarnation))
+            if job.keeper is not None:
+                job.keeper.admit(newcomers, incarnation, prepared)
             if newcomers:
                 self._get([progress.call.remote("join", newcomers, incarnation)], deadline_s - clock.monotonic())
-            told = {name: of.addresses[name] for name in crew.names() if name in self.newcomers or stage_of(name) in moving}
+            told = {name: job.addresses[name] for name in crew.names() if name in self.newcomers or stage_of(name) in moving}
             fresh = dict.fromkeys(newcomers, incarnation)
             left_s = max(0.0, deadline_s - clock.monotonic())
             calls = [crew.actors[name].change_within.remote(left_s, "prepare", prepared.layout, told, fresh, moving) for name in old]
             self._get(calls, left_s + HOLD_S)
-            of._run(newcomers)
+            job.run(newcomers)
             self._await(old, "is_prepared", what="have connected", deadline_s=deadline_s)
             left_s = max(0.0, deadline_s - clock.monotonic())
             if newcomers and not self._get([progress.call.remote("joined", newcomers, left_s)], left_s + HOLD_S)[0]:
@@ -271,41 +269,41 @@ class Rescaler:
             if isinstance(error, (RayError, TimeoutError, NoAnswer)):
                 why = self._why_late(error, deadline_s - began_s)
             raise RescaleRefused(f"the layout stays {layout_steps.asked_of(before)}: {why}") from None
-        of._go_newcomers(newcomers)
+        job.admit(newcomers)
         self.newcomers = set()
         return newcomers
 
     def _why_late(self, error: Exception, timeout_s: float) -> str:
         """Why a change could not begin in time: somebody is in a long activation, or there is no room for newcomers."""
-        busy = self._of._crew.busy(LONG_S)
+        busy = self._job.crew.busy(LONG_S)
         if busy:
             name, pulse = busy[0]
-            return f"{self._of._who(name)} is in {pulse.activity}, and has not come to the change within {timeout_s:.1f} s; ask again later"
+            return f"{self._job.who(name)} is in {pulse.activity}, and has not come to the change within {timeout_s:.1f} s; ask again later"
         free = told_resources(ray.available_resources())
         return f"the new replicas were not placed and connected in time ({type(error).__name__}); free resources now: {free}"
 
     def _undo(self, before: Plan, old: list[str], newcomers: list[str]) -> None:
-        of = self._of
-        of._crew.plan = before
-        of._runs.forget(newcomers)  # before they are ended: nobody takes that for a failure
+        job = self._job
+        job.crew.plan = before
+        job.calls.forget(newcomers)  # before they are ended: nobody takes that for a failure
         try:
-            self._get([of._crew.actors[PROGRESS].call.remote("forget", newcomers)], STOP_TIMEOUT_S)
-            of._crew.stop(newcomers)
-            undone = [of._crew.actors[name].change.remote("commit", before.layout) for name in old]
+            self._get([job.crew.actors[PROGRESS].call.remote("forget", newcomers)], STOP_TIMEOUT_S)
+            job.crew.stop(newcomers)
+            undone = [job.crew.actors[name].change.remote("commit", before.layout) for name in old]
             self._get(undone, HOLD_S)  # who is in a long activation does it when that is over, before anything that it is asked later
         except (RayActorError, RayTaskError, TimeoutError, RayadError):
             return  # the job has failed, or is over
         finally:
-            of._crew.stop(newcomers)
-            if of._keeper is not None:
-                of._keeper.part(newcomers, before, {})
+            job.crew.stop(newcomers)
+            if job.keeper is not None:
+                job.keeper.part(newcomers, before, {})
             self.newcomers = set()
 
     def _move(self, prepared: Plan, stages: dict[int, int], newcomers: list[str], began_s: float, prepared_s: float) -> Rescale:
-        of, crew = self._of, self._of._crew
+        job, crew = self._job, self._job.crew
         self._has_begun = True
         goal = layout_steps.target(prepared, stages)
-        most_s = of.config.rescale_pause_s
+        most_s = job.config.rescale_pause_s
         plan, groups, steps = prepared, layout_steps.FIRST_STEP_GROUPS if most_s is not None else prepared.key_groups, 0
         names, pauses = crew.names(), list[tuple[int, float]]()
         while plan.layout != goal or not steps:  # where only newcomers come, senders have to be told all the same
@@ -321,9 +319,9 @@ class Rescaler:
             groups = layout_steps.groups_of_next_step(pauses, most_s) if most_s is not None else prepared.key_groups
         self._await(names, "is_drained", what="have consumed what was passed on to them")
         costs = self._retire(plan, names)
-        of.plan = crew.plan = plan
-        if of._keeper is not None:
-            of._keeper.lay_out(plan)
+        job.plan = crew.plan = plan
+        if job.keeper is not None:
+            job.keeper.lay_out(plan)
         stay = [name for name in names if name in crew.actors]
         costs += self._get([crew.actors[name].change.remote("commit", plan.layout) for name in stay], 60.0)
         total = StepCost.total(costs)
@@ -343,12 +341,12 @@ class Rescaler:
 
     def _retire(self, plan: Plan, names: list[str]) -> list[StepCost]:
         """Those beyond the new layout end; what their sink writers have staged is kept."""
-        of, crew = self._of, self._of._crew
+        job, crew = self._job, self._job.crew
         gone = [name for name in names if int(name.split(".")[1]) >= plan.stage(stage_of(name)).parallelism]
         if not gone:
             return []
         costs = [total for total, _ in self._get([crew.actors[name].change.remote("costs") for name in gone], 60.0)]
-        base = of._keeper.base() if of._keeper is not None else 0
+        base = job.keeper.base() if job.keeper is not None else 0
         with self._left:
             self.leaving.update(dict.fromkeys(gone))
         self._get([crew.actors[name].change.remote("leave", base) for name in gone], STEP_TIMEOUT_S)
@@ -377,8 +375,8 @@ class Rescaler:
                     raise TimeoutError(f"after {STEP_TIMEOUT_S:.1f} s not all of {gone} have left")
                 self._left.wait(0.1)
             left = {name: self.leaving.pop(name) for name in gone}
-        if self._of._keeper is not None:
-            self._of._keeper.part(gone, plan, left)
+        if self._job.keeper is not None:
+            self._job.keeper.part(gone, plan, left)
 
     # -- waiting ---------------------------------------------------------------------------------------
     def _get(self, refs: list[Any], timeout_s: float) -> list[Any]:
@@ -398,7 +396,7 @@ class Rescaler:
         except RayTaskError as error:
             raise (error.cause if isinstance(error.cause, Exception) else error) from None
         except RayActorError as error:
-            rest = {actor._actor_id.hex() for name, actor in self._of._crew.actors.items() if name not in self.newcomers}
+            rest = {actor._actor_id.hex() for name, actor in self._job.crew.actors.items() if name not in self.newcomers}
             if self.newcomers and error.actor_id not in rest:
                 raise  # one of them; of others the coordinator's thread hears, too
             self._stop.wait(STOP_TIMEOUT_S)
@@ -406,7 +404,7 @@ class Rescaler:
 
     def _await(self, names: Collection[str], method: str, *args: Any, what: str, deadline_s: float | None = None) -> None:
         """Until one of HostRescale's methods gives True at each of these replicas. Raises TimeoutError."""
-        crew, late = self._of._crew, list(names)
+        crew, late = self._job.crew, list(names)
         began_s = clock.monotonic()
         deadline_s = began_s + STEP_TIMEOUT_S if deadline_s is None else deadline_s
         while late:
@@ -415,18 +413,18 @@ class Rescaler:
             late = [name for name, is_there in zip(late, there, strict=True) if not is_there]
             deadline_s = self._later(deadline_s)
             if late and clock.monotonic() > deadline_s:
-                raise TimeoutError(f"after {clock.monotonic() - began_s:.1f} s not all replicas {what}: {self._of._who(late[0])} has not")
+                raise TimeoutError(f"after {clock.monotonic() - began_s:.1f} s not all replicas {what}: {self._job.who(late[0])} has not")
 
     def _later(self, deadline_s: float) -> float:
         """A change that has begun cannot be given up half-way: time in which a replica is in a long activation does not count. It ends with
         that, with the replica (its heartbeat, RunConfig.activation_timeout_s), or with the job."""
-        if self._has_begun and self._of._crew.is_busy(LONG_S):
+        if self._has_begun and self._job.crew.is_busy(LONG_S):
             return max(deadline_s, clock.monotonic() + HOLD_S)
         return deadline_s
 
     def _leave_to_coordinator(self) -> None:
         """Wait until the coordinator's thread has taken notice: it ends the job, or begins anew."""
-        while not self._stop.wait(0.05) and self._of.state is JobState.RUNNING:
+        while not self._stop.wait(0.05) and self._job.state is JobState.RUNNING:
             pass
 
     def _until(self, condition: Any, timeout_s: float, what: str) -> None:

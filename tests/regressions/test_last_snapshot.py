@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors import coordinator as module
+from rayad.actors.coordinator import supervisor as module
 from rayad.actors.coordinator.long_calls import MutableLongCalls
-from rayad.actors.coordinator_actor import Coordinator
+from rayad.actors.coordinator.supervisor import Supervisor
 
 
 class Keeper:
@@ -27,25 +27,24 @@ class Keeper:
         return self.final is not None
 
 
-def ended(looks: float) -> Coordinator:
-    """A coordinator whose replicas have all ended."""
-    one: Any = object.__new__(Coordinator)
-    one.plan = SimpleNamespace(sinks=[])
-    one.rescaler = SimpleNamespace(failure=None, newcomers=set(), leaving={})
-    one._crew = SimpleNamespace(find_stuck=lambda names: None)
-    one._runs, one._keeper, one._cancelled = MutableLongCalls(), Keeper(looks), threading.Event()
-    return one  # type: ignore[no-any-return]
+def ended(looks: float) -> Any:
+    """A coordinator's thread whose replicas have all ended."""
+    job: Any = SimpleNamespace(plan=SimpleNamespace(sinks=[]), crew=SimpleNamespace(find_stuck=lambda names: None))
+    job.calls, job.keeper, job.cancelled = MutableLongCalls(), Keeper(looks), threading.Event()
+    one: Any = object.__new__(Supervisor)
+    one._job, one._rescaler = job, SimpleNamespace(failure=None, newcomers=set(), leaving={})
+    return one
 
 
 def test_replicas_may_end_before_their_last_parts_are_looked_at() -> None:
     """Found on a loaded machine: the job failed with an AssertionError while it published, with all its work done."""
-    one: Any = ended(looks=3)
+    one = ended(looks=3)
     assert one._supervise() == ([], {}, {})
-    assert one._keeper.final == "the last snapshot"
+    assert one._job.keeper.final == "the last snapshot"
 
 
 def test_last_parts_that_never_come_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LAST_PARTS_S", 0.01)
-    one: Any = ended(looks=float("inf"))
+    one = ended(looks=float("inf"))
     with pytest.raises(rd.SnapshotError, match="parts of the last snapshot are missing"):
         one._supervise()

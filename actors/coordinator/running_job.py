@@ -1,0 +1,93 @@
+"""What is known of a job by those who run it in its coordinator: the supervising thread, control calls, a change of layout.
+
+The supervising thread changes it; a change of layout does so, too, while it has the job to itself (``rescaling.py`` says when).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from rayad.actors.coordinator.crew import Crew
+from rayad.actors.coordinator.long_calls import MutableLongCalls
+from rayad.actors.coordinator.outcome import Starting
+from rayad.actors.coordinator.snapshots import SnapshotKeeper
+from rayad.actors.job import JobState
+from rayad.actors.lead import layout_steps
+from rayad.actors.plane.plane import Address
+from rayad.actors.plane.protocol import PROGRESS, replica_name
+from rayad.actors.store.sink_calls import SinkCalls
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.plan import Plan
+
+
+class RunningJob:
+    """One job.
+
+    Args:
+        plan: the dataflow, in the layout that it is asked for; later in the one that it has.
+        config: of the run.
+        job, secret: of the data plane.
+        name: of the job, for people.
+    """
+
+    def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str) -> None:
+        self.plan = plan
+        self.config = config
+        self.job = job
+        self.secret = secret
+        self.name = name
+        self.asked = layout_steps.asked_of(plan)
+        self.crew = Crew(plan, config, job, secret)
+        self.keeper: SnapshotKeeper | None = None
+        """Of its snapshots, if it keeps any."""
+        self.sink_calls = SinkCalls(name)
+        self.state = JobState.STARTING
+        self.incarnation = 1
+        self.failures = 0
+        self.addresses: dict[str, Address] = {}
+        self.incarnations: dict[str, int] = {}
+        self.calls = MutableLongCalls()
+        self.found: dict[str, tuple[Address, int, dict[str, Any]]] = {}
+        """Where each actor listens, its incarnation, and the notes of the snapshot that this one resumed from."""
+        self.awaited: tuple[Starting, float] | None = None
+        """Actors that are to start, and since when they are waited for."""
+        self.cancelled = threading.Event()
+        self.running = threading.Event()
+        """All actors run, and no failure is being dealt with."""
+        self.is_stopping = False
+
+    def who(self, name: str) -> str:
+        """An actor as people know it."""
+        if name == PROGRESS:
+            return "the progress actor"
+        stage, replica = name[1:].split(".")
+        return self.plan.title(int(stage), int(replica))
+
+    def run(self, names: list[str]) -> None:
+        """Begin the long calls; keeps for each one's first result its name and second result. Any thread."""
+        for name in names:
+            arguments = () if name == PROGRESS else (self.addresses,)
+            summary, staged = self.crew.actors[name].run.options(num_returns=2).remote(*arguments)
+            self.calls.post(summary, name, staged)
+
+    def admit(self, names: list[str]) -> None:
+        """These have come into the running job."""
+        notes = self.keeper.manifest.notes if self.keeper is not None else {}
+        self.found.update({name: (self.addresses[name], self.incarnations[name], notes) for name in names})
+
+    def starts(self) -> list[str]:
+        """The replicas of sources and live inputs."""
+        starts = [stage for stage in self.plan.stages if stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)]
+        return [replica_name(stage.id, replica) for stage in starts for replica in range(stage.parallelism)]
+
+    def stop_reading(self) -> None:
+        """Sources read no more, live inputs close. Those that begin later are told when they do."""
+        self.is_stopping = True
+        if not self.running.is_set():
+            return
+        for name in self.starts():
+            actor = self.crew.actors.get(name)
+            if actor is not None:
+                actor.stop.remote()
