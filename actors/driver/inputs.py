@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time as clock
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from rayad.actors.driver.coordinator_line import ANSWER_S, NoAnswer
 from rayad.actors.job import JobInput, took_nothing
@@ -15,10 +17,8 @@ from rayad.actors.plane.plane import Address, ConnectFailed, Plane
 from rayad.actors.plane.protocol import DRIVER, Kind, pack_number, unpack_credit
 from rayad.actors.plane.sender import payload_bytes
 from rayad.actors.store.input_log import InputLog
+from rayad.dataflow.config import RunConfig
 from rayad.progress import DataflowError, RayadError, Timestamp
-
-if TYPE_CHECKING:
-    from rayad.actors.driver.ray_job import RayJob
 
 TRIM_EVERY_S = 1.0
 """How often the coordinator is asked what need not be kept any more."""
@@ -28,6 +28,26 @@ WATCH_EVERY_S = 0.2
 """How often the connections are looked at while nobody sends."""
 
 
+@dataclass(frozen=True, slots=True)
+class FedJob:
+    """What live inputs need of the job that they feed."""
+
+    name: str
+    config: RunConfig
+    survives: bool
+    """Whether it goes on after a failure, so that what was sent may have to be sent again."""
+    identity: Callable[[], tuple[str, bytes]]
+    """The job's id on the data plane, and its secret: of the coordinator that there is now."""
+    ask: Callable[..., Any]
+    """A control call; raises NoAnswer."""
+    ask_again: Callable[..., Any]
+    """The same, of the next coordinator when one dies."""
+    has_outcome: Callable[[], bool]
+    is_over: Callable[[], bool]
+    raise_outcome: Callable[[], Any]
+    """Wait for the end; raises what ended the job."""
+
+
 class InputPlane:
     """The driver's planes, one for each live input of a job; guarded by a lock, since a plane is for one thread at a time.
 
@@ -35,7 +55,7 @@ class InputPlane:
     there. Elsewhere nothing could use it, and nothing is kept.
     """
 
-    def __init__(self, job: RayJob) -> None:
+    def __init__(self, job: FedJob) -> None:
         self._job = job
         self._lock = threading.RLock()
         self._planes: dict[str, Plane] = {}
@@ -45,12 +65,17 @@ class InputPlane:
         self._sent: dict[str, int] = {}
         self._names: dict[str, str] = {}
         self._closed = False
-        self._resumes = job._config.keeps_snapshots
-        self._keeps = job._survives()
+        self._resumes = job.config.keeps_snapshots
+        self._keeps = job.survives
         self._hastened_s = 0.0
         self._trimmed_s = 0.0
         self._looked_s = 0.0
         self._watcher: threading.Thread | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job's outcome is known."""
+        return self._job.has_outcome()
 
     def open(self, peer: str, name: str) -> tuple[int, int | None]:
         """An input is going to be used: how many batches have been sent to it, and its epoch, when the job goes on from a snapshot."""
@@ -109,7 +134,7 @@ class InputPlane:
 
     def _make_room(self, peer: str, size: int) -> None:
         """Wait until what is kept leaves room for a frame: for the next snapshots, which are asked for."""
-        log, config = self._logs[peer], self._job._config
+        log, config = self._logs[peer], self._job.config
         while log.bytes and log.bytes + size > config.input_log_bytes:
             if config.snapshots.interval_s is None:
                 raise DataflowError(
@@ -121,7 +146,7 @@ class InputPlane:
             if clock.monotonic() - self._hastened_s > TRIM_EVERY_S:
                 self._hastened_s = clock.monotonic()
                 with suppress(NoAnswer):
-                    self._job._ask("hasten_snapshot", timeout_s=ANSWER_S)
+                    self._job.ask("hasten_snapshot", timeout_s=ANSWER_S)
             try:
                 self._take_credits(self._connect(peer), peer, 0.05)
             except (_Lost, ConnectFailed):
@@ -157,7 +182,7 @@ class InputPlane:
         if clock.monotonic() - self._trimmed_s > TRIM_EVERY_S and not self._ended():
             self._trimmed_s = clock.monotonic()
             try:
-                saved = self._job._ask_again("saved_inputs", timeout_s=ANSWER_S) or {}
+                saved = self._job.ask_again("saved_inputs", timeout_s=ANSWER_S) or {}
             except NoAnswer:
                 return  # later
             for peer, name in self._names.items():
@@ -198,7 +223,7 @@ class InputPlane:
             if self._keeps and not self._ended():
                 raise _Lost
             if peer in self._closed_inputs:  # nothing more was to come: the job may well be complete
-                self._job.wait(timeout_s=30)
+                self._job.raise_outcome()
                 return
             self._end()
 
@@ -207,22 +232,22 @@ class InputPlane:
         if self._keeps and clock.monotonic() - self._looked_s > TRIM_EVERY_S:
             self._looked_s = clock.monotonic()
             try:
-                found = self._job._ask_again("where", peer, 0.0, timeout_s=ANSWER_S)
+                found = self._job.ask_again("where", peer, 0.0, timeout_s=ANSWER_S)
             except NoAnswer:
                 return  # later
             if found is not None and found[1] > plane.incarnation:
                 raise _Lost
 
     def _ended(self) -> bool:
-        return self._job._outcome is not None or self._job._is_over()
+        return self._job.has_outcome() or self._job.is_over()
 
     def _end(self) -> None:
-        self._job.wait(timeout_s=30)  # raises what ended the job
+        self._job.raise_outcome()  # raises what ended the job
         raise DataflowError(f"job {self._job.name!r} has ended: its inputs take nothing any more")
 
     def _check_open(self) -> None:
-        if self._closed or self._job._outcome is not None:
-            self._job.wait(timeout_s=30)
+        if self._closed or self._job.has_outcome():
+            self._job.raise_outcome()
             raise DataflowError(f"job {self._job.name!r} has ended: its inputs take nothing any more")
 
     def _connect(self, peer: str) -> Plane:
@@ -230,9 +255,10 @@ class InputPlane:
         plane = self._planes.get(peer)
         if plane is not None:
             return plane
-        config = self._job._config
+        config = self._job.config
         address, incarnation, notes = self._where(peer)
-        plane = Plane(name=DRIVER, job=self._job.id, incarnation=incarnation, secret=self._job._secret)
+        job, secret = self._job.identity()
+        plane = Plane(name=DRIVER, job=job, incarnation=incarnation, secret=secret)
         try:
             plane.connect(peer, address, timeout_s=min(CONNECT_S, config.start_timeout_s) if self._keeps else config.start_timeout_s)
         except BaseException:
@@ -246,11 +272,11 @@ class InputPlane:
 
     def _where(self, peer: str) -> tuple[Address, int, dict[str, Any]]:
         """Where an input's replica is, in which incarnation, and the notes of the snapshot that it went on from, once the job runs."""
-        timeout_s = self._job._config.start_timeout_s
+        timeout_s = self._job.config.start_timeout_s
         found: tuple[Address, int, dict[str, Any]] | None
-        found = self._job._ask_again("where", peer, timeout_s, timeout_s=timeout_s + ANSWER_S)
+        found = self._job.ask_again("where", peer, timeout_s, timeout_s=timeout_s + ANSWER_S)
         if found is None:
-            self._job.wait(timeout_s=30)
+            self._job.raise_outcome()
             raise RayadError(f"job {self._job.name!r} did not start its inputs within {timeout_s} s")
         return found
 
@@ -275,19 +301,19 @@ class _Lost(Exception):
 class RayInput(JobInput):
     """Sends straight to the input's replica."""
 
-    def __init__(self, name: str, job: RayJob, peer: str) -> None:
+    def __init__(self, name: str, feed: InputPlane, peer: str) -> None:
         super().__init__(name)
-        self._job = job
+        self._feed = feed
         self._peer = peer
-        self.sent, epoch = job._feed.open(peer, name)
+        self.sent, epoch = feed.open(peer, name)
         self.epoch, self.closed = epoch or 0, epoch is None
 
     def _send(self, batch: Any, timeout_s: float | None) -> None:
-        self._job._feed.send(self._peer, Kind.INPUT_BATCH, encode_batch(Timestamp(self.epoch), batch), credit=True, timeout_s=timeout_s)
+        self._feed.send(self._peer, Kind.INPUT_BATCH, encode_batch(Timestamp(self.epoch), batch), credit=True, timeout_s=timeout_s)
 
     def _advance(self, epoch: int) -> None:
-        self._job._feed.send(self._peer, Kind.INPUT_ADVANCE, [epoch.to_bytes(8, "little")], credit=False)
+        self._feed.send(self._peer, Kind.INPUT_ADVANCE, [epoch.to_bytes(8, "little")], credit=False)
 
     def _close(self) -> None:
-        if self._job._outcome is None:
-            self._job._feed.send(self._peer, Kind.INPUT_CLOSE, [b""], credit=False)
+        if not self._feed.is_over:
+            self._feed.send(self._peer, Kind.INPUT_CLOSE, [b""], credit=False)

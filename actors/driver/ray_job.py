@@ -22,7 +22,7 @@ from rayad.actors.cluster.joining import ensure_ray
 from rayad.actors.coordinator.outcome import Look, Outcome, rebuild_error
 from rayad.actors.coordinator_actor import Coordinator
 from rayad.actors.driver.coordinator_line import ANSWER_S, END_S, CoordinatorLine, Gone, NoAnswer
-from rayad.actors.driver.inputs import InputPlane, RayInput
+from rayad.actors.driver.inputs import FedJob, InputPlane, RayInput
 from rayad.actors.driver.termination import OF_THIS_PROCESS
 from rayad.actors.driver.worker_modules import check_can_travel
 from rayad.actors.job import (
@@ -103,7 +103,19 @@ class RayJob(Job):
         self._probes_waiting = 0
         self._inputs: dict[str, RayInput] = {}
         self._start_coordinator(asked_s)
-        self._feed = InputPlane(self)
+        self._feed = InputPlane(
+            FedJob(
+                self.name,
+                self._config,
+                self._survives(),
+                identity=lambda: (self.id, self._secret),
+                ask=self._ask,
+                ask_again=self._ask_again,
+                has_outcome=lambda: self._outcome is not None,
+                is_over=self._is_over,
+                raise_outcome=lambda: self.wait(timeout_s=30),
+            )
+        )
         self._is_terminated = False
         OF_THIS_PROCESS.watch(self, config.termination_s)
         threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
@@ -470,7 +482,7 @@ class RayJob(Job):
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)
         if name not in self._inputs:
-            self._inputs[name] = RayInput(name, self, replica_name(stage, 0))
+            self._inputs[name] = RayInput(name, self._feed, replica_name(stage, 0))
         return self._inputs[name]
 
     def probe(self, name: str) -> Probe:
