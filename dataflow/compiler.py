@@ -27,9 +27,11 @@ from rayad.progress import (
     say,
 )
 from rayad.progress import NodeKind as ProgressKind
+from rayad.progress.graph_validation import validate_graph
 
 if TYPE_CHECKING:
     from rayad.dataflow.flow import Dataflow
+
 
 def compile_plan(flow: Dataflow, scaling: ScalingConfig, *, key_groups: int | None = None) -> Plan:
     """Compile ``flow``. Raises DataflowError, naming operators and the user's lines, where the graph or the parallelism is wrong."""
@@ -64,8 +66,7 @@ def _check_graph(flow: Dataflow) -> None:
     for node in graph.nodes:
         if node.id not in reached:
             raise DataflowError(
-                f"{node.name!r} ({node.where}) gets no input from any source: its cycle is never entered; union it with "
-                "loop.enter(stream)"
+                f"{node.name!r} ({node.where}) gets no input from any source: its cycle is never entered; union it with loop.enter(stream)"
             )
 
 
@@ -104,7 +105,7 @@ class _Compiler:
         self._check_names(heads)
         self._set_parallelism(heads)
         progress = self._progress_graph(heads)
-        progress.validate()
+        validate_graph(progress)
         edges = tuple(self._edge(i, path, target, port, progress) for i, (path, target, port) in enumerate(self.links))
         stages = tuple(self._stage(head, progress) for head in heads)
         written: dict[int, list[int]] = {}
@@ -139,8 +140,7 @@ class _Compiler:
                 )
             if names[name].kind is NodeKind.INPUT:
                 raise DataflowError(
-                    f"{what} a live input ({names[name].where}): it has one replica; call rebalance() behind it to spread its "
-                    "records"
+                    f"{what} a live input ({names[name].where}): it has one replica; call rebalance() behind it to spread its records"
                 )
 
     def _set_parallelism(self, heads: list[Node]) -> None:

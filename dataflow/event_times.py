@@ -204,9 +204,7 @@ def event_time(time: Any, record: Any) -> Any:
     if isinstance(time, (float, Decimal)):
         if time.is_finite() if isinstance(time, Decimal) else math.isfinite(time):
             return time
-        raise DataflowError(
-            f"the event time of {show(record)} is {show(time)}: that is in no window; filter such records out first"
-        )
+        raise DataflowError(f"the event time of {show(record)} is {show(time)}: that is in no window; filter such records out first")
     why = "a time of day is no moment: put it together with its date" if isinstance(time, dt.time) else "convert it first"
     raise DataflowError(
         f"the event time of {show(record)} is {show(time, 60)} ({type(time).__name__}): it must be a number, a date, a datetime or a "

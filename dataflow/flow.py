@@ -138,7 +138,14 @@ class Dataflow:
         scope = scope_of(inputs[0])
         base = getattr(vertex, "__name__", type(vertex).__name__).strip("<>") or "vertex"
         node = self.graph.add(
-            NodeKind.VERTEX, scope, name=name, base=base, op=vertex, inputs=links, outputs=outputs, parallelism=parallelism,
+            NodeKind.VERTEX,
+            scope,
+            name=name,
+            base=base,
+            op=vertex,
+            inputs=links,
+            outputs=outputs,
+            parallelism=parallelism,
             resources=resources_asked("vertex", asked),
         )
         node.options[updates.OF_USER] = True

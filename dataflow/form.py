@@ -123,9 +123,7 @@ def schema_drift(where: str, expected: pa.Schema, got: pa.Schema, advice: str = 
     differences = [f"column {name!r} is missing" for name in want if name not in have]
     differences += [f"column {name!r} is extra" for name in have if name not in want]
     differences += [f"column {name!r} is {have[name]}, expected {want[name]}" for name in want if name in have and have[name] != want[name]]
-    return DataflowError(
-        f"schema drift in {where}: {'; '.join(differences)}. Expected {describe(expected)}, got {describe(got)}; {advice}"
-    )
+    return DataflowError(f"schema drift in {where}: {'; '.join(differences)}. Expected {describe(expected)}, got {describe(got)}; {advice}")
 
 
 def describe(schema: pa.Schema) -> str:

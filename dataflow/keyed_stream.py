@@ -17,6 +17,7 @@ from rayad.dataflow.misplaced import Advising
 from rayad.dataflow.operators import aggregates as agg
 from rayad.dataflow.operators import keyed, stateful, totals
 from rayad.dataflow.operators.column_join import KeyFirst
+from rayad.dataflow.operators.combining import Combine
 from rayad.dataflow.operators.keyed import PAIRS, ValueSelector
 from rayad.dataflow.state_identity import describe
 from rayad.dataflow.stream import Stream, own_stream
@@ -82,7 +83,7 @@ class KeyedStream(Advising):
         return out
 
     def _aggregate(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
-        element = keyed.Combine(self.key, ValueSelector.of(value), aggregator)
+        element = Combine(self.key, ValueSelector.of(value), aggregator)
         return self._running(aggregator.name, element, Make(totals.Totals, aggregator, columnar=bool(self.key.columns)), name)
 
     def count(self, *, name: str | None = None) -> Stream:
@@ -167,9 +168,7 @@ class KeyedStream(Advising):
             prepared = side.stream._stateless(f"{name or 'join'}.prepare", KeyFirst(side.key), None)
             links.append(Link(prepared.node, 0, BY_PAIR))
         make = Make(stateful.Join).reading(key=self.key, right_key=other.key)
-        node = graph.add(
-            NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=links, parallelism=parallelism
-        )
+        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=links, parallelism=parallelism)
         node.options[updates.TAKES] = ("join", False)
         return Stream(self.flow, node.id)
 

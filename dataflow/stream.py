@@ -125,9 +125,7 @@ class Stream(Advising):
         if keeps_time and self.event_time is not None and self.event_time.together and self.partition.kind is PartitionKind.FORWARD:
             return self._of_each_side(base, element, name)
         start = self.materialised()
-        node = self.flow.graph.add(
-            NodeKind.STATELESS, self.scope, name=name, base=base, op=element, inputs=[Link(start.node, start.port)]
-        )
+        node = self.flow.graph.add(NodeKind.STATELESS, self.scope, name=name, base=base, op=element, inputs=[Link(start.node, start.port)])
         return Stream(self.flow, node.id, 0, start.event_time if keeps_time else None)
 
     def _of_each_side(self, base: str, element: el.Element, name: str | None) -> Stream:
@@ -217,9 +215,7 @@ class Stream(Advising):
             )
         self.flow.graph.require_free(name)
         streams = [s.materialised() for s in (self, *others)]
-        node = self.flow.graph.add(
-            NodeKind.UNION, self.scope, name=name, base="union", inputs=[Link(s.node, s.port) for s in streams]
-        )
+        node = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base="union", inputs=[Link(s.node, s.port) for s in streams])
         return Stream(self.flow, node.id, 0, None if without else _union_of(streams))
 
     def as_records(self, *, name: str | None = None) -> Stream:

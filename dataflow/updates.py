@@ -28,9 +28,7 @@ OF_USER = "of the user"
 TAKES = "takes records"
 """Option of a vertex that is not to be given updates: ``(what it is called, whether it takes those of each time alone)``."""
 
-_PASSING = frozenset(
-    (NodeKind.STATELESS, NodeKind.UNION, NodeKind.EXCHANGE, NodeKind.INGRESS, NodeKind.EGRESS, NodeKind.FEEDBACK)
-)
+_PASSING = frozenset((NodeKind.STATELESS, NodeKind.UNION, NodeKind.EXCHANGE, NodeKind.INGRESS, NodeKind.EGRESS, NodeKind.FEEDBACK))
 
 
 def require_records(graph: MutableGraph, start: int, scope: int, what: str, *, per_time: bool = False, where: str | None = None) -> None:

@@ -200,9 +200,7 @@ class Vertex:
 
     def _require(self) -> VertexContext:
         if self._context is None:
-            raise DataflowError(
-                f"{type(self).__name__} is not running: send_by and notify_at work inside on_recv and on_notify only"
-            )
+            raise DataflowError(f"{type(self).__name__} is not running: send_by and notify_at work inside on_recv and on_notify only")
         return self._context
 
     @property

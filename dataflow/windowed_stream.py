@@ -13,10 +13,11 @@ from rayad.dataflow.graph import Link, NodeKind, Partition, PartitionKind, users
 from rayad.dataflow.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
 from rayad.dataflow.misplaced import Advising
 from rayad.dataflow.operators import aggregates as agg
-from rayad.dataflow.operators import keyed, late_records, window_join, windowing
+from rayad.dataflow.operators import late_records, window_join, windowing
 from rayad.dataflow.operators.column_best import BestOfBatch, BestRecords, EachRecord, EpochBest
 from rayad.dataflow.operators.column_epochs import EpochWindows
 from rayad.dataflow.operators.column_results import WithoutKey
+from rayad.dataflow.operators.combining import Combine
 from rayad.dataflow.operators.event_windows import EventWindows
 from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.dataflow.stream import Stream, own_stream
@@ -55,7 +56,7 @@ class WindowedStream(Advising):
     def _finish(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
         selector = ValueSelector.of(value)
         if isinstance(self.windows, PerEpoch):
-            element = keyed.Combine(self.keyed.key, selector, aggregator)
+            element = Combine(self.keyed.key, selector, aggregator)
             make = Make(EpochWindows, aggregator, columnar=bool(self.keyed.key.columns))
             out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, make, name, per_time=True)
         else:

@@ -1,4 +1,4 @@
-"""Writing Parquet files into the staging directory of an output: the half of :class:`ParquetSink` that lives in a replica.
+"""Writing Parquet files into the staging directory of an output: the half of :class:`ParquetTarget` that lives in a replica.
 
 A writer has a directory of its own, ``<path>/_staging/<job>-<replica>-<writer>/``, and its files have names that no other has, so that a
 replica that replaces a dead one never writes over its files. Whatever ``stage()`` has named stays until the sink moves or removes it.
@@ -7,7 +7,7 @@ replica that replaces a dead one never writes over its files. Whatever ``stage()
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,9 +18,6 @@ from rayad.dataflow.form import MutableForm, describe
 from rayad.dataflow.sink import SinkWriter
 from rayad.integrations.committed import sync
 from rayad.progress import DataflowError, Timestamp
-
-if TYPE_CHECKING:
-    from rayad.integrations.parquet import ParquetSink
 
 OPEN_FILES_MAX = 16
 
@@ -35,10 +32,26 @@ class StagedFile(NamedTuple):
     schema: pa.Schema
 
 
+class ParquetTarget(Protocol):
+    """What a writer has to know of its sink: :class:`rayad.integrations.parquet.ParquetSink`."""
+
+    filesystem: fs.FileSystem
+    job: str
+    schema: pa.Schema | None
+    epoch_column: str | None
+    partition_by_epoch: bool
+    compression: str | None
+    row_group_rows: int
+
+    def stored(self, table: pa.Table) -> pa.Table: ...
+
+    def staging(self) -> str: ...
+
+
 class _OpenFile:
     """A file being written: batches are collected until they fill a row group. Until the first one is written its types may change."""
 
-    def __init__(self, sink: ParquetSink, staged: str, name: str, schema: pa.Schema) -> None:
+    def __init__(self, sink: ParquetTarget, staged: str, name: str, schema: pa.Schema) -> None:
         self.staged, self.name, self.schema, self.rows = staged, name, schema, 0
         self._sink = sink
         self._waiting: list[pa.RecordBatch] = []
@@ -96,7 +109,7 @@ class _OpenFile:
 class ParquetWriter(SinkWriter):
     """Writes the files of one replica into staging."""
 
-    def __init__(self, sink: ParquetSink, replica: int, earlier: pa.Schema | None = None) -> None:
+    def __init__(self, sink: ParquetTarget, replica: int, earlier: pa.Schema | None = None) -> None:
         self._sink = sink
         self._token = f"{replica:05d}-{uuid.uuid4().hex[:8]}"  # a replica that replaces a dead one must not write over its files
         self._directory = f"{sink.staging()}/{sink.job}-{self._token}"

@@ -128,11 +128,10 @@ class Location:
 
 @dataclass(frozen=True)
 class ProgressGraph:
-    """Scopes, nodes and edges; call `validate()` before using one that was built from a user's program.
+    """Scopes, nodes and edges; see `graph_validation.validate_graph` before using one that was built from a user's program.
 
     >>> nodes = (NodeSpec(0, 0, "lines", 0, 1), NodeSpec(1, 0, "count", 1, 0))
     >>> graph = ProgressGraph((ScopeSpec(0, None, "root", 0, 0),), nodes, (EdgeSpec(0, NodePort(0, 0), NodePort(1, 0)),))
-    >>> graph.validate()
     >>> graph.notify_location(0), graph.target_location(1, 0), graph.describe_location(2)
     (0, 2, "input 0 of 'count' (node 1)")
     """
@@ -147,12 +146,6 @@ class ProgressGraph:
 
     def __getstate__(self) -> dict[str, object]:
         return {"scopes": self.scopes, "nodes": self.nodes, "edges": self.edges}  # without the caches
-
-    def validate(self) -> None:
-        """Raise DataflowError for unknown endpoints, edges across scopes, and cycles that do not advance time."""
-        from rayad.progress.graph_validation import validate_graph  # it needs this module's classes
-
-        validate_graph(self)
 
     @cached_property
     def scope_by_id(self) -> dict[int, ScopeSpec]:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from rayad.progress.antichain import MutableAntichain
 from rayad.progress.errors import DataflowError, InternalError, ProtocolError
 from rayad.progress.graph import LocationKind, NodeKind, NodeSpec, Place, ProgressGraph, ScopeSpec
+from rayad.progress.graph_validation import validate_graph
 from rayad.progress.reachability import FlatReachability
 from rayad.progress.scope import ScopeTracker
 from rayad.progress.timestamp import Timestamp
@@ -67,7 +68,7 @@ class JobTracker:
     """
 
     def __init__(self, graph: ProgressGraph) -> None:
-        graph.validate()
+        validate_graph(graph)
         self.graph = graph
         self._scopes: dict[int, ScopeTracker] = {}
         root = self._build_scope(graph.scope_by_id[0])

@@ -219,8 +219,8 @@ class MutableColumnTotals:
         if self.schema.equals(schema):
             return self
         out = MutableColumnTotals(self.merges, schema, self.key_columns)
-        slots = np.arange(len(self)) if self._given is None else np.append(
-            np.flatnonzero(~self._given), np.arange(len(self._given), len(self))
+        slots = (
+            np.arange(len(self)) if self._given is None else np.append(np.flatnonzero(~self._given), np.arange(len(self._given), len(self)))
         )
         if len(slots):
             out.merge(as_schema(self._partials_of(slots), schema))

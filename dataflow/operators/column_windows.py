@@ -112,9 +112,7 @@ def _are_within(values: Any, low: int, high: int) -> bool:
 
 
 def _beyond(times: pa.Array) -> Any:
-    raise DataflowError(
-        f"event times of type {times.type} are beyond the years 1 to 9999 of Python's own moments; filter such records out"
-    )
+    raise DataflowError(f"event times of type {times.type} are beyond the years 1 to 9999 of Python's own moments; filter such records out")
 
 
 def _ticks_of_moments(times: pa.Array, *, exactly: bool) -> tuple[Ticks, pa.DataType] | None:

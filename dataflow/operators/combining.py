@@ -10,19 +10,30 @@ Where keys hardly repeat, combining costs more than it saves: after a flush that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayad.dataflow.calling import Whole, mapped
 from rayad.dataflow.columnar import to_rows
-from rayad.dataflow.elements import Gatherer
-from rayad.dataflow.operators.aggregates import Count
+from rayad.dataflow.elements import Element, Gatherer
+from rayad.dataflow.graph import KeySelector
+from rayad.dataflow.operators.aggregates import Aggregator, Count, Max, Min, Several
 from rayad.dataflow.operators.column_keys import key_normalised, plain
 from rayad.dataflow.operators.dense_groups import has_dense_range
-from rayad.dataflow.operators.keyed import Combine, combine_columns, require_columns, value_columns
+from rayad.dataflow.operators.keyed import (
+    ValueSelector,
+    group,
+    import_group_by,
+    may_overflow,
+    numeric_column,
+    require_columns,
+    require_hashable,
+)
 from rayad.progress import Timestamp
 
 KEYS_MAX = 1 << 17
@@ -39,6 +50,97 @@ SAMPLE_ROWS_MIN, SAMPLE_EVERY_ROWS, SAMPLE_SHARE = 1 << 14, 1 << 20, 0.95
 hardly shrink to half."""
 UNTRIED_ROWS = 1 << 23
 """After how many rows that left as they are combining is tried again."""
+
+
+@dataclass(slots=True)
+class Combine(Element):
+    """``(key, accumulator)`` pairs, one for each key in the batch; columnar when keys and values are columns and the values numbers."""
+
+    key: KeySelector
+    value: ValueSelector
+    aggregator: Aggregator
+    gathers_rows: ClassVar[bool] = True
+
+    def warm_up(self) -> None:
+        if self.key.columns:
+            import_group_by()
+
+    def gatherer(self) -> Gatherer:
+        return MutableCombiner(self)
+
+    def apply(self, batch: Any) -> Any:
+        """One batch combined alone; see :meth:`gatherer` for many."""
+        if isinstance(batch, pa.RecordBatch) and self.key.columns:
+            require_columns(batch, self.key.columns)
+            usable = plain(batch, self.key.columns, self.key.columns)
+            if usable is not None and value_columns(self, usable) is not None:
+                partial = combine_columns(self, usable)
+                if partial is not None:
+                    return partial
+        totals = self.aggregator.new_partials()
+        self.combine_into(totals, to_rows(batch), self.key.row_key(), self.value.row_value(self.key.columns))
+        return list(totals.items())
+
+    def combine_into(self, totals: dict[Any, Any], rows: Iterable[Any], key: Callable[[Any], Any], value: Callable[[Any], Any]) -> None:
+        """Add records to ``{key: accumulator}``. Raises DataflowError for a key that cannot be hashed, if ``rows`` is a list."""
+        try:
+            if type(self.aggregator) is Count:  # it counts keys
+                whole = Whole(rows)
+                self.aggregator.combine_into(totals, map(key, whole), ())
+                if not whole.is_taken and isinstance(rows, list):
+                    mapped(key, rows)
+                whole.check()
+            else:
+                rows = rows if isinstance(rows, list) else list(rows)
+                self.aggregator.combine_into(totals, mapped(key, rows), mapped(value, rows))
+        except TypeError:
+            for row in rows if isinstance(rows, list) else ():
+                require_hashable(key(row))
+            raise
+
+    def parts(self) -> list[Aggregator]:
+        """The aggregations side by side; one, when there is only one."""
+        return list(self.aggregator.parts.values()) if isinstance(self.aggregator, Several) else [self.aggregator]
+
+    def value_by_part(self, columns: Sequence[str]) -> list[str | None]:
+        """The value column of each of :meth:`parts`, None for a count, from what :func:`value_columns` gave."""
+        left = iter(columns)
+        return [None if isinstance(part, Count) else next(left) for part in self.parts()]
+
+
+def value_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> list[str] | None:
+    """The column of numbers that each aggregation but a count works on; None where columns would give something else than the rows do."""
+    aggregator = element.aggregator
+    if not aggregator.partials:
+        return None
+    selectors = aggregator.values if isinstance(aggregator, Several) else [element.value]
+    out = []
+    for part, selector in zip(element.parts(), selectors, strict=True):
+        if not isinstance(part, Count):
+            column = numeric_column(batch, selector, element.key.columns)
+            if column is None:
+                return None
+            out.append(column)
+    return out
+
+
+def combine_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | None:
+    """Partials by Arrow's group-by, a row for each key; None where a sum could leave 64 bits. The batch is one with value columns."""
+    several = isinstance(element.aggregator, Several)
+    names_of_parts = list(element.aggregator.parts) if isinstance(element.aggregator, Several) else [element.aggregator.name]
+    columns = element.value_by_part(value_columns(element, batch) or [])
+    wanted: list[Any] = []
+    names: list[str] = []
+    for name, aggregator, column in zip(names_of_parts, element.parts(), columns, strict=True):
+        if column is None:
+            wanted.append(([], "count_all"))
+            names.append(f"{name}.count" if several else "count")
+            continue
+        if not isinstance(aggregator, (Min, Max)) and may_overflow(batch.column(column)):
+            return None
+        wanted.extend((column, function) for function, _ in aggregator.partials)
+        names.extend(f"{name}.{f}" if several else f"{f}({column})" for f, _ in aggregator.partials)
+    return group(batch, list(element.key.columns), wanted, names)
 
 
 class MutableCombiner(Gatherer):

@@ -28,7 +28,7 @@ COMPACT_ROWS = 1 << 19
 
 
 class Totals(MovingVertex):
-    """The vertex behind ``count sum min max mean reduce top_k aggregate``; its input are pairs made by ``keyed.Combine``.
+    """The vertex behind ``count sum min max mean reduce top_k aggregate``; its input are pairs made by ``combining.Combine``.
 
     Args:
         aggregator: what is computed.

@@ -20,15 +20,14 @@ from rayad.dataflow.operators.aggregates import Aggregator, Count, Several
 from rayad.dataflow.operators.column_best import BestRecords, best_of_batch
 from rayad.dataflow.operators.column_packing import Packing, can_be_packed
 from rayad.dataflow.operators.column_windows import grid_of, panes_of, ticks, windows_of_place
+from rayad.dataflow.operators.combining import Combine, value_columns
 from rayad.dataflow.operators.keyed import (
-    Combine,
     ValueSelector,
     distinct_names,
     import_group_by,
     require_columns,
     require_hashable,
     sole_value_column,
-    value_columns,
 )  # fmt: skip
 from rayad.dataflow.windows import Given, Session, Window
 from rayad.progress import DataflowError, Timestamp, show

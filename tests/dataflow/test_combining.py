@@ -15,8 +15,8 @@ from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators import combining
 from rayad.dataflow.operators.aggregates import Count, Max, Mean, Min, Several, Sum
-from rayad.dataflow.operators.combining import MutableCombiner
-from rayad.dataflow.operators.keyed import Combine, ValueSelector
+from rayad.dataflow.operators.combining import Combine, MutableCombiner
+from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.progress import DataflowError, Timestamp
 
 T = Timestamp

@@ -16,7 +16,8 @@ from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators import touched_keys
 from rayad.dataflow.operators.aggregates import Count, Max, Mean, Min, Reduce, Several, Sum, TopK
 from rayad.dataflow.operators.column_epochs import EpochWindows
-from rayad.dataflow.operators.keyed import Combine, ValueSelector
+from rayad.dataflow.operators.combining import Combine
+from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.dataflow.operators.totals import EpochTotals, Fold, Totals
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp

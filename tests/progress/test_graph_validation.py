@@ -25,6 +25,7 @@ from rayad.progress import (
     ScopeSpec,
     Timestamp,
 )
+from rayad.progress.graph_validation import validate_graph
 from tests.progress.graphs import ROOT, chain, loop, nested_loops, progress_graphs
 
 
@@ -51,7 +52,7 @@ from tests.progress.graphs import ROOT, chain, loop, nested_loops, progress_grap
 )
 def test_a_broken_graph_is_refused(broken: object, message: str) -> None:
     with pytest.raises(DataflowError, match=message):
-        broken(loop()).validate()  # type: ignore[operator]
+        validate_graph(broken(loop()))  # type: ignore[operator]
 
 
 @given(progress_graphs())
@@ -103,7 +104,7 @@ def test_an_unknown_location_is_refused(ask: object, problem: str) -> None:
 
 def accepts(graph: ProgressGraph) -> bool:
     try:
-        graph.validate()
+        validate_graph(graph)
     except DataflowError:
         return False
     return True

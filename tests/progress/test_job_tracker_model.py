@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rayad.progress import LocationKind, MutablePointstampCounter, NodeKind, ProgressGraph, Timestamp
+from rayad.progress.graph_validation import validate_graph
 from tests.progress.graphs import progress_graphs
 from tests.progress.simulation import Event, SimulatedJob, deliveries
 
@@ -41,7 +42,7 @@ def later(data: st.DataObject, time: Timestamp) -> Timestamp:
 class JobMachine(RuleBasedStateMachine):
     @initialize(graph=progress_graphs())
     def start(self, graph: ProgressGraph) -> None:
-        graph.validate()
+        validate_graph(graph)
         self.job = SimulatedJob(graph, workers=2)
         self.counter = MutablePointstampCounter(graph)
         for (location, time), count in self.job.ledger.items():
@@ -141,7 +142,7 @@ def test_the_strategy_draws_what_it_should() -> None:
     @settings(max_examples=150, deadline=None, database=None, derandomize=True)
     @__import__("hypothesis").given(progress_graphs())
     def look(graph: ProgressGraph) -> None:
-        graph.validate()
+        validate_graph(graph)
         seen.update(f"depth {depth}" for depth in graph.depth_by_scope.values())
         seen.update(node.kind.value for node in graph.nodes)
         seen.update("bounded" for node in graph.nodes if node.kind is NodeKind.FEEDBACK and node.max_rounds)
