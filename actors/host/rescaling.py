@@ -17,7 +17,7 @@ from rayad.actors.plane.plane import Address, Frame
 from rayad.actors.plane.protocol import PROGRESS, Kind, replica_name
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import channels_out, channels_to_mark
-from rayad.actors.replica.migration import MutableMigration, StepCost, Transfer, changes, lay_out, let_go, may_move
+from rayad.actors.replica.migration import MutableMigration, StepCost, Transfer, changes, may_move
 from rayad.dataflow.config import configured
 from rayad.dataflow.plan import Layout
 from rayad.progress import ProtocolError, Timestamp
@@ -115,7 +115,7 @@ class HostRescale:
         host._flush_out()
         before, after = core.plan, core.plan.laid_out(layout)
         self._layout_data = _packed(layout)
-        lay_out(core, after)
+        core.lay_out(after)
         host._out.lay_out(after)
         host.plan, host.stage = after, after.stage(host.stage.id)
         marker = MARK + marshal.dumps((step, self._layout_data))
@@ -172,8 +172,7 @@ class HostRescale:
         self._costs.clear()
         self._index = None
         host._out.close_all_but(plan)
-        if host.core.vertex is not None:
-            host.core._guard("gave", host.core.vertex.gave)
+        host.core.gave()
         if host.snapshots is not None and host.snapshots.participant is not None:
             host.snapshots.participant.lay_out(plan)
         return total
@@ -181,7 +180,7 @@ class HostRescale:
     def leave(self, base: int) -> None:
         """Retire: everything that was here is elsewhere by now."""
         host = self.host
-        let_go(host.core)
+        host.core.let_go()
         host._flush_out()
         for edge, replica in channels_out(host.plan, host.stage, host.replica):
             self._send_mark(edge, replica, MARK + marshal.dumps((-1, None)))

@@ -13,7 +13,7 @@ from rayad.actors.lead.layout_steps import Rescale
 from rayad.actors.local.parts import new_core
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import channels_out, channels_to_mark
-from rayad.actors.replica.migration import MutableMigration, Transfer, changes, lay_out, let_go, may_move
+from rayad.actors.replica.migration import MutableMigration, Transfer, changes, may_move
 from rayad.actors.replica.part_files import write_staged
 from rayad.dataflow.plan import Plan
 from rayad.progress import InternalError, RescaleRefused
@@ -158,7 +158,7 @@ class LocalRescale:
         job, core = self.job, self.job.cores[at]
         job._move_out(at)
         before, after = core.plan, job.plan
-        lay_out(core, after)
+        core.lay_out(after)
         for edge, target in channels_to_mark(before, after, *at):
             job._put((edge, at[1], target), None, Marker(self.step, after))
             self._will_arrive((edge, at[1], target))
@@ -281,7 +281,7 @@ class LocalRescale:
 
     def _leave(self, at: Where) -> None:
         job, core = self.job, self.job.cores[at]
-        let_go(core)
+        core.let_go()
         job._move_out(at)
         before = job.plan.laid_out(layout_steps.prepared(job.plan, {at[0]: at[1] + 1}))
         for edge, target in channels_out(before, before.stage(at[0]), at[1]):
@@ -296,8 +296,7 @@ class LocalRescale:
     def _commit(self) -> None:
         job = self.job
         for core in job.cores.values():
-            if core.vertex is not None:
-                core._guard("gave", core.vertex.gave)
+            core.gave()
         for at in self.leaving:
             core = job.cores[at]
             job.retired.batches[at[0]] = job.retired.batches.get(at[0], 0) + core.batches_in

@@ -3,20 +3,22 @@
 Both runtimes drive this same core; it touches no socket, clock, thread or actor. What it produces waits in ``outbox`` (batches
 for other replicas) and ``changes`` (progress, accumulated); the shell sends the batches and then the changes as one report. The right to
 send is checked here: nothing a user's vertex does can go back in time.
+
+It is long because it is one state: activations, snapshots and changes of layout all move the same counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 
 from rayad.actors.plane.on_demand import rows_of
-from rayad.actors.replica import resuming, rights
+from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.parked import MutableParked
-from rayad.actors.replica.rest import MutableRest, ResumedPart
+from rayad.actors.replica.rest import MutableRest, ResumedPart, thaw
 from rayad.actors.replica.routing import MutableOutputs, Outgoing
 from rayad.actors.replica.source_reader import MutableSourceReader
 from rayad.actors.replica.upstream import MutableGate
@@ -24,13 +26,15 @@ from rayad.actors.replica.user_errors import describe, raise_located
 from rayad.dataflow.columnar import require_distinct
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
+from rayad.dataflow.state_identity import of_class
 from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext, check_reentrancy
-from rayad.progress import DataflowError, FlatReachability, MutableNotificator, Timestamp, View, show
-
-if TYPE_CHECKING:
-    from rayad.actors.replica.migration import MutableMigration
+from rayad.progress import DataflowError, FlatReachability, MutableNotificator, SnapshotError, Timestamp, View, show
+from rayad.snapshots.identity import fits, spell
 
 __all__ = ["Outgoing", "PassThrough", "ReplicaCore"]
+
+Right = tuple[int, Timestamp]
+"""A location of the progress graph and a time: a capability that counts while it is on its way."""
 
 
 class PassThrough(Vertex):
@@ -38,6 +42,13 @@ class PassThrough(Vertex):
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         self.send_by(0, batch, time)
+
+
+class Settling(Protocol):
+    """A step of a change of layout at this replica (``migration.py``)."""
+
+    @property
+    def is_settled(self) -> bool: ...
 
 
 class ReplicaCore(VertexContext):
@@ -79,7 +90,7 @@ class ReplicaCore(VertexContext):
         self.view = View((), ()) if not stage.inputs else None
         self.batches_in = self.records_in = 0
         self.counted_before = (0, 0)  # of these two, in the run that it goes on from
-        self.migration: MutableMigration | None = None
+        self.migration: Settling | None = None
         """The step of a change of layout that is under way here, or the last one."""
         self.nested = 0
         """How many calls of the vertex' on_recv run inside another callback of it now."""
@@ -87,7 +98,7 @@ class ReplicaCore(VertexContext):
         """How many batches have been handed to the vertex inside a callback, instead of going through a queue."""
         self._reentrancy = 0
         self._broken: Exception | None = None  # what failed in a nested call
-        self.outputs = MutableOutputs(plan, stage, replica, self._change, room, self._reenter)
+        self.outputs = MutableOutputs(plan, stage, replica, self.change, room, self._reenter)
         self._edges = plan.edge_by_id
         self._now: Timestamp | None = None
         self.notificator = MutableNotificator()
@@ -114,24 +125,24 @@ class ReplicaCore(VertexContext):
         stage = self.stage
         if stage.kind is NodeKind.SOURCE:
             if resumed is None or resumed.rest["source"] is not None:
-                self.source = self._guard("open", partial(self._open_source, resumed.rest["source"] if resumed else None))
+                self.source = self.guard("open", partial(self._open_source, resumed.rest["source"] if resumed else None))
             if self.source is None or self.source.epoch:
-                self._change(stage.notify_location, Timestamp(0), -1)  # the progress graph begins with every source at epoch 0
+                self.change(stage.notify_location, Timestamp(0), -1)  # the progress graph begins with every source at epoch 0
                 if self.source is not None:
-                    self._change(stage.notify_location, Timestamp(self.source.epoch), 1)
+                    self.change(stage.notify_location, Timestamp(self.source.epoch), 1)
             if resumed is not None:
                 self.furthest = resumed.rest.get("furthest", 0)
-                resuming.resume_counts(self, resumed.rest)
+                self._resume_counts(resumed.rest)
             if self.source is None:
                 self._end_input(self.furthest)
             return
         if stage.kind is NodeKind.INPUT:
             self.input_epoch = 0
             if resumed is not None:
-                resuming.resume_input(self, resumed.rest)
+                self._resume_input(resumed.rest)
             return
         make = PassThrough if stage.kind is NodeKind.EXCHANGE else stage.op
-        vertex = self._guard("__init__", make)
+        vertex = self.guard("__init__", make)
         if not isinstance(vertex, Vertex):
             raise DataflowError(
                 f"{stage.name!r} ({stage.where}) made {show(vertex, 60)}: a vertex must be an instance of a subclass of rd.Vertex"
@@ -139,7 +150,7 @@ class ReplicaCore(VertexContext):
         self.vertex = vertex
         self._reentrancy = check_reentrancy(vertex.reentrancy, f"{stage.name!r} ({stage.where})")
         vertex._context = self
-        self._guard("setup", vertex.setup)
+        self.guard("setup", vertex.setup)
         if isinstance(vertex, EndVertex):
             if stage.depth:
                 raise DataflowError(
@@ -149,22 +160,160 @@ class ReplicaCore(VertexContext):
                 )
             self.hold = resumed.rest["hold"] if resumed is not None else None if is_newcomer else Timestamp(0)
             if self.hold is not None:
-                self._change(stage.capability_location, self.hold, 1)
+                self.change(stage.capability_location, self.hold, 1)
         if resumed is not None:
-            resuming.resume_vertex(self, vertex, resumed)
+            self._resume_vertex(vertex, resumed)
 
-    # -- snapshots: see resuming.py ---------------------------------------------
+    # -- snapshots ---------------------------------------------------------------
+    # All that is taken back counts as if it had just been received or asked for: so the progress core is rebuilt from the parts
+    # (docs/design/snapshots.md, 3).
     def cut(self) -> MutableRest:
         """Everything but the vertex' state, between two activations; what combiners hold must have been flushed and sent."""
-        return resuming.cut(self)
+        names = edge_names(self.plan)
+        return MutableRest(
+            source=self.source.position() if self.source is not None else None,
+            input_epoch=self.input_epoch,
+            input_frames=self.input_frames,
+            input_sends=self.input_sends,
+            notifications=[(n.guarantee, n.capability) for n in self.notificator.pending()],
+            furthest=max(self.furthest, self.source.furthest if self.source is not None else 0),
+            hold=self.hold,
+            latest=self._latest,
+            gated=[(names[edge], data) for edge, data in (self.gate.waiting.frozen() if self.gate is not None else ())],
+            passed=list(self.gate.passed) if self.gate is not None else [],
+            parked=[(names[edge], data) for edge, data in self.parked.frozen()],
+            counts=(self.batches_in, self.records_in, self.outputs.batches_out),
+            vertex=of_class(type(self.vertex)) if self.vertex is not None else None,
+        )
+
+    def _resume_vertex(self, vertex: Vertex, resumed: ResumedPart) -> None:
+        """State, notifications, batches that wait. Raises SnapshotError when the state is that of another class."""
+        rest = resumed.rest
+        before, now = rest.get("vertex"), of_class(type(vertex))
+        if not fits(before, now):
+            raise SnapshotError(
+                f"vertex {self.name!r} cannot resume: what it keeps in the snapshot is that of {spell(before)}, and the dataflow makes "
+                f"{spell(now)}; run the dataflow that the snapshot was taken of, or begin afresh with resume='never'"
+            )
+        for i, state in enumerate(resumed.states):
+            self.guard("restore", partial(vertex.restore if i == 0 else vertex.restore_changes, state))
+        for guarantee, capability in rest["notifications"]:
+            if capability is None:
+                self._waits_unseen = True
+            if self.notificator.request(guarantee, capability):
+                self._hold_back(guarantee, capability, 1)
+        self._latest = rest["latest"]
+        ids = {name: edge for edge, name in edge_names(self.plan).items()}
+        for name, data in rest["parked"]:
+            time, batch = thaw(data)
+            self.parked.add(time, ids[name], batch)
+            self.count_waiting(ids[name], time)
+        if self.gate is not None:
+            self.gate.passed = list(rest["passed"])
+        for name, data in rest["gated"]:
+            time, batch = thaw(data)
+            self.count_waiting(ids[name], time)
+            self.receive(ids[name], time, batch)
+        self._resume_counts(rest)
+
+    def _resume_input(self, rest: Mapping[str, Any]) -> None:
+        """Where a live input stood."""
+        self.input_frames, self.input_sends = rest["input_frames"], rest["input_sends"]
+        if rest["input_epoch"] is None:
+            self.input_advance(rest.get("furthest", 0))
+            self.input_close()
+        elif rest["input_epoch"]:
+            self.input_advance(rest["input_epoch"])
+        self._resume_counts(rest)
+
+    def _resume_counts(self, rest: Mapping[str, Any]) -> None:
+        """What was counted for statistics."""
+        self.batches_in, self.records_in, self.outputs.batches_out = rest["counts"]
+        self.counted_before = (self.batches_in, self.records_in)
 
     def roll_back(self, edges: frozenset[int], part: ResumedPart | None) -> None:
-        """The senders on these edges begin anew from a snapshot, of which ``part`` is this replica's; what it has consumed stays."""
-        resuming.roll_back(self, edges, part)
+        """The senders on these edges begin anew from a snapshot; ``part`` is this replica's in it. What it has consumed stays.
+
+        What waited here of theirs is forgotten; what was on its way here at the cut, which they will not send again, is taken from the
+        part.
+        """
+        assert self.gate is not None
+        for time in self.gate.rolled_back(edges, self.view.input_frontier if self.view is not None else None):
+            self.change(self.stage.notify_location, time, -1)
+        if part is None:
+            return
+        ids = {name: edge for edge, name in edge_names(self.plan).items()}
+        waiting = [*part.rest["gated"], *((name, data) for name, _, data in part.rest["log"])]
+        for edge, data in ((ids[name], data) for name, data in waiting):
+            time, batch = thaw(data)
+            if edge in edges and not self.gate.repeats(time):
+                self.gate.hold(edge, time, batch)
+                self.change(self.stage.notify_location, time, 1)
+
+    # -- changes of layout: see migration.py -----------------------------------
+    def lay_out(self, plan: Plan) -> None:
+        """From now on the plan has another layout; what combiners hold must have been flushed and sent."""
+        self.plan, self.stage = plan, plan.stage(self.stage.id)
+        self.parallelism = self.stage.parallelism
+        self._edges = plan.edge_by_id
+        self.outputs.lay_out(plan)
+
+    def give(self, groups: frozenset[int]) -> Any:
+        """The vertex' state of some key-groups, which it has no more from now on; None: there is none."""
+        if not groups or self.stage.kind is not NodeKind.VERTEX or self.vertex is None:
+            return None
+        return self.guard("give", partial(self.vertex.give, groups))
+
+    def rights_along(self) -> tuple[tuple[Right, ...], Timestamp | None, Timestamp | None]:
+        """What goes along with state, counted once more from now on: the rights of the pending notifications, and of an EndVertex its
+        right to send at the end and the last time that brought something."""
+        stage = self.stage
+        rights = []
+        for notification in self.notificator.pending():
+            capability = notification.capability
+            if capability is not None:
+                location = stage.notify_location if capability == notification.guarantee else stage.capability_location
+                rights.append((location, capability))
+                self.change(location, capability, 1)
+        if self.hold is not None:
+            self.change(stage.capability_location, self.hold, 1)
+        return tuple(rights), self.hold, self._latest
+
+    def take(self, state: Any, rights: Sequence[Right]) -> None:
+        """Take up state from a sibling with its rights, which count already; what the vertex asks for now counts instead."""
+        assert self.vertex is not None
+        self._rights = tuple(time for _, time in rights)
+        self.guard("take", partial(self.vertex.take, state))
+        self._rights = ()
+        for location, time in rights:
+            self.change(location, time, -1)
+
+    def take_hold(self, hold: Timestamp, latest: Timestamp | None) -> None:
+        """An EndVertex' right to send at the end came along and counts already: a replica that has one keeps its own."""
+        if self.hold is None:
+            self.hold = hold
+        else:
+            self.change(self.stage.capability_location, hold, -1)
+        if latest is not None and (self._latest is None or self._latest < latest):
+            self._latest = latest
+
+    def gave(self) -> None:
+        """All that was to be given has arrived."""
+        if self.vertex is not None:
+            self.guard("gave", self.vertex.gave)
+
+    def let_go(self) -> None:
+        """A replica that retires forgets what it could still be notified of: all that it was for is elsewhere."""
+        for notification in self.notificator.pending():
+            self._hold_back(notification.guarantee, notification.capability, -1)
+        self.notificator = MutableNotificator()
+        if self.hold is not None:
+            self.change(self.stage.capability_location, self.hold, -1)
+            self.hold = None
 
     def count_waiting(self, edge_id: int, time: Timestamp, batches: int = 1) -> None:
         """A batch of a snapshot waits on an edge again: it counts as if it had just been sent. Below 0: so many have been joined."""
-        self._change(*self._counted(edge_id, time), batches)
+        self.change(*self.counted(edge_id, time), batches)
 
     @property
     def wants_views(self) -> bool:
@@ -225,12 +374,12 @@ class ReplicaCore(VertexContext):
     def _gate_in(self, edge_id: int, time: Timestamp, batch: Any) -> None:
         """From now on it counts as something that this vertex will do at its time, so that the input frontier can pass it."""
         assert self.gate is not None
-        self._change(*self._counted(edge_id, time), -1)
+        self.change(*self.counted(edge_id, time), -1)
         if not self.gate.repeats(time):
             self.gate.hold(edge_id, time, batch)
-            self._change(self.stage.notify_location, time, 1)
+            self.change(self.stage.notify_location, time, 1)
 
-    def _counted(self, edge_id: int, time: Timestamp) -> tuple[int, Timestamp]:
+    def counted(self, edge_id: int, time: Timestamp) -> tuple[int, Timestamp]:
         edge = self._edges[edge_id]
         return edge.count_location, time if edge.count_depth == len(time[1]) else time.truncate(edge.count_depth)
 
@@ -252,9 +401,9 @@ class ReplicaCore(VertexContext):
         self._raise_broken()
         self._now = self.doing = None
         if gated:
-            self._change(self.stage.notify_location, time, -1)
+            self.change(self.stage.notify_location, time, -1)
         else:
-            self._change(*self._counted(edge_id, time), -1)
+            self.change(*self.counted(edge_id, time), -1)
         if token is not None:
             self.done_tokens.append(token)
 
@@ -355,8 +504,8 @@ class ReplicaCore(VertexContext):
         if frontier:
             front = min(frontier, key=Timestamp.sort_key)
             if self.hold < front:
-                self._change(self.stage.capability_location, self.hold, -1)
-                self._change(self.stage.capability_location, front, 1)
+                self.change(self.stage.capability_location, self.hold, -1)
+                self.change(self.stage.capability_location, front, 1)
                 self.hold = front
             return
         if len(self.notificator) or len(self.parked) or (self.gate is not None and len(self.gate.waiting)):
@@ -371,7 +520,7 @@ class ReplicaCore(VertexContext):
         except Exception as error:
             self._fail("on_end", last, error)
         self._now = self.doing = None
-        self._change(self.stage.capability_location, self.hold, -1)
+        self.change(self.stage.capability_location, self.hold, -1)
         self.hold = None
 
     # -- sources -----------------------------------------------------------------------
@@ -381,14 +530,14 @@ class ReplicaCore(VertexContext):
         if source is None:
             return None
         before = source.epoch
-        read = self._guard("next_batch", source.next)
+        read = self.guard("next_batch", source.next)
         if source.epoch != before or source.exhausted:
-            self._change(self.stage.notify_location, Timestamp(before), -1)
+            self.change(self.stage.notify_location, Timestamp(before), -1)
             if not source.exhausted:
-                self._change(self.stage.notify_location, Timestamp(source.epoch), 1)
+                self.change(self.stage.notify_location, Timestamp(source.epoch), 1)
         if source.exhausted:
             self._end_input(source.furthest)
-            self._guard("close", source.close)
+            self.guard("close", source.close)
             self.source = None
             return None
         if read is None:
@@ -400,9 +549,9 @@ class ReplicaCore(VertexContext):
     def stop_source(self) -> None:
         """Read no more: what has been read is finished."""
         if self.source is not None:
-            self._change(self.stage.notify_location, Timestamp(self.source.epoch), -1)
+            self.change(self.stage.notify_location, Timestamp(self.source.epoch), -1)
             self._end_input(self.source.furthest)
-            self._guard("close", self.source.close)
+            self.guard("close", self.source.close)
             self.source = None
 
     def _end_input(self, epoch: int) -> None:
@@ -427,14 +576,14 @@ class ReplicaCore(VertexContext):
     def input_advance(self, epoch: int) -> None:
         """Live input: no more records before ``epoch``."""
         assert self.input_epoch is not None
-        self._change(self.stage.notify_location, Timestamp(self.input_epoch), -1)
-        self._change(self.stage.notify_location, Timestamp(epoch), 1)
+        self.change(self.stage.notify_location, Timestamp(self.input_epoch), -1)
+        self.change(self.stage.notify_location, Timestamp(epoch), 1)
         self.input_epoch = epoch
 
     def input_close(self) -> None:
         """Live input: no more records."""
         if self.input_epoch is not None:
-            self._change(self.stage.notify_location, Timestamp(self.input_epoch), -1)
+            self.change(self.stage.notify_location, Timestamp(self.input_epoch), -1)
             self._end_input(self.input_epoch)
             self.input_epoch = None
 
@@ -467,22 +616,43 @@ class ReplicaCore(VertexContext):
         if not _comparable(time, depth):
             self._refuse(f"notify_at({show(time, 60)})", time)
         if capability is not None:
-            if not rights.may_wait_for(self, time):
+            if not self._may_wait_for(time):
                 self._refuse(f"notify_at({time})", time)
-            if not _comparable(capability, depth) or not rights.may_act_at(self, capability):
+            if not _comparable(capability, depth) or not self._may_act_at(capability):
                 self._refuse(f"notify_at({time}, capability={capability}), by its capability,", capability)
         if capability is None:
             self._waits_unseen = True
         elif not time <= capability:
-            rights.check_not_waiting_for_itself(self, time, capability)
+            self._check_not_waiting_for_itself(time, capability)
         if self.notificator.request(time, capability):
             self._hold_back(time, capability, 1)
+
+    def _may_act_at(self, time: Timestamp) -> bool:
+        """Whether what is sent later may be of a time: at or beyond what is handled, or beyond a right that came along with state."""
+        if self._now is not None:
+            return self._now <= time
+        return any(right <= time for right in self._rights)
+
+    def _may_wait_for(self, time: Timestamp) -> bool:
+        """Whether a notification at a time may be waited for: with state that is taken up any, if a right came along to answer at all."""
+        return self._now <= time if self._now is not None else bool(self._rights)
+
+    def _check_not_waiting_for_itself(self, time: Timestamp, capability: Timestamp) -> None:
+        """In a loop, what may be sent at an early capability can come round to before the time that is waited for: refuse that."""
+        if self._reachability is None:
+            self._reachability = FlatReachability(self.plan.progress)
+        if self._reachability.blocks_itself(self.stage.id, time, capability):
+            raise self._misuse(
+                f"notify_at({time}, capability={capability})",
+                ": what it may send at its capability could come round the loop to before the time that it waits for, so it would wait "
+                "for itself for ever; use a capability at or beyond that time, or None",
+            )
 
     def _hold_back(self, time: Timestamp, capability: Timestamp | None, delta: int) -> None:
         if capability is None:
             return
         stage = self.stage
-        self._change(stage.notify_location if capability == time else stage.capability_location, capability, delta)
+        self.change(stage.notify_location if capability == time else stage.capability_location, capability, delta)
 
     def _refuse(self, what: str, time: Any) -> NoReturn:
         if not _comparable(time, self.stage.depth):
@@ -497,7 +667,7 @@ class ReplicaCore(VertexContext):
         return DataflowError(f"{what} from {self.name!r}[{self.replica}] ({self.stage.where}){rule}", located=True)
 
     # -- progress ----------------------------------------------------------------------------
-    def _change(self, location: int, time: Timestamp, delta: int) -> None:
+    def change(self, location: int, time: Timestamp, delta: int) -> None:
         key = (location, time)
         changes = self.changes
         total = changes.get(key, 0) + delta
@@ -517,7 +687,7 @@ class ReplicaCore(VertexContext):
         return out
 
     # -- errors ------------------------------------------------------------------------------
-    def _guard(self, what: str, call: Callable[[], Any]) -> Any:
+    def guard(self, what: str, call: Callable[[], Any]) -> Any:
         self.doing = (what, None, self._clock())
         try:
             return call()

@@ -7,14 +7,13 @@ the report that counts it. Both runtimes drive it. Design and argument: docs/des
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from rayad.actors.replica.core import ReplicaCore
+from rayad.actors.replica.core import ReplicaCore, Right
 from rayad.actors.replica.graph_shape import Channel, channels_in
 from rayad.actors.replica.key_split import MutableKeySplit
 from rayad.actors.replica.part_files import dumped, loaded
@@ -22,14 +21,12 @@ from rayad.autoscale.layout import moves
 from rayad.dataflow.graph import NodeKind, PartitionKind
 from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.vertex import Vertex
-from rayad.progress import InternalError, MutableNotificator, Timestamp
+from rayad.progress import InternalError, Timestamp
 
 HELD_BATCHES_MAX = 256
 """Beyond so many held pieces the credits of further ones wait for them."""
 Released = tuple[int, Timestamp, Any, Any]
 """An edge, a time, a batch, and its token."""
-Right = tuple[int, Timestamp]
-"""A location of the progress graph and a time: a capability that counts while it is on its way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,31 +139,20 @@ class MutableMigration:
         """Give what leaves: state, rights, and what waits for its turn."""
         core = self.core
         for target, groups in self.leaving.items():
-            vertex = core.vertex
-            if groups and core.stage.kind is NodeKind.VERTEX and vertex is not None:
-                state = core._guard("give", partial(vertex.give, groups))
-                if state is not None:
-                    self._send_state(target, groups, state)
+            state = core.give(groups)
+            if state is not None:
+                self._send_state(target, state)
             self.cost.groups += len(groups)
         if self.leaving or self.is_retiring:
             self._pass_on_parked()
         if not self._missing:
             self._end()
 
-    def _send_state(self, target: int, groups: frozenset[int], state: Any) -> None:
-        core, stage = self.core, self.core.stage
-        rights = []
-        for notification in core.notificator.pending():
-            capability = notification.capability
-            if capability is not None:
-                location = stage.notify_location if capability == notification.guarantee else stage.capability_location
-                rights.append((location, capability))
-                core._change(location, capability, 1)
-        if core.hold is not None:
-            core._change(stage.capability_location, core.hold, 1)
+    def _send_state(self, target: int, state: Any) -> None:
+        rights, hold, latest = self.core.rights_along()
         data = b"".join(dumped(state))
         self.cost.state_bytes += len(data)
-        self.outgoing.append((target, Transfer("state", state=data, rights=tuple(rights), hold=core.hold, latest=core._latest)))
+        self.outgoing.append((target, Transfer("state", state=data, rights=rights, hold=hold, latest=latest)))
 
     def _pass_on_parked(self) -> None:
         core = self.core
@@ -210,7 +196,7 @@ class MutableMigration:
                 self._copy(edge, time, batch)
                 if not self.is_retiring:
                     return [batch]
-                core._change(*core._counted(edge, time), -1)  # nothing is left here that it concerns, and nobody waits for its turn
+                core.change(*core.counted(edge, time), -1)  # nothing is left here that it concerns, and nobody waits for its turn
                 self._give_back(token)
                 return []
             if not self.is_retiring:
@@ -236,7 +222,7 @@ class MutableMigration:
             else:
                 held.append((sibling, part))
         if pieces > 1:
-            core._change(*core._counted(edge, time), pieces - 1)
+            core.change(*core.counted(edge, time), pieces - 1)
         if held and (ready is None or self._held_count >= HELD_BATCHES_MAX):
             holds, self._token = token, None
         else:
@@ -256,7 +242,7 @@ class MutableMigration:
         """A broadcast batch by the old layout: replicas that have come did not get it, and have got state that it concerns."""
         targets = [target for target, groups in self.leaving.items() if groups] if self._missing else []
         if targets:
-            self.core._change(*self.core._counted(edge, time), len(targets))
+            self.core.change(*self.core.counted(edge, time), len(targets))
         for target in targets:
             self._pass_on(target, edge, time, batch)
 
@@ -275,9 +261,9 @@ class MutableMigration:
         if transfer.kind == "state":
             assert transfer.state is not None
             assert core.vertex is not None
-            take(core, loaded(transfer.state), transfer.rights)
+            core.take(loaded(transfer.state), transfer.rights)
             if transfer.hold is not None:
-                take_hold(core, transfer.hold, transfer.latest)
+                core.take_hold(transfer.hold, transfer.latest)
         elif transfer.kind == "batch":
             assert transfer.time is not None
             self.released.append((transfer.edge, transfer.time, transfer.batch, None))
@@ -292,44 +278,6 @@ def changes(before: Plan, after: Plan, stage: int) -> bool:
     """Whether a step concerns the replicas of a stage."""
     old, new = before.stage(stage), after.stage(stage)
     return (old.parallelism, old.owners) != (new.parallelism, new.owners)
-
-
-def lay_out(core: ReplicaCore, plan: Plan) -> None:
-    """From now on the plan has another layout; what combiners hold must have been flushed and sent."""
-    core.plan, core.stage = plan, plan.stage(core.stage.id)
-    core.parallelism = core.stage.parallelism
-    core._edges = plan.edge_by_id
-    core.outputs.lay_out(plan)
-
-
-def let_go(core: ReplicaCore) -> None:
-    """A replica that retires forgets what it could still be notified of: all that it was for is elsewhere."""
-    for notification in core.notificator.pending():
-        core._hold_back(notification.guarantee, notification.capability, -1)
-    core.notificator = MutableNotificator()
-    if core.hold is not None:
-        core._change(core.stage.capability_location, core.hold, -1)
-        core.hold = None
-
-
-def take(core: ReplicaCore, state: Any, rights: Sequence[Right]) -> None:
-    """Take up state from a sibling with its rights, which count already; what the vertex asks for now counts instead."""
-    assert core.vertex is not None
-    core._rights = tuple(time for _, time in rights)
-    core._guard("take", partial(core.vertex.take, state))
-    core._rights = ()
-    for location, time in rights:
-        core._change(location, time, -1)
-
-
-def take_hold(core: ReplicaCore, hold: Timestamp, latest: Timestamp | None) -> None:
-    """An EndVertex' right to send at the end came along and counts already: a replica that has one keeps its own."""
-    if core.hold is None:
-        core.hold = hold
-    else:
-        core._change(core.stage.capability_location, hold, -1)
-    if latest is not None and (core._latest is None or core._latest < latest):
-        core._latest = latest
 
 
 def may_resume(stage: Stage, plan: Plan) -> bool:
@@ -364,4 +312,4 @@ def may_move(stage: Stage, plan: Plan, vertex: Vertex | None) -> str:
     return ""
 
 
-__all__ = ["MutableMigration", "StepCost", "Transfer", "changes", "lay_out", "let_go", "may_move", "may_resume"]
+__all__ = ["MutableMigration", "StepCost", "Transfer", "changes", "may_move", "may_resume"]

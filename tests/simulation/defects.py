@@ -10,7 +10,6 @@ from typing import Any
 from unittest.mock import patch
 
 from rayad.actors.local.snapshots import LocalSnapshots
-from rayad.actors.replica import resuming
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.part_files import MutableStateChain, dumped
 from rayad.actors.replica.participant import MutableParticipant
@@ -187,7 +186,7 @@ def a_live_input_goes_on_in_epoch_0(stack: ExitStack) -> None:
     def make(real: Any) -> Any:
         return lambda core, rest: real(core, {**rest, "input_epoch": 0 if rest["input_epoch"] is not None else None})
 
-    replaced(stack, resuming, "resume_input", make)
+    replaced(stack, ReplicaCore, "_resume_input", make)
 
 
 @defect

@@ -13,6 +13,7 @@ from rayad.actors.lead.snapshot_leader import SnapshotLeader
 from rayad.actors.local import rescaling as local_rescale
 from rayad.actors.local import snapshots as local_snapshots
 from rayad.actors.local.rescaling import LocalRescale, Marker
+from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.migration import MutableMigration, Transfer
 from rayad.actors.replica.part_files import dumped
 from rayad.actors.replica.participant import MutableParticipant
@@ -66,7 +67,7 @@ def rights_that_came_along_are_not_released(stack: ExitStack) -> None:
         core.vertex.take(state)
         core._rights = ()
 
-    stack.enter_context(patch("rayad.actors.replica.migration.take", take))
+    stack.enter_context(patch.object(ReplicaCore, "take", take))
 
 
 @defect
@@ -77,7 +78,7 @@ def a_split_is_not_counted(stack: ExitStack) -> None:
 def _uncounted(stack: ExitStack, name: str) -> None:
     def make(real: Any) -> Any:
         def silent(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with patch.object(self.core, "_change", lambda *_: None):
+            with patch.object(self.core, "change", lambda *_: None):
                 return real(self, *args, **kwargs)
 
         return silent
@@ -87,7 +88,7 @@ def _uncounted(stack: ExitStack, name: str) -> None:
 
 @defect
 def who_retires_keeps_its_notifications(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(local_rescale, "let_go", lambda core: None))
+    stack.enter_context(patch.object(ReplicaCore, "let_go", lambda self: None))
 
 
 # -- who has what --------------------------------------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ def who_retires_drops_what_anybody_may_process(stack: ExitStack) -> None:
             if edge in self._splits:
                 real(self, sibling, edge, time, part)
             else:
-                self.core._change(*self.core._counted(edge, time), -1)
+                self.core.change(*self.core.counted(edge, time), -1)
 
         return pass_on
 

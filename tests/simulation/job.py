@@ -48,10 +48,10 @@ class SimulatedCore(ReplicaCore):
         self.world.on_core_start()
         super().start(resumed, is_newcomer=is_newcomer)
 
-    def _guard(self, what: str, call: Callable[[], Any]) -> Any:
+    def guard(self, what: str, call: Callable[[], Any]) -> Any:
         if what in ("restore", "give", "take") and self.world.breaks(f"error in {what}"):
             call = _raise
-        return super()._guard(what, call)
+        return super().guard(what, call)
 
 
 def _raise(*_: Any) -> Any:
