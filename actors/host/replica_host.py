@@ -9,51 +9,40 @@ reaches the sources.
 from __future__ import annotations
 
 import marshal
-import os
 import threading
 import time as clock
-from collections import deque
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from rayad.actors.host import upstream as host_upstream
-from rayad.actors.host.looking import counts_from_outside, note_counts, peers_of
+from rayad.actors.host import upstream
+from rayad.actors.host.looking import counts_from_outside, note_counts
 from rayad.actors.host.rescaling import ENDED, MARK, HostRescale, Rest
 from rayad.actors.host.snapshots import HostSnapshots
 from rayad.actors.host.statistics import HostStatistics
-from rayad.actors.plane.batch_codec import decode_batch, encode_batch
-from rayad.actors.plane.credit_grants import MutableGranting
-from rayad.actors.plane.feedback_queue import MutableFeedbackQueue
-from rayad.actors.plane.on_demand import ANY
-from rayad.actors.plane.plane import Address, Frame, Plane
+from rayad.actors.host.workplace import Workplace
+from rayad.actors.plane.batch_codec import decode_batch
+from rayad.actors.plane.plane import Address, Frame
 from rayad.actors.plane.protocol import (
     COORDINATOR,
     DRIVER,
     NUMBER_BYTES,
     PROGRESS,
-    SPIN_S,
     Kind,
     pack_report,
-    replica_name,
     stage_of,
     unpack_number,
     unpack_view,
 )
-from rayad.actors.plane.sender import MutableOutbound
-from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.process.activity import Activity, activity_of
-from rayad.actors.process.mailbox import Mailbox, NoAnswer
-from rayad.actors.replica.core import Outgoing, ReplicaCore
-from rayad.actors.replica.parked import MutableParked
+from rayad.actors.process.mailbox import NoAnswer
 from rayad.actors.replica.report import Abandoned, ReplicaReport
 from rayad.actors.replica.source_parts import SourceShare
-from rayad.actors.replica.upstream import gated_edges
 from rayad.autoscale.statistics import BUSY
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
-from rayad.progress import InternalError, ProtocolError, Timestamp
+from rayad.progress import ProtocolError
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import ReplicaPart, SnapshotStore
 
@@ -87,55 +76,21 @@ class ReplicaHost:
         part: ReplicaPart | SourceShare | None = None,
         incarnations: Mapping[str, int] | None = None,
     ) -> None:
-        self.plan = plan
-        self.stage = plan.stage(stage)
-        self.replica = replica
-        self.config = config
-        self.name = replica_name(stage, replica)
-        self.mailbox = Mailbox()
-        reconnect_s = config.failures.heartbeat_timeout_s
-        self.plane = Plane(name=self.name, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S, reconnect_s=reconnect_s)
-        self.mailbox.open(self.plane.wakeup)
-        self._edges = plan.edge_by_id
-        self._regular: deque[tuple[int, str, Any]] = deque()
-        self._feedback = MutableFeedbackQueue(config.spill_memory_bytes, config.spill_directory)
-        self._blocked_feedback: tuple[int, int, Timestamp | None, Any] | None = None
-        self._first_feedback: tuple[int, int, Timestamp | None, Any] | None = None
-        self._input: deque[tuple[int, Frame]] = deque()
+        self.place = place = Workplace(plan, stage, replica, config, job=job, secret=secret, incarnation=incarnation)
+        self.name, self.plane, self.core, self.mailbox, self.report = place.name, place.plane, place.core, place.mailbox, place.report
+        self.arrived = place.arrived
+        self.statistics = HostStatistics(place)
+        self.snapshots = HostSnapshots(place, self.statistics, store, part) if store is not None else None
+        self.rescale = HostRescale(place, self.snapshots)
+        place.after_report = self.rescale.after_report
+        upstream.expect(place, incarnations or {})
         self._input_next = self._input_since = 0
-        self._going = self._done = self._subscribed = False
+        self._going = False
         self._stopping = self._is_asked_to_stop = False
         self._idle_s = 0.0
-        self._hold_until_s: float | None = None
-        self._lost: dict[str, float] = {}
-        self.report = ReplicaReport(self.stage.name, replica, os.getpid())
-        self._out = MutableOutbound(self.plane, plan, stage, config)
-        gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
-        parking = partial(MutableParked, int(config.spill_memory_bytes), partial(SpillFile, config.spill_directory))
-        self.core = ReplicaCore(plan, self.stage, replica, room=self._out.room, gated=gated, clock=clock.perf_counter, parking=parking)
-        self._attach_sender()
-        self._granting = MutableGranting(self.plane, self._edges, self.core.outputs.counters.received_bytes, config)
-        self.core.outputs.batch_rows = config.batch_rows
-        self.statistics = HostStatistics(self)
-        self._is_rewinding = False
-        host_upstream.expect(self, incarnations or {})
-        self._replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}
         self._abandoned = False
         self._thread: int | None = None
         self._turn_s = 0.0
-        self.rescale = HostRescale(self)
-        self.snapshots = HostSnapshots(self, store, part) if store is not None else None
-
-    def _attach_sender(self) -> None:
-        """The core's edges on demand: the sender cuts what they send, and counts what is joined and sent."""
-        outputs, out = self.core.outputs, self._out
-        outputs.piece_rows, outputs.binds_late = out.piece_rows, True
-
-        def sent(edge: int, size_bytes: int) -> None:
-            outputs.counters.sent_bytes[edge] += size_bytes
-
-        out.joined = lambda edge, time, fewer: self.core.count_waiting(edge, time, -fewer)
-        out.sent = sent
 
     # -- start and end ------------------------------------------------------------------
     def listen(self, host: str) -> Address:
@@ -148,30 +103,30 @@ class ReplicaHost:
             snapshots.refill()
         self._input_next = self.core.input_frames
         self._thread = None
-        return self.plane.listen(host, unix="auto" if self.config.unix_sockets else "off")
+        return self.plane.listen(host, unix="auto" if self.place.config.unix_sockets else "off")
 
     def partners(self) -> set[str]:
         """Whom this replica is connected to from its start: one that comes into a running job will be given state by its siblings."""
-        return peers_of(self) | self.rescale.siblings() if self.rescale.is_newcomer else peers_of(self)
+        return self.place.peers() | self.rescale.siblings() if self.rescale.is_newcomer else self.place.peers()
 
     def run(self, addresses: Mapping[str, Address]) -> dict[int, Any]:
         """Connect, register, and run until the job is complete; gives what each sink writer has staged."""
         self._thread = threading.get_ident()
         try:
-            deadline_s = clock.monotonic() + self.config.start_timeout_s
-            self.plane.connect(PROGRESS, addresses[PROGRESS], timeout_s=self.config.start_timeout_s)
+            deadline_s = clock.monotonic() + self.place.config.start_timeout_s
+            self.plane.connect(PROGRESS, addresses[PROGRESS], timeout_s=self.place.config.start_timeout_s)
             for peer in sorted(self.partners()):
                 if self.name < peer:  # one connection per pair, made by the smaller name
                     self.plane.connect(peer, addresses[peer], timeout_s=max(1.0, deadline_s - clock.monotonic()))
-            self._subscribed = self.core.wants_views
-            ready = marshal.dumps((self._subscribed, pack_report(self.core.take_changes())))
+            self.place.is_subscribed = self.core.wants_views
+            ready = marshal.dumps((self.place.is_subscribed, pack_report(self.core.take_changes())))
             self._await_peers(deadline_s)
             self.plane.send(PROGRESS, Kind.READY, 0, ready)
             if self.snapshots is not None:
-                self.plane.connect(COORDINATOR, addresses[COORDINATOR], timeout_s=self.config.start_timeout_s)
+                self.plane.connect(COORDINATOR, addresses[COORDINATOR], timeout_s=self.place.config.start_timeout_s)
                 self.snapshots.resend()
             self._loop()
-            note_counts(self)
+            note_counts(self.place)
             if self.rescale.has_left:
                 return self.rescale.staged()
             return self.core.stage_sinks() if self.snapshots is None else {}
@@ -186,8 +141,8 @@ class ReplicaHost:
     @property
     def _linger_s(self) -> float:
         if self.rescale.has_left:  # what is on its way is for replicas that stay, and may be busy
-            return self.config.failures.heartbeat_timeout_s
-        return 2.0 if self._done else 0.0
+            return self.place.config.failures.heartbeat_timeout_s
+        return 2.0 if self.place.is_done else 0.0
 
     def _await_peers(self, deadline_s: float) -> None:
         while missing := [peer for peer in self.partners() if not self.plane.connected(peer)]:
@@ -196,7 +151,7 @@ class ReplicaHost:
             self._look_for_abandonment()
             if clock.monotonic() > deadline_s:
                 raise ProtocolError(
-                    f"{self.name} waited {self.config.start_timeout_s} s for connections from {missing}: did these actors start?"
+                    f"{self.name} waited {self.place.config.start_timeout_s} s for connections from {missing}: did these actors start?"
                 )
 
     # -- the loop ------------------------------------------------------------------------
@@ -209,15 +164,15 @@ class ReplicaHost:
             self._turn_s = clock.perf_counter()
             if frames:
                 dispatch(frames)
-                if self._regular and statistics.watched is None:
-                    statistics.watch(self._regular, len(frames))
+                if self.arrived.regular and statistics.watched is None:
+                    statistics.watch(self.arrived.regular, len(frames))
             self.mailbox.serve()
             self._look_for_stop()
             if self._going:
                 if self._has_work():
                     self._work()
                 if self.rescale.is_sending or not self._may_hold_back():
-                    self._flush()
+                    self.place.flush()
                 self.rescale.tick()
                 if self.rescale.has_left:
                     return
@@ -225,7 +180,7 @@ class ReplicaHost:
                 self.snapshots.tick()
                 if self.snapshots.is_finished:
                     return
-            elif self._done:
+            elif self.place.is_done:
                 return
             self._look_for_lost()
             self._look_for_abandonment()
@@ -236,15 +191,16 @@ class ReplicaHost:
         return timeout_s if due_in_s is None else min(timeout_s, due_in_s)
 
     def _timeout_of_work_s(self) -> float:
+        arrived, sender = self.arrived, self.place.sender
         if not self._going:
             return 1.0
-        if self._out.is_spilled:
+        if sender.is_spilled:
             return 0.005
-        if self._out.is_held_up:
+        if sender.is_held_up:
             return 1.0
-        if self.rescale.is_busy or self._regular or self._input or self._has_feedback():
+        if self.rescale.is_busy or arrived.regular or arrived.input or arrived.has_feedback():
             return 0.0
-        if self.snapshots is not None and self.snapshots.restored:
+        if arrived.restored:
             return 0.0
         if self.core.source is not None:
             return 0.0 if self._stopping else self._idle_s
@@ -255,63 +211,59 @@ class ReplicaHost:
 
         Then the whole report waits, so that progress never says that what they hold has passed.
         """
-        if not self.core.outputs.holding or self._out.is_held_up or self._stopping:
+        if not self.core.outputs.holding or self.place.sender.is_held_up or self._stopping:
             return False
         source = self.core.source
-        if not (self._regular or self._input or self._has_feedback() or (source is not None and not self._idle_s)):
+        if not (self.arrived.regular or self.arrived.input or self.arrived.has_feedback() or (source is not None and not self._idle_s)):
             return False
         now_s = clock.perf_counter()
-        if self._hold_until_s is None:
-            self._hold_until_s = now_s + self.config.combine_hold_s
-        return now_s < self._hold_until_s
+        if self.place.hold_until_s is None:
+            self.place.hold_until_s = now_s + self.place.config.combine_hold_s
+        return now_s < self.place.hold_until_s
 
     def _has_work(self) -> bool:
-        core, out = self.core, self._out
+        arrived, sender = self.arrived, self.place.sender
+        core = self.core
         return bool(
-            self._regular
-            or self._input
+            arrived.regular
+            or arrived.input
             or core.source is not None
-            or out.is_spilled
-            or self._has_feedback()
+            or sender.is_spilled
+            or arrived.has_feedback()
             or self.rescale.released
-            or (self.snapshots is not None and self.snapshots.restored)
+            or arrived.restored
         )
 
-    def _has_feedback(self) -> bool:
-        return self._blocked_feedback is None and (self._first_feedback is not None or len(self._feedback) > 0)
-
-    def _unblock_feedback(self) -> None:
-        self._first_feedback, self._blocked_feedback = self._blocked_feedback or self._first_feedback, None
-
     def _dispatch(self, frames: list[Frame]) -> None:
+        place, arrived, sender = self.place, self.arrived, self.place.sender
         for frame in frames:
             kind = frame.kind
             if kind == Kind.DATA:
-                if self._edges[frame.channel].is_feedback:
-                    self._feedback.push_encoded(frame.channel, self._replica_of[frame.peer], frame.payload)
+                if place.edges[frame.channel].is_feedback:
+                    arrived.feedback.push_encoded(frame.channel, place.replica_of[frame.peer], frame.payload)
                     self.statistics.counters.received_bytes[frame.channel] += len(frame.payload)
                 elif self.rescale.migration is None:
-                    self._regular.append((frame.channel, frame.peer, frame.payload))
+                    arrived.regular.append((frame.channel, frame.peer, frame.payload))
                 else:
                     payload = self.rescale.takes(frame.channel, frame.peer, frame.payload)
                     if payload is not None:
-                        self._regular.append((frame.channel, frame.peer, payload))
+                        arrived.regular.append((frame.channel, frame.peer, payload))
             elif kind == Kind.SWITCHED:
-                self._is_rewinding = False
+                place.is_rewinding = False
             elif kind == Kind.VIEW:
-                if self._is_rewinding:
+                if place.is_rewinding:
                     continue  # of a past that did not happen
                 self.core.on_view(unpack_view(frame.payload))
                 while self.core.notify():
                     pass
             elif kind == Kind.CREDIT:
-                self._out.on_credit(frame.channel, frame.peer, frame.payload)
+                sender.on_credit(frame.channel, frame.peer, frame.payload)
             elif kind in (Kind.INPUT_BATCH, Kind.INPUT_ADVANCE, Kind.INPUT_CLOSE):
                 self._queue_input(frame)
             elif kind == Kind.GO:
                 self._going = True
             elif kind == Kind.DONE:
-                self._done = True
+                place.is_done = True
                 if self.snapshots is not None:
                     self.plane.send(COORDINATOR, Kind.FINISHED, 0, b"")
                     self.snapshots.finish()
@@ -328,19 +280,20 @@ class ReplicaHost:
         What small activations produce waits for the end of the slice, so that it travels in few batches; sources set their batches
         themselves.
         """
+        place, arrived, sender = self.place, self.arrived, self.place.sender
         core, snapshots, rescale = self.core, self.snapshots, self.rescale
-        if self._out.is_spilled:
-            self._out.drain()
-        self._send_out()
-        deadline_s = self._granting.begin() + SLICE_S
-        while not self._out.is_held_up:
+        if sender.is_spilled:
+            sender.drain()
+        place.send_out()
+        deadline_s = place.granting.begin() + SLICE_S
+        while not sender.is_held_up:
             if rescale.released:
                 core.receive(*rescale.released.popleft())
-            elif snapshots is not None and snapshots.restored:
-                edge, payload = snapshots.restored.popleft()
+            elif arrived.restored:
+                edge, payload = arrived.restored.popleft()
                 rescale.receiver(payload).receive(edge, *decode_batch(payload))
-            elif self._has_feedback():
-                edge, source, when, batch = self._pop_feedback()
+            elif arrived.has_feedback():
+                edge, source, when, batch = arrived.pop_feedback()
                 if when is None and batch[:1] == MARK:
                     rescale.on_feedback_marker(edge, source, batch)
                     continue
@@ -349,8 +302,8 @@ class ReplicaHost:
                     continue
                 assert when is not None
                 rescale.receiver(batch).receive(edge, when, batch)
-            elif self._regular:
-                edge, peer, payload = self._regular.popleft()
+            elif arrived.regular:
+                edge, peer, payload = arrived.regular.popleft()
                 if payload is ENDED:
                     rescale.ended.add((edge, peer))
                     continue
@@ -362,28 +315,22 @@ class ReplicaHost:
                 rescale.receiver(payload).receive(edge, time, batch, (edge, peer, size))
                 if payload is self.statistics.watched:
                     self.statistics.on_watched()
-            elif self._input:
-                self._take_input(*self._input.popleft())
+            elif arrived.input:
+                self._take_input(*arrived.input.popleft())
             elif core.source is not None:
                 if not self._read_source():
                     break
-                self._send_out()
+                place.send_out()
             else:
                 break
             while core.notify():
                 pass
             if core.outputs.is_large:
-                self._send_out()
+                place.send_out()
             if clock.perf_counter() > deadline_s:
                 break
         if self.report.first_record_s is None and core.batches_in:
             self.report.first_record_s = clock.time()
-
-    def _pop_feedback(self) -> tuple[int, int, Timestamp | None, Any]:
-        if self._first_feedback is not None:
-            first, self._first_feedback = self._first_feedback, None
-            return first
-        return self._feedback.pop()
 
     def _read_source(self) -> bool:
         self._look_for_stop()
@@ -402,15 +349,15 @@ class ReplicaHost:
         number, payload = unpack_number(frame.payload)
         if frame.sequence == 0:  # another connection, with a window that nothing is in flight of
             self._input_since = self._input_next
-            self._granting.forget({DRIVER})
+            self.place.granting.forget({DRIVER})
         if number > self._input_next:
             raise ProtocolError(f"{self.name} got frame {number} of its live input, expected is {self._input_next}: one was lost")
         if number == self._input_next:
             self._input_next += 1
-            self._input.append((number, frame._replace(payload=payload)))
+            self.arrived.input.append((number, frame._replace(payload=payload)))
         elif frame.kind == Kind.INPUT_BATCH:
-            self._granting.begin()
-            self._granting.grant([(0, DRIVER, len(frame.payload))], counts=False)
+            self.place.granting.begin()
+            self.place.granting.grant([(0, DRIVER, len(frame.payload))], counts=False)
 
     def _take_input(self, number: int, frame: Frame) -> None:
         if self.core.input_epoch is None:
@@ -420,78 +367,35 @@ class ReplicaHost:
             _, batch = decode_batch(frame.payload)
             self.core.input_send(batch)
             if number >= self._input_since:  # else it came over a connection that is no longer there
-                self._granting.grant([(0, DRIVER, len(frame.payload) + NUMBER_BYTES)], counts=False)
+                self.place.granting.grant([(0, DRIVER, len(frame.payload) + NUMBER_BYTES)], counts=False)
             self.statistics.counters.read_bytes += len(frame.payload)
         elif frame.kind == Kind.INPUT_ADVANCE:
             self.core.input_advance(int.from_bytes(frame.payload, "little"))
         else:
             self.core.input_close()
 
-    # -- output --------------------------------------------------------------------------
-    def _send_out(self) -> None:
-        """Hand produced batches to the plane, as far as there are credits, and grant credits for what was consumed."""
-        core = self.core
-        if core.outputs.outbox:
-            for outgoing in core.outputs.take():
-                self._send_one(outgoing)
-        if core.done_tokens:
-            self._granting.grant(core.done_tokens)
-            core.done_tokens.clear()
-
-    def _send_one(self, outgoing: Outgoing) -> None:
-        edge = outgoing.edge
-        if outgoing.replica == ANY:
-            self._out.offer(edge, outgoing.time, outgoing.batch)
-            return
-        peer = self._out.peer(edge, outgoing.replica)
-        if peer != self.name:
-            size = self._out.send(edge, peer, encode_batch(outgoing.time, outgoing.batch))
-            if not outgoing.replica or edge not in self.core.outputs.copied:
-                self.core.outputs.counters.sent_bytes[edge] += size
-        elif self._edges[edge].is_feedback:
-            self._feedback.push_own(edge, self.replica, outgoing.time, outgoing.batch)
-        else:
-            raise InternalError(f"edge {edge} of {self.name} leads to itself without a feedback")
-
-    def _flush_out(self) -> None:
-        """Send what views and notifications produced and what combiners held."""
-        self._hold_until_s = None
-        self.core.outputs.flush()
-        self._send_out()
-
-    def _flush(self) -> None:
-        """Send what is held back, then everything that changed as one report."""
-        self._flush_out()
-        if not self._subscribed and self.core.wants_views:
-            self._subscribed = True
-            self.plane.send(PROGRESS, Kind.SUBSCRIBE, 0, b"")
-        changes = self.core.take_changes()
-        if changes:
-            self.plane.send(PROGRESS, Kind.REPORT, 0, pack_report(changes))
-        self.rescale.after_report()
-
     # -- trouble and control ----------------------------------------------------------------
     def _look_for_lost(self) -> None:
         for peer in self.plane.take_lost():
             if peer != DRIVER:
-                self._lost[peer] = clock.monotonic()
-                if peer == PROGRESS and not self._done:
+                self.place.lost[peer] = clock.monotonic()
+                if peer == PROGRESS and not self.place.is_done:
                     raise ConnectionError(f"{self._title} lost its connection to the progress actor: {self.plane.why_lost(peer)}")
-        for peer, since_s in self._lost.items():
-            is_over = (self._done and peer != COORDINATOR) or not self._is_laid_out(peer)
+        for peer, since_s in self.place.lost.items():
+            is_over = (self.place.is_done and peer != COORDINATOR) or not self._is_laid_out(peer)
             if clock.monotonic() - since_s > LOST_S and not (is_over or self.plane.connected(peer) or self.plane.has_left(peer)):
-                who = "the coordinator" if peer == COORDINATOR else self.plan.title(stage_of(peer), int(peer.split(".")[1]))
+                who = "the coordinator" if peer == COORDINATOR else self.place.plan.title(stage_of(peer), int(peer.split(".")[1]))
                 raise ConnectionError(f"{self._title} lost its connection to {who}: {self.plane.why_lost(peer)}")
 
     def _is_laid_out(self, peer: str) -> bool:
         """Whether somebody belongs to the job by now: a newcomer of a change that was refused does not, and its end is no loss."""
         if peer in (PROGRESS, COORDINATOR, DRIVER):
             return True
-        return int(peer.split(".")[1]) < self.plan.stage(stage_of(peer)).parallelism
+        return int(peer.split(".")[1]) < self.place.plan.stage(stage_of(peer)).parallelism
 
     @property
     def _title(self) -> str:
-        return self.plan.title(self.stage.id, self.replica)
+        return self.place.plan.title(self.place.stage.id, self.place.replica)
 
     def abandon(self) -> None:
         """Control call, from another thread: the job goes on in another incarnation."""
@@ -502,17 +406,16 @@ class ReplicaHost:
         """It will not run, or not any more: release what it has."""
         if self.snapshots is not None:
             self.snapshots.close()
-        for part in (self.core, self.mailbox, self._feedback, self._out):
-            part.close()
-        self.plane.close(linger_s=linger_s)
+        self.place.close(linger_s)
 
     def _look_for_abandonment(self) -> None:
         if self._abandoned:
             raise Abandoned(f"{self.name} was given up: the job goes on in another incarnation")
 
     def roll_back(self, *arguments: Any) -> None:
-        """Control call: see host_upstream."""
-        self.mailbox.ask(partial(host_upstream.roll_back, self, *arguments), timeout_s=self.config.start_timeout_s)
+        """Control call: see upstream.py."""
+        assert self.snapshots is not None
+        self.mailbox.ask(partial(upstream.roll_back, self.place, self.snapshots, *arguments), timeout_s=self.place.config.start_timeout_s)
 
     def stop(self) -> None:
         """Control call, from another thread: read no more input, finish what was read. Nobody waits: the source may be at work for long."""
@@ -522,20 +425,20 @@ class ReplicaHost:
     @property
     def has_stopped(self) -> bool:
         """From any thread: whether the loop has taken notice of :meth:`stop`, or is over."""
-        return self._stopping or self._done
+        return self._stopping or self.place.is_done
 
     def _look_for_stop(self) -> None:
         if self._is_asked_to_stop and not self._stopping:
             self._stopping = True
-            if self.stage.kind is NodeKind.INPUT:
+            if self.place.stage.kind is NodeKind.INPUT:
                 self.core.input_close()
 
     def look(self) -> ReplicaReport:
         """Control call, from another thread: what has been done and what waits; also while the loop is busy, and does not answer."""
         try:
-            return self.mailbox.ask(partial(note_counts, self), timeout_s=LOOK_S)  # type: ignore[no-any-return]
+            return self.mailbox.ask(partial(note_counts, self.place), timeout_s=LOOK_S)  # type: ignore[no-any-return]
         except NoAnswer:
-            return counts_from_outside(self)
+            return counts_from_outside(self.place, self.activity())
 
     def activity(self) -> Activity | None:
         """From any thread: what the loop is busy with; None when it waits for something to do."""

@@ -9,9 +9,10 @@ import marshal
 import time as clock
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rayad.actors.host.looking import peers_of
+from rayad.actors.host.snapshots import HostSnapshots
+from rayad.actors.host.workplace import Workplace
 from rayad.actors.plane.batch_codec import decode_batch, encode_batch
 from rayad.actors.plane.plane import Address, Frame
 from rayad.actors.plane.protocol import PROGRESS, Kind, replica_name
@@ -21,9 +22,6 @@ from rayad.actors.replica.migration import MutableMigration, StepCost, Transfer,
 from rayad.dataflow.config import configured
 from rayad.dataflow.plan import Layout
 from rayad.progress import ProtocolError, Timestamp
-
-if TYPE_CHECKING:
-    from rayad.actors.host.replica_host import ReplicaHost
 
 MARK = b"M"
 """What the payload of a marker begins with; that of a snapshot's barrier begins otherwise."""
@@ -45,10 +43,11 @@ ENDED = Ended()
 
 
 class HostRescale:
-    """What a :class:`ReplicaHost` does for changes of layout."""
+    """What a replica host does for changes of layout."""
 
-    def __init__(self, host: ReplicaHost) -> None:
-        self.host = host
+    def __init__(self, place: Workplace, snapshots: HostSnapshots | None) -> None:
+        self.place = place
+        self._snapshots = snapshots
         self.step = 0
         self.is_newcomer = False
         self.migration: MutableMigration | None = None
@@ -65,64 +64,64 @@ class HostRescale:
     # -- before and after ------------------------------------------------------------------------------
     def may_move(self) -> str:
         """Why this replica's vertex cannot be divided; "" when it can."""
-        host = self.host
-        return may_move(host.stage, host.plan, host.core.vertex)
+        place = self.place
+        return may_move(place.stage, place.plan, place.core.vertex)
 
     def prepare(self, layout: Layout, addresses: Mapping[str, Address], incarnations: Mapping[str, int], moving: Collection[int]) -> None:
         """The newcomers with these addresses are there; connect to those that this replica will exchange something with."""
-        host = self.host
-        host.plan = host.core.plan = host.plan.laid_out(layout)
-        host.stage = host.plan.stage(host.stage.id)
+        place = self.place
+        place.plan = place.core.plan = place.plan.laid_out(layout)
+        place.stage = place.plan.stage(place.stage.id)
         self._costs.clear()
         self.ended.clear()
-        host._replica_of.update({replica_name(s.id, r): r for s in host.plan.stages for r in range(s.parallelism)})
-        mine = peers_of(host)
-        if host.stage.id in moving:
+        place.replica_of.update({replica_name(s.id, r): r for s in place.plan.stages for r in range(s.parallelism)})
+        mine = place.peers()
+        if place.stage.id in moving:
             mine |= self.siblings()
         self._awaited = set()
         for peer, address in addresses.items():
             if peer not in mine:
                 continue
             if peer in incarnations:  # a newcomer, perhaps under the name of one that has retired
-                host.plane.expect(peer, incarnations[peer])
-                host._lost.pop(peer, None)
-                host._granting.forget({peer})
-                host._out.open(peer, host.plan)
-            if peer in incarnations or not host.plane.connected(peer):
+                place.plane.expect(peer, incarnations[peer])
+                place.lost.pop(peer, None)
+                place.granting.forget({peer})
+                place.sender.open(peer, place.plan)
+            if peer in incarnations or not place.plane.connected(peer):
                 self._awaited.add(peer)
-                if host.name < peer:
-                    host.plane.start_connect(peer, address, host.config.start_timeout_s)
-        if host.stage.id in moving and host.core.vertex is not None:
-            self._index = host.core.vertex.index_for_giving()
+                if place.name < peer:
+                    place.plane.start_connect(peer, address, place.config.start_timeout_s)
+        if place.stage.id in moving and place.core.vertex is not None:
+            self._index = place.core.vertex.index_for_giving()
 
     def siblings(self) -> set[str]:
         """The other replicas of this vertex."""
-        host = self.host
-        return {replica_name(host.stage.id, r) for r in range(host.stage.parallelism)} - {host.name}
+        place = self.place
+        return {replica_name(place.stage.id, r) for r in range(place.stage.parallelism)} - {place.name}
 
     def is_prepared(self) -> bool:
         """Whether all connections are there, and the state is ready to be given."""
-        host = self.host
-        return self._index is None and all(host.plane.connected(peer) for peer in self._awaited)
+        place = self.place
+        return self._index is None and all(place.plane.connected(peer) for peer in self._awaited)
 
     def relayout(self, step: int, layout: Layout) -> None:
         """The next step: route by this layout; give what leaves."""
         if step <= self.step:
             return
         began_s = clock.perf_counter()
-        host, core = self.host, self.host.core
+        place, core = self.place, self.place.core
         self.step = step
-        host._flush_out()
+        place.flush_out()
         before, after = core.plan, core.plan.laid_out(layout)
         self._layout_data = _packed(layout)
         core.lay_out(after)
-        host._out.lay_out(after)
-        host.plan, host.stage = after, after.stage(host.stage.id)
+        place.sender.lay_out(after)
+        place.plan, place.stage = after, after.stage(place.stage.id)
         marker = MARK + marshal.dumps((step, self._layout_data))
-        for edge, replica in channels_to_mark(before, after, host.stage.id, host.replica):
+        for edge, replica in channels_to_mark(before, after, place.stage.id, place.replica):
             self._send_mark(edge, replica, marker, binds=False)
         self._end_step()
-        if changes(before, after, host.stage.id):
+        if changes(before, after, place.stage.id):
             self.migration = MutableMigration(core, before, after, self.released)
             gives_s = clock.perf_counter()
             self.migration.begin()
@@ -131,12 +130,12 @@ class HostRescale:
             self.migration.cost.pause(clock.perf_counter() - began_s)
 
     def _send_mark(self, edge: int, replica: int, payload: bytes, *, binds: bool = True) -> None:
-        host = self.host
-        peer = host._out.peer(edge, replica)
-        if peer == host.name:
-            host._feedback.push_barrier(edge, host.replica, payload)
+        place = self.place
+        peer = place.sender.peer(edge, replica)
+        if peer == place.name:
+            place.arrived.feedback.push_barrier(edge, place.replica, payload)
         else:
-            host._out.send_barrier(edge, peer, payload, overtake=False, binds=binds)
+            place.sender.send_barrier(edge, peer, payload, overtake=False, binds=binds)
 
     def is_settled(self, step: int) -> bool:
         """Whether this replica has done all that a step asks of it."""
@@ -162,54 +161,54 @@ class HostRescale:
 
     def commit(self, layout: Layout) -> StepCost:
         """The change is over, done or not: this is the layout."""
-        host = self.host
-        plan = host.plan.laid_out(layout)
-        if plan.layout != host.core.plan.layout:
-            host.plan = host.core.plan = plan
-            host.stage = host.core.stage = plan.stage(host.stage.id)
+        place = self.place
+        plan = place.plan.laid_out(layout)
+        if plan.layout != place.core.plan.layout:
+            place.plan = place.core.plan = plan
+            place.stage = place.core.stage = plan.stage(place.stage.id)
         total = self.costs()[0]
         self._end_step()
         self._costs.clear()
         self._index = None
-        host._out.close_all_but(plan)
-        host.core.gave()
-        if host.snapshots is not None and host.snapshots.participant is not None:
-            host.snapshots.participant.lay_out(plan)
+        place.sender.close_all_but(plan)
+        place.core.gave()
+        if self._snapshots is not None and self._snapshots.participant is not None:
+            self._snapshots.participant.lay_out(plan)
         return total
 
     def leave(self, base: int) -> None:
         """Retire: everything that was here is elsewhere by now."""
-        host = self.host
-        host.core.let_go()
-        host._flush_out()
-        for edge, replica in channels_out(host.plan, host.stage, host.replica):
+        place = self.place
+        place.core.let_go()
+        place.flush_out()
+        for edge, replica in channels_out(place.plan, place.stage, place.replica):
             self._send_mark(edge, replica, MARK + marshal.dumps((-1, None)))
         self.leaving_base = base
 
     def staged(self) -> dict[Any, Any]:
         """What the sink writers of a replica that retires have staged, by sink id, or by key where snapshots are kept."""
-        host = self.host
-        if host.snapshots is None or host.snapshots.participant is None:
-            return host.core.stage_sinks()
+        place = self.place
+        if self._snapshots is None or self._snapshots.participant is None:
+            return place.core.stage_sinks()
         assert self.leaving_base is not None
-        return dict(enumerate(host.snapshots.participant.staged(self.leaving_base)))
+        return dict(enumerate(self._snapshots.participant.staged(self.leaving_base)))
 
     def configure(self, changes: Mapping[str, Any], turn: str) -> None:
         """Runtime parameters change, in three turns: receivers grant by the smaller windows; senders, and all else; receivers.
 
         A receiver grants when half of its window is consumed: with the larger one while its sender had the smaller, neither would go on.
         """
-        host = self.host
-        before, after = host.config, configured(host.config, changes)
+        place = self.place
+        before, after = place.config, configured(place.config, changes)
         if turn == "first":
             batches, size = min(before.window_batches, after.window_batches), min(before.window_bytes, after.window_bytes)
-            host._granting.configure(configured(before, {"window_batches": batches, "window_bytes": size}))
+            place.granting.configure(configured(before, {"window_batches": batches, "window_bytes": size}))
         elif turn == "senders":
-            host.config = after
-            host.core.outputs.batch_rows = after.batch_rows
-            host._out.configure(after)
+            place.config = after
+            place.core.outputs.batch_rows = after.batch_rows
+            place.sender.configure(after)
         else:
-            host._granting.configure(after)
+            place.granting.configure(after)
 
     # -- in the loop ------------------------------------------------------------------------------------
     def tick(self) -> None:
@@ -228,13 +227,13 @@ class HostRescale:
 
     def after_report(self) -> None:
         """The report so far has been sent: what is passed on leaves when it is confirmed; who retires takes leave behind it."""
-        host, migration = self.host, self.migration
+        place, migration = self.place, self.migration
         if migration is not None and migration.outgoing:
             self._fenced.append(list(migration.outgoing))
             migration.outgoing.clear()
-            host.plane.send(PROGRESS, Kind.FENCE, 0, b"")
-        if self.leaving_base is not None and not self.has_left and not host._out.is_held_up and not host._out.is_spilled:
-            host.plane.send(PROGRESS, Kind.LEAVE, 0, b"")
+            place.plane.send(PROGRESS, Kind.FENCE, 0, b"")
+        if self.leaving_base is not None and not self.has_left and not place.sender.is_held_up and not place.sender.is_spilled:
+            place.plane.send(PROGRESS, Kind.LEAVE, 0, b"")
             self.has_left = True
 
     @property
@@ -254,8 +253,8 @@ class HostRescale:
                 took_s = clock.perf_counter() - began_s
                 self.migration.cost.pause(took_s)
                 self.migration.cost.state_s += took_s if is_state else 0.0
-        elif self.host._edges[frame.channel].is_feedback:
-            self.host._feedback.push_barrier(frame.channel, self.host._replica_of[frame.peer], bytes(frame.payload))
+        elif self.place.edges[frame.channel].is_feedback:
+            self.place.arrived.feedback.push_barrier(frame.channel, self.place.replica_of[frame.peer], bytes(frame.payload))
         else:
             self.on_marker(frame.channel, frame.peer, frame.payload)
 
@@ -263,20 +262,20 @@ class HostRescale:
         """A marker: behind all that went by the old layout on a channel, which has been looked at."""
         step, layout = marshal.loads(memoryview(payload)[len(MARK) :])
         if step < 0:
-            self.host._regular.append((edge, peer, ENDED))
+            self.place.arrived.regular.append((edge, peer, ENDED))
             return
         self.relayout(step, _unpacked(layout))
         if step == self.step and self.migration is not None:
-            self.migration.on_marker((edge, self.host._replica_of[peer]))
+            self.migration.on_marker((edge, self.place.replica_of[peer]))
 
     def on_feedback_marker(self, edge: int, source: int, payload: Any) -> None:
         """The same, of a feedback edge, in its turn."""
-        self.on_marker(edge, replica_name(self.host._edges[edge].source, source), payload)
+        self.on_marker(edge, replica_name(self.place.edges[edge].source, source), payload)
 
     def takes(self, edge: int, peer: str, payload: Any) -> Any:
         """A batch has arrived on a regular channel: what is to be queued of it, None for nothing."""
         migration = self.migration
-        if migration is None or not migration.takes_out((edge, self.host._replica_of[peer])):
+        if migration is None or not migration.takes_out((edge, self.place.replica_of[peer])):
             return payload
         return self._take_out(migration, edge, peer, payload)
 
@@ -284,7 +283,7 @@ class HostRescale:
         """Who consumes the next batch."""
         migration = self.migration
         if migration is None or (not migration.arriving and type(payload) is Rest):
-            return self.host.core
+            return self.place.core
         return migration
 
     def _take_out(self, migration: MutableMigration, edge: int, peer: str, payload: Any) -> Any:
@@ -300,14 +299,14 @@ class HostRescale:
         return rest
 
     def _take_out_of_queues(self, migration: MutableMigration) -> None:
-        host = self.host
-        queue, host._regular = host._regular, deque()
+        place = self.place
+        queue, place.arrived.regular = place.arrived.regular, deque()
         for edge, peer, payload in queue:
             left = payload if payload is ENDED else self.takes(edge, peer, payload)
             if left is not None:
-                host._regular.append((edge, peer, left))
-        if host.snapshots is not None and host.snapshots.restored and (migration.leaving or migration.is_retiring):
-            restored, kept = host.snapshots.restored, deque[tuple[int, Any]]()
+                place.arrived.regular.append((edge, peer, left))
+        if place.arrived.restored and (migration.leaving or migration.is_retiring):
+            restored, kept = place.arrived.restored, deque[tuple[int, Any]]()
             for edge, payload in restored:
                 time, batch = decode_batch(payload)
                 stays = migration.take_out(edge, time, batch)
@@ -318,7 +317,7 @@ class HostRescale:
 
     # -- transfers --------------------------------------------------------------------------------------
     def _send(self, target: int, transfer: Transfer) -> None:
-        host = self.host
+        place = self.place
         rights = [(location, time[0], *time[1]) for location, time in transfer.rights]
         ends = [(time[0], *time[1]) if time is not None else None for time in (transfer.hold, transfer.latest)]
         head = marshal.dumps((transfer.kind, self.step, self._layout_data, transfer.edge, rights, ends))
@@ -329,24 +328,24 @@ class HostRescale:
         elif transfer.kind == "batch":
             assert transfer.time is not None
             parts.extend(encode_batch(transfer.time, transfer.batch))
-        host.plane.send(replica_name(host.stage.id, target), Kind.TRANSFER, 0, parts)
+        place.plane.send(replica_name(place.stage.id, target), Kind.TRANSFER, 0, parts)
 
     def _on_transfer(self, frame: Frame) -> bool:
-        host = self.host
+        place = self.place
         data = memoryview(frame.payload)
         at = 8 + int.from_bytes(data[:8], "little")
         kind, step, layout, edge, rights, ends = marshal.loads(data[8:at])
         self.relayout(step, _unpacked(layout))
         migration = self.migration
         if migration is None or step != self.step:
-            raise ProtocolError(f"{host.name} got a transfer of step {step} from {frame.peer!r} in step {self.step}")
+            raise ProtocolError(f"{place.name} got a transfer of step {step} from {frame.peer!r} in step {self.step}")
         time, batch = decode_batch(data[at:]) if kind == "batch" else (None, None)
         state = bytes(data[at:]) if kind == "state" else None
         of = Timestamp.of
         hold, latest = (of(end[0], end[1:]) if end is not None else None for end in ends)
         transfer = Transfer(kind, state, tuple((entry[0], of(entry[1], entry[2:])) for entry in rights), hold, latest, edge, time, batch)
-        migration.on_transfer(host._replica_of[frame.peer], transfer)
-        while host.core.notify():
+        migration.on_transfer(place.replica_of[frame.peer], transfer)
+        while place.core.notify():
             pass
         return bool(kind == "state")
 

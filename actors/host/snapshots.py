@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import pickle
 import time as clock
-from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rayad.actors.host.arrived import Entry
 from rayad.actors.host.part_writer import PartWriter, Written
+from rayad.actors.host.statistics import HostStatistics
+from rayad.actors.host.workplace import Workplace
 from rayad.actors.plane.batch_codec import batch_time
 from rayad.actors.plane.protocol import COORDINATOR, Kind
 from rayad.actors.replica.graph_shape import edge_names
@@ -23,49 +25,43 @@ from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.coordination import PartReport
 from rayad.snapshots.store import ReplicaPart, SnapshotStore
 
-if TYPE_CHECKING:
-    from rayad.actors.host.replica_host import ReplicaHost
-
-Entry = tuple[int, str, Any]
-"""An edge, the peer, and an encoded batch or a Barrier."""
-
 
 class HostSnapshots:
-    """What a :class:`ReplicaHost` with a store has besides.
+    """What a replica host with a store has besides.
 
     Args:
-        host: the host.
+        place: what it shares with the other parts of the host.
+        statistics: of the host.
         store: where parts go.
         part: what the replica goes on from; None: from the beginning.
     """
 
-    def __init__(self, host: ReplicaHost, store: SnapshotStore, part: ReplicaPart | SourceShare | None) -> None:
-        self.host = host
+    def __init__(self, place: Workplace, statistics: HostStatistics, store: SnapshotStore, part: ReplicaPart | SourceShare | None) -> None:
+        self.place = place
+        self.statistics = statistics
         self.store = store
         self.resumed: ResumedPart | None = read_part(store, part) if part is not None else None
-        self.held: deque[Entry] = deque()
-        self.restored: deque[tuple[int, Any]] = deque()
         self.is_finished = False
         self._final: Barrier | None = None
         self._aligning_since_s: float | None = None
         self._records = 0
         self._captures_since_s = 0.0
-        plan, stage = host.plan, host.stage
+        plan, stage = place.plan, place.stage
         self._edge_ids = {name: edge for edge, name in edge_names(plan).items()}
         self._edge_names = edge_names(plan)
-        self._replica_of = host._replica_of
-        self._patience_s = host.config.snapshots.alignment_timeout_s
-        self.writer = PartWriter(store, stage, host.replica, host.plane.incarnation, host.plane.wakeup)
+        self._replica_of = place.replica_of
+        self._patience_s = place.config.snapshots.alignment_timeout_s
+        self.writer = PartWriter(store, stage, place.replica, place.plane.incarnation, place.plane.wakeup)
         self._took: dict[int, tuple[float, float]] = {}
         self.participant: MutableParticipant | None = None
 
     def attach(self) -> None:
         """The core has been started: from now on there can be snapshots of it."""
-        host = self.host
+        place = self.place
         self.participant = MutableParticipant(
-            host.plan,
-            host.stage,
-            host.core,
+            place.plan,
+            place.stage,
+            place.core,
             send_out=self._send_out,
             send_barrier=self._send_barrier,
             captured=self._captured,
@@ -78,32 +74,32 @@ class HostSnapshots:
         self.writer.give_up(number)
 
     def _send_out(self) -> None:
-        self.host._flush_out()
+        self.place.flush_out()
         self._captures_since_s = clock.perf_counter()  # what was sent out had to be sent anyway
 
     def refill(self) -> None:
         """What was in flight at the cut is so again: it counts, and waits before everything else."""
         if self.resumed is None:
             return
-        host = self.host
+        place = self.place
         for name, source, data in self.resumed.rest["log"]:
             edge = self._edge_ids[name]
-            host.core.count_waiting(edge, batch_time(data))
-            if host._edges[edge].is_feedback:
-                host._feedback.push_encoded(edge, source, data)
+            place.core.count_waiting(edge, batch_time(data))
+            if place.edges[edge].is_feedback:
+                place.arrived.feedback.push_encoded(edge, source, data)
             else:
-                self.restored.append((edge, data))
+                self.place.arrived.restored.append((edge, data))
         for name, _, data in self.resumed.rest["outbox"]:
-            host.core.count_waiting(self._edge_ids[name], batch_time(data))
+            place.core.count_waiting(self._edge_ids[name], batch_time(data))
 
     def resend(self) -> None:
         """Send what waited for credit at the cut; all peers are connected."""
         if self.resumed is None:
             return
-        host = self.host
+        place = self.place
         for name, target, data in self.resumed.rest["outbox"]:
             edge = self._edge_ids[name]
-            host._out.send(edge, host._out.peer(edge, target), [data])
+            place.sender.send(edge, place.sender.peer(edge, target), [data])
         self.resumed = None
 
     # -- barriers ----------------------------------------------------------------------------------
@@ -135,7 +131,7 @@ class HostSnapshots:
 
     def finish(self) -> None:
         """The job is complete, and the coordinator has begun the last snapshot."""
-        if self._final is not None and self.host._done:
+        if self._final is not None and self.place.is_done:
             assert self.participant is not None
             began_s = clock.perf_counter()
             self.participant.finish(self._final)
@@ -143,22 +139,22 @@ class HostSnapshots:
             self._final = None
 
     def _on_barrier_frame(self, edge: int, peer: str, payload: Any) -> None:
-        host = self.host
-        if host._edges[edge].is_feedback:
-            host._feedback.push_barrier(edge, self._replica_of[peer], bytes(payload))
+        place = self.place
+        if place.edges[edge].is_feedback:
+            place.arrived.feedback.push_barrier(edge, self._replica_of[peer], bytes(payload))
             return
         barrier = Barrier.unpack(payload)
-        if barrier.unaligned and not self.restored:
+        if barrier.unaligned and not self.place.arrived.restored:
             self._overtake(edge, peer, barrier)
             return
-        host._regular.append((edge, peer, barrier))
+        place.arrived.regular.append((edge, peer, barrier))
         if self._aligning_since_s is None:
             self._aligning_since_s = clock.monotonic()
 
     def _overtake(self, edge: int, peer: str, barrier: Barrier) -> None:
         """A barrier goes before what is ahead of it on its channel; older barriers there are of attempts that were given up."""
         ahead: list[Any] = []
-        for queue in (self.held, self.host._regular):
+        for queue in (self.place.arrived.held, self.place.arrived.regular):
             kept: list[Entry] = []
             is_behind = False
             for entry in queue:
@@ -191,10 +187,10 @@ class HostSnapshots:
         assert self.participant is not None
         if self.participant.alignment.is_aligning:
             return
-        self.host._unblock_feedback()
-        if self.held:
-            self.host._regular.extendleft(reversed(self.held))
-            self.held.clear()
+        self.place.arrived.unblock_feedback()
+        if self.place.arrived.held:
+            self.place.arrived.regular.extendleft(reversed(self.place.arrived.held))
+            self.place.arrived.held.clear()
 
     def takes(self, edge: int, peer: str, payload: Any) -> bool:
         """Look at a regular batch or barrier before it is consumed; True when it is none to be consumed now."""
@@ -202,7 +198,7 @@ class HostSnapshots:
         assert participant is not None
         channel = (edge, self._replica_of[peer])
         if participant.blocks(channel):
-            self.held.append((edge, peer, payload))
+            self.place.arrived.held.append((edge, peer, payload))
             return True
         if isinstance(payload, Barrier):
             self.on_barrier(edge, channel[1], payload)
@@ -218,7 +214,7 @@ class HostSnapshots:
         assert participant is not None
         channel = (edge, source)
         if participant.blocks(channel):
-            self.host._blocked_feedback = (edge, source, time, batch)
+            self.place.arrived.block_feedback((edge, source, time, batch))
             return True
         if time is None:
             self.on_barrier(edge, source, Barrier.unpack(batch))
@@ -245,9 +241,9 @@ class HostSnapshots:
         participant = self.participant
         assert participant is not None
         assert self._aligning_since_s is not None
-        if self._patience_s is None or self.restored or clock.monotonic() - self._aligning_since_s < self._patience_s:
+        if self._patience_s is None or self.place.arrived.restored or clock.monotonic() - self._aligning_since_s < self._patience_s:
             return
-        barriers = [entry for entry in self.host._regular if isinstance(entry[2], Barrier)]
+        barriers = [entry for entry in self.place.arrived.regular if isinstance(entry[2], Barrier)]
         newest = max((entry[2].number for entry in barriers), default=0)
         for edge, peer, barrier in barriers:
             if barrier.number == newest:
@@ -260,12 +256,12 @@ class HostSnapshots:
         self._aligning_since_s = None
 
     def _captured(self, capture: Capture) -> None:
-        host = self.host
+        place = self.place
         if capture.barrier.unaligned:
-            waiting = host._out.waiting_batches()
+            waiting = place.sender.waiting_batches()
             capture.rest.outbox = [(self._edge_names[edge], self._replica_of[peer], data) for edge, peer, data in waiting]
-        vertex = host.core.vertex
-        fresh, self._records = host.core.records_in - self._records, host.core.records_in
+        vertex = place.core.vertex
+        fresh, self._records = place.core.records_in - self._records, place.core.records_in
         self.writer.take_state(capture, records=fresh, inline=vertex is not None and vertex.checkpoint_inline)
 
     def _note(self, barrier: Barrier, began_s: float) -> None:
@@ -275,42 +271,42 @@ class HostSnapshots:
             self._took[barrier.number] = (clock.perf_counter() - max(began_s, self._captures_since_s), aligned_s)
 
     def _report(self, written: Written) -> None:
-        capture, host = written.capture, self.host
+        capture, place = written.capture, self.place
         number = capture.barrier.number
         pause_s, aligned_s = self._took.pop(number, (0.0, 0.0))
         if written.why_failed:
-            told = f"{number} {host.stage.name!r}[{host.replica}]: {written.why_failed}"
-            host.plane.send(COORDINATOR, Kind.PART_FAILED, 0, told.encode())
+            told = f"{number} {place.stage.name!r}[{place.replica}]: {written.why_failed}"
+            place.plane.send(COORDINATOR, Kind.PART_FAILED, 0, told.encode())
             return
         assert self.participant is not None
         assert written.rest is not None
         files = self.participant.chain.wrote(capture.barrier, written.state, incremental=capture.is_increment)
         if written.state is not None:
-            host.statistics.on_part(written.state.size, is_increment=capture.is_increment)
+            self.statistics.on_part(written.state.size, is_increment=capture.is_increment)
         size = written.rest.size + (written.state.size if written.state is not None else 0) + sum(one.file.size for one in written.staged)
         report = PartReport(
             number,
-            ReplicaPart(host.stage.name, host.replica, files, written.rest),
+            ReplicaPart(place.stage.name, place.replica, files, written.rest),
             written.staged,
             pause_s=pause_s,
             cost_s=pause_s + written.cost_s,
             written_bytes=size,
             aligned_s=aligned_s,
             incremental=capture.is_increment,
-            input_frames=capture.rest.input_frames if host.stage.kind is NodeKind.INPUT else None,
+            input_frames=capture.rest.input_frames if place.stage.kind is NodeKind.INPUT else None,
             input_state=(capture.rest.input_sends, capture.rest.input_epoch),
         )
-        host.plane.send(COORDINATOR, Kind.PART, 0, pickle.dumps(report))
+        place.plane.send(COORDINATOR, Kind.PART, 0, pickle.dumps(report))
         if capture.barrier.final:
             self.is_finished = True
 
     def _send_barrier(self, edge: int, replica: int, barrier: Barrier) -> None:
-        host = self.host
-        peer = host._out.peer(edge, replica)
-        if peer == host.name:
-            host._feedback.push_barrier(edge, host.replica, barrier.pack())
+        place = self.place
+        peer = place.sender.peer(edge, replica)
+        if peer == place.name:
+            place.arrived.feedback.push_barrier(edge, place.replica, barrier.pack())
         else:
-            host._out.send_barrier(edge, peer, barrier.pack(), overtake=barrier.unaligned)
+            place.sender.send_barrier(edge, peer, barrier.pack(), overtake=barrier.unaligned)
 
     def close(self) -> None:
         """End the writer."""

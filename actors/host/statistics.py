@@ -14,27 +14,25 @@ import threading
 import time as clock
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rayad.actors.host.workplace import Workplace
+from rayad.actors.plane.plane import Frame
 from rayad.actors.process.size_estimate import estimate_bytes
 from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, ReplicaReading
 from rayad.dataflow.graph import NodeKind
 from rayad.progress import ProtocolError
 from rayad.snapshots.barrier import Barrier
 
-if TYPE_CHECKING:
-    from rayad.actors.host.replica_host import ReplicaHost
-    from rayad.actors.plane.plane import Frame
-
 BACKLOG_TIMEOUT_S = 0.2
 
 
 class HostStatistics:
-    """The counters of one host, and its readings."""
+    """The counters of one place, and its readings."""
 
-    def __init__(self, host: ReplicaHost) -> None:
-        self.host = host
-        self.counters = host.core.outputs.counters
+    def __init__(self, place: Workplace) -> None:
+        self.place = place
+        self.counters = place.core.outputs.counters
         self.watched: Any = None
         """The payload whose way through the replica is measured."""
         self._arrived_s = 0.0
@@ -56,8 +54,8 @@ class HostStatistics:
 
     def wait(self, timeout_s: float | None) -> list[Frame]:
         """Poll the plane, as there is nothing to do; until something happens the replica is idle, or back-pressured."""
-        counters, plane = self.counters, self.host.plane
-        activity, began_s = BACKPRESSURED if self.host._out.is_held_up else IDLE, clock.perf_counter()
+        counters, plane = self.counters, self.place.plane
+        activity, began_s = BACKPRESSURED if self.place.sender.is_held_up else IDLE, clock.perf_counter()
         counters.seconds[BUSY] += began_s - counters.since_s  # as turn_to does, without two calls each time
         counters.since_s, counters.activity = began_s, activity
         frames = plane.poll(timeout_s)
@@ -90,7 +88,7 @@ class HostStatistics:
         """What has been counted so far, in the clock of `time.time`; no count is below that of the reading before."""
         backlog_items = self._backlog_items()
         with self._reading:
-            core, counters, now_s = self.host.core, self.counters, clock.perf_counter()
+            core, counters, now_s = self.place.core, self.counters, clock.perf_counter()
             self._forget_lost()
             frontier = core.view.input_frontier if core.view is not None else ()
             if frontier != self._frontier:
@@ -120,20 +118,20 @@ class HostStatistics:
 
     def _backlog_items(self) -> int | None:
         """What the source says; asked in its own thread. As before, where that is busy."""
-        if self.host.stage.kind is not NodeKind.SOURCE:
+        if self.place.stage.kind is not NodeKind.SOURCE:
             return None
         try:
-            return self.host.mailbox.ask(self._ask_source, BACKLOG_TIMEOUT_S)  # type: ignore[no-any-return]
+            return self.place.mailbox.ask(self._ask_source, BACKLOG_TIMEOUT_S)  # type: ignore[no-any-return]
         except ProtocolError:
             return self._last.backlog_items if self._last is not None else None
 
     def _ask_source(self) -> int | None:
-        source = self.host.core.source
+        source = self.place.core.source
         return source.backlog() if source is not None else 0
 
     def _forget_lost(self) -> None:
         """A batch that was passed on to another replica, or dropped, is in no queue while others are consumed."""
-        watched, batches = self.watched, self.host.core.batches_in
+        watched, batches = self.watched, self.place.core.batches_in
         if watched is None or any(entry[2] is watched for entry in self._regular()):
             self._seen = (None, 0)
         elif self._seen[0] is not watched:
@@ -142,20 +140,19 @@ class HostStatistics:
             self.watched = None
 
     def _regular(self) -> list[Any]:
-        snapshots = self.host.snapshots
-        return [*tuple(self.host._regular), *(tuple(snapshots.held) if snapshots is not None else ())]
+        arrived = self.place.arrived
+        return [*tuple(arrived.regular), *tuple(arrived.held)]
 
     def _queue(self) -> tuple[int, int]:
         """Batches and bytes that wait in this replica to be consumed."""
-        host, snapshots = self.host, self.host.snapshots
+        arrived = self.place.arrived
         sizes = [len(payload) for _, _, payload in self._regular() if not isinstance(payload, Barrier)]
-        sizes.extend(len(frame.payload) for _, frame in tuple(host._input))
-        if snapshots is not None:
-            sizes.extend(len(payload) for _, payload in tuple(snapshots.restored))
-        return len(sizes) + len(host._feedback), sum(sizes) + host._feedback.memory_bytes
+        sizes.extend(len(frame.payload) for _, frame in tuple(arrived.input))
+        sizes.extend(len(payload) for _, payload in tuple(arrived.restored))
+        return len(sizes) + len(arrived.feedback), sum(sizes) + arrived.feedback.memory_bytes
 
     def _state_bytes(self) -> int:
         if self._part_bytes is not None:
             return self._part_bytes
-        vertex = self.host.core.vertex
+        vertex = self.place.core.vertex
         return estimate_bytes(vertex) if vertex is not None else 0

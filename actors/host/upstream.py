@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rayad.actors.host.looking import peers_of
+from rayad.actors.host.snapshots import HostSnapshots
+from rayad.actors.host.workplace import Workplace
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import PROGRESS, Kind, pack_report
 from rayad.actors.replica.part_files import read_part
 from rayad.actors.replica.source_parts import SourceShare
 from rayad.snapshots.store import ReplicaPart
 
-if TYPE_CHECKING:
-    from rayad.actors.host.replica_host import ReplicaHost
-
 
 def roll_back(
-    host: ReplicaHost,
+    place: Workplace,
+    snapshots: HostSnapshots,
     edges: frozenset[int],
     peers: Mapping[str, Address],
     incarnation: int,
@@ -29,35 +29,33 @@ def roll_back(
     What this replica holds now is told to the progress actor, to take effect together with what the newcomers register; until then its
     views are of a past that did not happen, and are passed over.
     """
-    snapshots = host.snapshots
-    assert snapshots is not None
     assert snapshots.participant is not None
     snapshots.participant.give_up(attempt)
     snapshots.release()
-    for queue in (host._regular, snapshots.held):
+    for queue in (place.arrived.regular, place.arrived.held):
         kept = [entry for entry in queue if entry[1] not in peers]
         queue.clear()
         queue.extend(kept)
-    snapshots.restored = type(snapshots.restored)(entry for entry in snapshots.restored if entry[0] not in edges)
-    host._granting.forget(peers)
-    host._flush()
-    host.core.roll_back(edges, read_part(snapshots.store, part) if part is not None else None)
-    host._is_rewinding = True
-    host.plane.send(PROGRESS, Kind.REWOUND, 0, pack_report(host.core.take_changes()))
-    mine = peers_of(host)
+    place.arrived.restored = deque(entry for entry in place.arrived.restored if entry[0] not in edges)
+    place.granting.forget(peers)
+    place.flush()
+    place.core.roll_back(edges, read_part(snapshots.store, part) if part is not None else None)
+    place.is_rewinding = True
+    place.plane.send(PROGRESS, Kind.REWOUND, 0, pack_report(place.core.take_changes()))
+    mine = place.peers()
     for peer, address in peers.items():
-        host._lost.pop(peer, None)
+        place.lost.pop(peer, None)
         if peer in mine:
-            host.plane.expect(peer, incarnation)
-            if host.name < peer:
-                host.plane.start_connect(peer, address, host.config.start_timeout_s)
+            place.plane.expect(peer, incarnation)
+            if place.name < peer:
+                place.plane.start_connect(peer, address, place.config.start_timeout_s)
 
 
-def expect(host: ReplicaHost, incarnations: Mapping[str, int]) -> None:
+def expect(place: Workplace, incarnations: Mapping[str, int]) -> None:
     """Which incarnations this replica's peers are of, where it is not its own."""
     for peer, incarnation in incarnations.items():
-        if incarnation != host.plane.incarnation:
-            host.plane.expect(peer, incarnation)
+        if incarnation != place.plane.incarnation:
+            place.plane.expect(peer, incarnation)
 
 
 __all__: list[Any] = ["expect", "roll_back"]

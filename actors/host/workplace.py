@@ -1,0 +1,146 @@
+"""What the parts of one replica's host share: where it is in the plan, its plane, its core, what has arrived, and the way out."""
+
+from __future__ import annotations
+
+import os
+import time as clock
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rayad.actors.host.arrived import Arrived
+from rayad.actors.plane.batch_codec import encode_batch
+from rayad.actors.plane.credit_grants import MutableGranting
+from rayad.actors.plane.on_demand import ANY
+from rayad.actors.plane.plane import Plane
+from rayad.actors.plane.protocol import PROGRESS, SPIN_S, Kind, pack_report, replica_name
+from rayad.actors.plane.sender import MutableOutbound
+from rayad.actors.plane.spilling_queue import SpillFile
+from rayad.actors.process.mailbox import Mailbox
+from rayad.actors.replica.core import Outgoing, ReplicaCore
+from rayad.actors.replica.parked import MutableParked
+from rayad.actors.replica.report import ReplicaReport
+from rayad.actors.replica.upstream import gated_edges
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.plan import Plan
+from rayad.progress import InternalError
+
+
+def _nothing() -> None:
+    return None
+
+
+class Workplace:
+    """Of one replica.
+
+    Args:
+        plan: the dataflow.
+        stage, replica: which one it is.
+        config: of the run.
+        job, secret, incarnation: of the plane.
+    """
+
+    def __init__(self, plan: Plan, stage: int, replica: int, config: RunConfig, *, job: str, secret: bytes, incarnation: int) -> None:
+        self.plan = plan
+        self.stage = plan.stage(stage)
+        self.replica = replica
+        self.config = config
+        self.name = replica_name(stage, replica)
+        self.mailbox = Mailbox()
+        reconnect_s = config.failures.heartbeat_timeout_s
+        self.plane = Plane(name=self.name, job=job, incarnation=incarnation, secret=secret, spin_s=SPIN_S, reconnect_s=reconnect_s)
+        self.mailbox.open(self.plane.wakeup)
+        self.edges = plan.edge_by_id
+        self.replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}
+        self.arrived = Arrived(config)
+        self.sender = MutableOutbound(self.plane, plan, stage, config)
+        gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
+        parking = partial(MutableParked, int(config.spill_memory_bytes), partial(SpillFile, config.spill_directory))
+        room = self.sender.room
+        self.core = ReplicaCore(plan, self.stage, replica, room=room, gated=gated, clock=clock.perf_counter, parking=parking)
+        self.core.outputs.batch_rows = config.batch_rows
+        self._attach_sender()
+        self.granting = MutableGranting(self.plane, self.edges, self.core.outputs.counters.received_bytes, config)
+        self.report = ReplicaReport(self.stage.name, replica, os.getpid())
+        self.lost: dict[str, float] = {}
+        """Peers whose connection has ended, and when."""
+        self.is_subscribed = False
+        self.is_done = False
+        """The progress actor has said that the job is complete."""
+        self.is_rewinding = False
+        """Views are of a past that did not happen (``upstream.py``)."""
+        self.hold_until_s: float | None = None
+        """How long combiners may keep back what they have."""
+        self.after_report: Callable[[], Any] = _nothing
+        """Called when a report has been sent, also an empty one."""
+
+    def _attach_sender(self) -> None:
+        """The core's edges on demand: the sender cuts what they send, and counts what is joined and sent."""
+        outputs, out = self.core.outputs, self.sender
+        outputs.piece_rows, outputs.binds_late = out.piece_rows, True
+
+        def sent(edge: int, size_bytes: int) -> None:
+            outputs.counters.sent_bytes[edge] += size_bytes
+
+        out.joined = lambda edge, time, fewer: self.core.count_waiting(edge, time, -fewer)
+        out.sent = sent
+
+    def peers(self) -> set[str]:
+        """Whom a replica exchanges batches with."""
+        mine = self.stage.id
+        out: set[str] = set()
+        for edge in self.plan.edges:
+            for other, own in ((edge.target, edge.source), (edge.source, edge.target)):
+                if own == mine:
+                    out.update(replica_name(other, i) for i in range(self.plan.stage(other).parallelism))
+        out.discard(self.name)
+        return out
+
+    # -- the way out ---------------------------------------------------------------------
+    def send_out(self) -> None:
+        """Hand produced batches to the plane, as far as there are credits, and grant credits for what was consumed."""
+        core = self.core
+        if core.outputs.outbox:
+            for outgoing in core.outputs.take():
+                self._send_one(outgoing)
+        if core.done_tokens:
+            self.granting.grant(core.done_tokens)
+            core.done_tokens.clear()
+
+    def _send_one(self, outgoing: Outgoing) -> None:
+        edge = outgoing.edge
+        if outgoing.replica == ANY:
+            self.sender.offer(edge, outgoing.time, outgoing.batch)
+            return
+        peer = self.sender.peer(edge, outgoing.replica)
+        if peer != self.name:
+            size = self.sender.send(edge, peer, encode_batch(outgoing.time, outgoing.batch))
+            if not outgoing.replica or edge not in self.core.outputs.copied:
+                self.core.outputs.counters.sent_bytes[edge] += size
+        elif self.edges[edge].is_feedback:
+            self.arrived.feedback.push_own(edge, self.replica, outgoing.time, outgoing.batch)
+        else:
+            raise InternalError(f"edge {edge} of {self.name} leads to itself without a feedback")
+
+    def flush_out(self) -> None:
+        """Send what views and notifications produced and what combiners held."""
+        self.hold_until_s = None
+        self.core.outputs.flush()
+        self.send_out()
+
+    def flush(self) -> None:
+        """Send what is held back, then everything that changed as one report."""
+        self.flush_out()
+        if not self.is_subscribed and self.core.wants_views:
+            self.is_subscribed = True
+            self.plane.send(PROGRESS, Kind.SUBSCRIBE, 0, b"")
+        changes = self.core.take_changes()
+        if changes:
+            self.plane.send(PROGRESS, Kind.REPORT, 0, pack_report(changes))
+        self.after_report()
+
+    def close(self, linger_s: float) -> None:
+        """Release everything; what is on its way has so long to leave."""
+        for part in (self.core, self.mailbox, self.arrived, self.sender):
+            part.close()
+        self.plane.close(linger_s=linger_s)
