@@ -167,7 +167,7 @@ class Objects:
 
 
 def count_objects(run_program: Callable[[], Any]) -> Objects:
-    """Run it, looking at every call and return."""
+    """Run it, counting calls and looking at every return."""
     calls = peak = 0
     allocated = sys.getallocatedblocks
 
@@ -175,6 +175,7 @@ def count_objects(run_program: Callable[[], Any]) -> Objects:
         nonlocal calls, peak
         if event in ("call", "c_call"):
             calls += 1
+            return
         blocks = allocated()
         if blocks > peak:
             peak = blocks
