@@ -238,9 +238,13 @@ class JobInput(ABC):
 class Job(ABC):
     """A running dataflow."""
 
-    def __init__(self, name: str, plan: Plan) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.plan = plan
+
+    @property
+    @abstractmethod
+    def plan(self) -> Plan:
+        """What runs."""
 
     def __init_subclass__(cls) -> None:
         explains_calls(cls)

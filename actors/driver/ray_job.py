@@ -86,7 +86,8 @@ class RayJob(Job):
     """A job on Ray."""
 
     def __init__(self, name: str, plan: Plan, config: RunConfig, scaling: ScalingConfig, asked_s: float) -> None:
-        super().__init__(name, plan)
+        super().__init__(name)
+        self._plan = plan
         self._config = config
         self._autoscaler = AutoscalerHandle(name, plan, scaling, config.storage_path) if scaling.is_adaptive else None
         self._stopping = False
@@ -119,6 +120,11 @@ class RayJob(Job):
         self._is_terminated = False
         OF_THIS_PROCESS.watch(self, config.termination_s)
         threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
+
+    @property
+    def plan(self) -> Plan:
+        """The dataflow, in the layout that it was asked for."""
+        return self._plan
 
     def _start_coordinator(self, asked_s: float) -> None:
         self.id = f"{self.name}-{secrets.token_hex(4)}"

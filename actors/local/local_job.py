@@ -1,10 +1,9 @@
 """The local runtime: a whole dataflow in this process, in an order that follows from a seed.
 
-It drives the same replica and progress cores as the Ray runtime and joins them with queues: batches FIFO per channel, reports FIFO per
-replica, views FIFO per replica; which queue moves next is drawn from a seeded generator, so every interleaving that a cluster could
-show can appear here, and the same seed shows the same one. Seconds (snapshots by interval, timeouts) come from a clock that can be
-given: with one that counts steps those repeat exactly, too. It is Naiad's single-threaded scheduler (seed 000), the embedded default for
-tests and notebooks, and the simulator.
+It drives the same replica and progress cores as the Ray runtime and joins them with queues (``network.py``); which queue moves next is
+drawn from a seeded generator, so every interleaving that a cluster could show can appear here, and the same seed shows the same one.
+Seconds (snapshots by interval, timeouts) come from a clock that can be given: with one that counts steps those repeat exactly, too. It is
+Naiad's single-threaded scheduler (seed 000), the embedded default for tests and notebooks, and the simulator.
 """
 
 from __future__ import annotations
@@ -12,38 +11,33 @@ from __future__ import annotations
 import random
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, not_yet
-from rayad.actors.lead.layout_steps import Rescale, asked_of, replicas_wanted, restored
-from rayad.actors.local.parts import HeldUp, LocalInput, LocalProbe, Ready, StillOpen, cannot_move, configure_local, explain, feed, new_core
-from rayad.actors.local.rescaling import Fence, LocalRescale, Marker, Retired, go_on_as_asked, rescale_to
+from rayad.actors.lead import layout_steps
+from rayad.actors.lead.layout_steps import Rescale, replicas_wanted
+from rayad.actors.local.handles import LocalInput, LocalProbe, StillOpen, cannot_move
+from rayad.actors.local.network import Network, Where
+from rayad.actors.local.rescaling import Fence, LocalRescale, Marker
 from rayad.actors.local.results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.local.upstream import restart_upstream
 from rayad.actors.replica.core import ReplicaCore
-from rayad.actors.replica.graph_shape import edge_names
-from rayad.actors.replica.rest import thaw
-from rayad.actors.replica.upstream import Region, gated_edges, region_of
+from rayad.actors.replica.migration import may_move
+from rayad.actors.replica.upstream import Region, region_of
 from rayad.actors.replica.user_errors import restarts_of, sign_of
-from rayad.actors.store.input_log import InputLog
 from rayad.actors.store.job_store import JobStore, NothingWhole, Superseded
 from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured, not_changed_locally
 from rayad.dataflow.flow import Dataflow
-from rayad.dataflow.graph import NodeKind, users_level
-from rayad.dataflow.sharing import shared_steps
-from rayad.progress import ConfigError, DataflowError, JobTracker, RescaleRefused, SnapshotError, Timestamp, View, arguments, show
+from rayad.dataflow.graph import users_level
+from rayad.dataflow.plan import Plan
+from rayad.progress import ConfigError, DataflowError, InternalError, ProtocolError, RescaleRefused, SnapshotError, arguments, show
 from rayad.snapshots.coordination import SnapshotStatistics
 from rayad.snapshots.restarts import End
 
-Where = tuple[int, int]  # stage id, replica
-
 LOOKS_EVERY_STEPS = 16
 """How often the clock is looked at for snapshots."""
-HOLD_SHARE = 0.75
-"""How often a replica whose combiners hold something is not made to give it out at once."""
 
 
 class LocalJob(Job):
@@ -63,117 +57,98 @@ class LocalJob(Job):
         if not callable(clock):
             raise ConfigError(f"clock is {show(clock, 60)}: it must be a function without arguments that gives seconds")
         plan = flow.plan(scaling=scaling, key_groups=run.key_groups, fingerprints=run.keeps_snapshots)
-        super().__init__(run.name or flow.name, plan)
-        self.config = run
+        super().__init__(run.name or flow.name)
         self.seed = seed
+        self.asked = layout_steps.asked_of(plan)
+        self.network = Network(plan, run, random.Random(seed), check_records=check_records)
+        self.snapshots: LocalSnapshots | None = None
+        self.rescaling: LocalRescale | None = None
         self._clock = clock
-        self.shared = shared_steps(plan) if check_records else {}
-        self.steps = 0
-        self._random = random.Random(seed)
         self._restarts = restarts_of(run.failures, random.Random(seed))
         self._newest_seen: SnapshotStatistics | None = None
-        self._window = run.window_batches
         self._state = JobState.RUNNING
         self._error: BaseException | None = None
         self._result: Result | None = None
         self._began_s = time.perf_counter()
-        self._edges = self.plan.edge_by_id
-        self._edge_ids = {name: edge for edge, name in edge_names(self.plan).items()}
         self._inputs: dict[str, LocalInput] = {}
-        self._input_log: dict[Where, InputLog] = {}
         self._stopping = False
-        self.rescaling: LocalRescale | None = None
-        self.asked = asked_of(plan)
-        self._gated = gated_edges(self.plan) if run.failures.recovery == "upstream" else frozenset()
-        self._ready = Ready()
-        self.cores: dict[Where, ReplicaCore] = {}
-        self.retired = Retired()
-        self.snapshots: LocalSnapshots | None = None
         try:
             if store is not None or run.keeps_snapshots:
-                self.snapshots = LocalSnapshots(self, store or JobStore(self.name, self.plan, run))
+                store = store or JobStore(self.name, plan, run)
+                self.snapshots = LocalSnapshots(self.name, self.network, store, self.asked, self.now_s)
             self._start()
-            go_on_as_asked(self)
+            self._lay_out_as_asked()
         except BaseException as error:
             self._fail(error)
             raise
 
+    # -- what there is -------------------------------------------------------------------
+    @property
+    def plan(self) -> Plan:
+        """The dataflow, in the layout that it has now."""
+        return self.network.plan
+
+    @property
+    def cores(self) -> dict[Where, ReplicaCore]:
+        """The replicas."""
+        return self.network.cores
+
+    @property
+    def steps(self) -> int:
+        """How many events there have been."""
+        return self.network.steps
+
+    @property
+    def config(self) -> RunConfig:
+        """Of the run."""
+        return self.network.config
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a change of layout has begun and goes on: the job is not over before that is."""
+        change = self.rescaling
+        return change is not None and not (change.is_waiting or change.is_done)
+
     # -- life
     def _start(self) -> None:
-        """Build everything, from the beginning or from the snapshot that is to be gone on from."""
-        self.tracker = JobTracker(self.plan.progress)
-        self.cores = {}
+        """Build everything, from the beginning or from the snapshot that is resumed."""
+        network, snapshots = self.network, self.snapshots
         self.rescaling = None
-        self.channels: dict[tuple[int, int, int], deque[tuple[Timestamp | None, Any]]] = {}
-        self.reports: dict[Where, deque[Any]] = {}
-        self.views: dict[Where, deque[View]] = {}
-        self._queued: dict[Where, int] = {}  # batches waiting on regular channels out of a replica
-        self._blocked = HeldUp(lambda: self.steps)
-        self._aligning: dict[Where, set[Any]] = {}
-        self._subscribed: set[Where] = set()
-        self._ready = Ready()
-        manifest = self.snapshots.store.manifest if self.snapshots is not None else None
-        self.plan = restored(self.plan, manifest.notes if manifest is not None else {}, self.asked)
-        parts = self.snapshots.store.read(manifest, self.plan) if self.snapshots is not None and manifest is not None else {}
-        if self.snapshots is not None:
-            self.snapshots.lay_out(self.plan)
-        for stage in self.plan.stages:
+        network.clear()
+        manifest = snapshots.store.manifest if snapshots is not None else None
+        network.plan = layout_steps.restored(network.plan, manifest.notes if manifest is not None else {}, self.asked)
+        parts = snapshots.store.read(manifest, network.plan) if snapshots is not None and manifest is not None else {}
+        if snapshots is not None:
+            snapshots.lay_out(network.plan)
+        for stage in network.plan.stages:
             for replica in range(stage.parallelism):
-                where = (stage.id, replica)
-                core = new_core(self, stage, replica)
+                core = network.new_core(stage, replica)
                 core.start(resumed := parts.get((stage.name, replica)))
                 if resumed is not None:
-                    self._refill(where, resumed.rest["log"])
-        for where, core in self.cores.items():
-            resumed = parts.get((core.name, where[1]))
-            for name, target, data in resumed.rest["outbox"] if resumed is not None else ():
-                self._refill((self._edges[self._edge_ids[name]].target, target), [(name, where[1], data)])
-        for where, core in self.cores.items():
-            if core.wants_views:
-                self._subscribed.add(where)
-                self.tracker.subscribe(where[0])
-            self.tracker.apply(core.take_changes())
-            if core.source is not None:
-                self._ready.add(("source", where))
-            if core.stage.kind is NodeKind.INPUT:
-                log = self._input_log.setdefault(where, InputLog(core.input_frames))
-                log.rewind(core.input_frames)
-                if log.waits:
-                    self._ready.add(("input", where))
-        self._publish()
-
-    def _refill(self, at: Where, log: list[tuple[str, int, bytes]]) -> None:
-        """Batches that were in flight towards a replica are so again."""
-        for name, source, data in log:
-            edge = self._edges[self._edge_ids[name]]
-            time, batch = thaw(data)
-            self.cores[at].count_waiting(edge.id, time)
-            self._put((edge.id, source % self.plan.stage(edge.source).parallelism, at[1]), time, batch)  # a source may have fewer now
-
-    def _put(self, channel: tuple[int, int, int], time: Timestamp | None, batch: Any) -> None:
-        waiting = self.channels.get(channel)
-        if waiting is None:
-            waiting = self.channels[channel] = deque()
-        waiting.append((time, batch))
-        self._ready.add(("batch", channel))
-        edge = self._edges[channel[0]]
-        if time is not None and not edge.is_feedback:
-            at = (edge.source, channel[1])
-            self._queued[at] = self._queued.get(at, 0) + 1
+                    network.refill((stage.id, replica), resumed.rest["log"])
+        for at, core in network.cores.items():
+            resumed = parts.get((core.name, at[1]))
+            if resumed is not None:
+                network.refill_outbox(at, resumed.rest["outbox"])
+        for at, core in network.cores.items():
+            network.subscribe(at)
+            network.tracker.apply(core.take_changes())
+            network.begin(at)
+        network.publish()
 
     def crash(self, failed: Collection[int] | None = None) -> None:
         """For tests: everything is lost, with all that is on its way; go on from the last whole snapshot. ``failed`` stages: only these."""
-        self._raise_if_over()
+        self.raise_if_over()
         if self.snapshots is None:
             raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
-        region = region_of(self.plan, failed) if failed is not None and self._gated else ""
+        network = self.network
+        region = region_of(network.plan, failed) if failed is not None and network.gated else ""
         while True:
             try:
-                if isinstance(region, Region) and restart_upstream(self, region):
+                if isinstance(region, Region) and restart_upstream(network, self.snapshots, region):
                     return
-                for core in self.cores.values():
-                    core.close()
-                self.cores = {}
+                network.close()
+                network.cores = {}
                 self.snapshots.recover()
                 self._start()
                 return
@@ -197,24 +172,25 @@ class LocalJob(Job):
 
         False when nothing can move. An error ends the job, whoever took the step.
         """
-        self._raise_if_over()
-        items = self._ready.items
+        self.raise_if_over()
+        network = self.network
+        items = network.ready.items
         try:
-            if self.snapshots is not None and self.steps % LOOKS_EVERY_STEPS == 0:
+            if self.snapshots is not None and network.steps % LOOKS_EVERY_STEPS == 0:
                 self.snapshots.look_at_clock()
             has_moved = self.rescaling is not None and self.rescaling.advance()
             while items:
-                event = items[int(self._random.random() * len(items))]
+                event = items[int(network.random.random() * len(items))]
                 if self._perform(event):
-                    self.steps += 1
+                    network.steps += 1
                     return True
             if has_moved:  # a change of layout in a job that has nothing else to do
-                self.steps += 1
+                network.steps += 1
                 return True
         except Exception as error:
             if self._may_go_on(error):
                 self.crash()
-                self.steps += 1
+                network.steps += 1
                 return True
             self._fail(error)
             raise
@@ -246,65 +222,53 @@ class LocalJob(Job):
     def _perform(self, event: Any) -> bool:
         """Do it; False if it turned out to be held up by backpressure (it comes back when that ends)."""
         kind, at = event
+        network = self.network
         if kind == "report":
             self._apply(at)
         elif kind == "view":
-            waiting = self.views[at]
-            view = waiting.popleft()
-            if not waiting:
-                self._ready.discard(event)
-            self.cores[at].on_view(view)
-            self._after(at)
+            network.deliver_view(at)
         elif kind == "batch":
             return self._consume(event)
         elif kind == "flush":
-            self._ready.discard(event)
-            self._move_out(at)
+            network.ready.discard(event)
+            network.move_out(at)
         elif kind == "source":
-            if self._held_up(at, event):
-                return False
-            if self._stopping:
-                self.cores[at].stop_source()
-                self._ready.discard(event)
-            elif self.cores[at].source_step() is None:
-                self._ready.discard(event)
-            self._after(at)
+            return network.read_source(at, stops=self._stopping)
         elif kind in ("index", "relayout", "arrive", "transfer", "leave"):
             assert self.rescaling is not None
             self.rescaling.perform(kind, at)
         elif kind == "input":
-            return feed(self, event)
+            return network.feed(at, keeps=self.snapshots is not None)
         else:
             assert self.snapshots is not None
             self.snapshots.perform(kind, at)
         return True
 
     def _consume(self, event: Any) -> bool:
-        channel = event[1]
-        edge = self._edges[channel[0]]
+        network, channel = self.network, event[1]
+        edge = network.edges[channel[0]]
         at = (edge.target, channel[2])
-        if self._held_up(at, event):
+        if network.held_up(at, event):
             return False
         into = (channel[0], channel[1])
         participant = self.snapshots.participants.get(at) if self.snapshots is not None else None
         if participant is not None and participant.blocks(into):
-            self._ready.discard(event)
-            self._aligning.setdefault(at, set()).add(event)
+            network.align(at, event)
             return False
-        waiting = self.channels[channel]
+        waiting = network.channels[channel]
         time, batch = waiting.popleft()
         if not waiting:
-            self._ready.discard(event)
+            network.ready.discard(event)
         if time is None:
             self._on_mark(at, into, batch)
             return True
         if not edge.is_feedback:
-            self._release((edge.source, channel[1]))
+            network.release((edge.source, channel[1]))
         if participant is not None and participant.logs(into):
             participant.log_batch(into, time, batch)
-        receiver = self.cores[at] if self.rescaling is None else self.rescaling.receiver(at)
+        receiver = network.cores[at] if self.rescaling is None else self.rescaling.receiver(at)
         receiver.receive(edge.id, time, batch)
-        self._after(at)
+        network.after(at)
         return True
 
     def _on_mark(self, at: Where, into: tuple[int, int], mark: Any) -> None:
@@ -315,83 +279,29 @@ class LocalJob(Job):
             assert self.snapshots is not None
             self.snapshots.on_barrier(at, into, mark)
 
-    def _held_up(self, at: Where, event: Any) -> bool:
-        """Whether a replica has too much waiting on its way out; the event is put aside until there is room."""
-        if self._queued.get(at, 0) < self._window:
-            return False
-        self._ready.discard(event)
-        self._blocked.setdefault(at, set()).add(event)
-        return True
-
-    def _release(self, source: Where) -> None:
-        self._queued[source] -= 1
-        if self._queued[source] < self._window:
-            self._ready.again(self._blocked.pop(source, ()), self.channels)
-
-    def _unblock(self, at: Where) -> None:
-        """The replica has captured: what waited behind its barriers may be consumed."""
-        self._ready.again(self._aligning.pop(at, ()), self.channels)
-
-    def _after(self, at: Where) -> None:
-        """Deliver due notifications, then move what the replica produced into the queues; combiners may hold back, as the seed says."""
-        core = self.cores[at]
-        while core.notify():
-            pass
-        if core.outputs.holding and self._random.random() < HOLD_SHARE:
-            self._ready.add(("flush", at))
-        else:
-            self._move_out(at)
-
-    def _move_out(self, at: Where) -> None:
-        core = self.cores[at]
-        core.outputs.flush()
-        for outgoing in core.outputs.take():
-            self._put((outgoing.edge, at[1], outgoing.replica), outgoing.time, outgoing.batch)
-        core.done_tokens.clear()
-        if core.wants_views and at not in self._subscribed:
-            self._subscribed.add(at)
-            self.tracker.subscribe(at[0])
-            self._publish()
-        report = core.take_changes()
-        if report:
-            self.reports[at].append(report)
-            self._ready.add(("report", at))
-        if self.rescaling is not None:
-            self.rescaling.fence(at)
-
     def _apply(self, at: Where) -> None:
-        waiting = self.reports[at]
-        report = waiting.popleft()
-        if not waiting:
-            self._ready.discard(("report", at))
+        report = self.network.take_report(at)
         if isinstance(report, Fence):
             assert self.rescaling is not None
             self.rescaling.on_fence(at, report)
         else:
-            self.tracker.apply(report)
-            self._publish()
-
-    def _publish(self) -> None:
-        for node, view in self.tracker.views().items():
-            stage = self.plan.stage(node)
-            for replica in range(stage.parallelism if stage.inputs else 0):
-                self.views[node, replica].append(view)
-                self._ready.add(("view", (node, replica)))
+            self.network.tracker.apply(report)
+            self.network.publish()
 
     # -- the handle ---------------------------------------------------------------------------
     def wait(self, timeout_s: float | None = None) -> Result:
         check_timeout(timeout_s, "wait(timeout_s)")
         if self._result is not None:
             return self._result
-        self._raise_if_over()
+        self.raise_if_over()
         deadline_s = None if timeout_s is None else self.now_s() + timeout_s
         try:
             while self.step():
-                if self.steps % LOOKS_EVERY_STEPS == 0 and only_a_snapshot_goes_on(self):
+                if self.steps % LOOKS_EVERY_STEPS == 0 and self.snapshots is not None and only_a_snapshot_goes_on(self.network):
                     break
                 if deadline_s is not None and self.steps % 64 == 0 and self.now_s() > deadline_s:
                     raise not_yet(self.name, timeout_s)
-            if not self.tracker.is_complete():
+            if not self.network.tracker.is_complete():
                 raise cannot_move(self)
             self._complete()
         except (TimeoutError, KeyboardInterrupt):
@@ -403,19 +313,25 @@ class LocalJob(Job):
         assert self._result is not None
         return self._result
 
-    def _raise_if_over(self) -> None:
+    def raise_if_over(self) -> None:
         if self._state is JobState.CANCELLED:
             raise DataflowError(f"job {self.name!r} was cancelled: it has no results")
         if self._error is not None:
             raise self._error
 
     def _complete(self) -> None:
-        receipts = self.snapshots.finish() if self.snapshots is not None else publish_sinks(self)
-        result = result_of(self, receipts, time.perf_counter() - self._began_s)
-        for core in self.cores.values():
-            core.close()
+        receipts = self._finish(self.snapshots) if self.snapshots is not None else publish_sinks(self.network)
+        result = result_of(self.network, self.snapshots, receipts, time.perf_counter() - self._began_s)
+        self.network.close()
         self._state = JobState.COMPLETE
         self._result = result
+
+    def _finish(self, snapshots: LocalSnapshots) -> dict[int, Any]:
+        """Run until the last snapshot is taken; after a failure meanwhile that is after all of the rest has been done again."""
+        while (manifest := snapshots.finish(is_moving=self.is_moving)) is None:
+            if not self.step():
+                raise ProtocolError("the last snapshot cannot complete: nothing can move")
+        return snapshots.publish_finally(manifest)
 
     def _fail(self, error: BaseException) -> None:
         self._state = JobState.FAILED
@@ -425,7 +341,7 @@ class LocalJob(Job):
     def _abandon(self) -> None:
         for core in self.cores.values():
             core.abort_sinks()
-            core.close()
+        self.network.close()
         can_go_on = self.snapshots is not None or self.config.keeps_snapshots  # then a snapshot may name what is staged
         for sink in () if can_go_on else self.plan.sinks:
             try:
@@ -449,7 +365,7 @@ class LocalJob(Job):
         return self.wait(timeout_s)
 
     def progress(self) -> JobProgress:
-        return progress_of(self)
+        return progress_of(self._state, self.network, self.snapshots)
 
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)
@@ -463,31 +379,82 @@ class LocalJob(Job):
     def savepoint(self) -> str:
         if self.snapshots is None:
             raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
-        self._raise_if_over()
+        self.raise_if_over()
         if self._state is JobState.COMPLETE:
             raise SnapshotError(f"job {self.name!r} is {self._state.value}: no savepoint can be taken")
-        return self.snapshots.savepoint()
+        ticket = self.snapshots.ask_savepoint()
+        while (path := self.snapshots.answered(ticket)) is None:
+            if not self.step():
+                raise ProtocolError("the savepoint cannot complete: nothing can move")
+        return path
 
     def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> Rescale:
         wanted = replicas_wanted(vertex, replicas)
         arguments.number(timeout_s, "rescale(timeout_s)", zero=True, error=ConfigError)
-        self._raise_if_over()
+        self.raise_if_over()
         if self._state is JobState.COMPLETE:
             raise RescaleRefused(f"rescale({wanted}): job {self.name!r} is {self._state.value}")
-        return rescale_to(self, wanted)
+        return self._rescale_to(wanted)
+
+    def start_rescale(self, wanted: Mapping[str, int], *, groups: int | None = None) -> LocalRescale | None:
+        """Begin a change of layout, as soon as no snapshot is under way; None: it is so already. Raises RescaleRefused.
+
+        ``groups``: how many key-groups a step moves; None: all at once.
+        """
+        self.raise_if_over()
+        network = self.network
+        if network.gated:
+            raise RescaleRefused(layout_steps.NOT_UPSTREAM)
+        if self.rescaling is not None and not self.rescaling.is_done:
+            raise RescaleRefused("rescale(...): another change of layout is under way")
+        stages = layout_steps.wanted_replicas(network.plan, wanted)
+        for stage in stages:
+            why = may_move(network.plan.stage(stage), network.plan, network.cores[stage, 0].vertex)
+            if why:
+                raise RescaleRefused(f"rescale({network.plan.stage(stage).name!r}, {stages[stage]}): {why}")
+        if not stages:
+            return None
+        self.rescaling = LocalRescale(network, self.snapshots, stages, groups=groups)
+        return self.rescaling
+
+    def _lay_out_as_asked(self) -> None:
+        """A job that resumes from a snapshot with other replicas than it was taken with changes to them at once."""
+        manifest = self.snapshots.store.manifest if self.snapshots is not None else None
+        if manifest is not None and manifest.kind != "final":
+            wanted = layout_steps.asked_anew(self.network.plan, manifest.notes, self.asked)
+            if wanted:
+                self.start_rescale(wanted)
+
+    def _rescale_to(self, wanted: Mapping[str, int]) -> Rescale:
+        """Run until a change of layout is done; after a failure meanwhile it is begun again. One that is under way comes first."""
+        layout_steps.wanted_replicas(self.network.plan, wanted)  # refused at once
+        while self.rescaling is not None and not self.rescaling.is_done:
+            self._step_change(self.rescaling)
+        before = layout_steps.asked_of(self.network.plan)
+        change = self.start_rescale(wanted)
+        while change is not None and not change.is_done:
+            self._step_change(change)
+            if self.rescaling is not change:
+                change = self.start_rescale(wanted)
+        if change is None:
+            return Rescale(before, layout_steps.asked_of(self.network.plan))
+        return change.told()
+
+    def _step_change(self, change: LocalRescale) -> None:
+        if not self.step() and not change.is_done:
+            raise InternalError(f"a change of layout cannot go on: step {change.step} of job {self.name!r}\n{self.explain_stuck()}")
 
     def configure(self, **changes: Any) -> None:
         config = configured(self.config, changes)
         if self._state is not JobState.RUNNING:
             raise ConfigError(f"configure({changes}): job {self.name!r} is {self._state.value}")
-        self.config = config
         passed_over = not_changed_locally(changes)
         if passed_over:
             warnings.warn(passed_over, UserWarning, stacklevel=users_level())
-        configure_local(self)
+        self.network.configure(config)
 
     def explain_stuck(self) -> str:
-        return explain(self)
+        return self.network.explain()
 
     def check_invariants(self) -> None:  # for tests
-        self.tracker.check_invariants()
+        self.network.tracker.check_invariants()

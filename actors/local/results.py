@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rayad.actors.job import JobProgress, JobStatistics, Result, StageProgress
+from rayad.actors.job import JobProgress, JobState, JobStatistics, Result, StageProgress
+from rayad.actors.local.network import Network
+from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.replica.user_errors import raise_located
 from rayad.dataflow.plan import Plan
 
-if TYPE_CHECKING:
-    from rayad.actors.local.local_job import LocalJob
 
-
-def progress_of(job: LocalJob) -> JobProgress:
+def progress_of(state: JobState, network: Network, kept: LocalSnapshots | None) -> JobProgress:
     """Frontiers and counts now."""
     stages = []
-    for stage in job.plan.stages:
-        view = job.tracker.view(stage.id)
-        cores = [job.cores[stage.id, replica] for replica in range(stage.parallelism)]
+    for stage in network.plan.stages:
+        view = network.tracker.view(stage.id)
+        cores = [network.cores[stage.id, replica] for replica in range(stage.parallelism)]
         stages.append(
             StageProgress(
                 stage.name,
@@ -27,32 +26,31 @@ def progress_of(job: LocalJob) -> JobProgress:
                 sum(c.records_in for c in cores),
             )
         )
-    active = len(job.tracker.active())
-    if job.snapshots is None:
-        return JobProgress(job.state, tuple(stages), active)
-    kept = job.snapshots
+    active = len(network.tracker.active())
+    if kept is None:
+        return JobProgress(state, tuple(stages), active)
     newest = kept.taken[-1] if kept.taken else None
-    return JobProgress(job.state, tuple(stages), active, newest, kept.snapshots.interval_s, kept.failures)
+    return JobProgress(state, tuple(stages), active, newest, kept.snapshots.interval_s, kept.failures)
 
 
-def only_a_snapshot_goes_on(job: LocalJob) -> bool:
+def only_a_snapshot_goes_on(network: Network) -> bool:
     """Whether the dataflow is complete and a snapshot is not: the last one takes its place.
 
     Else a job whose snapshots follow each other would never end.
     """
-    if job.snapshots is None or not job.tracker.is_complete():
+    if not network.tracker.is_complete():
         return False
-    moving = {kind for kind, at in job._ready.items if kind != "batch" or any(time is not None for time, _ in job.channels[at])}
+    moving = {kind for kind, at in network.ready.items if kind != "batch" or any(time is not None for time, _ in network.channels[at])}
     return moving.isdisjoint(("batch", "report", "view", "flush", "source", "input"))
 
 
-def publish_sinks(job: LocalJob) -> dict[int, Any]:
+def publish_sinks(network: Network) -> dict[int, Any]:
     """Without snapshots: everything is published once, at the end."""
-    staged: dict[int, list[Any]] = {sink.id: [] for sink in job.plan.sinks}
-    for sink_id, part in [*job.retired.staged, *(entry for core in job.cores.values() for entry in core.stage_sinks().items())]:
+    staged: dict[int, list[Any]] = {sink.id: [] for sink in network.plan.sinks}
+    for sink_id, part in [*network.retired.staged, *(entry for core in network.cores.values() for entry in core.stage_sinks().items())]:
         staged[sink_id].append(part)
     receipts = {}
-    for sink in job.plan.sinks:
+    for sink in network.plan.sinks:
         try:
             receipts[sink.id] = sink.sink.publish(staged[sink.id])
         except Exception as error:
@@ -71,17 +69,16 @@ def results_of(plan: Plan, receipts: dict[int, Any]) -> dict[str, Any]:
     return values
 
 
-def result_of(job: LocalJob, receipts: dict[int, Any], run_s: float) -> Result:
+def result_of(network: Network, kept: LocalSnapshots | None, receipts: dict[int, Any], run_s: float) -> Result:
     """What a complete job gives, and what it did."""
     stages = {
         s.name: {
             "replicas": s.parallelism,
-            "batches_in": sum(job.cores[s.id, r].batches_in for r in range(s.parallelism)) + job.retired.batches.get(s.id, 0),
-            "records_in": sum(job.cores[s.id, r].records_in for r in range(s.parallelism)),
+            "batches_in": sum(network.cores[s.id, r].batches_in for r in range(s.parallelism)) + network.retired.batches.get(s.id, 0),
+            "records_in": sum(network.cores[s.id, r].records_in for r in range(s.parallelism)),
         }
-        for s in job.plan.stages
+        for s in network.plan.stages
     }
-    scopes = {str(scope): count for scope, count in job.tracker.scope_updates().items()}
-    kept = job.snapshots
+    scopes = {str(scope): count for scope, count in network.tracker.scope_updates().items()}
     taken, failures = (tuple(kept.taken), kept.failures) if kept is not None else ((), 0)
-    return Result(results_of(job.plan, receipts), JobStatistics(0.0, run_s, 0, stages, scopes, taken, failures))
+    return Result(results_of(network.plan, receipts), JobStatistics(0.0, run_s, 0, stages, scopes, taken, failures))

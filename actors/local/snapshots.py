@@ -7,11 +7,13 @@ two of them. What follows from what is decided by :class:`SnapshotLeader`; here 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rayad.actors.lead import snapshot_leader as lead
 from rayad.actors.lead.layout_steps import layout_notes, names_of, starts_of
+from rayad.actors.local.network import Network, Where
 from rayad.actors.replica.graph_shape import Channel, edge_names
 from rayad.actors.replica.part_files import dumped, write_rest, write_staged, write_state
 from rayad.actors.replica.participant import Capture, MutableParticipant
@@ -20,15 +22,11 @@ from rayad.actors.replica.upstream import Region
 from rayad.actors.store.job_store import JobStore, Superseded
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
-from rayad.progress import ProtocolError, SnapshotError
+from rayad.progress import SnapshotError
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.coordination import MutableSnapshots, PartReport, SnapshotStatistics
 from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
 
-if TYPE_CHECKING:
-    from rayad.actors.local.local_job import LocalJob
-
-Where = tuple[int, int]
 Pieces = list[bytes | memoryview]
 PHASES = ("steady", "aligning", "logging", "writing", "publishing", "committing")
 
@@ -37,13 +35,18 @@ class LocalSnapshots:
     """What a :class:`LocalJob` with a store has besides.
 
     Args:
-        job: the job.
+        name: of the job.
+        network: its replicas.
         store: its store.
+        asked: the replicas that it was asked for, by vertex.
+        now_s: the clock.
     """
 
-    def __init__(self, job: LocalJob, store: JobStore) -> None:
-        self.job = job
+    def __init__(self, name: str, network: Network, store: JobStore, asked: Mapping[str, int], now_s: Callable[[], float]) -> None:
+        self.network = network
         self.store = store
+        self._asked = asked
+        self._now_s = now_s
         self.incarnation = 1
         self.recoveries = 0
         self.failures = 0
@@ -56,18 +59,18 @@ class LocalSnapshots:
         self._tickets = count()
         self._answers: dict[int, int | str] = {}  # of savepoints: their numbers, or why there is none
         self._overtaken: list[tuple[str, int, bytes]] = []
-        self._edge_names = edge_names(job.plan)
-        self._stages = {stage.name: stage.id for stage in job.plan.stages}
+        self._edge_names = edge_names(network.plan)
+        self._stages = {stage.name: stage.id for stage in network.plan.stages}
         self.begun = store.begin()
         self.leader = lead.SnapshotLeader(
-            job.name,
+            name,
             store.config.snapshots,
-            finally_published=[sink.key for sink in job.plan.sinks if not getattr(sink.sink, "commits", False)],
-            replicas=names_of(job.plan),
-            starts=starts_of(job.plan),
+            finally_published=[sink.key for sink in network.plan.sinks if not getattr(sink.sink, "commits", False)],
+            replicas=names_of(network.plan),
+            starts=starts_of(network.plan),
             begun=self.begun,
             published=self._newest_number(),
-            now_s=job.now_s(),
+            now_s=now_s(),
         )
 
     def _newest_number(self) -> int:
@@ -93,19 +96,19 @@ class LocalSnapshots:
         """The one of a replica; made when the first barrier comes."""
         found = self.participants.get(at)
         if found is None:
-            job = self.job
+            network = self.network
 
             def send_out() -> None:
-                job._move_out(at)
+                network.move_out(at)
 
             def send_barrier(edge: int, replica: int, barrier: Barrier) -> None:
                 overtaken = self._put_barrier((edge, at[1], replica), barrier)
                 self._overtaken.extend((self._edge_names[edge], replica, data) for data in overtaken)
 
             found = self.participants[at] = MutableParticipant(
-                job.plan,
-                job.plan.stage(at[0]),
-                job.cores[at],
+                network.plan,
+                network.plan.stage(at[0]),
+                network.cores[at],
                 send_out=send_out,
                 send_barrier=send_barrier,
                 captured=lambda capture: self._captured(at, capture),
@@ -132,10 +135,10 @@ class LocalSnapshots:
 
     def tell(self, event: lead.Event) -> None:
         """Something has happened: what follows is to be done. Raises SnapshotError when the job cannot go on."""
-        self._act(self.leader.handle(event, self.job.now_s()))
+        self._act(self.leader.handle(event, self._now_s()))
 
     def _act(self, effects: list[lead.Effect]) -> None:
-        ready = self.job._ready
+        ready = self.network.ready
         failure = ""
         for effect in effects:
             match effect:
@@ -168,7 +171,7 @@ class LocalSnapshots:
 
     def begin(self, kind: str = "snapshot", *, unaligned: bool | None = None) -> Barrier:
         """For tests: start an attempt now."""
-        self._act(self.leader.begin(self.job.now_s(), kind=kind, unaligned=unaligned))
+        self._act(self.leader.begin(self._now_s(), kind=kind, unaligned=unaligned))
         pending = self.snapshots.pending
         assert pending is not None
         return pending
@@ -181,7 +184,7 @@ class LocalSnapshots:
 
     def perform(self, kind: str, at: Any) -> None:
         """One event of a snapshot."""
-        ready = self.job._ready
+        ready = self.network.ready
         if kind == "begin":
             ready.discard((kind, at))
             barrier = self._beginning.pop(at)
@@ -194,11 +197,11 @@ class LocalSnapshots:
         elif kind == "impatient":
             ready.discard((kind, at))
             self.participant(at).turn_unaligned()
-            self.job._unblock(at)
+            self.network.unblock(at)
         elif kind == "forget":
             ready.discard((kind, at))
             self.participant(at).give_up(self.forgetting.pop(at))
-            self.job._unblock(at)
+            self.network.unblock(at)
         elif kind == "write":
             self._write(at)
         elif kind == "acknowledge":
@@ -214,13 +217,13 @@ class LocalSnapshots:
     def _acknowledge(self) -> None:
         report = self.reports.popleft()
         if not self.reports:
-            self.job._ready.discard(("acknowledge", None))
+            self.network.ready.discard(("acknowledge", None))
         self.tell(lead.PartWritten(report) if isinstance(report, PartReport) else lead.PartFailed(*report))
 
     def _publish(self) -> None:
         pending = self.snapshots.pending
         assert pending is not None
-        notes = {"layout": layout_notes(self.job.plan, self.job.asked)}
+        notes = {"layout": layout_notes(self.network.plan, self._asked)}
         try:
             manifest = self.store.publish(self.snapshots, self.incarnation, notes)
         except Superseded:
@@ -237,9 +240,9 @@ class LocalSnapshots:
             return
         self.store.let_sinks_publish(manifest)
         self.tell(lead.Committed(manifest, self.store.retain()))
-        for name, stage in self.job.plan.inputs.items():  # what all kept snapshots have need not be kept for replay
+        for name, stage in self.network.plan.inputs.items():  # what all kept snapshots have need not be kept for replay
             if name in self.leader.saved_inputs:
-                self.job._input_log[stage, 0].trim(self.leader.saved_inputs[name])
+                self.network.input_log[stage, 0].trim(self.leader.saved_inputs[name])
 
     # -- the replicas' part ------------------------------------------------------------------------
     def on_barrier(self, at: Where, channel: Channel, barrier: Barrier) -> None:
@@ -250,35 +253,35 @@ class LocalSnapshots:
 
     def _put_barrier(self, channel: tuple[int, int, int], barrier: Barrier) -> list[bytes]:
         """Send a barrier; gives the batches that it overtakes at the sender, where they wait for credits: how many, the seed says."""
-        job = self.job
-        waiting = job.channels.get(channel)
+        network = self.network
+        waiting = network.channels.get(channel)
         if barrier.unaligned:
-            job._ready.add(("overtake", channel))
-        if not barrier.unaligned or not waiting or job._edges[channel[0]].is_feedback:
-            job._put(channel, None, barrier)
+            network.ready.add(("overtake", channel))
+        if not barrier.unaligned or not waiting or network.edges[channel[0]].is_feedback:
+            network.put(channel, None, barrier)
             return []
         items = list(waiting)
         behind_older = max((i + 1 for i, (time, _) in enumerate(items) if time is None), default=0)
-        place = job._random.randint(behind_older, len(items))
+        place = network.random.randint(behind_older, len(items))
         waiting.insert(place, (None, barrier))
         return [freeze(time, batch) for time, batch in items[place:] if time is not None]
 
     def _after_barrier(self, at: Where, participant: MutableParticipant) -> None:
         if not participant.alignment.is_aligning:
-            self.job._ready.discard(("impatient", at))
-            self.job._unblock(at)
+            self.network.ready.discard(("impatient", at))
+            self.network.unblock(at)
         elif self.store.config.snapshots.alignment_timeout_s is not None:
-            self.job._ready.add(("impatient", at))
+            self.network.ready.add(("impatient", at))
 
     def _overtake(self, channel: tuple[int, int, int]) -> None:
         """An unaligned barrier arrives before what is ahead of it on its channel has been consumed."""
-        job = self.job
-        job._ready.discard(("overtake", channel))
-        waiting = job.channels[channel]
+        network = self.network
+        network.ready.discard(("overtake", channel))
+        waiting = network.channels[channel]
         place = next((i for i, (_, mark) in enumerate(waiting) if isinstance(mark, Barrier) and mark.unaligned), None)
         if place is None or any(time is None for time, _ in list(waiting)[:place]):
             return  # it has been consumed in turn, or an older barrier is ahead of it, or the marker of a change of layout
-        at = (job._edges[channel[0]].target, channel[2])
+        at = (network.edges[channel[0]].target, channel[2])
         ahead = list(waiting)[:place]
         barrier = waiting[place][1]
         del waiting[place]
@@ -286,7 +289,7 @@ class LocalSnapshots:
         participant.on_barrier((channel[0], channel[1]), barrier, [freeze(time, batch) for time, batch in ahead if time is not None])
         self._after_barrier(at, participant)
         if not waiting:
-            job._ready.discard(("batch", channel))
+            network.ready.discard(("batch", channel))
 
     def _captured(self, at: Where, capture: Capture) -> None:
         capture.rest.outbox, self._overtaken = self._overtaken, []
@@ -294,25 +297,25 @@ class LocalSnapshots:
         self.writing.setdefault(at, deque()).append((capture, state))
 
     def _completed(self, at: Where, capture: Capture) -> None:
-        self.job._ready.add(("write", at))
+        self.network.ready.add(("write", at))
 
     def _given_up(self, at: Where, number: int) -> None:
         waiting = self.writing.get(at)
         if waiting:
             self.writing[at] = deque(entry for entry in waiting if entry[0].barrier.number != number)
             if not self.writing[at]:
-                self.job._ready.discard(("write", at))
+                self.network.ready.discard(("write", at))
 
     def _write(self, at: Where) -> None:
         waiting = self.writing[at]
         capture, state = waiting.popleft()
         if not waiting or not waiting[0][0].is_complete:  # the log of the next one still grows
-            self.job._ready.discard(("write", at))
+            self.network.ready.discard(("write", at))
         self.reports.append(self._written(at, capture, state))
-        self.job._ready.add(("acknowledge", None))
+        self.network.ready.add(("acknowledge", None))
 
     def _written(self, at: Where, capture: Capture, state: Pieces | None) -> PartReport | tuple[int, str]:
-        stage, replica = self.job.plan.stage(at[0]), at[1]
+        stage, replica = self.network.plan.stage(at[0]), at[1]
         where = (self.store.store, stage, replica, self.incarnation, capture.barrier)
         chain = self.participant(at).chain
         try:
@@ -330,25 +333,20 @@ class LocalSnapshots:
         )
 
     # -- ends --------------------------------------------------------------------------------------
-    def finish(self) -> dict[int, Any]:
-        """The dataflow is complete: take the last snapshot, and give the sinks' receipts."""
-        manifest = self.store.manifest if self._was_complete() else self.leader.final
-        while manifest is None:
-            change = self.job.rescaling
-            is_moving = change is not None and not (change.is_waiting or change.is_done)  # the job is not over before that is
-            if self.job.tracker.is_complete() and not is_moving and not self.leader.is_ending:
-                self.tell(lead.Finished())
-            if not self.job.step():
-                raise ProtocolError("the last snapshot cannot complete: nothing can move")
-            manifest = self.leader.final
+    def finish(self, *, is_moving: bool) -> Manifest | None:
+        """The dataflow is complete, and no change of layout goes on (``is_moving``): its last snapshot, when it is published."""
+        manifest = self.store.manifest
+        if manifest is self.begun and manifest.kind == "final":
+            return manifest  # the run that is resumed was complete
+        if self.network.tracker.is_complete() and not is_moving and not self.leader.is_ending:
+            self.tell(lead.Finished())
+        return self.leader.final
+
+    def publish_finally(self, manifest: Manifest) -> dict[int, Any]:
+        """Let all sinks publish; gives their receipts."""
         receipts = self.store.publish_finally(manifest)
         self.store.retain()
         return receipts
-
-    def _was_complete(self) -> bool:
-        """Whether the run that is resumed had its last snapshot."""
-        manifest = self.store.manifest
-        return manifest is self.begun and manifest.kind == "final"
 
     def recover(self) -> None:
         """All replicas are gone: begin a new incarnation from the newest whole snapshot of this run."""
@@ -356,7 +354,7 @@ class LocalSnapshots:
         self.participants.clear()
         self.forgetting.clear()
         self._overtaken = []
-        self._act(self.leader.begin_anew(self.store.recover(), self._newest_number(), self.job.now_s()))
+        self._act(self.leader.begin_anew(self.store.recover(), self._newest_number(), self._now_s()))
 
     def recover_upstream(self, region: Region) -> Manifest | None:
         """The replicas of a region are gone: what they resume from. The others, and the bookkeeping, live on.
@@ -387,14 +385,17 @@ class LocalSnapshots:
         """What a replica that has retired had staged goes with the next snapshot."""
         self.leader.leave_behind(staged)
 
-    def savepoint(self) -> str:
-        """Run until a snapshot that stays has been taken; gives its path."""
+    def ask_savepoint(self) -> int:
+        """Somebody waits for a snapshot that stays: with this ticket."""
         ticket = next(self._tickets)
         self.tell(lead.SavepointWanted(ticket))
-        while ticket not in self._answers:
-            self.look_at_clock()
-            if not self.job.step():
-                raise ProtocolError("the savepoint cannot complete: nothing can move")
+        return ticket
+
+    def answered(self, ticket: int) -> str | None:
+        """The path of that snapshot, when it has been taken. Raises SnapshotError when it could not."""
+        self.look_at_clock()
+        if ticket not in self._answers:
+            return None
         answer = self._answers.pop(ticket)
         if isinstance(answer, str):
             raise SnapshotError(f"the savepoint was not taken: {answer}")

@@ -8,31 +8,26 @@ encoded here. Queues are exact.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from rayad.actors.local.network import Network, Where
 from rayad.actors.plane.batch_codec import batch_len
 from rayad.actors.process.size_estimate import estimate_bytes
 from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, ReplicaReading
 from rayad.dataflow.graph import NodeKind
 
-if TYPE_CHECKING:
-    from rayad.actors.local.local_job import LocalJob
 
-Where = tuple[int, int]  # stage id, replica
-
-
-def readings_of(job: LocalJob) -> list[ReplicaReading]:
+def readings_of(network: Network) -> list[ReplicaReading]:
     """A reading of every replica, cumulative since the job began or went on from a snapshot."""
-    began = job._blocked.began
-    total = job.steps - began
+    began = network.blocked.began
+    total = network.steps - began
     waiting: dict[Where, int] = {}
-    for (edge, _, replica), batches in job.channels.items():
-        at = (job._edges[edge].target, replica)
+    for (edge, _, replica), batches in network.channels.items():
+        at = (network.edges[edge].target, replica)
         waiting[at] = waiting.get(at, 0) + sum(batch_len(batch) for time, batch in batches if time is not None)
     out = []
-    for at, core in job.cores.items():
+    for at, core in network.cores.items():
         counters = core.outputs.counters
-        held = min(total, job._blocked.steps_of(at))
+        held = min(total, network.blocked.steps_of(at))
         seconds = [0.0, 0.0, 0.0]
         seconds[BACKPRESSURED] = float(held)
         seconds[BUSY] = float(min(total - held, core.batches_in - core.counted_before[0]))
@@ -47,7 +42,7 @@ def readings_of(job: LocalJob) -> list[ReplicaReading]:
             replace(
                 reading,
                 started_s=float(began),
-                now_s=float(job.steps),
+                now_s=float(network.steps),
                 busy_s=seconds[BUSY],
                 idle_s=seconds[IDLE],
                 backpressured_s=seconds[BACKPRESSURED],

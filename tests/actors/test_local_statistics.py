@@ -39,7 +39,7 @@ def job_of(flow: rd.Dataflow, **config: object) -> LocalJob:
 
 def by_vertex(job: LocalJob) -> dict[str, list[ReplicaReading]]:
     out: dict[str, list[ReplicaReading]] = {}
-    for reading in readings_of(job):
+    for reading in readings_of(job.network):
         total = reading.now_s - reading.started_s
         assert reading.busy_s + reading.idle_s + reading.backpressured_s == pytest.approx(total)
         assert min(reading.busy_s, reading.idle_s, reading.backpressured_s) >= 0
@@ -53,10 +53,10 @@ def test_items_by_edge_and_steps_by_activity() -> None:
         job.step()
     on_the_way = by_vertex(job)
     assert sum(r.queue_items for r in on_the_way["rebalance"] + on_the_way["count"]) > 0
-    before = readings_of(job)
+    before = readings_of(job.network)
     for _ in range(200):
         job.step()
-    sample = sample_between(before, readings_of(job))
+    sample = sample_between(before, readings_of(job.network))
     assert sample is not None
     assert sample.duration_s == 200
     assert sample.vertices["lines"].backpressured_share > 0, "its window is of two batches"
@@ -97,7 +97,7 @@ def test_readings_are_enough_for_a_policy() -> None:
             return {stage.name: stage.parallelism for stage in job.plan.stages}
 
         def readings(self) -> list[ReplicaReading]:
-            return readings_of(job)
+            return readings_of(job.network)
 
         def rescale(self, changes: dict[str, int], timeout_s: float, decided_for: dict[str, int]) -> object:
             return job.rescale(changes)

@@ -114,13 +114,13 @@ def count_down(bound: int, start: int) -> tuple[LocalJob, int]:
     job = looped(Down, [[start]], keyed=False).submit(runtime="local", seed=1)
     assert isinstance(job, LocalJob)
     queued = Counter[bool]()
-    put = job._put
+    put = job.network.put
 
     def counted(channel: tuple[int, int, int], time: Timestamp | None, batch: Any) -> None:
-        queued[job._edges[channel[0]].is_feedback] += 1
+        queued[job.network.edges[channel[0]].is_feedback] += 1
         put(channel, time, batch)
 
-    job._put = counted  # type: ignore[method-assign]
+    job.network.put = counted  # type: ignore[method-assign]
     assert [record for _, record in job.wait()["out"]] == [0]
     return job, queued[True]
 

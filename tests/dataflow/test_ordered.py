@@ -230,7 +230,7 @@ def test_while_replicas_come_and_go_nothing_loses_its_place() -> None:
         for _ in range(4):
             for _ in range(chance.randint(5, 60)):
                 job.step()
-            if job.tracker.is_complete():
+            if job.network.tracker.is_complete():
                 break
             names = [name for name in ("rebalance", "rebalance-2") if chance.random() < 0.7] or ["rebalance"]
             job.rescale({name: chance.randint(1, 4) for name in names})

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.local.rescaling import start_rescale
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.dataflow.operators.late_records import LateRecords, PlaceRecords
@@ -75,7 +74,7 @@ def test_each_record_is_in_its_windows_or_late_for_them(
         job = flow.submit(runtime="local", seed=seed, parallelism=parallelism)
         for _ in range(seed):
             job.step()
-        start_rescale(job, {"counted": to, "count-windows.late": to})
+        job.start_rescale({"counted": to, "count-windows.late": to})
         result = job.wait(timeout_s=100)
         for name in ("count", "max_by"):
             assert Counter((t.epoch, k, window, record["i"]) for t, (k, window, record) in result[f"late {name}"]) == expected

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import rayad as rd
-from rayad.actors.local.rescaling import start_rescale
 from rayad.actors.replica.migration import may_move
 from rayad.dataflow.graph import NodeKind
 from tests.fuzz.grammar import Program, Step, build, draw_program, evaluate
@@ -148,7 +147,7 @@ def _rescale(job: Any, draw: random.Random) -> bool:
         return False
     movable = [stage for stage in job.plan.stages if not may_move(stage, job.plan, job.cores[stage.id, 0].vertex)]
     wanted = {stage.name: draw.randint(1, 4) for stage in movable if draw.random() < 0.6}
-    return bool(wanted) and start_rescale(job, wanted, groups=draw.choice([7, 60, None])) is not None
+    return bool(wanted) and job.start_rescale(wanted, groups=draw.choice([7, 60, None])) is not None
 
 
 def kinds_of(steps: tuple[Step, ...]) -> Iterator[str]:

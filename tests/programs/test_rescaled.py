@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.local.rescaling import start_rescale
 from rayad.actors.replica.migration import may_move
 from tests.programs.catalog import PROGRAMS as ALL
 from tests.programs.program import Program
@@ -44,7 +43,7 @@ class Disturbed:
         movable = [stage for stage in plan.stages if not may_move(stage, plan, job.cores[stage.id, 0].vertex)]
         chosen = [stage.name for stage in movable if self.draw.random() < 0.6]
         wanted = {name: self.draw.randint(1, 4) for name in chosen}
-        if wanted and start_rescale(job, wanted, groups=self.draw.choice([7, 60, None])) is not None:
+        if wanted and job.start_rescale(wanted, groups=self.draw.choice([7, 60, None])) is not None:
             self.changes += 1
 
 

@@ -12,8 +12,8 @@ import pytest
 import rayad as rd
 from rayad.actors.lead.layout_steps import groups_of_next_step
 from rayad.actors.local.local_job import LocalJob
-from rayad.actors.local.parts import Ready
-from rayad.actors.local.rescaling import LocalRescale, Marker, start_rescale
+from rayad.actors.local.network import Ready
+from rayad.actors.local.rescaling import LocalRescale, Marker
 from rayad.dataflow.graph import PartitionKind
 from tests.programs import model as m
 from tests.programs.totals import first, second
@@ -68,20 +68,20 @@ def test_who_has_retired_gets_no_marks() -> None:
     job.rescale("counts", 3)
     stage = next(stage.id for stage in job.plan.stages if stage.name == "counts")
     edge = next(edge.id for edge in job.plan.edges if edge.target == stage)
-    job._put((edge, 0, 2), None, Marker(-7, None))
-    change = start_rescale(job, {"counts": 2})
+    job.network.put((edge, 0, 2), None, Marker(-7, None))
+    change = job.start_rescale({"counts": 2})
     assert isinstance(change, LocalRescale)
-    job._ready.discard(("batch", (edge, 0, 2)))
-    put_aside = job.channels[edge, 0, 2].popleft()
+    job.network.ready.discard(("batch", (edge, 0, 2)))
+    put_aside = job.network.channels[edge, 0, 2].popleft()
     while not (change.leaving and not change._ends and all(change._has_left(at) for at in change.leaving)):
         job.step()
-    job.channels[edge, 0, 2].append(put_aside)
-    job._ready.add(("batch", (edge, 0, 2)))
-    job._blocked.setdefault((stage, 2), set()).add(("batch", (edge, 0, 2)))
+    job.network.channels[edge, 0, 2].append(put_aside)
+    job.network.ready.add(("batch", (edge, 0, 2)))
+    job.network.blocked.setdefault((stage, 2), set()).add(("batch", (edge, 0, 2)))
     change.advance()
     assert change.is_done
-    assert (edge, 0, 2) not in job.channels
-    assert not [event for event in job._ready.items if event[1] == (edge, 0, 2)]
+    assert (edge, 0, 2) not in job.network.channels
+    assert not [event for event in job.network.ready.items if event[1] == (edge, 0, 2)]
     assert m.same(job.wait()["out"], m.collected(m.epochs(PAIRS), first, first, len))
 
 
@@ -133,7 +133,7 @@ def test_a_void_snapshot_does_not_say_what_need_not_be_sent_again(tmp_path: Path
     barrier = job.snapshots.begin()
     while job.snapshots.snapshots.published < barrier.slot or job.snapshots.committing is not None:
         job.step()
-    log = next(iter(job._input_log.values()))
+    log = next(iter(job.network.input_log.values()))
     assert log.first <= 4, "the last two frames are in the void snapshot alone"
     job.crash()
     for epoch, records in enumerate(PAIRS[3:], start=3):
@@ -176,14 +176,14 @@ def test_who_retires_leaves_no_copies_unread() -> None:
         job = submitted(program.flow(), seed=seed, parallelism=3)
         for _ in range(20 + 5 * seed):
             job.step()
-        change = start_rescale(job, dict.fromkeys(movable(job.plan), 1))
+        change = job.start_rescale(dict.fromkeys(movable(job.plan), 1))
         assert change is not None
         while not change.is_done:  # what was broadcast arrives, and its turn does not come before they retire
             change.advance()
-            for event in list(job._ready.items):
-                if event[0] == "batch" and job._edges[event[1][0]].partition is PartitionKind.BROADCAST:
-                    unread += any(time is not None for time, _ in job.channels[event[1]])
-                elif event[0] != "source" and event in job._ready.place:
+            for event in list(job.network.ready.items):
+                if event[0] == "batch" and job.network.edges[event[1][0]].partition is PartitionKind.BROADCAST:
+                    unread += any(time is not None for time, _ in job.network.channels[event[1]])
+                elif event[0] != "source" and event in job.network.ready.place:
                     job._perform(event)
         program.verify(job.wait())
     assert unread

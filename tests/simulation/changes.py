@@ -6,7 +6,6 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.lead.layout_steps import asked_of
-from rayad.actors.local.rescaling import start_rescale
 from rayad.actors.replica.migration import may_move
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
@@ -113,7 +112,7 @@ class Changes:
         assert not isinstance(groups, str)
         self.world.trace(("rescale", sorted(wanted.items()), groups))
         self.wanted.update(wanted)
-        started = start_rescale(job, wanted, groups=groups)
+        started = job.start_rescale(wanted, groups=groups)
         self.world.figures[f"changes of {min(len(wanted), 2)} vertices{'' if len(wanted) < 2 else ' or more'}"] += 1
         return started is not None
 
@@ -122,7 +121,7 @@ class Changes:
         change = job.rescaling
         names = movable(job.plan)
         try:
-            start_rescale(job, {names[0]: REPLICAS_MAX + 1})
+            job.start_rescale({names[0]: REPLICAS_MAX + 1})
         except RescaleRefused as error:
             if "under way" not in str(error) or job.rescaling is not change:
                 raise AssertionError(f"refused, but {error}") from error

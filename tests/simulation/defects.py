@@ -139,7 +139,7 @@ def nobody_is_told_that_an_attempt_was_given_up(stack: ExitStack) -> None:
     def make(real: Any) -> Any:
         def perform(self: Any, kind: str, at: Any) -> None:
             if kind == "forget":
-                self.job._ready.discard((kind, at))
+                self.network.ready.discard((kind, at))
             else:
                 real(self, kind, at)
 

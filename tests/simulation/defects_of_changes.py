@@ -100,12 +100,12 @@ def the_marker_goes_before_the_last_old_batch(stack: ExitStack) -> None:
         def relayout(self: Any, at: Any) -> None:
             def put(channel: Any, time: Any, batch: Any) -> None:
                 put_last(channel, time, batch)
-                waiting = self.job.channels[channel]
+                waiting = self.network.channels[channel]
                 if isinstance(batch, Marker) and len(waiting) > 1:
                     waiting.insert(len(waiting) - 2, waiting.pop())
 
-            put_last = self.job._put
-            with patch.object(self.job, "_put", put):
+            put_last = self.network.put
+            with patch.object(self.network, "put", put):
                 real(self, at)
 
         return relayout
@@ -120,7 +120,7 @@ def combiners_give_out_what_they_hold_by_the_new_layout(stack: ExitStack) -> Non
     def make(real: Any) -> Any:
         def relayout(self: Any, at: Any) -> None:
             if self._at.get(at, 0) < self.step:
-                with patch.object(self.job, "_move_out", lambda at: None):
+                with patch.object(self.network, "move_out", lambda at: None):
                     real(self, at)
             else:
                 real(self, at)

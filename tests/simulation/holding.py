@@ -22,7 +22,7 @@ def actor(job: LocalJob, event: Any) -> Any:
     """The replica that an event happens at; for the coordinator's and the disk's something else."""
     kind, at = event
     if kind in ("batch", "overtake", "arrive"):
-        return job._edges[at[0]].target, at[2]
+        return job.network.edges[at[0]].target, at[2]
     return (at[0], at[2]) if kind == "transfer" else at
 
 
@@ -60,11 +60,11 @@ def hook_to_break(world: World, job: SimulatedJob, event: Any) -> tuple[Any, str
     if world.armed is None or not world._is_set:
         return None
     kind, at = event
-    if world.armed.kind == "error in on_recv" and (kind == "transfer" or (kind == "batch" and job.channels[at][0][0] is not None)):
+    if world.armed.kind == "error in on_recv" and (kind == "transfer" or (kind == "batch" and job.network.channels[at][0][0] is not None)):
         vertex = job.cores[actor(job, event)].vertex
         return None if vertex is None else (vertex, "on_recv", "error in on_recv")
     if world.armed.kind == "error in checkpoint" and kind in ("batch", "begin", "overtake", "impatient"):
-        if kind == "batch" and job.channels[at][0][0] is not None:
+        if kind == "batch" and job.network.channels[at][0][0] is not None:
             return None
         vertex = job.cores[actor(job, event)].vertex
         return None if vertex is None else (vertex, "checkpoint", "error in checkpoint")

@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 from rayad.actors.job import Result
 from rayad.actors.local import local_job as local
-from rayad.actors.local import parts as local_parts
+from rayad.actors.local import network as local_network
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.local.results import only_a_snapshot_goes_on
 from rayad.actors.replica.core import ReplicaCore
@@ -79,7 +79,7 @@ class SimulatedJob(LocalJob):
     def _start(self) -> None:
         if self.world.current is self:
             self.world.on_start(self)
-        with patch.object(local_parts, "ReplicaCore", partial(SimulatedCore, self.world)):
+        with patch.object(local_network, "ReplicaCore", partial(SimulatedCore, self.world)):
             super()._start()
 
     def step(self) -> bool:
@@ -90,15 +90,15 @@ class SimulatedJob(LocalJob):
         with ExitStack() as stack:
             change = self.rescaling
             if change is not None and change.is_waiting:  # it may build newcomers now
-                stack.enter_context(patch.object(local_parts, "ReplicaCore", partial(SimulatedCore, world)))
+                stack.enter_context(patch.object(local_network, "ReplicaCore", partial(SimulatedCore, world)))
             if change is not None and world.is_coordinator_dead:
                 stack.enter_context(patch.object(change, "advance", lambda: None))
             has_moved = super().step()
         return has_moved or world.on_idle(self)
 
     def wait(self, timeout_s: float | None = None) -> Result:
-        def is_over(job: LocalJob) -> bool:
-            return self.world.armed is None and not self.world.left and only_a_snapshot_goes_on(job)
+        def is_over(network: local_network.Network) -> bool:
+            return self.world.armed is None and not self.world.left and only_a_snapshot_goes_on(network)
 
         with patch.object(local, "only_a_snapshot_goes_on", is_over):
             return super().wait(timeout_s)
@@ -165,6 +165,6 @@ def _phases(job: LocalJob) -> set[str]:
                 out.add("aligning")
             elif participant.capture is not None:
                 out.add("logging")
-    if snapshots.reports or any(("write", at) in job._ready.place for at in snapshots.writing):
+    if snapshots.reports or any(("write", at) in job.network.ready.place for at in snapshots.writing):
         out.add("writing")
     return out or {"aligning"}

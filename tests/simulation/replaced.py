@@ -23,7 +23,7 @@ def step_replaced(world: World, zombie: SimulatedJob) -> None:
             zombie.crash()
         if snapshots.leader.may_begin and world.rng.random() < 0.2:
             snapshots.begin(unaligned=world.rng.random() < 0.5)
-        if not zombie.step() and zombie.tracker.is_complete():
+        if not zombie.step() and zombie.network.tracker.is_complete():
             zombie._complete()
             raise AssertionError("a job that was replaced has completed")
     except Superseded:

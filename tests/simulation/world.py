@@ -188,7 +188,7 @@ class World:
         if self.changes.is_under_way(job):
             raise AssertionError(f"a change of layout cannot go on: {job.explain_stuck()}")
         if self.armed is not None and self.armed.phase == "finishing" and self._dead is None:
-            if not self._is_set and job.tracker.is_complete():
+            if not self._is_set and job.network.tracker.is_complete():
                 self._strike(job, self.armed)
             return False
         if self.armed is None and not self.left:
@@ -219,7 +219,7 @@ class World:
         assert snapshots is not None
         if kind == "write":
             capture = snapshots.writing[at][0][0]
-            feedback = {name for name, edge in job._edge_ids.items() if job._edges[edge].is_feedback}
+            feedback = {name for name, edge in job.network.edge_ids.items() if job.network.edges[edge].is_feedback}
             self.figures["logged on feedback edges"] += sum(name in feedback for name, _, _ in capture.rest.log)
             self.figures["logged on other edges"] += sum(name not in feedback for name, _, _ in capture.rest.log)
             self.figures["waiting at the sender"] += len(capture.rest.outbox)
@@ -334,7 +334,7 @@ class World:
         elif kind == "late acknowledgement":
             if self.reports:
                 snapshots.reports.extend(rng.choices(self.reports, k=rng.randint(1, 3)))
-                job._ready.add(("acknowledge", None))
+                job.network.ready.add(("acknowledge", None))
                 self.struck(kind)
         else:
             self._is_set = True

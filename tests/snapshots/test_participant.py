@@ -56,7 +56,7 @@ def test_attempts_behind_each_other_are_written_when_their_logs_are_complete(tmp
         assert job.snapshots is not None
         for _ in range(300):
             job.step()
-            written = [reports for reports in job.snapshots.writing.items() if ("write", reports[0]) in job._ready.place]
+            written = [reports for reports in job.snapshots.writing.items() if ("write", reports[0]) in job.network.ready.place]
             assert all(waiting[0][0].is_complete for _, waiting in written)
             if job.snapshots.snapshots.pending is None and job.snapshots.committing is None:
                 job.snapshots.begin()
