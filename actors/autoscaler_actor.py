@@ -25,7 +25,7 @@ from rayad.actors.cluster.actor_class import PULSE, remote_class
 from rayad.actors.scaling.files import ControllerFolder, JournalFile, journal_of, read_lines
 from rayad.actors.scaling.loop import Listener, ScalingLoop, scaling_graph
 from rayad.actors.scaling.metrics import ScalingMetrics
-from rayad.autoscale import MutableDecisionJournal, Policy, ReplicaReading, ScalingGraph, ScalingProgress, policy_for
+from rayad.autoscale import DecisionJournal, Policy, ReplicaReading, ScalingGraph, ScalingProgress, policy_for
 from rayad.dataflow.config import ScalingConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import ConfigError, RayadError, say
@@ -258,7 +258,7 @@ def _check_picklable(scaling: ScalingConfig) -> None:
         ) from error
 
 
-def _journal_before(path: str) -> MutableDecisionJournal | None:
+def _journal_before(path: str) -> DecisionJournal | None:
     if not os.path.exists(path):
         return None
     try:

@@ -11,7 +11,7 @@ if __name__ != "rayad.autoscale":  # pragma: no cover - a second copy would have
         "install the project (pip install -e .) and import rayad.autoscale"
     )
 
-from rayad.autoscale.autoscaler import MutableAutoscaler
+from rayad.autoscale.autoscaler import AutoscalerCore
 from rayad.autoscale.decisions import (
     Decision,
     Expected,
@@ -28,13 +28,13 @@ from rayad.autoscale.decisions import (
 )
 from rayad.autoscale.ds2 import DS2
 from rayad.autoscale.graph import EdgeView, ScalingGraph, Spread, VertexView, graph_of_plan
-from rayad.autoscale.journal import Comparison, MutableDecisionJournal
+from rayad.autoscale.journal import Comparison, DecisionJournal
 from rayad.autoscale.limits import Bounds, CoolDown, Hysteresis, MaxStep, WarmUp
 from rayad.autoscale.mpr import MprThresholds
 from rayad.autoscale.policies import FunctionPolicy, policy_for, recommended
 from rayad.autoscale.rates import RequiredRates, solve_rates
 from rayad.autoscale.samples import JobSample, ReplicaSample, VertexSample, sample_between
-from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, Activity, MutableReplicaCounters, ReplicaReading
+from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, Activity, ReplicaCounters, ReplicaReading
 from rayad.autoscale.targets import LatencyTarget, lag_target
 
 __all__ = [
@@ -56,9 +56,9 @@ __all__ = [
     "LatencyTarget",
     "MaxStep",
     "MprThresholds",
-    "MutableAutoscaler",
-    "MutableDecisionJournal",
-    "MutableReplicaCounters",
+    "AutoscalerCore",
+    "DecisionJournal",
+    "ReplicaCounters",
     "Outcome",
     "Policy",
     "Record",

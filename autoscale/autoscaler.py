@@ -1,6 +1,6 @@
 """The autoscaler's core: monitor, analyse, plan; executing is the shell's (seed 002, 7.1, calls the four MAPE).
 
-The shell collects the readings of all replicas every few seconds and calls :meth:`MutableAutoscaler.on_readings`. Where the decision has
+The shell collects the readings of all replicas every few seconds and calls :meth:`AutoscalerCore.on_readings`. Where the decision has
 changes it asks the coordinator for that layout and reports what came of it: :meth:`on_rescaled` or :meth:`on_refused`. Until then every
 further round holds.
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 
 from rayad.autoscale.decisions import Decision, Hold, Layout, Policy, Record, ScalingState
 from rayad.autoscale.graph import ScalingGraph
-from rayad.autoscale.journal import MutableDecisionJournal
+from rayad.autoscale.journal import DecisionJournal
 from rayad.autoscale.policies import check_target
 from rayad.autoscale.samples import JobSample, sample_between
 from rayad.autoscale.statistics import ReplicaReading
@@ -23,7 +23,7 @@ from rayad.progress import ConfigError, say
 ROUNDS_MOST = 1000
 
 
-class MutableAutoscaler:
+class AutoscalerCore:
     """One job's autoscaler. All times are seconds of one clock, the one that the readings bear.
 
     Args:
@@ -46,11 +46,11 @@ class MutableAutoscaler:
         window_s: float = 0.0,
         warm_up_s: float = 0.0,
         retry_s: float = 30.0,
-        journal: MutableDecisionJournal | None = None,
+        journal: DecisionJournal | None = None,
     ) -> None:
         self.graph = graph
         self.policy = policy
-        self.journal = journal if journal is not None else MutableDecisionJournal()
+        self.journal = journal if journal is not None else DecisionJournal()
         self.samples: JobSample | None = None
         self._window_s = window_s
         self._warm_up_s = warm_up_s

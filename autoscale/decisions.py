@@ -165,7 +165,7 @@ class Record:
     got: Mapping[str, Seen] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain dicts and numbers; `MutableDecisionJournal.from_json` reads them."""
+        """Plain dicts and numbers; `DecisionJournal.from_json` reads them."""
         return {
             "number": self.number,
             "decided_s": self.decided_s,

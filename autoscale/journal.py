@@ -55,7 +55,7 @@ def seen_of(samples: JobSample) -> dict[str, Seen]:
     }  # fmt: skip
 
 
-class MutableDecisionJournal:
+class DecisionJournal:
     """The latest decisions, oldest first.
 
     Args:
@@ -129,7 +129,7 @@ class MutableDecisionJournal:
         return [record.as_json() for record in self._records]
 
     @classmethod
-    def from_json(cls, values: list[dict[str, Any]], *, changes_keep: int = 256, holds_keep: int = 64) -> MutableDecisionJournal:
+    def from_json(cls, values: list[dict[str, Any]], *, changes_keep: int = 256, holds_keep: int = 64) -> DecisionJournal:
         """A journal that goes on where another one was written down; a decision without an outcome counts as refused."""
         journal = cls(changes_keep=changes_keep, holds_keep=holds_keep)
         for value in values:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rayad.autoscale.statistics import MutableLatencyHistogram, ReplicaReading, quantile_s
+from rayad.autoscale.statistics import LatencyHistogram, ReplicaReading, quantile_s
 from rayad.progress import ProtocolError
 
 ROUNDING_S = 1e-6
@@ -197,7 +197,7 @@ class VertexSample:
 
     def latency_s(self, share: float) -> float | None:
         """A quantile (0 to 1) of the latencies of the window, over all replicas; None if none was measured."""
-        counts = [0] * MutableLatencyHistogram.BUCKETS
+        counts = [0] * LatencyHistogram.BUCKETS
         for r in self.replicas:
             for index, count in r.latencies.items():
                 counts[index] += count

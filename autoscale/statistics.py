@@ -1,6 +1,6 @@
 """What a replica counts, and its readings: plain ints and floats, added to in place, so cheap that they stay on.
 
-A replica is busy, idle or back-pressured; :meth:`MutableReplicaCounters.turn_to` moves the clock's time to the activity that ends, so the
+A replica is busy, idle or back-pressured; :meth:`ReplicaCounters.turn_to` moves the clock's time to the activity that ends, so the
 three add up to the time since the start by construction, however often the runtime switches. *Busy* is all work on records: decoding,
 the user's code (also where that waits for a disk or another service: the replica can do nothing else meanwhile), notifications, encoding.
 *Idle* is waiting for input. *Back-pressured* is having input and no credit to send. This is DS2's useful time (Kalavri et al., OSDI 2018,
@@ -31,10 +31,10 @@ class Activity(enum.IntEnum):
     BACKPRESSURED = BACKPRESSURED
 
 
-class MutableLatencyHistogram:
+class LatencyHistogram:
     """Counts of latencies in buckets, four to each doubling from 4 microseconds up: a quantile is at most a quarter too high.
 
-    >>> histogram = MutableLatencyHistogram()
+    >>> histogram = LatencyHistogram()
     >>> for latency_s in [0.001] * 99 + [0.5]:
     ...     histogram.add(latency_s)
     >>> round(quantile_s(histogram.counts, 0.5), 6), round(quantile_s(histogram.counts, 1.0), 6)
@@ -97,7 +97,7 @@ class ReplicaReading:
     frontier_lag_s: float | None = None
     state_bytes: int = 0
     latencies: Mapping[int, int] = field(default_factory=dict)
-    """Latencies by bucket of :class:`MutableLatencyHistogram`; empty buckets are left out."""
+    """Latencies by bucket of :class:`LatencyHistogram`; empty buckets are left out."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers; :meth:`from_json` is its inverse.
@@ -124,7 +124,7 @@ class ReplicaReading:
         return cls(**out)
 
 
-class MutableReplicaCounters:
+class ReplicaCounters:
     """The counters of one replica; the runtime adds to them in its event loop.
 
     The fields are public: on the path of a batch the runtime adds in place (``counters.received_items[edge] += n``), without a call.
@@ -134,7 +134,7 @@ class MutableReplicaCounters:
         inputs, outputs: edge ids of the plan.
         now_s: the replica's clock, any that does not go back; it begins idle.
 
-    >>> counters = MutableReplicaCounters("count", 0, inputs=[1], outputs=[2], now_s=10.0)
+    >>> counters = ReplicaCounters("count", 0, inputs=[1], outputs=[2], now_s=10.0)
     >>> counters.turn_to(BUSY, 10.5)
     >>> counters.received_items[1] += 100; counters.sent_items[2] += 30
     >>> counters.turn_to(BACKPRESSURED, 11.5)
@@ -160,7 +160,7 @@ class MutableReplicaCounters:
         self.sent_items = dict.fromkeys(outputs, 0)
         self.sent_bytes = dict.fromkeys(self.sent_items, 0)
         self.read_items = self.read_bytes = self.written_items = self.written_bytes = 0
-        self.latency = MutableLatencyHistogram()
+        self.latency = LatencyHistogram()
 
     def turn_to(self, activity: int, now_s: float) -> None:
         """From now on the replica is BUSY, IDLE or BACKPRESSURED; a clock that went back counts as standing still."""

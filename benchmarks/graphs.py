@@ -33,7 +33,7 @@ from benchmarks.machine import WORKER_NICE, ray_address
 from benchmarks.measurement import Measurement, Series
 from benchmarks.peer_environments import run_ours, run_peer
 from benchmarks.side_by_side import Outcome, System, chosen, compare, ratios_of
-from rayad.graphs.adjacency import MutableAdjacency
+from rayad.graphs.adjacency import Adjacency
 from rayad.graphs.edges import DST, SRC, prepared_edges
 from rayad.graphs.rounds import GraphVertex
 
@@ -91,7 +91,7 @@ class Sorted(GraphVertex):
         for ends in ((SRC, DST), (DST, SRC)):
             batches = [batch for edge, batch in arrived if edge == (ends[0] == DST)]
             if batches:
-                MutableAdjacency().add_keys(self.take_edge_keys(batches, *ends))
+                Adjacency().add_keys(self.take_edge_keys(batches, *ends))
 
     def on_round(self, time: rd.Timestamp, number: int, arrived: dict[int, list[Any]]) -> None:
         """There are no rounds."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from benchmarks.interval_paper import DAY, HOUR, MINUTE, TABLE_1, Experiment, claims, implied_cost_s
 from benchmarks.measurement import Chart, Line, Measurement, Panel, Ratio
-from rayad.snapshots.interval import IntervalBounds, MutableIntervalEstimator, optimal_interval_s, utilization
+from rayad.snapshots.interval import IntervalBounds, IntervalEstimator, optimal_interval_s, utilization
 from rayad.snapshots.interval_simulation import (
     IntervalChoice,
     Phase,
@@ -178,7 +178,7 @@ def compare_with_the_paper(out: Measurement) -> None:
 
 
 # -- the interval chosen online -----------------------------------------------------------
-class GammaEstimator(MutableIntervalEstimator):
+class GammaEstimator(IntervalEstimator):
     """For comparison: the mean of a Gamma distribution, its prior one failure in a day, nothing forgotten."""
 
     @property
@@ -187,7 +187,7 @@ class GammaEstimator(MutableIntervalEstimator):
         return (1.0 + self.failures) / (DAY + self.observed_s)
 
 
-class ForgettingEstimator(MutableIntervalEstimator):
+class ForgettingEstimator(IntervalEstimator):
     """For comparison: the same with a prior that weighs an hour's observation; each failure takes a tenth off what was seen before."""
 
     def __init__(self) -> None:
@@ -211,8 +211,8 @@ class ForgettingEstimator(MutableIntervalEstimator):
 
 
 CHOICES: dict[str, Callable[[], IntervalChoice]] = {
-    "auto, change 0.1 %": lambda: MutableIntervalEstimator(IntervalBounds(change=0.001)),
-    "auto, change 10 %": lambda: MutableIntervalEstimator(IntervalBounds(change=0.1)),
+    "auto, change 0.1 %": lambda: IntervalEstimator(IntervalBounds(change=0.001)),
+    "auto, change 10 %": lambda: IntervalEstimator(IntervalBounds(change=0.1)),
     "Gamma prior, one failure a day": GammaEstimator,
     "forgetting a tenth at each failure": ForgettingEstimator,
     "10 min": lambda: ScheduledInterval((math.inf, 600.0)),
@@ -255,7 +255,7 @@ def choose(out: Measurement, sizes: Sizes) -> None:
         for seed in range(sizes.repetitions):
             failures_s = failure_times_s(scaled, seed)
             options = {"seed": seed, "lag_s": lag_s}
-            chosen = run_job(scaled, failures_s, MutableIntervalEstimator(), **options)
+            chosen = run_job(scaled, failures_s, IntervalEstimator(), **options)
             foreseen = run_job(scaled, failures_s, ScheduledInterval(*foresight(scaled)), **options).utilization
             every_30_s = run_job(scaled, failures_s, ScheduledInterval((math.inf, 30.0)), **options).utilization
             auto.add(chosen.utilization)

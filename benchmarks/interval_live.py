@@ -22,7 +22,7 @@ from benchmarks.machine import settle
 from benchmarks.measurement import Measurement, Ratio
 from benchmarks.snapshot_cost import Rows, keyed, storage
 from rayad.snapshots.coordination import FIRST_SOON
-from rayad.snapshots.interval import MutableIntervalEstimator, optimal_interval_s, utilization
+from rayad.snapshots.interval import IntervalEstimator, optimal_interval_s, utilization
 from rayad.snapshots.interval_simulation import Phase, ScheduledInterval, run_job
 
 TITLE = "The interval a job chooses itself, with kills"
@@ -185,7 +185,7 @@ def modelled(sizes: Sizes, done: Run, interval_s: Any, kills: list[float]) -> tu
     rate, cost_s, restart_s = max(done.failures, 1) / sizes.seconds, max(done.of_snapshots("cost_s"), 1e-4), mean(done.away_s)
     lag_s, used_s = done.of_snapshots("took_s"), mean(done.intervals_s)
     phase = Phase(duration_s=sizes.seconds, failures_per_s=rate, cost_s=cost_s, restart_s=restart_s)
-    choice = MutableIntervalEstimator(FIRST_SOON) if interval_s == "auto" else ScheduledInterval((sizes.seconds, interval_s))
+    choice = IntervalEstimator(FIRST_SOON) if interval_s == "auto" else ScheduledInterval((sizes.seconds, interval_s))
     replayed = run_job([phase], kills, choice, lag_s=lag_s).utilization
     in_the_long_run = utilization(max(used_s, cost_s), cost_s, rate, restart_s, depth=2, hop_delay_s=lag_s)
     return replayed, in_the_long_run, cost_s, lag_s, restart_s, used_s, optimal_interval_s(cost_s, rate)

@@ -26,9 +26,9 @@ from benchmarks.measurement import Measurement
 from benchmarks.side_by_side import Outcome, System, chosen, compare, peer
 from rayad.actors.process.allocator import keep_freed_memory
 from rayad.dataflow.columns import split_words
-from rayad.dataflow.hashing import MutableRouter
+from rayad.dataflow.hashing import Router
 from rayad.dataflow.operators.dense_groups import dense_group
-from rayad.dataflow.operators.key_index import MutableKeyIndex
+from rayad.dataflow.operators.key_index import KeyIndex
 
 TITLE = "Columnar kernels"
 NEEDS_RAY = False
@@ -70,7 +70,7 @@ def by_place(table: pa.Table) -> Any:
 
 def by_index(table: pa.Table) -> Any:
     """A hash table that stays, as for running totals."""
-    index, totals = MutableKeyIndex(1), np.zeros(0, np.int64)
+    index, totals = KeyIndex(1), np.zeros(0, np.int64)
     for batch in table.to_batches(max_chunksize=65_536):
         slots = index.slots_of([batch.column(0)])
         totals = np.concatenate([totals, np.zeros(max(0, len(index) - len(totals)) * 2, np.int64)]) if len(index) > len(totals) else totals
@@ -150,7 +150,7 @@ def cutting(out: Measurement, sizes: Sizes) -> None:
 
 def cut_all(batches: list[pa.RecordBatch]) -> int:
     """Cut every batch; gives a number that says how."""
-    router = MutableRouter(2, 256)
+    router = Router(2, 256)
     return sum(router.split_columns(batch, ["key"])[0].num_rows for batch in batches)
 
 

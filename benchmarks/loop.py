@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import rayad as rd
 from benchmarks import machine
 from benchmarks.measurement import Measurement, Ratio
-from rayad.dataflow.hashing import MutableRouter
+from rayad.dataflow.hashing import Router
 
 TITLE = "Loop iterations"
 NEEDS_RAY = True
@@ -82,7 +82,7 @@ def follow(trail: int, replica: int) -> int:
 
 def keys_of(replicas: int) -> list[int]:
     """One key for each replica."""
-    router = MutableRouter(replicas, rd.RunConfig().key_groups)
+    router = Router(replicas, rd.RunConfig().key_groups)
     return [next(key for key in itertools.count() if router.route(key) == replica) for replica in range(replicas)]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.config import ScalingConfig
 from rayad.dataflow.fusion import Path, fuse
-from rayad.dataflow.graph import Link, MutableGraph, Node, NodeKind, PartitionKind, check_count
+from rayad.dataflow.graph import Link, LogicalGraph, Node, NodeKind, PartitionKind, check_count
 from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
 from rayad.dataflow.plan import Plan, PlanEdge, SinkSpec, Stage, sinks_of
 from rayad.dataflow.vertex import EndVertex, Vertex
@@ -73,7 +73,7 @@ def _check_graph(flow: Dataflow) -> None:
 class _Compiler:
     def __init__(self, flow: Dataflow, scaling: ScalingConfig, key_groups: int) -> None:
         self.flow = flow
-        self.graph: MutableGraph = flow.graph
+        self.graph: LogicalGraph = flow.graph
         self.scaling = scaling
         self.key_groups = key_groups
         self.consumers = self.graph.consumers()

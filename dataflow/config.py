@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from rayad.dataflow.call_errors import explains_calls
-from rayad.dataflow.graph import MutableGraph, check_count, check_name
+from rayad.dataflow.graph import LogicalGraph, check_count, check_name
 from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
 from rayad.dataflow.resources import Resources
 from rayad.progress import ConfigError, DataflowError, arguments, show
@@ -401,7 +401,7 @@ def not_acted_on(run: RunConfig, scaling: ScalingConfig, runtime: str, seed: int
     return told
 
 
-def not_asked_locally(graph: MutableGraph, runtime: str) -> list[str]:
+def not_asked_locally(graph: LogicalGraph, runtime: str) -> list[str]:
     """What a dataflow's operators ask of a node and a local run does not give, in words."""
     if runtime != "local":
         return []

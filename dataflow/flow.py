@@ -11,7 +11,7 @@ from rayad.dataflow import hooks, updates
 from rayad.dataflow.call_errors import explains_calls
 from rayad.dataflow.calling import checked_function, require_methods
 from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout, not_acted_on, not_asked_locally
-from rayad.dataflow.graph import MutableGraph, NodeKind, check_count, check_name, users_level
+from rayad.dataflow.graph import LogicalGraph, NodeKind, check_count, check_name, users_level
 from rayad.dataflow.items import ItemsSource, LiveInput, as_items
 from rayad.dataflow.keyed_stream import KeyedStream, input_link
 from rayad.dataflow.resources import Asked, resources_asked
@@ -37,7 +37,7 @@ class Dataflow:
 
     def __init__(self, name: str = "dataflow") -> None:
         self.name = check_name(name, "the dataflow's name")
-        self.graph = MutableGraph()
+        self.graph = LogicalGraph()
 
     def __repr__(self) -> str:
         return f"Dataflow({self.name!r}, {len(self.graph.nodes)} nodes)"

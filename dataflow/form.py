@@ -1,7 +1,7 @@
 """The columns and types of an output, while its records come: given by the user, or those of the records so far.
 
 Types that nobody gave follow the records: an int column that meets 1.5 becomes one of doubles, a decimal gets more digits, a nested field
-that comes later is null before. That goes on until something has been written with the types (:meth:`MutableForm.settle`); from then on,
+that comes later is null before. That goes on until something has been written with the types (:meth:`OutputForm.settle`); from then on,
 and where the user gave a schema, every record fits exactly or is refused. So what is written does not depend on how records were cut into
 batches.
 """
@@ -17,11 +17,11 @@ from rayad.dataflow.exact import Inexact, cast_batch, wider_schema, wider_type
 from rayad.progress import DataflowError
 
 
-class MutableForm:
+class OutputForm:
     """Brings the batches of one output into one schema; ``where`` and ``advice`` are for errors. With ``settled`` types that came from
     elsewhere stay.
 
-    >>> form = MutableForm(None, "write")
+    >>> form = OutputForm(None, "write")
     >>> first, second = form.fit([{"a": 1}]), form.fit([{"a": 1.5}])
     >>> [form.again(batch).to_pylist() for batch in (first, second)]
     [[{'a': 1.0}], [{'a': 1.5}]]
@@ -135,4 +135,4 @@ def describe(schema: pa.Schema) -> str:
     return "{" + ", ".join(f"{field.name}: {field.type}" for field in schema) + "}"
 
 
-__all__ = ["MutableForm", "describe", "schema_drift"]
+__all__ = ["OutputForm", "describe", "schema_drift"]

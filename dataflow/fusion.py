@@ -15,7 +15,7 @@ from functools import partial
 from itertools import takewhile
 from operator import ne
 
-from rayad.dataflow.graph import MutableGraph, Node, NodeKind
+from rayad.dataflow.graph import LogicalGraph, Node, NodeKind
 from rayad.dataflow.operators.ordering import WithoutNumbers
 from rayad.dataflow.ordering import carries_numbers, takes_numbers
 from rayad.dataflow.plan import ApplyStep, EdgeStep, ShiftStep, SinkStep, Step
@@ -61,7 +61,7 @@ class Fusion:
     forced: frozenset[int]
 
 
-def fuse(graph: MutableGraph, consumers: Consumers) -> Fusion:
+def fuse(graph: LogicalGraph, consumers: Consumers) -> Fusion:
     """The heads of a graph's stages, and the trees of steps behind them. Equal graphs give equal answers."""
     forced: set[int] = set()
     trees: dict[int, _Tree] = {}
@@ -84,7 +84,7 @@ def fuse(graph: MutableGraph, consumers: Consumers) -> Fusion:
     return _numbered(trees, frozenset(forced))
 
 
-def _needed_behind(graph: MutableGraph, consumers: Consumers, forced: set[int], head: Node) -> set[int]:
+def _needed_behind(graph: LogicalGraph, consumers: Consumers, forced: set[int], head: Node) -> set[int]:
     """The unions that must become heads before what is behind ``head`` can be fused. Visits each node once."""
 
     def behind(node: int, ports: int) -> Iterator[Node]:
@@ -154,7 +154,7 @@ class _Visit:
 class _Tree:
     """The steps behind one head. Its edges are numbered by their place in ``links``."""
 
-    def __init__(self, graph: MutableGraph, consumers: Consumers, forced: set[int], head: Node) -> None:
+    def __init__(self, graph: LogicalGraph, consumers: Consumers, forced: set[int], head: Node) -> None:
         self.steps: list[Step] = []
         self.outputs: list[tuple[int, ...]] = []
         self.links: list[tuple[Path, Node, int]] = []

@@ -196,7 +196,7 @@ def check_name(name: Any, what: str) -> str:
     return name
 
 
-class MutableGraph:
+class LogicalGraph:
     """The nodes and scopes of one dataflow, in the order in which they were made."""
 
     def __init__(self) -> None:

@@ -300,7 +300,7 @@ def groups_of_replica(replica: int, parallelism: int, key_groups: int) -> range:
     return range(low, high)
 
 
-class MutableRouter:
+class Router:
     """Key -> replica, with the answers for keys already seen kept in a dict (bounded). ``owners``: the replica of each key-group."""
 
     CACHE_ENTRIES_MAX = 1 << 20

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.dataflow.columnar import ROWS_KEY, keyed_columns, one_or_more, require_distinct, to_rows
-from rayad.dataflow.form import MutableForm
+from rayad.dataflow.form import OutputForm
 from rayad.dataflow.graph import check_count
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.dataflow.source import Source, SourceBatch, SourcePart, content_digest, sampled_places
@@ -137,7 +137,7 @@ def as_table(batches: Sequence[Any]) -> pa.Table | None:
         return None
     if all(isinstance(batch, pa.RecordBatch) and batch.schema.equals(kept[0].schema) for batch in kept):
         return pa.Table.from_batches(kept)
-    form = MutableForm(None, "collect(columnar=True)", advice="collect() rows instead")
+    form = OutputForm(None, "collect(columnar=True)", advice="collect() rows instead")
     fitted = [form.fit(batch) for batch in kept]
     table = pa.Table.from_batches([form.again(batch) for batch in fitted])
     marks = {batch.schema.metadata[ROWS_KEY] for batch in kept if isinstance(batch, pa.RecordBatch) and is_keyed(batch)}

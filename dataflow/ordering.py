@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rayad.dataflow.graph import Link, MutableGraph, Node, NodeKind, Partition, PartitionKind, users_line
+from rayad.dataflow.graph import Link, LogicalGraph, Node, NodeKind, Partition, PartitionKind, users_line
 from rayad.dataflow.operators.ordering import NumberRecords, RestoreOrder, WithNumbers
 from rayad.dataflow.updates import PASSES
 from rayad.progress import DataflowError, arguments
@@ -73,7 +73,7 @@ def restore_order(stream: Stream, memory_bytes: Any, directory: str | None, name
     return Stream(stream.flow, node.id, 0, stream.event_time and stream.event_time.moved())
 
 
-def _path(graph: MutableGraph, start: int) -> list[Node]:
+def _path(graph: LogicalGraph, start: int) -> list[Node]:
     """The nodes from the one that order is to be restored behind up to the first exchange, or to what carries numbers already."""
     path: list[Node] = []
     length = 0
@@ -96,7 +96,7 @@ def _path(graph: MutableGraph, start: int) -> list[Node]:
     return path[:length]
 
 
-def _why_not(graph: MutableGraph, end: Node) -> str:
+def _why_not(graph: LogicalGraph, end: Node) -> str:
     """Why there is no exchange whose order could be restored."""
     what = f"{end.name!r} ({end.where})"
     if end.kind is NodeKind.VERTEX:
@@ -108,7 +108,7 @@ def _why_not(graph: MutableGraph, end: Node) -> str:
     return f"nothing behind the source {what} is parallel, so there is no order to restore"
 
 
-def _number(graph: MutableGraph, path: list[Node]) -> None:
+def _number(graph: LogicalGraph, path: list[Node]) -> None:
     """Let the nodes of a path carry numbers, given from before its last one on."""
     if not path:
         return

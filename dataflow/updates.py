@@ -14,7 +14,7 @@ docs/decisions/030-running-totals-are-updates.md says why.
 
 from __future__ import annotations
 
-from rayad.dataflow.graph import MutableGraph, Node, NodeKind, users_line
+from rayad.dataflow.graph import LogicalGraph, Node, NodeKind, users_line
 from rayad.progress import DataflowError
 
 UPDATES_OF = "updates of"
@@ -31,7 +31,7 @@ TAKES = "takes records"
 _PASSING = frozenset((NodeKind.STATELESS, NodeKind.UNION, NodeKind.EXCHANGE, NodeKind.INGRESS, NodeKind.EGRESS, NodeKind.FEEDBACK))
 
 
-def require_records(graph: MutableGraph, start: int, scope: int, what: str, *, per_time: bool = False, where: str | None = None) -> None:
+def require_records(graph: LogicalGraph, start: int, scope: int, what: str, *, per_time: bool = False, where: str | None = None) -> None:
     """Raise DataflowError if an operator in ``scope`` must not take what node ``start`` gives. ``per_time``: it takes each time alone."""
     for maker in _makers(graph, start):
         made_in = graph.scope_of_output(maker)
@@ -53,7 +53,7 @@ def require_records(graph: MutableGraph, start: int, scope: int, what: str, *, p
         )
 
 
-def _makers(graph: MutableGraph, start: int) -> list[Node]:
+def _makers(graph: LogicalGraph, start: int) -> list[Node]:
     """The nodes whose updates reach the output of node ``start``."""
     out, seen, waiting = [], {start}, [start]
     while waiting:
@@ -69,7 +69,7 @@ def _makers(graph: MutableGraph, start: int) -> list[Node]:
     return out
 
 
-def is_one_epoch(graph: MutableGraph, start: int) -> bool:
+def is_one_epoch(graph: LogicalGraph, start: int) -> bool:
     """Whether the program's structure alone says that all records of node ``start`` are in one epoch."""
     seen, waiting = {start}, [start]
     while waiting:
@@ -87,7 +87,7 @@ def is_one_epoch(graph: MutableGraph, start: int) -> bool:
     return True
 
 
-def _around(graph: MutableGraph, scope: int) -> set[int]:
+def _around(graph: LogicalGraph, scope: int) -> set[int]:
     """The scope and those that it lies in."""
     out = set()
     at: int | None = scope
@@ -97,7 +97,7 @@ def _around(graph: MutableGraph, scope: int) -> set[int]:
     return out
 
 
-def require_records_behind(graph: MutableGraph, feedback: Node) -> None:
+def require_records_behind(graph: LogicalGraph, feedback: Node) -> None:
     """The same for what was written before the feedback was connected; it takes its input back where that is refused."""
     try:
         for node in graph.nodes[feedback.id :]:
@@ -110,7 +110,7 @@ def require_records_behind(graph: MutableGraph, feedback: Node) -> None:
         raise
 
 
-def gives_updates(graph: MutableGraph, node: int, of: int) -> None:
+def gives_updates(graph: LogicalGraph, node: int, of: int) -> None:
     """Say that ``node`` gives updates; whether in more than one epoch, the input that node ``of`` gives decides."""
     graph.nodes[node].options[UPDATES_OF] = of
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rayad.dataflow.operators.stored_columns import narrow
-from rayad.dataflow.operators.touched_keys import MutableAdditions
+from rayad.dataflow.operators.touched_keys import Additions
 from rayad.graphs.numbers import Ints
 
 SHIFT = 32
@@ -36,10 +36,10 @@ def _once(ordered: Ints) -> Ints:
     return ordered[:kept] if 2 * kept > len(ordered) else ordered[:kept].copy()
 
 
-class MutableAdjacency:
+class Adjacency:
     """A growing set of directed edges.
 
-    >>> edges = MutableAdjacency()
+    >>> edges = Adjacency()
     >>> [part.tolist() for part in edges.add(np.array([0, 0, 0]), np.array([2, 1, 2]))]
     [[0, 0], [1, 2]]
     >>> [part.tolist() for part in edges.add(np.array([0, 1]), np.array([2, 0]))]
@@ -53,7 +53,7 @@ class MutableAdjacency:
     def __init__(self) -> None:
         self._layers: list[Ints] = []  # largest first
         self._pointers: tuple[Ints | None, Ints] = (None, np.empty(0, np.int64))  # a layer and its row pointers
-        self._added = MutableAdditions()
+        self._added = Additions()
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:

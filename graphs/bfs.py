@@ -19,12 +19,12 @@ import pyarrow as pa
 from rayad.dataflow import DataflowError, Stream, Timestamp, show
 from rayad.dataflow.call_errors import explained
 from rayad.dataflow.keyed_stream import Make
-from rayad.graphs.adjacency import MutableAdjacency
+from rayad.graphs.adjacency import Adjacency
 from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME, check_edges, prepared_edges, unused_name
 from rayad.graphs.nodes import grown
 from rayad.graphs.numbers import Ints, number_of, to_array, to_column
 from rayad.graphs.rounds import GraphVertex, members, received, received_names
-from rayad.graphs.stored_state import MutableDenseValues, Part, joined
+from rayad.graphs.stored_state import DenseValues, Part, joined
 
 BY_SRC, MESSAGES = 0, 1
 AGAIN, OUT = 0, 1
@@ -115,7 +115,7 @@ class BreadthFirst(GraphVertex):
         super().__init__()
         self.sources = sources
         self.named = named
-        self.edges = MutableAdjacency()
+        self.edges = Adjacency()
         self.distance: Ints = np.empty(0, np.int64)
         self.levels: dict[int, list[Ints]] = {}
         self.closer: list[Ints] = []
@@ -201,7 +201,7 @@ class BreadthFirst(GraphVertex):
 
     def setup(self) -> None:
         super().setup()
-        self.distances = MutableDenseValues(self, "distance", self.nodes, FAR)
+        self.distances = DenseValues(self, "distance", self.nodes, FAR)
 
     def on_end(self, time: Timestamp) -> None:
         reached = members(np.concatenate(self.reached), len(self.nodes))

@@ -25,13 +25,13 @@ import numpy as np
 
 from rayad.dataflow import Stream, Timestamp
 from rayad.dataflow.call_errors import explained
-from rayad.graphs.contraction import MutableContraction
-from rayad.graphs.disjoint_sets import MutableDisjointSets
+from rayad.graphs.contraction import Contraction
+from rayad.graphs.disjoint_sets import DisjointSets
 from rayad.graphs.edges import check_edges, prepared_edges, unused_name
 from rayad.graphs.nodes import grown
 from rayad.graphs.numbers import Ints, encode_names, owners
 from rayad.graphs.rounds import NAME, TO_NAME, GraphVertex, members, received, received_names
-from rayad.graphs.stored_state import MutableDenseValues, Part, joined
+from rayad.graphs.stored_state import DenseValues, Part, joined
 
 EDGES, MESSAGES = 0, 1
 AGAIN, OUT = 0, 1
@@ -82,11 +82,11 @@ class Components(GraphVertex):
 
     def setup(self) -> None:
         super().setup()
-        self.sets = MutableDisjointSets(self.nodes)
+        self.sets = DisjointSets(self.nodes)
         self.told: Ints = np.empty(0, np.int64)
         self.touched: list[Ints] = []
-        self.contractions: dict[Timestamp, MutableContraction] = {}
-        self.labels_told = MutableDenseValues(self, "told", self.nodes, -1)
+        self.contractions: dict[Timestamp, Contraction] = {}
+        self.labels_told = DenseValues(self, "told", self.nodes, -1)
 
     def parts(self) -> Mapping[str, Part]:
         return {**super().parts(), "sets": self.sets, "told": self.labels_told}
@@ -98,7 +98,7 @@ class Components(GraphVertex):
     def restore_rest(self, rest: dict[str, Any]) -> None:
         super().restore_rest(rest)
         self.touched = [rest["touched"]]
-        self.contractions = {time: MutableContraction() for time in rest["contractions"]}
+        self.contractions = {time: Contraction() for time in rest["contractions"]}
         for time, contraction in self.contractions.items():
             contraction.restore(rest["contractions"][time])
 
@@ -108,7 +108,7 @@ class Components(GraphVertex):
             return
         contraction = self.contractions.get(time)
         if contraction is None:
-            contraction = self.contractions[time] = MutableContraction()
+            contraction = self.contractions[time] = Contraction()
             self.notify_at(time)
         contraction.add(batch)
 
@@ -125,7 +125,7 @@ class Components(GraphVertex):
             self.nodes.learn(((self.nodes.find(received([batch])[0]), batch.column(TO_NAME)) for batch in named), known)
             self._merge(time, left, self.nodes.add(value, received_names(batches)))
 
-    def _take_forest(self, time: Timestamp, contraction: MutableContraction) -> None:
+    def _take_forest(self, time: Timestamp, contraction: Contraction) -> None:
         """Keep what is about nodes of this replica, send the rest to theirs."""
         numbers, root = contraction.forest()
         known = contraction.nodes

@@ -19,19 +19,19 @@ import numpy as np
 from rayad.dataflow.operators.stored_columns import narrow, stored, taken_back
 from rayad.graphs.disjoint_sets import smallest_reachable
 from rayad.graphs.edges import DST, SRC, SRC_NAME, sides
-from rayad.graphs.nodes import MutableNodes, grown
+from rayad.graphs.nodes import Nodes, grown
 from rayad.graphs.numbers import Ints, to_array
 from rayad.graphs.stored_state import joined
 
 
-class MutableContraction:
+class Contraction:
     """The forest of prepared edges (see ``edges.py``), taken in batch by batch."""
 
     ROWS_MIN = 1 << 15
     """So many rows are taken together: a small epoch is one pass, a large one stays within the processor's cache."""
 
     def __init__(self) -> None:
-        self.nodes = MutableNodes(0, 1, 1)
+        self.nodes = Nodes(0, 1, 1)
         self._root: Ints = np.empty(0, np.int64)
         self._rooted = 0
         self._batches: list[Any] = []

@@ -1,6 +1,6 @@
 """Disjoint sets over dense indexes, merged by whole columns of pairs.
 
-Invariant: ``root[i]`` is the smallest member of the set of i (smallest as ``MutableNodes.in_order`` says), never
+Invariant: ``root[i]`` is the smallest member of the set of i (smallest as ``Nodes.in_order`` says), never
 another; so a set's root is its label, and exactly those members whose label has fallen are touched by a merge. A merge
 of m pairs contracts them to their distinct roots, hooks each root to a smaller neighbour and shortens pointers until
 nothing is left (Shiloach and Vishkin 1982, in numpy), then relabels the members of the sets that lost their root. These
@@ -16,25 +16,25 @@ from typing import Any
 import numpy as np
 
 from rayad.dataflow.operators.stored_columns import narrow
-from rayad.dataflow.operators.touched_keys import MutableAdditions
-from rayad.graphs.nodes import MutableNodes, grown
+from rayad.dataflow.operators.touched_keys import Additions
+from rayad.graphs.nodes import Nodes, grown
 from rayad.graphs.numbers import Ints, distinct
 
 
-class MutableDisjointSets:
+class DisjointSets:
     """The sets of all nodes of a table; a node joins it as a set of its own."""
 
     FEW = 256
     """Up to so many merges (or an eighth of the nodes) go through the lists, one by one."""
 
-    def __init__(self, nodes: MutableNodes) -> None:
+    def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
         self.count = 0
         self._root: Ints = np.empty(0, np.int64)
         self._size: Ints = np.empty(0, np.int64)
         self._next: Ints = np.empty(0, np.int64)
         self._lists_stale = False
-        self._changed = MutableAdditions()
+        self._changed = Additions()
         self._known = 0
 
     # -- snapshots -----------------------------------------------------------------

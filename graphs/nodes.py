@@ -23,10 +23,10 @@ from rayad.graphs.numbers import Ints, Mask, decode_names, distinct, order_key, 
 _NODES_MIN = 64
 
 
-class MutableNodes:
+class Nodes:
     """Numbers, names and owners of nodes by dense index.
 
-    >>> nodes = MutableNodes(replica=0, parallelism=1, key_groups=256)
+    >>> nodes = Nodes(replica=0, parallelism=1, key_groups=256)
     >>> nodes.add(np.array([30, 10, 30])).tolist(), nodes.find(np.array([10, 99])).tolist(), len(nodes)
     ([1, 0, 1], [0, -1], 2)
     """

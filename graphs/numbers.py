@@ -7,7 +7,7 @@ another one for a number, and messages are plain int64 columns. What is lost is 
 it travels in a column of its own wherever the receiver may not know it yet.
 
 Two nodes with the same 64-bit hash would have one number (for a million nodes the chance is 3e-8). The names of all nodes, of
-every edge, are compared with those known for their numbers, in the replica that owns them: ``MutableNodes`` refuses the second.
+every edge, are compared with those known for their numbers, in the replica that owns them: ``Nodes`` refuses the second.
 """
 
 from __future__ import annotations

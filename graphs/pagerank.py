@@ -25,14 +25,14 @@ import numpy as np
 from rayad.dataflow import DataflowError, Stream, Timestamp, show
 from rayad.dataflow.call_errors import explained
 from rayad.dataflow.keyed_stream import Make
-from rayad.graphs.adjacency import MutableAdjacency
+from rayad.graphs.adjacency import Adjacency
 from rayad.graphs.edges import DST, SRC, check_edges, check_rounds, prepared_edges, unused_name
 from rayad.graphs.nodes import grown
 from rayad.graphs.numbers import Floats, Ints, owners
 from rayad.graphs.packets import addresses, packet, unpacked
 from rayad.graphs.rounds import GraphVertex, received, received_names, sender
 from rayad.graphs.sparse_sums import SparseSums
-from rayad.graphs.stored_state import MutableDenseValues, Part
+from rayad.graphs.stored_state import DenseValues, Part
 
 BY_SRC, MESSAGES, TOTALS = 0, 1, 2
 AGAIN, TOTALS_AGAIN, OUT = 0, 1, 2
@@ -99,14 +99,14 @@ class PageRank(GraphVertex):
         super().__init__()
         self.rounds = rounds
         self.damping = damping
-        self.edges = MutableAdjacency()  # from target to source
+        self.edges = Adjacency()  # from target to source
         self.announced = 0
         self.told: Floats = np.empty(0, np.float64)
         self._forget()
 
     def setup(self) -> None:
         super().setup()
-        self.ranks_told = MutableDenseValues(self, "told", self.nodes, np.nan)
+        self.ranks_told = DenseValues(self, "told", self.nodes, np.nan)
 
     def parts(self) -> Mapping[str, Part]:
         return {**super().parts(), "edges": self.edges, "told": self.ranks_told}

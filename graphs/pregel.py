@@ -21,7 +21,7 @@ import pyarrow as pa
 from rayad.dataflow import DataflowError, Stream, Timestamp, show, to_rows
 from rayad.dataflow.call_errors import explained
 from rayad.dataflow.keyed_stream import Make
-from rayad.dataflow.operators.touched_keys import MutableTouchedKeys
+from rayad.dataflow.operators.touched_keys import TouchedKeys
 from rayad.graphs.edges import check_edges, check_rounds, unused_name
 from rayad.graphs.numbers import number_of, order_key
 from rayad.graphs.rounds import RoundVertex
@@ -139,7 +139,7 @@ class Supersteps(RoundVertex):
         self.edges: dict[Any, dict[Any, Any]] = {}
         self.told: dict[Any, Any] = {}
         self.computed: set[Any] = set()
-        self._touched = MutableTouchedKeys()
+        self._touched = TouchedKeys()
         self._known = 0
 
     # -- snapshots -----------------------------------------------------------------

@@ -23,7 +23,7 @@ from rayad.dataflow import DataflowError, Timestamp, Vertex
 from rayad.dataflow.operators.stored_columns import stored_mixed, taken_back_mixed
 from rayad.graphs.adjacency import SHIFT
 from rayad.graphs.edges import DST, SRC, SRC_NAME, fits_int32, result_batch, sides
-from rayad.graphs.nodes import MutableNodes
+from rayad.graphs.nodes import Nodes
 from rayad.graphs.numbers import Ints, decode_names, distinct, encode_names, to_array, to_column
 from rayad.graphs.stored_state import Part
 
@@ -110,10 +110,10 @@ class RoundVertex(Vertex):
 class GraphVertex(RoundVertex):
     """A RoundVertex that knows nodes."""
 
-    nodes: MutableNodes
+    nodes: Nodes
 
     def setup(self) -> None:
-        self.nodes = MutableNodes(self.replica, self.parallelism, self.key_groups)
+        self.nodes = Nodes(self.replica, self.parallelism, self.key_groups)
         if self.parallelism > 1:
             pa.array(np.zeros(1))  # the exchange makes columns so, and pyarrow's first one imports pandas: while the job starts
 
@@ -126,7 +126,7 @@ class GraphVertex(RoundVertex):
         return self._dense(batches, SRC), self._dense(batches, DST)
 
     def take_edge_keys(self, batches: list[Any], high: str, low: str) -> Ints:
-        """As :meth:`take_edges`, as one array for :meth:`MutableAdjacency.add_keys`, whose "source" is the column ``high``."""
+        """As :meth:`take_edges`, as one array for :meth:`Adjacency.add_keys`, whose "source" is the column ``high``."""
         self._take_nodes(batches)
         keys = self._dense(batches, high)
         keys <<= SHIFT

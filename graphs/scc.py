@@ -32,7 +32,7 @@ import numpy as np
 
 from rayad.dataflow import Stream, Timestamp
 from rayad.dataflow.call_errors import explained
-from rayad.graphs.adjacency import MutableAdjacency
+from rayad.graphs.adjacency import Adjacency
 from rayad.graphs.components import components_of
 from rayad.graphs.edges import check_edges, named_edges, prepared_edges, unused_name
 from rayad.graphs.nodes import grown
@@ -119,8 +119,8 @@ class StrongComponents(GraphVertex):
 
     def setup(self) -> None:
         super().setup()
-        self.out = MutableAdjacency()
-        self.into = MutableAdjacency()
+        self.out = Adjacency()
+        self.into = Adjacency()
         none = np.empty(0, np.int64)
         self.alive = np.empty(0, np.bool_)
         self.bits = np.empty(0, np.int8)
@@ -229,7 +229,7 @@ class StrongComponents(GraphVertex):
         return seeds
 
     @staticmethod
-    def _add(edges: MutableAdjacency, near: Ints, far: Ints) -> Ints:
+    def _add(edges: Adjacency, near: Ints, far: Ints) -> Ints:
         no_loop = near != far
         if not no_loop.all():
             near, far = near[no_loop], far[no_loop]

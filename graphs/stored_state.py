@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from rayad.dataflow.operators.stored_columns import narrow
-from rayad.dataflow.operators.touched_keys import MutableAdditions
-from rayad.graphs.nodes import MutableNodes, grown
+from rayad.dataflow.operators.touched_keys import Additions
+from rayad.graphs.nodes import Nodes, grown
 from rayad.graphs.numbers import Ints, distinct
 
 
@@ -33,19 +33,19 @@ class Part(Protocol):
         """Take back what the function of :meth:`take_changes` gave."""
 
 
-class MutableDenseValues:
+class DenseValues:
     """The attribute ``name`` of ``owner``, an array by dense index of ``nodes``, as a part: its owner notes what it changes.
 
     Args:
         fill: what nodes have that are new.
     """
 
-    def __init__(self, owner: Any, name: str, nodes: MutableNodes, fill: Any) -> None:
+    def __init__(self, owner: Any, name: str, nodes: Nodes, fill: Any) -> None:
         self.owner = owner
         self.name = name
         self.nodes = nodes
         self.fill = fill
-        self._touched = MutableAdditions()
+        self._touched = Additions()
         self._known = 0
 
     def note(self, dense: Ints) -> None:

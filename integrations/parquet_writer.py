@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from rayad.dataflow.exact import cast_batch
-from rayad.dataflow.form import MutableForm, describe
+from rayad.dataflow.form import OutputForm, describe
 from rayad.dataflow.sink import SinkWriter
 from rayad.integrations.committed import sync
 from rayad.progress import DataflowError, Timestamp
@@ -70,7 +70,7 @@ class _OpenFile:
         self._waiting_rows += batch.num_rows
         self.rows += batch.num_rows
 
-    def widen(self, form: MutableForm, schema: pa.Schema) -> None:
+    def widen(self, form: OutputForm, schema: pa.Schema) -> None:
         """Bring what waits into the types of now."""
         self.schema = schema
         names = form.schema.names if form.schema is not None else []
@@ -114,7 +114,7 @@ class ParquetWriter(SinkWriter):
         self._token = f"{replica:05d}-{uuid.uuid4().hex[:8]}"  # a replica that replaces a dead one must not write over its files
         self._directory = f"{sink.staging()}/{sink.job}-{self._token}"
         schema = sink.schema if sink.schema is not None else earlier
-        self._form = MutableForm(schema, "write_parquet", settled=sink.schema is None)
+        self._form = OutputForm(schema, "write_parquet", settled=sink.schema is None)
         self._open: dict[int | None, _OpenFile] = {}
         self._closed: list[StagedFile] = []
         self._count = 0

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from rayad.dataflow.columnar import one_or_more
 from rayad.dataflow.exact import cast_batch, wider_schema
-from rayad.dataflow.form import MutableForm, schema_drift
+from rayad.dataflow.form import OutputForm, schema_drift
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.progress import DataflowError, Timestamp
 
@@ -22,7 +22,7 @@ class ArrowWriter(SinkWriter):
     """Keeps a replica's records as RecordBatches of one schema."""
 
     def __init__(self, schema: pa.Schema | None, epoch_column: str | None, where: str) -> None:
-        self._form = MutableForm(schema, where)
+        self._form = OutputForm(schema, where)
         self._epoch_column = epoch_column
         self._where = where
         self._batches: list[tuple[Timestamp, pa.RecordBatch]] = []

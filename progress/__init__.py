@@ -8,7 +8,7 @@ version: the oracle. Everything here is pure: no I/O, threads, clock or chance.
 
 from rayad.progress import arguments
 from rayad.progress.antichain import Antichain, MutableAntichain, PartiallyOrdered
-from rayad.progress.chain import MutableChain
+from rayad.progress.chain import Chain
 from rayad.progress.change_batch import ChangeBatch
 from rayad.progress.errors import (
     ConfigError,
@@ -36,16 +36,16 @@ from rayad.progress.graph import (
     ScopeSpec,
 )
 from rayad.progress.job_tracker import JobTracker, Report, View
-from rayad.progress.least_index import MutableLeastIndex
-from rayad.progress.notifications import MutableNotificator, Notification
-from rayad.progress.pointstamps import MutablePointstampCounter
+from rayad.progress.least_index import LeastIndex
+from rayad.progress.notifications import Notification, Notificator
+from rayad.progress.pointstamps import PointstampCounter
 from rayad.progress.reachability import FlatReachability, PathGraph
 from rayad.progress.scope import Scope, ScopeProgress, ScopeTracker
-from rayad.progress.staircase import MutableStaircase
+from rayad.progress.staircase import Staircase
 from rayad.progress.summary import PathSummary
 from rayad.progress.timestamp import Timestamp
-from rayad.progress.tracker import MutableReachabilityTracker
-from rayad.progress.waiting_times import MutableWaitingTimes
+from rayad.progress.tracker import ReachabilityTracker
+from rayad.progress.waiting_times import WaitingTimes
 
 __all__ = [
     "Antichain",
@@ -61,13 +61,13 @@ __all__ = [
     "Location",
     "LocationKind",
     "MutableAntichain",
-    "MutableChain",
-    "MutableLeastIndex",
-    "MutableNotificator",
-    "MutablePointstampCounter",
-    "MutableReachabilityTracker",
-    "MutableStaircase",
-    "MutableWaitingTimes",
+    "Chain",
+    "LeastIndex",
+    "Notificator",
+    "PointstampCounter",
+    "ReachabilityTracker",
+    "Staircase",
+    "WaitingTimes",
     "NodeKind",
     "NodePort",
     "NodeSpec",

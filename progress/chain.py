@@ -19,10 +19,10 @@ from rayad.progress.errors import InternalError
 T = TypeVar("T", bound=PartiallyOrdered)
 
 
-class MutableChain(MutableAntichain[T]):
+class Chain(MutableAntichain[T]):
     """A `MutableAntichain` for elements that are totally ordered by `sort_key`.
 
-    >>> times = MutableChain([(5, 1), (3, 1), (4, 1)], sort_key=int)
+    >>> times = Chain([(5, 1), (3, 1), (4, 1)], sort_key=int)
     >>> times.frontier, times.update(3, -1), times.update_many([(4, -1), (5, -1)])
     ((3,), [(3, -1), (4, 1)], [(4, -1)])
     """

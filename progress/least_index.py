@@ -23,10 +23,10 @@ V = TypeVar("V")
 _BITS = 4
 
 
-class MutableLeastIndex(Generic[V]):
+class LeastIndex(Generic[V]):
     """Values of a total order by integer.
 
-    >>> index = MutableLeastIndex()
+    >>> index = LeastIndex()
     >>> for place, value in ((3, (5,)), (20, (2,)), (1000, (0,))):
     ...     index.put(place, value)
     >>> index.first_below(0, (5,)), index.first_below(4), index.first_below(21, (0,))

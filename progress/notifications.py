@@ -12,7 +12,7 @@ from typing import NamedTuple
 from rayad.progress.errors import InternalError
 from rayad.progress.job_tracker import View
 from rayad.progress.timestamp import Timestamp
-from rayad.progress.waiting_times import MutableWaitingTimes
+from rayad.progress.waiting_times import WaitingTimes
 
 
 class Notification(NamedTuple):
@@ -22,10 +22,10 @@ class Notification(NamedTuple):
     capability: Timestamp | None
 
 
-class MutableNotificator:
+class Notificator:
     """The requests of one replica that have not been delivered.
 
-    >>> pending = MutableNotificator()
+    >>> pending = Notificator()
     >>> pending.request(Timestamp(3), Timestamp(3)), pending.request(Timestamp(3), Timestamp(3))
     (True, False)
     >>> pending.deliverable(View((Timestamp(3),), (Timestamp(3),)))
@@ -39,7 +39,7 @@ class MutableNotificator:
     def __init__(self) -> None:
         self._count = 0
         self._by_guarantee: dict[Timestamp, list[Timestamp | None]] = {}
-        self._times = MutableWaitingTimes()  # the guarantees
+        self._times = WaitingTimes()  # the guarantees
 
     def request(self, guarantee: Timestamp, capability: Timestamp | None) -> bool:
         """Ask for a notification. False if the same pair is pending already: it will be delivered once."""

@@ -16,13 +16,13 @@ Pointstamp = tuple[int, Timestamp]
 """(location, time)."""
 
 
-class MutablePointstampCounter:
+class PointstampCounter:
     """Occurrence and precursor counts of all pointstamps of a job.
 
     >>> from rayad.progress import EdgeSpec, NodePort, NodeSpec, ScopeSpec
     >>> nodes = (NodeSpec(0, 0, "lines", 0, 1), NodeSpec(1, 0, "count", 1, 0))
     >>> graph = ProgressGraph((ScopeSpec(0, None, "root", 0, 0),), nodes, (EdgeSpec(0, NodePort(0, 0), NodePort(1, 0)),))
-    >>> counter = MutablePointstampCounter(graph)
+    >>> counter = PointstampCounter(graph)
     >>> counter.update(graph.notify_location(0), Timestamp(0), 1)
     >>> counter.update(graph.notify_location(1), Timestamp(0), 1)
     >>> counter.frontier() == [(graph.notify_location(0), Timestamp(0))]

@@ -27,7 +27,7 @@ from rayad.progress.staircase import counted_times
 from rayad.progress.summary import PathSummary
 from rayad.progress.timestamp import Timestamp
 from rayad.progress.topology import ScopeSummary, ScopeTopology
-from rayad.progress.tracker import MutableReachabilityTracker
+from rayad.progress.tracker import ReachabilityTracker
 
 PortChanges = list[tuple[int, list[tuple[Timestamp, int]]]]
 """Changes by port: only ports that have some."""
@@ -99,7 +99,7 @@ class ScopeTracker(Scope):
             self.absorb(identifier, ScopeProgress(initial, [], []))
         self._initial: PortChanges = self.tracker.commit()
 
-    def _build_tracker(self) -> MutableReachabilityTracker[Timestamp]:
+    def _build_tracker(self) -> ReachabilityTracker[Timestamp]:
         topology = self.topology
         projections: list[list[tuple[int, PathSummary]]] = [[] for _ in topology.slots]
         for output, end in enumerate(topology.outputs):
@@ -107,7 +107,7 @@ class ScopeTracker(Scope):
             for slot, location in enumerate(topology.slots):
                 if location is not None:
                     projections[slot] += [(output, self._leave(summary)) for summary in reaching.get(location, ())]
-        return MutableReachabilityTracker(
+        return ReachabilityTracker(
             locations=len(topology.names),
             edges=topology.tracked_edges(),
             slots=topology.slots,

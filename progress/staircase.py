@@ -20,9 +20,9 @@ from operator import itemgetter
 from typing import Any, TypeVar
 
 from rayad.progress.antichain import MutableAntichain
-from rayad.progress.chain import MutableChain
+from rayad.progress.chain import Chain
 from rayad.progress.errors import InternalError
-from rayad.progress.least_index import MutableLeastIndex
+from rayad.progress.least_index import LeastIndex
 from rayad.progress.timestamp import Timestamp
 
 T = TypeVar("T", bound=tuple[int, Any])
@@ -32,11 +32,11 @@ SCANNED_MAX = 12
 """Up to so many elements are scanned; with more there is an index."""
 
 
-class MutableStaircase(MutableAntichain[T]):
+class Staircase(MutableAntichain[T]):
     """A `MutableAntichain` for elements that are tuples `(x, y)`, x an int: `(x, y) <= (u, v)` if and only if `x <= u` and `y <= v`.
 
     >>> from rayad.progress import Timestamp
-    >>> times = MutableStaircase((Timestamp(epoch, (epoch % 2,)), 1) for epoch in range(100))
+    >>> times = Staircase((Timestamp(epoch, (epoch % 2,)), 1) for epoch in range(100))
     >>> times.frontier, times.update(Timestamp(0, (0,)), -1)
     ((Timestamp(0, (0,)),), [(Timestamp(0, (0,)), -1), (Timestamp(1, (1,)), 1), (Timestamp(2, (0,)), 1)])
     """
@@ -44,7 +44,7 @@ class MutableStaircase(MutableAntichain[T]):
     __slots__ = ("_entries", "_heaps", "_index", "_least")
 
     def __init__(self, elements: Iterable[tuple[T, int]] = ()) -> None:
-        self._index: MutableLeastIndex[Any] | None = None
+        self._index: LeastIndex[Any] | None = None
         self._least: dict[int, T] = {}
         self._heaps: dict[int, list[tuple[Any, T]]] = {}
         self._entries = 0  # in all heaps
@@ -83,7 +83,7 @@ class MutableStaircase(MutableAntichain[T]):
     def _build(self) -> None:
         """Make the index of what is there."""
         self._fill_heaps()
-        self._index = MutableLeastIndex()
+        self._index = LeastIndex()
         for x, heap in self._heaps.items():
             self._least[x] = heap[0][1]
             self._index.put(x, heap[0][0])
@@ -189,4 +189,4 @@ class MutableStaircase(MutableAntichain[T]):
 
 def counted_times(depth: int) -> MutableAntichain[Timestamp]:
     """What counts the times of a scope: outside loops they are a chain, inside a staircase."""
-    return MutableChain(sort_key=Timestamp.sort_key) if depth == 0 else MutableStaircase()
+    return Chain(sort_key=Timestamp.sort_key) if depth == 0 else Staircase()

@@ -1,4 +1,4 @@
-"""One scope of a progress graph, laid out as the locations, slots and edges of a `MutableReachabilityTracker`.
+"""One scope of a progress graph, laid out as the locations, slots and edges of a `ReachabilityTracker`.
 
 Why fewer locations than the graph has: paths `T_i -> N -> C -> edges` are identities, so an operator needs one location per input, one
 that joins several inputs (what its views show), and one for everything that leaves it, fed by N and C. An operator without outgoing edges

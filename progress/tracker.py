@@ -49,7 +49,7 @@ Changes = list[tuple[T, int]]
 Step = Callable[[T], T | None]
 
 
-class MutableReachabilityTracker(Generic[T]):
+class ReachabilityTracker(Generic[T]):
     """Counts at slots, frontiers at locations, and the scope's internal work projected onto its outputs.
 
     Locations, slots and outputs are numbered from 0.

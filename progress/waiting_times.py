@@ -10,17 +10,17 @@ from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
 from rayad.progress.errors import InternalError
-from rayad.progress.least_index import MutableLeastIndex
+from rayad.progress.least_index import LeastIndex
 from rayad.progress.timestamp import Timestamp
 
 FEW = 8
 """So many times are compared in less time than the index takes to be kept: most vertices never wait for more."""
 
 
-class MutableWaitingTimes:
+class WaitingTimes:
     """A set of times of one scope.
 
-    >>> waiting = MutableWaitingTimes()
+    >>> waiting = WaitingTimes()
     >>> for time in (Timestamp(0, (5,)), Timestamp(1, (2,)), Timestamp(3, (0,))):
     ...     waiting.add(time)
     >>> waiting.first(), waiting.take_below([Timestamp(0, (6,)), Timestamp(2, (1,))])
@@ -32,7 +32,7 @@ class MutableWaitingTimes:
     def __init__(self, times: Iterable[Timestamp] = ()) -> None:
         self._times: set[Timestamp] = set()
         self._by_epoch: dict[int, list[tuple[tuple[int, ...], Timestamp]]] = {}  # heaps
-        self._index: MutableLeastIndex[tuple[int, ...]] | None = None  # with the heaps: from the first time that is one too many for FEW
+        self._index: LeastIndex[tuple[int, ...]] | None = None  # with the heaps: from the first time that is one too many for FEW
         for time in times:
             self.add(time)
 
@@ -44,11 +44,11 @@ class MutableWaitingTimes:
         if self._index is not None:
             self._enter(self._index, time)
         elif len(self._times) > FEW:
-            self._index = MutableLeastIndex()
+            self._index = LeastIndex()
             for one in self._times:
                 self._enter(self._index, one)
 
-    def _enter(self, index: MutableLeastIndex[tuple[int, ...]], time: Timestamp) -> None:
+    def _enter(self, index: LeastIndex[tuple[int, ...]], time: Timestamp) -> None:
         epoch, counters = time
         heap = self._by_epoch.setdefault(epoch, [])
         heappush(heap, (counters, time))
@@ -126,7 +126,7 @@ class MutableWaitingTimes:
 
     def _take_between(
         self,
-        index: MutableLeastIndex[tuple[int, ...]],
+        index: LeastIndex[tuple[int, ...]],
         start: int,
         stop: int | None,
         bound: tuple[int, ...] | None,
@@ -143,7 +143,7 @@ class MutableWaitingTimes:
             self._reindex(index, epoch, heap)
             start = epoch + 1
 
-    def _reindex(self, index: MutableLeastIndex[tuple[int, ...]], epoch: int, heap: list[tuple[tuple[int, ...], Timestamp]]) -> None:
+    def _reindex(self, index: LeastIndex[tuple[int, ...]], epoch: int, heap: list[tuple[tuple[int, ...], Timestamp]]) -> None:
         while heap and heap[0][1] not in self._times:
             heappop(heap)
         if heap:
@@ -166,7 +166,7 @@ class MutableWaitingTimes:
 
 
 def _is_below(time: Timestamp, frontier: tuple[Timestamp, ...], ties: tuple[Timestamp, ...]) -> bool:
-    """See :meth:`MutableWaitingTimes.take_below`. Loops, since this is a part of every barrier."""
+    """See :meth:`WaitingTimes.take_below`. Loops, since this is a part of every barrier."""
     for front in frontier:
         if front <= time:
             return False

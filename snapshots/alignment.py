@@ -25,8 +25,8 @@ class Verdict:
 
     Args:
         dropped: the number of an unfinished older snapshot: forget its capture and log.
-        capture: take the state now, send the barrier on, begin to log the channels for which :meth:`MutableAlignment.logs` holds.
-        complete: the state and the log of :attr:`MutableAlignment.number` are all there.
+        capture: take the state now, send the barrier on, begin to log the channels for which :meth:`Alignment.logs` holds.
+        complete: the state and the log of :attr:`Alignment.number` are all there.
     """
 
     dropped: int | None = None
@@ -37,14 +37,14 @@ class Verdict:
 NOTHING = Verdict()
 
 
-class MutableAlignment(Generic[C]):
+class Alignment(Generic[C]):
     """The barriers of one replica.
 
     Args:
         regular: channels that a capture waits for (none for sources).
         feedback: channels from back-edges; they are never waited for.
 
-    >>> alignment = MutableAlignment(["left", "right"], ["back"])
+    >>> alignment = Alignment(["left", "right"], ["back"])
     >>> alignment.on_barrier("left", 1), alignment.blocked("left"), alignment.blocked("right")
     (Verdict(dropped=None, capture=False, complete=False), True, False)
     >>> alignment.on_barrier("right", 1), alignment.logs("back"), alignment.blocked("left")
@@ -156,4 +156,4 @@ class MutableAlignment(Generic[C]):
         return Verdict(verdict.dropped, verdict.capture or capture, complete or verdict.complete)
 
 
-__all__ = ["MutableAlignment", "Verdict"]
+__all__ = ["Alignment", "Verdict"]

@@ -1,7 +1,7 @@
 """The coordinator's side of snapshots: when one begins, who has acknowledged, when it is complete or given up. Pure.
 
 One attempt is pending at a time. An attempt is complete when each replica has given its part, once; it becomes a snapshot by being
-published, which the shell does with :meth:`MutableSnapshots.manifest`. What comes too late, twice or of an attempt given up is answered and
+published, which the shell does with :meth:`Snapshots.manifest`. What comes too late, twice or of an attempt given up is answered and
 forgotten (Flink's CheckpointCoordinator distinguishes the same cases).
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.interval import IntervalBounds, MutableIntervalEstimator
+from rayad.snapshots.interval import IntervalBounds, IntervalEstimator
 from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
 
 ReplicaName = tuple[str, int]
@@ -94,7 +94,7 @@ class SnapshotStatistics:
     interval_s: float | None
 
 
-class MutableSnapshots:
+class Snapshots:
     """The snapshots of one run.
 
     Args:
@@ -105,7 +105,7 @@ class MutableSnapshots:
         finally_published: sinks that publish once, at the end: what they have staged is carried along.
         now_s: the clock; only differences matter.
 
-    >>> snapshots = MutableSnapshots([("count", 0)], interval_s=10.0, published=4, now_s=0.0)
+    >>> snapshots = Snapshots([("count", 0)], interval_s=10.0, published=4, now_s=0.0)
     >>> snapshots.due(9.9), snapshots.due(10.0)
     (False, True)
     >>> barrier = snapshots.begin(10.0); barrier.slot
@@ -135,7 +135,7 @@ class MutableSnapshots:
         self.given_up_in_a_row = 0
         self.why_given_up = ""
         self.last: SnapshotStatistics | None = None
-        self.estimator = MutableIntervalEstimator(bounds or FIRST_SOON)
+        self.estimator = IntervalEstimator(bounds or FIRST_SOON)
         self._interval_s = interval_s
         self._finally = frozenset(finally_published)
         self._staged = [one for one in staged if one.sink in self._finally]
@@ -334,4 +334,4 @@ def merge_from(counts: Sequence[int]) -> int | None:
         start, limit = first, limit * MERGE_AT
 
 
-__all__ = ["MERGE_AT", "Ack", "MutableSnapshots", "PartReport", "ReplicaName", "SnapshotStatistics", "merge_from"]
+__all__ = ["MERGE_AT", "Ack", "Snapshots", "PartReport", "ReplicaName", "SnapshotStatistics", "merge_from"]

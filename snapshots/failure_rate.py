@@ -21,7 +21,7 @@ from rayad.progress import ConfigError
 _QUIET_MOST_S = 1e30
 
 
-class MutableFailureRate:
+class FailureRate:
     """The belief in the rate of failures of one job.
 
     Args:
@@ -31,7 +31,7 @@ class MutableFailureRate:
     Laws: the mean lies within the bounds; quiet time never raises it; a failure never lowers it while it is below the prior's, which is
     what a new one has, and by a share ``change`` at most where it is above.
 
-    >>> rate = MutableFailureRate(1e-6, 1.0)
+    >>> rate = FailureRate(1e-6, 1.0)
     >>> rate.on_time(3600.0); round(1 / rate.mean_per_s)
     18766
     >>> for _ in range(20):
@@ -84,4 +84,4 @@ class MutableFailureRate:
         assert self.rates[0] <= self.mean_per_s <= self.rates[-1], self.mean_per_s
 
 
-__all__ = ["MutableFailureRate"]
+__all__ = ["FailureRate"]

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 
 from rayad.progress import ConfigError, show
-from rayad.snapshots.failure_rate import MutableFailureRate
+from rayad.snapshots.failure_rate import FailureRate
 
 _SERIES_BELOW = 0.05
 _SERIES_TERMS = 16
@@ -134,16 +134,16 @@ class IntervalBounds:
             raise ConfigError(f"IntervalBounds.change is {self.change!r}: it is a probability, above 0 and below 1")
 
 
-class MutableIntervalEstimator:
+class IntervalEstimator:
     """What ``interval_s="auto"`` knows: cost, failures, restart time of one job, and the interval that follows.
 
     The cost is an exponentially weighted mean (a new figure counts ``WEIGHT``), the failure rate the mean of a belief that follows changes
-    (:class:`~rayad.snapshots.failure_rate.MutableFailureRate`). Seed 004 leaves both to future work (section 6).
+    (:class:`~rayad.snapshots.failure_rate.FailureRate`). Seed 004 leaves both to future work (section 6).
 
     Laws: the interval lies within the bounds; a higher cost never shortens it, quiet time neither; a failure does
     not lengthen it, unless failures are believed to come as fast as ``mtbf_least_s`` allows.
 
-    >>> estimator = MutableIntervalEstimator()
+    >>> estimator = IntervalEstimator()
     >>> estimator.interval_s()
     10.0
     >>> estimator.on_time(60.0); estimator.on_snapshot(0.05); round(estimator.interval_s(), 1)
@@ -161,7 +161,7 @@ class MutableIntervalEstimator:
         self.failures = 0
         self.observed_s = 0.0
         self._is_cost_old = False
-        self._rate = MutableFailureRate(1.0 / self.bounds.mtbf_most_s, 1.0 / self.bounds.mtbf_least_s, self.bounds.change)
+        self._rate = FailureRate(1.0 / self.bounds.mtbf_most_s, 1.0 / self.bounds.mtbf_least_s, self.bounds.change)
 
     def on_snapshot(self, cost_s: float) -> None:
         """A snapshot took ``cost_s`` seconds away from the work."""
@@ -216,7 +216,7 @@ def _check_all(**values: float) -> None:
 
 __all__ = [
     "IntervalBounds",
-    "MutableIntervalEstimator",
+    "IntervalEstimator",
     "daly_interval_s",
     "optimal_interval_s",
     "utilization",

@@ -143,7 +143,7 @@ class Phase:
 
 
 class IntervalChoice(Protocol):
-    """What chooses the interval and is told what happens; :class:`~rayad.snapshots.interval.MutableIntervalEstimator` is one."""
+    """What chooses the interval and is told what happens; :class:`~rayad.snapshots.interval.IntervalEstimator` is one."""
 
     def interval_s(self) -> float:
         """The interval until the next snapshot's end."""

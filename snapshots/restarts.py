@@ -36,7 +36,7 @@ class End:
     is_newest: bool
 
 
-class MutableRestarts:
+class Restarts:
     """The failures of one run.
 
     Args:
@@ -47,7 +47,7 @@ class MutableRestarts:
         same_max: so many times in a row the same failure ends the job; None: no limit.
         chance: the generator that jitter is drawn from.
 
-    >>> restarts = MutableRestarts(failures_max=9, delay_s=1.0, delay_max_s=3.0, chance=random.Random(0))
+    >>> restarts = Restarts(failures_max=9, delay_s=1.0, delay_max_s=3.0, chance=random.Random(0))
     >>> [round(restarts.on_failure("", float(at)).delay_s, 1) for at in range(5)]
     [0.0, 1.1, 2.1, 3.0, 2.9]
     >>> restarts.on_snapshot(); restarts.on_failure("", 10.0).delay_s
@@ -111,21 +111,21 @@ class MutableRestarts:
         return min(most_s, growing_s * self._chance.uniform(1 - JITTER, 1 + JITTER))
 
 
-class MutableSuccession:
+class Succession:
     """Coordinators of one job, one after another: whether another one takes the place of one that died, and from when on. Pure.
 
     The driver does not see snapshots; one that has lived for ``good_s`` stands for one: the next death is not of a restart that came to
     nothing.
 
-    >>> restarts = MutableRestarts(failures_max=2, delay_s=4.0, chance=random.Random(0))
-    >>> line = MutableSuccession(restarts, good_s=60.0)
+    >>> restarts = Restarts(failures_max=2, delay_s=4.0, chance=random.Random(0))
+    >>> line = Succession(restarts, good_s=60.0)
     >>> line.on_start(0.0); line.on_death(1.0), line.is_due(1.0)
     (Restart(delay_s=0.0, number=1), True)
     >>> line.on_start(1.0); type(line.on_death(2.0)).__name__, line.is_due(5.0), line.is_due(7.0)
     ('Restart', False, True)
     """
 
-    def __init__(self, restarts: MutableRestarts, *, good_s: float) -> None:
+    def __init__(self, restarts: Restarts, *, good_s: float) -> None:
         self._restarts = restarts
         self._good_s = good_s
         self._began_s = 0.0
@@ -150,4 +150,4 @@ class MutableSuccession:
         return now_s >= self._due_s
 
 
-__all__ = ["End", "MutableRestarts", "MutableSuccession", "Restart"]
+__all__ = ["End", "Restarts", "Succession", "Restart"]

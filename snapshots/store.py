@@ -209,8 +209,8 @@ class SnapshotStore:
             raise SnapshotError(f"part {file.path} in {self.folder!r} cannot be read: {error}", path=file.path) from error
         if size != file.size or not hmac.compare_digest(digest.hexdigest(), file.digest):
             raise SnapshotError(
-                f"part {file.path} in {self.folder!r} is not what was written: {size} bytes of {file.size}, or another "
-                "digest", path=file.path
+                f"part {file.path} in {self.folder!r} is not what was written: {size} bytes of {file.size}, or another digest",
+                path=file.path,
             )
 
     # -- manifests -----------------------------------------------------------------------------------

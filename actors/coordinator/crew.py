@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from rayad.actors.coordinator.outcome import plan_for
-from rayad.actors.lead.heartbeats import MutableHeartbeats
+from rayad.actors.lead.heartbeats import Heartbeats
 from rayad.actors.plane.protocol import PROGRESS, replica_name, stage_of
 from rayad.actors.process.activity import Activity
 from rayad.actors.progress_actor import remote_progress
@@ -61,7 +61,7 @@ class Crew:
         self._lock = threading.RLock()
         self._pings: dict[str, Any] = {}
         self._pulses: dict[str, Pulse] = {}
-        self._beats = MutableHeartbeats(config.failures.heartbeat_timeout_s)
+        self._beats = Heartbeats(config.failures.heartbeat_timeout_s)
         if config.activation_timeout_s is not None:
             self._beats.interval_s = min(self._beats.interval_s, config.activation_timeout_s / 4)
 

@@ -12,10 +12,10 @@ from collections.abc import Collection, Hashable
 from typing import Any
 
 
-class MutableLongCalls:
+class LongCalls:
     """Calls under way, by reference: whose, and its second result.
 
-    >>> calls = MutableLongCalls()
+    >>> calls = LongCalls()
     >>> calls.post("ref", "v1.0", "staged"); calls.names()
     set()
     >>> calls.take_over(); calls.names(), calls.ended("ref"), calls.ended("ref")

@@ -9,7 +9,7 @@ import threading
 from typing import Any
 
 from rayad.actors.coordinator.crew import Crew
-from rayad.actors.coordinator.long_calls import MutableLongCalls
+from rayad.actors.coordinator.long_calls import LongCalls
 from rayad.actors.coordinator.outcome import Starting
 from rayad.actors.coordinator.snapshots import SnapshotKeeper
 from rayad.actors.job import JobState
@@ -48,7 +48,7 @@ class RunningJob:
         self.failures = 0
         self.addresses: dict[str, Address] = {}
         self.incarnations: dict[str, int] = {}
-        self.calls = MutableLongCalls()
+        self.calls = LongCalls()
         self.found: dict[str, tuple[Address, int, dict[str, Any]]] = {}
         """Where each actor listens, its incarnation, and the notes of the snapshot that this one resumed from."""
         self.awaited: tuple[Starting, float] | None = None

@@ -18,7 +18,7 @@ from ray.exceptions import GetTimeoutError, RayActorError, RaySystemError, RayTa
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.ray_calls import GONE
 from rayad.actors.job import THE_COORDINATOR, Silent
-from rayad.actors.lead.heartbeats import MutableHeartbeats
+from rayad.actors.lead.heartbeats import Heartbeats
 from rayad.progress import RayadError
 
 ANSWER_S = 10.0
@@ -57,7 +57,7 @@ class CoordinatorLine:
         self._job = job
         self._cluster = ray.get_runtime_context().gcs_address
         self._patience_s = patience_s
-        self._beats = MutableHeartbeats(max(patience_s, start_timeout_s))
+        self._beats = Heartbeats(max(patience_s, start_timeout_s))
         self._ping: Any = None
         self._listening = threading.Lock()
 
@@ -138,7 +138,7 @@ class CoordinatorLine:
                 self._ping = None
                 self._beats.on_answer(THE_COORDINATOR)
                 if self._beats.patience_s != self._patience_s:
-                    self._beats = MutableHeartbeats(self._patience_s)  # it has started
+                    self._beats = Heartbeats(self._patience_s)  # it has started
             if not self._beats.is_due(now_s):
                 return
             if self._beats.look([THE_COORDINATOR], now_s):

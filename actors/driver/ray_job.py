@@ -45,7 +45,7 @@ from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, che
 from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import Plan
 from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp, arguments, say
-from rayad.snapshots.restarts import End, MutableSuccession
+from rayad.snapshots.restarts import End, Succession
 
 _log = logging.getLogger(__name__)
 _GROUPS = {
@@ -93,7 +93,7 @@ class RayJob(Job):
         self._stopping = False
         self._coordinators_lost = 0
         self._failures_max = config.failures.max_failures
-        self._succession = MutableSuccession(restarts_of(config.failures, random.Random()), good_s=config.failures.delay_max_s)
+        self._succession = Succession(restarts_of(config.failures, random.Random()), good_s=config.failures.delay_max_s)
         self._runs: list[str] = []
         self._outcome: Outcome | None = None
         self._result: Result | None = None

@@ -33,7 +33,7 @@ class Terminable(Protocol):
         """Take a savepoint if that can be, and end the job; what there is to say about it. Must not raise."""
 
 
-class MutableTermination:
+class Termination:
     """What SIGTERM does in this process.
 
     Args:
@@ -111,7 +111,7 @@ class MutableTermination:
 
 def is_default(handler: Any) -> bool:
     """Whether a handler is nobody's: the system's, Ray's, which ends the process, or ours."""
-    if handler is signal.SIG_DFL or getattr(handler, "__self__", None).__class__ is MutableTermination:
+    if handler is signal.SIG_DFL or getattr(handler, "__self__", None).__class__ is Termination:
         return True
     return str(getattr(handler, "__module__", "")).partition(".")[0] == "ray"
 
@@ -121,7 +121,7 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
-OF_THIS_PROCESS = MutableTermination()
+OF_THIS_PROCESS = Termination()
 """A process has one."""
 
-__all__ = ["OF_THIS_PROCESS", "STATUS", "MutableTermination", "is_default"]
+__all__ = ["OF_THIS_PROCESS", "STATUS", "Termination", "is_default"]

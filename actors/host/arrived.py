@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from rayad.actors.plane.feedback_queue import MutableFeedbackQueue
+from rayad.actors.plane.feedback_queue import FeedbackQueue
 from rayad.actors.plane.plane import Frame
 from rayad.dataflow.config import RunConfig
 from rayad.progress import Timestamp
@@ -25,7 +25,7 @@ class Arrived:
         """Behind barriers that have not come on all channels."""
         self.restored: deque[tuple[int, Any]] = deque()
         """What was on its way here when the snapshot that is resumed was cut; it comes before everything else."""
-        self.feedback = MutableFeedbackQueue(config.spill_memory_bytes, config.spill_directory)
+        self.feedback = FeedbackQueue(config.spill_memory_bytes, config.spill_directory)
         self.input: deque[tuple[int, Frame]] = deque()
         self._blocked_feedback: FeedbackEntry | None = None
         self._first_feedback: FeedbackEntry | None = None

@@ -1,6 +1,6 @@
 """Changes of layout at one replica host: markers and transfers on the data plane, fences with the progress actor.
 
-The decisions are those of :class:`rayad.actors.replica.migration.MutableMigration`; see docs/design/rescaling.md.
+The decisions are those of :class:`rayad.actors.replica.migration.Migration`; see docs/design/rescaling.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rayad.actors.plane.plane import Address, Frame
 from rayad.actors.plane.protocol import PROGRESS, Kind, replica_name
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import channels_out, channels_to_mark
-from rayad.actors.replica.migration import MutableMigration, StepCost, Transfer, changes, may_move
+from rayad.actors.replica.migration import Migration, StepCost, Transfer, changes, may_move
 from rayad.dataflow.config import configured
 from rayad.dataflow.plan import Layout
 from rayad.progress import ProtocolError, Timestamp
@@ -50,7 +50,7 @@ class HostRescale:
         self._snapshots = snapshots
         self.step = 0
         self.is_newcomer = False
-        self.migration: MutableMigration | None = None
+        self.migration: Migration | None = None
         self.released: deque[tuple[int, Timestamp, Any, Any]] = deque()
         self.leaving_base: int | None = None
         self.has_left = False
@@ -122,7 +122,7 @@ class HostRescale:
             self._send_mark(edge, replica, marker, binds=False)
         self._end_step()
         if changes(before, after, place.stage.id):
-            self.migration = MutableMigration(core, before, after, self.released)
+            self.migration = Migration(core, before, after, self.released)
             gives_s = clock.perf_counter()
             self.migration.begin()
             self.migration.cost.state_s = clock.perf_counter() - gives_s
@@ -279,14 +279,14 @@ class HostRescale:
             return payload
         return self._take_out(migration, edge, peer, payload)
 
-    def receiver(self, payload: Any) -> ReplicaCore | MutableMigration:
+    def receiver(self, payload: Any) -> ReplicaCore | Migration:
         """Who consumes the next batch."""
         migration = self.migration
         if migration is None or (not migration.arriving and type(payload) is Rest):
             return self.place.core
         return migration
 
-    def _take_out(self, migration: MutableMigration, edge: int, peer: str, payload: Any) -> Any:
+    def _take_out(self, migration: Migration, edge: int, peer: str, payload: Any) -> Any:
         time, batch = decode_batch(payload)
         size = payload.credit if type(payload) is Rest else len(payload)
         stays = migration.take_out(edge, time, batch, (edge, peer, size))
@@ -298,7 +298,7 @@ class HostRescale:
         rest.credit = size
         return rest
 
-    def _take_out_of_queues(self, migration: MutableMigration) -> None:
+    def _take_out_of_queues(self, migration: Migration) -> None:
         place = self.place
         queue, place.arrived.regular = place.arrived.regular, deque()
         for edge, peer, payload in queue:

@@ -17,7 +17,7 @@ from rayad.actors.plane.batch_codec import batch_time
 from rayad.actors.plane.protocol import COORDINATOR, Kind
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.part_files import read_part
-from rayad.actors.replica.participant import Capture, MutableParticipant
+from rayad.actors.replica.participant import Capture, Participant
 from rayad.actors.replica.rest import ResumedPart
 from rayad.actors.replica.source_parts import SourceShare
 from rayad.dataflow.graph import NodeKind
@@ -53,12 +53,12 @@ class HostSnapshots:
         self._patience_s = place.config.snapshots.alignment_timeout_s
         self.writer = PartWriter(store, stage, place.replica, place.plane.incarnation, place.plane.wakeup)
         self._took: dict[int, tuple[float, float]] = {}
-        self.participant: MutableParticipant | None = None
+        self.participant: Participant | None = None
 
     def attach(self) -> None:
         """The core has been started: from now on there can be snapshots of it."""
         place = self.place
-        self.participant = MutableParticipant(
+        self.participant = Participant(
             place.plan,
             place.stage,
             place.core,

@@ -1,6 +1,6 @@
 """What a replica host measures of itself, cheap enough to stay on: a few additions for each batch, two looks at the clock for each wait.
 
-Items are counted in the core (`MutableReplicaCounters` of its outputs), bytes where batches come in and leave; everything else is looked up
+Items are counted in the core (`ReplicaCounters` of its outputs), bytes where batches come in and leave; everything else is looked up
 when a reading is taken. Readings are taken in the thread of a control call, without asking the loop: a replica that is in one long
 activation is the one that must be seen. The frontier's lag counts from the first reading that saw the frontier where it is.
 

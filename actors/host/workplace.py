@@ -10,15 +10,15 @@ from typing import Any
 
 from rayad.actors.host.arrived import Arrived
 from rayad.actors.plane.batch_codec import encode_batch
-from rayad.actors.plane.credit_grants import MutableGranting
+from rayad.actors.plane.credit_grants import CreditGrants
 from rayad.actors.plane.on_demand import ANY
 from rayad.actors.plane.plane import Plane
 from rayad.actors.plane.protocol import PROGRESS, SPIN_S, Kind, pack_report, replica_name
-from rayad.actors.plane.sender import MutableOutbound
+from rayad.actors.plane.sender import Sender
 from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.core import Outgoing, ReplicaCore
-from rayad.actors.replica.parked import MutableParked
+from rayad.actors.replica.parked import Parked
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.upstream import gated_edges
 from rayad.dataflow.config import RunConfig
@@ -53,14 +53,14 @@ class Workplace:
         self.edges = plan.edge_by_id
         self.replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}
         self.arrived = Arrived(config)
-        self.sender = MutableOutbound(self.plane, plan, stage, config)
+        self.sender = Sender(self.plane, plan, stage, config)
         gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
-        parking = partial(MutableParked, int(config.spill_memory_bytes), partial(SpillFile, config.spill_directory))
+        parking = partial(Parked, int(config.spill_memory_bytes), partial(SpillFile, config.spill_directory))
         room = self.sender.room
         self.core = ReplicaCore(plan, self.stage, replica, room=room, gated=gated, clock=clock.perf_counter, parking=parking)
         self.core.outputs.batch_rows = config.batch_rows
         self._attach_sender()
-        self.granting = MutableGranting(self.plane, self.edges, self.core.outputs.counters.received_bytes, config)
+        self.granting = CreditGrants(self.plane, self.edges, self.core.outputs.counters.received_bytes, config)
         self.report = ReplicaReport(self.stage.name, replica, os.getpid())
         self.lost: dict[str, float] = {}
         """Peers whose connection has ended, and when."""

@@ -11,13 +11,13 @@ from collections.abc import Collection, Iterable
 INTERVAL_MAX_S = 5.0
 
 
-class MutableHeartbeats:
+class Heartbeats:
     """Questions and answers by name.
 
     Args:
         patience_s: who has not answered for longer counts as dead.
 
-    >>> beats = MutableHeartbeats(8.0)
+    >>> beats = Heartbeats(8.0)
     >>> beats.look({"a", "b"}, 0.0)
     ['a', 'b']
     >>> beats.on_answer("a")

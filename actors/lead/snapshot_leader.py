@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from rayad.dataflow.config import SnapshotConfig
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.coordination import TAKEN_MAX, MutableSnapshots, PartReport, ReplicaName, SnapshotStatistics
+from rayad.snapshots.coordination import TAKEN_MAX, PartReport, ReplicaName, Snapshots, SnapshotStatistics
 from rayad.snapshots.store import Manifest, StagedPart
 
 
@@ -223,8 +223,8 @@ class SnapshotLeader:
         self._is_finished = False
         self.snapshots = self._bookkeeping(begun, published, 1, now_s)
 
-    def _bookkeeping(self, begun: Manifest, published: int, first_attempt: int, now_s: float) -> MutableSnapshots:
-        return MutableSnapshots(
+    def _bookkeeping(self, begun: Manifest, published: int, first_attempt: int, now_s: float) -> Snapshots:
+        return Snapshots(
             self.replicas,
             interval_s=self.config.interval_s,
             timeout_s=self.config.timeout_s,

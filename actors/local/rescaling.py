@@ -13,7 +13,7 @@ from rayad.actors.local.network import Network, Where
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import channels_out, channels_to_mark
-from rayad.actors.replica.migration import MutableMigration, Transfer, changes, may_move
+from rayad.actors.replica.migration import Migration, Transfer, changes, may_move
 from rayad.actors.replica.part_files import write_staged
 from rayad.dataflow.plan import Plan
 from rayad.progress import InternalError, RescaleRefused
@@ -55,7 +55,7 @@ class LocalRescale:
         self.before = layout_steps.asked_of(network.plan)
         self.began_at = network.steps
         self.step = self._steps_before = network.retired.steps
-        self.migrations: dict[Where, MutableMigration] = {}
+        self.migrations: dict[Where, Migration] = {}
         self.transfers: dict[tuple[int, int, int], deque[Transfer]] = {}
         self.leaving: set[Where] = set()
         self.is_waiting = True
@@ -154,7 +154,7 @@ class LocalRescale:
             if old is not None:
                 assert old.is_settled
                 self._moved.append(old.cost)
-            migration = self.migrations[at] = MutableMigration(core, before, after)
+            migration = self.migrations[at] = Migration(core, before, after)
             migration.begin()
             for edge, source in sorted(migration.missing()):
                 self._will_arrive((edge, source, at[1]))
@@ -202,11 +202,11 @@ class LocalRescale:
             self.migrations[at].on_marker(channel)
             self.network.after(at)
 
-    def receiver(self, at: Where) -> MutableMigration | ReplicaCore:
+    def receiver(self, at: Where) -> Migration | ReplicaCore:
         """Who takes the next batch of a replica."""
         return self.migrations.get(at) or self.network.cores[at]
 
-    def _release(self, at: Where, migration: MutableMigration) -> None:
+    def _release(self, at: Where, migration: Migration) -> None:
         core = self.network.cores[at]
         while migration.released:
             edge, time, batch, _ = migration.released.popleft()

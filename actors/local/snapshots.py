@@ -16,7 +16,7 @@ from rayad.actors.lead.layout_steps import layout_notes, names_of, starts_of
 from rayad.actors.local.network import Network, Where
 from rayad.actors.replica.graph_shape import Channel, edge_names
 from rayad.actors.replica.part_files import dumped, write_rest, write_staged, write_state
-from rayad.actors.replica.participant import Capture, MutableParticipant
+from rayad.actors.replica.participant import Capture, Participant
 from rayad.actors.replica.rest import freeze
 from rayad.actors.replica.upstream import Region
 from rayad.actors.store.job_store import JobStore, Superseded
@@ -24,7 +24,7 @@ from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.coordination import MutableSnapshots, PartReport, SnapshotStatistics
+from rayad.snapshots.coordination import PartReport, Snapshots, SnapshotStatistics
 from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
 
 Pieces = list[bytes | memoryview]
@@ -50,7 +50,7 @@ class LocalSnapshots:
         self.incarnation = 1
         self.recoveries = 0
         self.failures = 0
-        self.participants: dict[Where, MutableParticipant] = {}
+        self.participants: dict[Where, Participant] = {}
         self.writing: dict[Where, deque[tuple[Capture, Pieces | None]]] = {}
         self.reports: deque[PartReport | tuple[int, str]] = deque()
         self.forgetting: dict[Where, int] = {}
@@ -78,7 +78,7 @@ class LocalSnapshots:
         return numbers[-1] if numbers else 0
 
     @property
-    def snapshots(self) -> MutableSnapshots:
+    def snapshots(self) -> Snapshots:
         """The bookkeeping of the attempt under way."""
         return self.leader.snapshots
 
@@ -92,7 +92,7 @@ class LocalSnapshots:
         """In all incarnations, the newest last."""
         return self.leader.taken
 
-    def participant(self, at: Where) -> MutableParticipant:
+    def participant(self, at: Where) -> Participant:
         """The one of a replica; made when the first barrier comes."""
         found = self.participants.get(at)
         if found is None:
@@ -105,7 +105,7 @@ class LocalSnapshots:
                 overtaken = self._put_barrier((edge, at[1], replica), barrier)
                 self._overtaken.extend((self._edge_names[edge], replica, data) for data in overtaken)
 
-            found = self.participants[at] = MutableParticipant(
+            found = self.participants[at] = Participant(
                 network.plan,
                 network.plan.stage(at[0]),
                 network.cores[at],
@@ -266,7 +266,7 @@ class LocalSnapshots:
         waiting.insert(place, (None, barrier))
         return [freeze(time, batch) for time, batch in items[place:] if time is not None]
 
-    def _after_barrier(self, at: Where, participant: MutableParticipant) -> None:
+    def _after_barrier(self, at: Where, participant: Participant) -> None:
         if not participant.alignment.is_aligning:
             self.network.ready.discard(("impatient", at))
             self.network.unblock(at)

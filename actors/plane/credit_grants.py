@@ -13,7 +13,7 @@ from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import PlanEdge
 
 
-class MutableGranting:
+class CreditGrants:
     """The receiving side of one replica's channels.
 
     Args:

@@ -18,7 +18,7 @@ _EDGE = struct.Struct("<II")
 _BARRIER = 1 << 31
 
 
-class MutableFeedbackQueue:
+class FeedbackQueue:
     """FIFO of ``(edge, source replica, time, batch)``: objects while they fit into memory, bytes on disk beyond. A barrier has no time.
 
     Batches from other replicas arrive encoded and are decoded when taken out; a replica's own are kept as they are.

@@ -73,7 +73,7 @@ def cut(batch: Any, rows: int) -> list[Any]:
     return [batch[at : at + rows] for at in range(0, count, rows)]
 
 
-class MutablePool:
+class DemandPool:
     """What waits on one edge for any of its receivers, first come, first served.
 
     Args:

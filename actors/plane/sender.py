@@ -16,7 +16,7 @@ from typing import Any
 
 from rayad.actors.plane.batch_codec import encode_batch
 from rayad.actors.plane.credits import SendWindow
-from rayad.actors.plane.on_demand import MutablePool
+from rayad.actors.plane.on_demand import DemandPool
 from rayad.actors.plane.plane import Plane
 from rayad.actors.plane.protocol import Kind, busy_of_credit, replica_name, unpack_credit
 from rayad.actors.plane.spilling_queue import SpillingQueue
@@ -44,7 +44,7 @@ def payload_bytes(parts: list[Any]) -> int:
     return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
 
 
-class MutableOutbound:
+class Sender:
     """The sending side of one replica's channels to other replicas."""
 
     def __init__(self, plane: Plane, plan: Plan, stage: int, config: RunConfig) -> None:
@@ -56,7 +56,7 @@ class MutableOutbound:
         self._waiting: dict[tuple[int, str], deque[list[Any] | bytes]] = {}  # bytes: a barrier, which needs no credit
         self._spilled: dict[str, SpillingQueue] = {}
         self._peers: dict[tuple[int, int], str] = {}
-        self._pools: dict[int, MutablePool] = {}
+        self._pools: dict[int, DemandPool] = {}
         self._full: set[int] = set()  # edges whose pool is
         self._rows: dict[tuple[int, str], deque[int]] = {}  # of the batches in flight, on demand; 0: not known
         self.joined: Callable[[int, Timestamp, int], None] = _nobody
@@ -73,7 +73,7 @@ class MutableOutbound:
                 if not edge.is_feedback:
                     self._windows[edge.id, peer] = SendWindow(window_of(edge, config), int(config.window_bytes))
             if edge.is_on_demand:
-                self._pools[edge.id] = MutablePool(keeps_batches=edge.keeps_batches)
+                self._pools[edge.id] = DemandPool(keeps_batches=edge.keeps_batches)
         loops = len(self._peers) - len(self._windows)
         self._feedback_bytes_max = max(FEEDBACK_QUEUE_BYTES_MIN, int(config.spill_memory_bytes) // max(1, loops))
 

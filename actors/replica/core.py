@@ -17,18 +17,18 @@ import pyarrow as pa
 
 from rayad.actors.plane.on_demand import rows_of
 from rayad.actors.replica.graph_shape import edge_names
-from rayad.actors.replica.parked import MutableParked
-from rayad.actors.replica.rest import MutableRest, ResumedPart, thaw
-from rayad.actors.replica.routing import MutableOutputs, Outgoing
-from rayad.actors.replica.source_reader import MutableSourceReader
-from rayad.actors.replica.upstream import MutableGate
+from rayad.actors.replica.parked import Parked
+from rayad.actors.replica.rest import PartRest, ResumedPart, thaw
+from rayad.actors.replica.routing import Outgoing, Outputs
+from rayad.actors.replica.source_reader import SourceReader
+from rayad.actors.replica.upstream import Gate
 from rayad.actors.replica.user_errors import describe, raise_located
 from rayad.dataflow.columnar import require_distinct
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
 from rayad.dataflow.state_identity import of_class
 from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext, check_reentrancy
-from rayad.progress import DataflowError, FlatReachability, MutableNotificator, SnapshotError, Timestamp, View, show
+from rayad.progress import DataflowError, FlatReachability, Notificator, SnapshotError, Timestamp, View, show
 from rayad.snapshots.identity import fits, spell
 
 __all__ = ["Outgoing", "PassThrough", "ReplicaCore"]
@@ -73,7 +73,7 @@ class ReplicaCore(VertexContext):
         room: Callable[[int, int], int] | None = None,
         gated: frozenset[int] = frozenset(),
         clock: Callable[[], float] = lambda: 0.0,
-        parking: Callable[[], MutableParked] = MutableParked,
+        parking: Callable[[], Parked] = Parked,
     ) -> None:
         self._clock = clock
         self.doing: tuple[str, Timestamp | None, float] | None = None
@@ -98,15 +98,15 @@ class ReplicaCore(VertexContext):
         """How many batches have been handed to the vertex inside a callback, instead of going through a queue."""
         self._reentrancy = 0
         self._broken: Exception | None = None  # what failed in a nested call
-        self.outputs = MutableOutputs(plan, stage, replica, self.change, room, self._reenter)
+        self.outputs = Outputs(plan, stage, replica, self.change, room, self._reenter)
         self._edges = plan.edge_by_id
         self._now: Timestamp | None = None
-        self.notificator = MutableNotificator()
-        self.gate = MutableGate(gated, parking()) if gated and stage.inputs else None
+        self.notificator = Notificator()
+        self.gate = Gate(gated, parking()) if gated and stage.inputs else None
         self._waits_unseen = False  # for a notification without capability, which the progress core does not count
         self._reachability: FlatReachability | None = None
         self.vertex: Vertex | None = None
-        self.source: MutableSourceReader | None = None
+        self.source: SourceReader | None = None
         self.input_epoch: int | None = None
         self.furthest = 0
         """The epoch in which a source or live input that is over has ended."""
@@ -167,10 +167,10 @@ class ReplicaCore(VertexContext):
     # -- snapshots ---------------------------------------------------------------
     # All that is taken back counts as if it had just been received or asked for: so the progress core is rebuilt from the parts
     # (docs/design/snapshots.md, 3).
-    def cut(self) -> MutableRest:
+    def cut(self) -> PartRest:
         """Everything but the vertex' state, between two activations; what combiners hold must have been flushed and sent."""
         names = edge_names(self.plan)
-        return MutableRest(
+        return PartRest(
             source=self.source.position() if self.source is not None else None,
             input_epoch=self.input_epoch,
             input_frames=self.input_frames,
@@ -306,7 +306,7 @@ class ReplicaCore(VertexContext):
         """A replica that retires forgets what it could still be notified of: all that it was for is elsewhere."""
         for notification in self.notificator.pending():
             self._hold_back(notification.guarantee, notification.capability, -1)
-        self.notificator = MutableNotificator()
+        self.notificator = Notificator()
         if self.hold is not None:
             self.change(self.stage.capability_location, self.hold, -1)
             self.hold = None
@@ -322,9 +322,9 @@ class ReplicaCore(VertexContext):
             return False
         return self._waits_unseen or self.hold is not None or self.vertex.in_order or self.gate is not None
 
-    def _open_source(self, position: Any) -> MutableSourceReader:
+    def _open_source(self, position: Any) -> SourceReader:
         mine = self.stage.parts[self.replica :: self.stage.parallelism]
-        return MutableSourceReader(self.stage.op, mine, self.stage.name, self.stage.where, position)
+        return SourceReader(self.stage.op, mine, self.stage.name, self.stage.where, position)
 
     def close(self) -> None:
         """Release what the user's code holds. Never raises."""

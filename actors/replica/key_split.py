@@ -15,7 +15,7 @@ from rayad.dataflow.hashing import hash_columns, key_group
 CACHE_ENTRIES_MAX = 1 << 20
 
 
-class MutableKeySplit:
+class KeySplit:
     """The key-groups of the records that come on one edge.
 
     Args:
@@ -67,4 +67,4 @@ class MutableKeySplit:
         return np.array(groups, dtype=np.int64)
 
 
-__all__ = ["MutableKeySplit"]
+__all__ = ["KeySplit"]

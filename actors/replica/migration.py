@@ -15,7 +15,7 @@ import numpy as np
 
 from rayad.actors.replica.core import ReplicaCore, Right
 from rayad.actors.replica.graph_shape import Channel, channels_in
-from rayad.actors.replica.key_split import MutableKeySplit
+from rayad.actors.replica.key_split import KeySplit
 from rayad.actors.replica.part_files import dumped, loaded
 from rayad.autoscale.layout import moves
 from rayad.dataflow.graph import NodeKind, PartitionKind
@@ -80,7 +80,7 @@ class StepCost:
         self.longest_pause_s = max(self.longest_pause_s, seconds)
 
 
-class MutableMigration:
+class Migration:
     """A step at one replica of a stage whose layout changes.
 
     Args:
@@ -101,7 +101,7 @@ class MutableMigration:
         self.cost = StepCost()
         keyed = [edge for edge in before.edges if edge.target == stage.id and edge.routing is PartitionKind.KEYS and edge.key is not None]
         self._copied = {edge.id for edge in before.edges_into(stage.id) if edge.routing is PartitionKind.BROADCAST}
-        self._splits = {edge.id: MutableKeySplit(edge.key, before.key_groups) for edge in keyed if edge.key is not None}
+        self._splits = {edge.id: KeySplit(edge.key, before.key_groups) for edge in keyed if edge.key is not None}
         changes = moves(before.owners(stage), after.owners(after.stage(stage.id))) if keyed else {}
         self.leaving = {new: groups for (old, new), groups in changes.items() if old == mine}
         self.arriving = {old: groups for (old, new), groups in changes.items() if new == mine}
@@ -312,4 +312,4 @@ def may_move(stage: Stage, plan: Plan, vertex: Vertex | None) -> str:
     return ""
 
 
-__all__ = ["MutableMigration", "StepCost", "Transfer", "changes", "may_move", "may_resume"]
+__all__ = ["Migration", "StepCost", "Transfer", "changes", "may_move", "may_resume"]

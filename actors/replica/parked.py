@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, Protocol
 
 from rayad.actors.plane.batch_codec import batch_bytes, decode_batch, encode_batch
-from rayad.progress import InternalError, MutableWaitingTimes, Timestamp
+from rayad.progress import InternalError, Timestamp, WaitingTimes
 
 
 class Disk(Protocol):
@@ -37,14 +37,14 @@ Entry = tuple[int, Any, int]
 """The edge, the batch and its size; or, where the size is negative, its place on disk."""
 
 
-class MutableParked:
+class Parked:
     """Batches by time.
 
     Args:
         memory_bytes_max: what is kept in memory; None: everything.
         disk: makes the place for what is beyond that, when it is needed.
 
-    >>> parked = MutableParked()
+    >>> parked = Parked()
     >>> parked.add(Timestamp(2), 7, ["late"]); parked.add(Timestamp(1), 7, ["early"])
     >>> parked.times(), list(parked.take(Timestamp(1))), len(parked)
     ([Timestamp(1), Timestamp(2)], [(7, ['early'])], 1)
@@ -55,7 +55,7 @@ class MutableParked:
         self._make_disk = disk
         self._disk: Disk | None = None
         self._waiting: dict[Timestamp, deque[Entry]] = {}
-        self._times = MutableWaitingTimes()
+        self._times = WaitingTimes()
         self._count = 0
         self.memory_bytes = 0
         self.memory_bytes_peak = 0
@@ -141,7 +141,7 @@ class MutableParked:
 
     def take_all(self) -> Iterator[tuple[Timestamp, int, Any]]:
         """Take everything out that is there now: ``(time, edge, batch)``. What is added meanwhile stays."""
-        waiting, self._waiting, self._times = self._waiting, {}, MutableWaitingTimes()
+        waiting, self._waiting, self._times = self._waiting, {}, WaitingTimes()
         for time, entries in waiting.items():
             for entry in entries:
                 yield time, entry[0], self._out(entry)

@@ -9,7 +9,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
-from rayad.actors.replica.rest import FORMAT, MutableRest, ResumedPart
+from rayad.actors.replica.rest import FORMAT, PartRest, ResumedPart
 from rayad.actors.replica.source_parts import SourceShare, shared_out
 from rayad.dataflow.graph import NodeKind
 from rayad.dataflow.plan import Stage
@@ -24,7 +24,7 @@ _MAGIC = b"RAYADPT1"
 Attempt = str
 
 
-class MutableStateChain:
+class StateChain:
     """The files that a replica's state consists of, as of its last capture, and whether the next one may be an increment on them.
 
     An increment is right only on the snapshot that was published last, and only if this replica's part of that one was its last capture.
@@ -97,7 +97,7 @@ def _size(piece: bytes | memoryview) -> int:
     return piece.nbytes if isinstance(piece, memoryview) else len(piece)
 
 
-def write_rest(store: SnapshotStore, stage: Stage, replica: int, incarnation: int, barrier: Barrier, rest: MutableRest) -> PartFile:
+def write_rest(store: SnapshotStore, stage: Stage, replica: int, incarnation: int, barrier: Barrier, rest: PartRest) -> PartFile:
     """Write everything but the state. Raises SnapshotError when the store does not take it."""
     return store.write_part(barrier.slot, stage.name, replica, dumped(rest.plain()), attempt=attempt_name(incarnation, barrier, "rest"))
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import Channel, channels_in, channels_out, edge_names
-from rayad.actors.replica.part_files import MutableStateChain, has_state, is_nothing
-from rayad.actors.replica.rest import MutableRest, freeze
+from rayad.actors.replica.part_files import StateChain, has_state, is_nothing
+from rayad.actors.replica.rest import PartRest, freeze
 from rayad.dataflow.plan import Plan, Stage
 from rayad.progress import Timestamp
-from rayad.snapshots.alignment import MutableAlignment, Verdict
+from rayad.snapshots.alignment import Alignment, Verdict
 from rayad.snapshots.barrier import Barrier
 
 
@@ -33,14 +33,14 @@ class Capture:
     """
 
     barrier: Barrier
-    rest: MutableRest
+    rest: PartRest
     state: Callable[[], Any] | None
     is_increment: bool
     staged: list[tuple[str, Any]]
     is_complete: bool = False
 
 
-class MutableParticipant:
+class Participant:
     """The snapshots of one replica.
 
     Args:
@@ -64,9 +64,9 @@ class MutableParticipant:
         given_up: Callable[[int], None],
     ) -> None:
         regular, feedback = channels_in(plan, stage, core.replica)
-        self.alignment: MutableAlignment[Channel] = MutableAlignment(regular, feedback)
+        self.alignment: Alignment[Channel] = Alignment(regular, feedback)
         self.channels_out = channels_out(plan, stage, core.replica)
-        self.chain = MutableStateChain()
+        self.chain = StateChain()
         self.capture: Capture | None = None
         self.barrier: Barrier | None = None
         self._core = core

@@ -21,7 +21,7 @@ class ResumedPart:
 
     Args:
         states: what ``Vertex.checkpoint`` gave, then the changes since, oldest first; empty when the vertex had no state.
-        rest: see :class:`MutableRest`, as a dict.
+        rest: see :class:`PartRest`, as a dict.
     """
 
     states: tuple[Any, ...]
@@ -29,7 +29,7 @@ class ResumedPart:
 
 
 @dataclass(slots=True)
-class MutableRest:
+class PartRest:
     """A cut through one replica, without its vertex' state; the log grows until the barriers have come back.
 
     Args:

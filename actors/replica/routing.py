@@ -13,13 +13,13 @@ import pyarrow as pa
 
 from rayad.actors.plane.on_demand import ANY, cut, rows_of
 from rayad.actors.replica.user_errors import is_located, raise_located
-from rayad.autoscale.statistics import MutableReplicaCounters
+from rayad.autoscale.statistics import ReplicaCounters
 from rayad.dataflow.calling import Whole
 from rayad.dataflow.columnar import keyed_columns, to_rows
 from rayad.dataflow.config import BATCH_ROWS
 from rayad.dataflow.elements import Element, Gatherer
 from rayad.dataflow.graph import PartitionKind
-from rayad.dataflow.hashing import MutableRouter
+from rayad.dataflow.hashing import Router
 from rayad.dataflow.operators.keyed import import_conversions, require_columns
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, Stage
 from rayad.dataflow.sharing import RecordWatch, Shared
@@ -46,7 +46,7 @@ class Outgoing:
         """Whether the list was made here, so that it may grow."""
 
 
-class MutableOutputs:
+class Outputs:
     """The outputs of one replica.
 
     Args:
@@ -77,13 +77,13 @@ class MutableOutputs:
         self.batch_rows = BATCH_ROWS
         """Lists of one time for one replica are joined up to this many records while they wait to be sent."""
         inputs, outputs = ([edge.id for edge in edges] for edges in (plan.edges_into(stage.id), plan.edges_from(stage.id)))
-        self.counters = MutableReplicaCounters(stage.name, replica, inputs=inputs, outputs=outputs, now_s=0.0)
+        self.counters = ReplicaCounters(stage.name, replica, inputs=inputs, outputs=outputs, now_s=0.0)
         self.copied = frozenset(edge.id for edge in plan.edges_from(stage.id) if edge.partition is PartitionKind.BROADCAST)
         self.writers: dict[int, SinkWriter] = {}
         self.piece_rows: Callable[[int, Any], int] | None = None
         """For edges on demand: (edge, batch) -> into pieces of how many records it is to be cut; None: into none."""
         self.binds_late = False
-        """Whether batches on demand leave without a receiver, for :class:`MutableOutbound` to choose one."""
+        """Whether batches on demand leave without a receiver, for :class:`Sender` to choose one."""
         self._change = change
         self._room = room
         self._reenter = reenter
@@ -335,7 +335,7 @@ class MutableOutputs:
 
     def _compile_keys(self, edge: PlanEdge, replicas: int, push: Callable[[PlanEdge, int, Timestamp, Any], None]) -> Emit:
         assert edge.key is not None
-        router = MutableRouter(replicas, self.plan.key_groups, self.plan.stage(edge.target).owners)
+        router = Router(replicas, self.plan.key_groups, self.plan.stage(edge.target).owners)
         selector = edge.key
         if selector.columns:
             import_conversions()

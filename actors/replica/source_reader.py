@@ -26,7 +26,7 @@ class _OpenPart:
         return max(self.last, self.part.epoch_floor())
 
 
-class MutableSourceReader:
+class SourceReader:
     """The parts of one replica. ``epoch`` is the lowest epoch that may still come; it never goes back. ``furthest`` is the largest to which
     any part has come.
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from rayad.actors.replica.parked import MutableParked
+from rayad.actors.replica.parked import Parked
 from rayad.dataflow.graph import PartitionKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker, Timestamp
@@ -87,19 +87,19 @@ def _reached(plan: Plan, start: set[int], *, backwards: bool) -> set[int]:
     return found
 
 
-class MutableGate:
+class Gate:
     """Batches of one replica that wait for their time to be complete, and which times have been.
 
-    >>> gate = MutableGate(frozenset({7}))
+    >>> gate = Gate(frozenset({7}))
     >>> gate.hold(7, Timestamp(3), "batch"); list(gate.release((Timestamp(3),))), list(gate.release((Timestamp(4),)))
     ([], [(7, Timestamp(3), 'batch')])
     >>> gate.rolled_back({7}, (Timestamp(4),)), gate.repeats(Timestamp(3)), gate.repeats(Timestamp(4))
     ([], True, False)
     """
 
-    def __init__(self, edges: frozenset[int], waiting: MutableParked | None = None) -> None:
+    def __init__(self, edges: frozenset[int], waiting: Parked | None = None) -> None:
         self.edges = edges
-        self.waiting = MutableParked() if waiting is None else waiting
+        self.waiting = Parked() if waiting is None else waiting
         self.passed: list[tuple[Timestamp, ...]] = []
         """The frontiers that it had come to when something upstream, however far, was rolled back: then frontiers go back."""
 
@@ -134,4 +134,4 @@ class MutableGate:
         return gone
 
 
-__all__ = ["Changes", "MutableGate", "Region", "gated_edges", "region_of", "zeroing"]
+__all__ = ["Changes", "Gate", "Region", "gated_edges", "region_of", "zeroing"]

@@ -14,7 +14,7 @@ import pyarrow as pa
 from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.config import FailureConfig
 from rayad.progress import DataflowError, RayadError, say, show
-from rayad.snapshots.restarts import MutableRestarts
+from rayad.snapshots.restarts import Restarts
 
 
 def describe(batch: Any) -> str:
@@ -53,9 +53,9 @@ def sign_of(error: BaseException) -> str:
     return _RECORDS.sub(")", _REPLICA.sub("", str(error)))
 
 
-def restarts_of(config: FailureConfig, chance: random.Random) -> MutableRestarts:
+def restarts_of(config: FailureConfig, chance: random.Random) -> Restarts:
     """What decides about the restarts of a job of this configuration."""
-    return MutableRestarts(
+    return Restarts(
         failures_max=config.max_failures,
         window_s=config.window_s,
         delay_s=config.delay_s,

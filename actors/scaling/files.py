@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rayad.autoscale import Decision, Hold, JobSample, MutableDecisionJournal, Outcome, Record, ScalingState
+from rayad.autoscale import Decision, DecisionJournal, Hold, JobSample, Outcome, Record, ScalingState
 from rayad.autoscale.decisions import decision_for
 from rayad.autoscale.mpr import layout_of_parameters, statistics_entry
 from rayad.progress import ConfigError, show
@@ -86,10 +86,10 @@ def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return found
 
 
-def journal_of(lines: Iterable[Mapping[str, Any]]) -> MutableDecisionJournal:
+def journal_of(lines: Iterable[Mapping[str, Any]]) -> DecisionJournal:
     """The journal that the lines tell of, so that an autoscaler can go on from it."""
     records = {line["number"]: dict(line) for line in lines if line["kind"] == "decision"}
-    return MutableDecisionJournal.from_json([records[number] for number in sorted(records)])
+    return DecisionJournal.from_json([records[number] for number in sorted(records)])
 
 
 class ControllerFolder:

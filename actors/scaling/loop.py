@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 from rayad.actors.replica.migration import may_move
 from rayad.autoscale import (
+    AutoscalerCore,
     Decision,
+    DecisionJournal,
     JobSample,
-    MutableAutoscaler,
-    MutableDecisionJournal,
     Outcome,
     Policy,
     Record,
@@ -127,14 +127,14 @@ class ScalingLoop:
         *,
         execute: Callable[[Callable[[], Any]], Future[Any]] = at_once,
         listeners: Iterable[Listener] = (),
-        journal: MutableDecisionJournal | None = None,
+        journal: DecisionJournal | None = None,
     ) -> None:
         self.link = link
         self.graph = graph
         self.policy = policy
         self.config = config
         self.listeners = tuple(listeners)
-        self.core: MutableAutoscaler | None = None
+        self.core: AutoscalerCore | None = None
         self._now_s = now_s
         self._execute = execute
         self._journal = journal
@@ -150,7 +150,7 @@ class ScalingLoop:
             return None
         core = self.core
         if core is None:
-            core = self.core = MutableAutoscaler(
+            core = self.core = AutoscalerCore(
                 self.graph, self.policy, layout, self._now_s(), window_s=self.config.window_s, warm_up_s=self.config.warm_up_s,
                 journal=self._journal,
             )  # fmt: skip

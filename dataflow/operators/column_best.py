@@ -17,7 +17,7 @@ from rayad.dataflow.operators.aggregates import Aggregator
 from rayad.dataflow.operators.column_join import key_first, keys_of, pairs_of, record_of
 from rayad.dataflow.operators.column_keys import beginnings, key_numbers, plain
 from rayad.dataflow.operators.column_results import record_array, window_array
-from rayad.dataflow.operators.column_state import MutableWindowColumns, Pairs
+from rayad.dataflow.operators.column_state import Pairs, WindowColumns
 from rayad.dataflow.operators.column_windows import Form, one_batch, windows_between, windows_of_place
 from rayad.dataflow.operators.key_groups import MovingVertex
 from rayad.dataflow.operators.keyed import ValueSelector, distinct_names, require_columns, require_hashable
@@ -135,7 +135,7 @@ def best_of_batch(
     return None if out is None else out.replace_schema_metadata(made.schema.metadata)
 
 
-class MutableBestColumns(MutableWindowColumns):
+class BestColumns(WindowColumns):
     """The best records of open windows in columns."""
 
     aggregator: BestRecords

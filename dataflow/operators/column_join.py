@@ -29,7 +29,7 @@ from rayad.dataflow.operators.column_windows import one_batch
 from rayad.dataflow.operators.key_groups import Groups, chosen, compacted
 from rayad.dataflow.operators.keyed import distinct_names, require_columns
 from rayad.dataflow.operators.stored_columns import narrow, stored, taken_back
-from rayad.dataflow.operators.touched_keys import MutableAdditions
+from rayad.dataflow.operators.touched_keys import Additions
 from rayad.progress import Timestamp
 
 RECORD_KEY = b"rayad.record"
@@ -183,7 +183,7 @@ class Run:
         return Run(codes[order], positions[order], one_batch(pa.Table.from_batches([r.rows for r in runs])), times, groups)
 
 
-class MutableColumnJoin:
+class ColumnJoin:
     """All rows of both sides so far."""
 
     def __init__(self) -> None:
@@ -198,7 +198,7 @@ class MutableColumnJoin:
         self._rows = self._times_written = 0
         self._given: set[int] = set()
         """Groups that were given to another replica; their rows are still here, see :meth:`forget_groups`."""
-        self._added = MutableAdditions()
+        self._added = Additions()
 
     def accept(self, side: int, batch: pa.RecordBatch, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
         """Take a batch in and give its pairs with the other side's rows. Raises NotColumnar, at once, when rows must do it."""
@@ -435,7 +435,7 @@ Sides: TypeAlias = tuple[dict[Any, list[Any]], dict[Any, list[Any]]]
 
 
 def rows_of_given(given: Given) -> Sides:
-    """What :meth:`MutableColumnJoin.give` gave as rows."""
+    """What :meth:`ColumnJoin.give` gave as rows."""
     out: Sides = ({}, {})
     times, parts = given
     for side, batch, numbers in parts:
@@ -473,4 +473,4 @@ def joined_batch(
     return mark_keyed(pa.RecordBatch.from_arrays(columns, names=labels), keys)
 
 
-__all__ = ["KeyFirst", "MutableColumnJoin", "NotColumnar", "joined_batch", "key_first", "pairs_of", "record_of"]
+__all__ = ["KeyFirst", "ColumnJoin", "NotColumnar", "joined_batch", "key_first", "pairs_of", "record_of"]

@@ -19,7 +19,7 @@ from rayad.dataflow.event_times import later
 from rayad.dataflow.operators.column_windows import Form, Grid, Ticks, as_bounds, ticks
 from rayad.dataflow.operators.key_groups import SLICE_ROWS, Groups, chosen, compacted, groups_of_columns
 from rayad.dataflow.operators.stored_columns import Stored, stored, taken_back
-from rayad.dataflow.operators.touched_keys import MutableAdditions
+from rayad.dataflow.operators.touched_keys import Additions
 
 _RUNS_MAX = 6
 _SMALL_RUN = 1 << 16
@@ -57,7 +57,7 @@ Kept: TypeAlias = tuple[Stored, bool, int | None]
 """A run in a snapshot or on its way: the partials, ``grouped`` and ``fired``."""
 
 
-class MutablePanes:
+class Panes:
     """Partials of the windows that are open.
 
     Args:
@@ -68,7 +68,7 @@ class MutablePanes:
         self.form = form
         self.grid = grid
         self.runs: list[Run] = []
-        self._added = MutableAdditions()
+        self._added = Additions()
         self._until: int | None = None
         self._given: list[int] = []
         """Groups that were given to another replica; their rows are still in the runs that know their groups."""

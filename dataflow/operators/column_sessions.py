@@ -19,10 +19,10 @@ from rayad.dataflow.operators.column_windows import Form, as_bounds, one_batch, 
 from rayad.dataflow.operators.key_groups import SLICE_ROWS, Groups, chosen, compacted, groups_of_columns
 from rayad.dataflow.operators.keyed import group, may_overflow
 from rayad.dataflow.operators.stored_columns import Stored, stored, taken_back
-from rayad.dataflow.operators.touched_keys import MutableAdditions
+from rayad.dataflow.operators.touched_keys import Additions
 
 
-class MutableSessions:
+class Sessions:
     """Open sessions: key columns, start, end, partials.
 
     Args:
@@ -38,7 +38,7 @@ class MutableSessions:
         schema = pa.schema([field.with_name(f"c{i}") for i, field in enumerate(fields)])
         self.form = Form(schema, form.keys, 2, form.merges)
         self.open: pa.RecordBatch | None = None
-        self._added = MutableAdditions()
+        self._added = Additions()
         self._until: int | None = None
         self._groups: tuple[pa.RecordBatch, Groups] | None = None  # of the rows of a batch that was open
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from rayad.dataflow.columnar import keyed_columns, mark_keyed
 from rayad.dataflow.operators.aggregates import Aggregator, Several
-from rayad.dataflow.operators.column_panes import MutablePanes
-from rayad.dataflow.operators.column_sessions import MutableSessions
+from rayad.dataflow.operators.column_panes import Panes
+from rayad.dataflow.operators.column_sessions import Sessions
 from rayad.dataflow.operators.column_windows import Form, filled, grid_of, moment_ticks, one_batch, windows_between, windows_of_place
 from rayad.dataflow.operators.keyed import distinct_names
 from rayad.dataflow.windows import Given, Session, Window
@@ -21,14 +21,14 @@ COMPACT_ROWS = 1 << 19
 Pairs = list[tuple[Any, tuple[Window, Any]]]
 
 
-class MutableWindowColumns:
+class WindowColumns:
     """Open windows in columns. All columnar batches have one schema as long as anything is kept."""
 
     def __init__(self, aggregator: Aggregator, windows: Any) -> None:
         self.aggregator = aggregator
         self.windows = windows
         self.form: Form | None = None
-        self.state: MutablePanes | MutableSessions | None = None
+        self.state: Panes | Sessions | None = None
 
     @property
     def rows(self) -> int:
@@ -123,11 +123,11 @@ class MutableWindowColumns:
             return bool(self.form.schema.equals(form.schema))
         self.form = form
         if isinstance(self.windows, Given):
-            self.state = MutablePanes(form, None)
+            self.state = Panes(form, None)
             return True
         grid = grid_of(self.windows, form.bound)
         assert grid is not None  # senders make columns only where there is one
-        self.state = MutableSessions(form, grid.size) if isinstance(self.windows, Session) else MutablePanes(form, grid)
+        self.state = Sessions(form, grid.size) if isinstance(self.windows, Session) else Panes(form, grid)
         return True
 
     def accept(self, batches: list[pa.RecordBatch], watermark: Any) -> None:
@@ -139,7 +139,7 @@ class MutableWindowColumns:
         assert self.form is not None
         batches = [b.replace_schema_metadata(None) for b in batches]
         mark = None if watermark is None else self._mark(watermark)
-        if isinstance(self.state, MutableSessions):
+        if isinstance(self.state, Sessions):
             self.state.accept(batches, mark)
         else:
             self.state.keep(self.state.run_of(pa.Table.from_batches(batches)), mark)

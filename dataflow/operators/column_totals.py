@@ -15,12 +15,12 @@ import pyarrow as pa
 from rayad.dataflow.operators.column_schemas import as_schema
 from rayad.dataflow.operators.column_windows import one_batch
 from rayad.dataflow.operators.key_groups import chosen, compacted
-from rayad.dataflow.operators.key_index import MutableKeyIndex
-from rayad.dataflow.operators.slot_groups import MutableSlotGroups, NotColumns, SlotKeys, columns_of_slots
+from rayad.dataflow.operators.key_index import KeyIndex
+from rayad.dataflow.operators.slot_groups import NotColumns, SlotGroups, SlotKeys, columns_of_slots
 from rayad.dataflow.operators.stored_columns import narrow, stored, taken_back
 
 
-class MutableColumnTotals:
+class ColumnTotals:
     """Totals per key in numpy arrays; keys keep their slot for ever.
 
     Args:
@@ -32,10 +32,10 @@ class MutableColumnTotals:
         self.schema = schema
         self.key_columns = key_columns
         self.merges = merges
-        self._index: MutableKeyIndex | None = None
+        self._index: KeyIndex | None = None
         self._first_keys: list[pa.Array] | None = None  # of the first time: their slots are their positions
         self._changes: _Changes | None = None
-        self._groups: MutableSlotGroups | None = None
+        self._groups: SlotGroups | None = None
         self._given: npt.NDArray[np.bool_] | None = None  # slots whose totals were given to another replica
         self.arrays = [np.zeros(0, dtype=schema.field(key_columns + i).type.to_pandas_dtype()) for i in range(len(merges))]
 
@@ -81,9 +81,9 @@ class MutableColumnTotals:
             return slice(0, partial.num_rows)
         return self._made_index().slots_of(columns)
 
-    def _made_index(self) -> MutableKeyIndex:
+    def _made_index(self) -> KeyIndex:
         if self._index is None:
-            self._index = MutableKeyIndex(self.key_columns)
+            self._index = KeyIndex(self.key_columns)
             if self._first_keys is not None:
                 self._index.slots_of(self._first_keys)
                 self._first_keys = None
@@ -123,9 +123,9 @@ class MutableColumnTotals:
         return {"schema": self.schema, "keys": _stored_keys(keys), "totals": totals, "given": self._given_slots()}
 
     @staticmethod
-    def restore(state: dict[str, Any], merges: tuple[str, ...]) -> MutableColumnTotals:
+    def restore(state: dict[str, Any], merges: tuple[str, ...]) -> ColumnTotals:
         """What :meth:`checkpoint` gave."""
-        columns = MutableColumnTotals(merges, state["schema"], len(state["schema"]) - len(merges))
+        columns = ColumnTotals(merges, state["schema"], len(state["schema"]) - len(merges))
         keys = state["keys"]
         if isinstance(keys, list):
             columns._made_index().restore(keys)
@@ -178,7 +178,7 @@ class MutableColumnTotals:
 
     def index_groups(self, key_groups: int) -> Iterator[None]:
         """Find out the key-group of each slot, some at a time."""
-        self._groups = MutableSlotGroups(key_groups)
+        self._groups = SlotGroups(key_groups)
         return self._groups.slices(self._slot_keys())
 
     def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | None:
@@ -189,7 +189,7 @@ class MutableColumnTotals:
         """
         if not len(self):
             return None
-        self._groups = self._groups or MutableSlotGroups(key_groups)
+        self._groups = self._groups or SlotGroups(key_groups)
         keys = self._slot_keys()
         leaves = chosen(groups, key_groups)[self._groups.of(keys)]
         given = np.zeros(len(leaves), np.bool_)
@@ -211,14 +211,14 @@ class MutableColumnTotals:
         totals = [pa.array(array[slots], field.type) for array, field in zip(self.arrays, fields[self.key_columns :], strict=True)]
         return pa.RecordBatch.from_arrays([*columns, *totals], schema=self.schema)
 
-    def with_schema(self, schema: pa.Schema) -> MutableColumnTotals:
+    def with_schema(self, schema: pa.Schema) -> ColumnTotals:
         """The same totals in types that hold them all (``column_schemas.common_schema``).
 
         Raises NotColumns where Arrow does not have the keys.
         """
         if self.schema.equals(schema):
             return self
-        out = MutableColumnTotals(self.merges, schema, self.key_columns)
+        out = ColumnTotals(self.merges, schema, self.key_columns)
         slots = (
             np.arange(len(self)) if self._given is None else np.append(np.flatnonzero(~self._given), np.arange(len(self._given), len(self)))
         )

@@ -66,7 +66,7 @@ class Combine(Element):
             import_group_by()
 
     def gatherer(self) -> Gatherer:
-        return MutableCombiner(self)
+        return Combiner(self)
 
     def apply(self, batch: Any) -> Any:
         """One batch combined alone; see :meth:`gatherer` for many."""
@@ -143,7 +143,7 @@ def combine_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> pa.Re
     return group(batch, list(element.key.columns), wanted, names)
 
 
-class MutableCombiner(Gatherer):
+class Combiner(Gatherer):
     """Partials of the aggregation of one :class:`Combine` in one sender, by time."""
 
     def __init__(self, element: Combine) -> None:
@@ -314,4 +314,4 @@ def _partial_of_each(function: str, batch: pa.RecordBatch, column: str | None, k
         return None
 
 
-__all__ = ["MutableCombiner"]
+__all__ = ["Combiner"]

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.operators.aggregates import Aggregator
-from rayad.dataflow.operators.column_best import BestRecords, MutableBestColumns
-from rayad.dataflow.operators.column_state import MutableWindowColumns, Pairs
+from rayad.dataflow.operators.column_best import BestColumns, BestRecords
+from rayad.dataflow.operators.column_state import Pairs, WindowColumns
 from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.keyed import import_group_by
 from rayad.dataflow.operators.stored_columns import stored_by_time, taken_back_by_time
-from rayad.dataflow.operators.touched_keys import MutableTouchedKeys
-from rayad.dataflow.operators.watermarks import MutableMarks
+from rayad.dataflow.operators.touched_keys import TouchedKeys
+from rayad.dataflow.operators.watermarks import Marks
 from rayad.dataflow.operators.windowing import SENT_ROWS_MAX
 from rayad.dataflow.vertex import EndVertex
 from rayad.dataflow.windows import Session, Window
@@ -56,13 +56,13 @@ class EventWindows(MovingVertex, EndVertex):
         self.open: dict[Window, dict[Any, Any]] = {}
         self.sessions: dict[Any, list[list[Any]]] = {}
         self.columns = self._no_columns()
-        self.marks = MutableMarks(delays)
-        self._touched = MutableTouchedKeys(_key_alone if isinstance(windows, Session) else _key_and_window)
+        self.marks = Marks(delays)
+        self._touched = TouchedKeys(_key_alone if isinstance(windows, Session) else _key_and_window)
 
-    def _no_columns(self) -> MutableWindowColumns:
+    def _no_columns(self) -> WindowColumns:
         if isinstance(self.aggregator, BestRecords):
-            return MutableBestColumns(self.aggregator, self.windows)
-        return MutableWindowColumns(self.aggregator, self.windows)
+            return BestColumns(self.aggregator, self.windows)
+        return WindowColumns(self.aggregator, self.windows)
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:

@@ -1,7 +1,7 @@
 """State by key-group, for replicas that come and go while a job runs: what of it belongs to groups that leave, found without looking at
 all of it each time.
 
-A change of layout moves a few groups at a time (docs/design/rescaling.md). While one is under way a vertex keeps a :class:`MutableLeaving`,
+A change of layout moves a few groups at a time (docs/design/rescaling.md). While one is under way a vertex keeps a :class:`Leaving`,
 which knows the groups of what was there at its beginning; what has come since is hashed when the next groups leave. The group of a key is
 that by which its records are routed (``rayad.dataflow.hashing``): every operator behind an exchange keeps its state by the routing key.
 """
@@ -79,14 +79,14 @@ class ByGroups(Protocol):
         """Get ready, in slices."""
 
 
-class MutableGroupIndex:
+class GroupIndex:
     """The keys of a dict by key-group, while values change and keys come and go.
 
     A dict keeps its keys in the order in which they came, so those that have come since are the ones at its end. A key that was removed
     and comes again stands there, too: whoever removes one says so.
 
     >>> kept = {"a": 1, "b": 2}
-    >>> index = MutableGroupIndex(kept, 1)
+    >>> index = GroupIndex(kept, 1)
     >>> kept["c"] = 3
     >>> index.taken_out([0]), kept
     ({'a': 1, 'b': 2, 'c': 3}, {})
@@ -145,11 +145,11 @@ class MutableGroupIndex:
             pass
 
 
-class MutablePairIndex:
+class PairIndex:
     """The ``(key, something)`` pairs of a set that only grows, by key-group.
 
     >>> seen = {("a", 1)}
-    >>> index = MutablePairIndex(seen, 1)
+    >>> index = PairIndex(seen, 1)
     >>> index.taken_out([0]), seen
     ([('a', 1)], set())
     """
@@ -189,7 +189,7 @@ Kept: TypeAlias = dict[Any, Any] | set[Any] | ByGroups
 """State that can be indexed: by key, pairs, or columns."""
 
 
-class MutableLeaving:
+class Leaving:
     """What a vertex knows of the groups of its state while a change is under way.
 
     Args:
@@ -198,8 +198,8 @@ class MutableLeaving:
 
     def __init__(self, key_groups: int) -> None:
         self.key_groups = key_groups
-        self._indices: dict[int, MutableGroupIndex] = {}
-        self._sets: dict[int, MutablePairIndex] = {}
+        self._indices: dict[int, GroupIndex] = {}
+        self._sets: dict[int, PairIndex] = {}
         self._lists: dict[int, tuple[list[Any], Groups]] = {}
         self._batches: dict[int, tuple[pa.RecordBatch, Groups]] = {}
 
@@ -213,10 +213,10 @@ class MutableLeaving:
             else:
                 yield from part.index_groups(self.key_groups)
 
-    def _index(self, kept: dict[Any, Any]) -> MutableGroupIndex:
+    def _index(self, kept: dict[Any, Any]) -> GroupIndex:
         index = self._indices.get(id(kept))
         if index is None or index.kept is not kept:
-            index = self._indices[id(kept)] = MutableGroupIndex(kept, self.key_groups)
+            index = self._indices[id(kept)] = GroupIndex(kept, self.key_groups)
         return index
 
     def removed(self, kept: dict[Any, Any], key: Any) -> None:
@@ -243,10 +243,10 @@ class MutableLeaving:
         if index is not None:
             index.added(pairs)
 
-    def _pairs(self, kept: set[Any]) -> MutablePairIndex:
+    def _pairs(self, kept: set[Any]) -> PairIndex:
         index = self._sets.get(id(kept))
         if index is None or index.kept is not kept:
-            index = self._sets[id(kept)] = MutablePairIndex(kept, self.key_groups)
+            index = self._sets[id(kept)] = PairIndex(kept, self.key_groups)
         return index
 
     def out_of_pairs(self, pairs: list[Any], groups: frozenset[int]) -> list[Any]:
@@ -303,7 +303,7 @@ class MutableLeaving:
 class MovingVertex(Vertex):
     """A vertex with state by key: the part of ``give`` and ``index_for_giving`` that is the same for all."""
 
-    _leaving: MutableLeaving | None = None
+    _leaving: Leaving | None = None
 
     def kept_by_key(self) -> Iterable[Kept]:
         """What is worth indexing before it is given away."""
@@ -319,8 +319,8 @@ class MovingVertex(Vertex):
         if self._leaving is not None:
             self._leaving.came_back(kept, keys)
 
-    def leaving(self) -> MutableLeaving:
+    def leaving(self) -> Leaving:
         """What is known of the groups of the state; :meth:`gave` forgets it."""
         if self._leaving is None:
-            self._leaving = MutableLeaving(self.key_groups)
+            self._leaving = Leaving(self.key_groups)
         return self._leaving

@@ -14,10 +14,10 @@ import pyarrow as pa
 FIRST_SLOTS = 1024
 
 
-class MutableKeyIndex:
+class KeyIndex:
     """Slots 0, 1, 2, ... for the keys of ``key_columns`` Arrow columns, in the order in which keys are first seen; kept for ever.
 
-    >>> index = MutableKeyIndex(1)
+    >>> index = KeyIndex(1)
     >>> index.slots_of([pa.array([7, 5, 7])]).tolist(), index.slots_of([pa.array([5, 9])]).tolist(), len(index)
     ([0, 1, 0], [1, 2], 3)
     >>> index.keys()

@@ -26,7 +26,7 @@ from rayad.dataflow.operators.column_windows import as_bounds, grid_of, moment_t
 from rayad.dataflow.operators.key_groups import MovingVertex
 from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.dataflow.operators.stored_columns import stored_mixed, taken_back_mixed
-from rayad.dataflow.operators.watermarks import MutableMarks
+from rayad.dataflow.operators.watermarks import Marks
 from rayad.dataflow.operators.windowing import assigner
 from rayad.dataflow.windows import Given, Session
 from rayad.progress import Timestamp
@@ -72,7 +72,7 @@ class LateRecords(MovingVertex):
 
     def __init__(self, windows: Any, delays: tuple[Any, ...]) -> None:
         self.windows = windows
-        self.marks = MutableMarks(delays)
+        self.marks = Marks(delays)
         self.pending: dict[Timestamp, list[Any]] = {}
 
     # -- snapshots -----------------------------------------------------------------

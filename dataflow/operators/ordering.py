@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rayad.dataflow.columnar import batch_rows, one_or_more, to_rows
 from rayad.dataflow.elements import Element
-from rayad.dataflow.operators.reorder_store import MutableReorderStore, Numbered
+from rayad.dataflow.operators.reorder_store import Numbered, ReorderStore
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import InternalError, Timestamp
 
@@ -101,7 +101,7 @@ class RestoreOrder(Vertex):
     def __init__(self, memory_bytes: int, directory: str | None) -> None:
         self.following: dict[Timestamp, int] = {}
         self.waiting: dict[Timestamp, dict[int, Numbered]] = {}
-        self.store = MutableReorderStore(memory_bytes, directory)
+        self.store = ReorderStore(memory_bytes, directory)
 
     def checkpoint(self) -> Any:
         return {"following": dict(self.following), "waiting": {time: list(items.values()) for time, items in self.waiting.items()}}

@@ -34,7 +34,7 @@ class Numbered:
         self.count = count
         self._content = content
         self.memory_bytes = memory_bytes
-        """What a :class:`MutableReorderStore` counts for it."""
+        """What a :class:`ReorderStore` counts for it."""
 
     @property
     def batch(self) -> Any:
@@ -111,7 +111,7 @@ class Spilled:
         return pickle.loads(b"".join(parts)).batch
 
 
-class MutableReorderStore:
+class ReorderStore:
     """Holds batches in memory up to a bound and moves further ones to disk.
 
     Args:

@@ -18,10 +18,10 @@ class NotColumns(Exception):
     """Arrow does not have these keys in the types of the columns."""
 
 
-class MutableSlotGroups:
+class SlotGroups:
     """The groups of slots, whose number only grows.
 
-    >>> groups = MutableSlotGroups(256)
+    >>> groups = SlotGroups(256)
     >>> [list(groups.of(keys)) == list(groups_of_keys(list(keys), 256)) for keys in (["a"], ["a", "b"])]
     [True, True]
     """

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.dataflow.columnar import to_rows
-from rayad.dataflow.operators.column_join import MutableColumnJoin, NotColumnar, pairs_of, rows_of_given
+from rayad.dataflow.operators.column_join import ColumnJoin, NotColumnar, pairs_of, rows_of_given
 from rayad.dataflow.operators.contents import comparable, originals
 from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.stored_rows import FEW_ROWS, plain_and_few
-from rayad.dataflow.operators.touched_keys import MutableAdditions, MutableTouchedKeys, now_and_gone
+from rayad.dataflow.operators.touched_keys import Additions, TouchedKeys, now_and_gone
 from rayad.progress import DataflowError, Timestamp, show
 
 
@@ -28,7 +28,7 @@ class Distinct(MovingVertex):
     def __init__(self) -> None:
         self.pending: dict[Timestamp, dict[Any, None]] = {}
         self.seen: set[Any] = set()
-        self._added = MutableAdditions()
+        self._added = Additions()
 
     def checkpoint(self) -> Any:
         return {"pending": self.pending, "seen": self.seen}
@@ -101,7 +101,7 @@ class StatefulMap(MovingVertex):
         self.function = function
         self.initial = initial
         self.state: dict[Any, Any] = {}
-        self._touched = MutableTouchedKeys(itemgetter(0))
+        self._touched = TouchedKeys(itemgetter(0))
 
     @property
     def checkpoint_inline(self) -> bool:  # type: ignore[override]
@@ -168,9 +168,9 @@ class Join(MovingVertex):
 
     def __init__(self) -> None:
         self.sides: tuple[dict[Any, list[Any]], dict[Any, list[Any]]] = ({}, {})
-        self.columns: MutableColumnJoin | None = None
+        self.columns: ColumnJoin | None = None
         self._rows = 0
-        self._added = MutableAdditions()
+        self._added = Additions()
 
     def checkpoint(self) -> Any:
         return {"sides": self.sides, "columns": None if self.columns is None else self.columns.checkpoint()}
@@ -179,7 +179,7 @@ class Join(MovingVertex):
         self.sides = state["sides"]
         self._rows = _rows_of(self.sides)
         if state["columns"] is not None:
-            self.columns = MutableColumnJoin()
+            self.columns = ColumnJoin()
             self.columns.restore(state["columns"])
 
     def take_changes(self) -> Callable[[], Any] | None:
@@ -217,7 +217,7 @@ class Join(MovingVertex):
     def take(self, state: Any) -> None:
         if "columns" in state:
             if not self.sides[0] and not self.sides[1]:
-                self.columns = self.columns or MutableColumnJoin()
+                self.columns = self.columns or ColumnJoin()
                 state = {"sides": self.columns.take(state["columns"])}
             else:
                 state = {"sides": rows_of_given(state["columns"])}
@@ -247,7 +247,7 @@ class Join(MovingVertex):
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         if isinstance(batch, pa.RecordBatch) and not self.sides[0] and not self.sides[1]:
             if self.columns is None:
-                self.columns = MutableColumnJoin()
+                self.columns = ColumnJoin()
             try:
                 joined = self.columns.accept(edge, batch, time)
             except NotColumnar:

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple
 
 from rayad.dataflow.operators.stored_columns import Unchanging, out_of_band
-from rayad.dataflow.operators.touched_keys import MutableTouchedKeys
+from rayad.dataflow.operators.touched_keys import TouchedKeys
 
 PLAIN = frozenset({int, float, bool, type(None)})
 """Values that are pickled in a few nanoseconds each."""
@@ -64,18 +64,18 @@ class ByPosition(NamedTuple):
     values: list[Any]
 
 
-class MutableStoredRows:
+class StoredRows:
     """What snapshots know of a dict that its vertex changes, in which no key is ever removed: which keys were touched, which are pickled.
 
     Use :meth:`take` at each snapshot, then what it gives or :meth:`checkpoint`. Where keys were removed or moved: :meth:`forget`.
 
-    >>> rows, state = MutableStoredRows(), {"a": 1, "b": 2}
+    >>> rows, state = StoredRows(), {"a": 1, "b": 2}
     >>> rows.take(state) is None
     True
     >>> whole = rows.checkpoint(state)
     >>> state.update(a=3, c=4); rows.note(["a", "c"], len(state))
     >>> changes = rows.take(state)()
-    >>> again = MutableStoredRows()
+    >>> again = StoredRows()
     >>> restored = again.restore(whole); again.restore_changes(restored, changes); restored
     {'a': 3, 'b': 2, 'c': 4}
     """
@@ -83,7 +83,7 @@ class MutableStoredRows:
     def __init__(self) -> None:
         self.inline = False
         """Whether what the last :meth:`take` led to is cheap enough to be pickled in the replica."""
-        self._touched = MutableTouchedKeys()
+        self._touched = TouchedKeys()
         self._of: dict[Any, Any] | None = None  # that what follows is about
         self._pieces: list[Piece] = []
         self._is_refused = False  # some key cannot be pickled in this way

@@ -1,6 +1,6 @@
 """Running totals: when a time is complete, each key that it touched is emitted once, with its total so far.
 
-Two forms of the same state: a dict for rows, and :class:`MutableColumnTotals` while all batches are columnar. The first batch of rows, a
+Two forms of the same state: a dict for rows, and :class:`ColumnTotals` while all batches are columnar. The first batch of rows, a
 sum that leaves 64 bits, and columns of types that do not go together turn the second into the first; both give the same results.
 """
 
@@ -15,12 +15,12 @@ import pyarrow as pa
 from rayad.dataflow.columnar import mark_keyed, to_rows
 from rayad.dataflow.operators.aggregates import Aggregator, Several
 from rayad.dataflow.operators.column_schemas import as_schema, brought_together, common_schema
-from rayad.dataflow.operators.column_totals import MutableColumnTotals
+from rayad.dataflow.operators.column_totals import ColumnTotals
 from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.keyed import distinct_names, group, import_group_by, may_overflow, require_hashable
 from rayad.dataflow.operators.slot_groups import NotColumns
 from rayad.dataflow.operators.stored_columns import stored_by_time, taken_back_by_time
-from rayad.dataflow.operators.stored_rows import MutableStoredRows
+from rayad.dataflow.operators.stored_rows import StoredRows
 from rayad.progress import Timestamp
 
 COMPACT_ROWS = 1 << 19
@@ -49,8 +49,8 @@ class Totals(MovingVertex):
         self.pending_columns: dict[Timestamp, list[pa.RecordBatch]] = {}
         self.pending_count: dict[Timestamp, int] = {}
         self.state: dict[Any, Any] = {}
-        self.columns: MutableColumnTotals | None = None
-        self._stored = MutableStoredRows()
+        self.columns: ColumnTotals | None = None
+        self._stored = StoredRows()
 
     # -- snapshots -----------------------------------------------------------------
     @property
@@ -66,7 +66,7 @@ class Totals(MovingVertex):
         self._restore_pending(state["pending"])
         self.state = self._stored.restore(state["rows"])
         if state["columns"] is not None:
-            self.columns = MutableColumnTotals.restore(state["columns"], self._merges())
+            self.columns = ColumnTotals.restore(state["columns"], self._merges())
 
     def take_changes(self) -> Callable[[], Any] | None:
         columns = self.columns
@@ -157,7 +157,7 @@ class Totals(MovingVertex):
             return False
         if self.columns is None:
             merges = self._merges()
-            self.columns = MutableColumnTotals(merges, totals.schema, totals.num_columns - len(merges))
+            self.columns = ColumnTotals(merges, totals.schema, totals.num_columns - len(merges))
         try:
             if self.columns.schema.equals(totals.schema):
                 self.columns.merge(totals)
@@ -250,7 +250,7 @@ class Totals(MovingVertex):
         merges = self._merges()
         keys = partial.num_columns - len(merges)
         if self.columns is None or not self.keep:
-            self.columns = MutableColumnTotals(merges, partial.schema, keys)
+            self.columns = ColumnTotals(merges, partial.schema, keys)
         elif not self.columns.schema.equals(partial.schema):
             common = common_schema([self.columns.schema, partial.schema])
             if common is None:
@@ -330,7 +330,7 @@ class Fold(MovingVertex):
         self.function = function
         self.pending: dict[Timestamp, list[Any]] = {}
         self.state: dict[Any, Any] = {}
-        self._stored = MutableStoredRows()
+        self._stored = StoredRows()
 
     @property
     def checkpoint_inline(self) -> bool:  # type: ignore[override]

@@ -15,13 +15,13 @@ FEW_ITEMS = 1 << 12
 SAMPLE_KEYS = 16
 
 
-class MutableTouchedKeys:
+class TouchedKeys:
     """The keys touched since :meth:`take`; nothing is known before its first call.
 
     Args:
         key: from an item of what is noted to its key; by default the item.
 
-    >>> touched = MutableTouchedKeys()
+    >>> touched = TouchedKeys()
     >>> touched.note(["a"], 2)
     >>> touched.take() is None
     True
@@ -83,11 +83,11 @@ class MutableTouchedKeys:
         return lambda: _put(keys, parts, key)
 
 
-class MutableAdditions:
+class Additions:
     """What has been added since :meth:`take`, by reference, to state that only grows or forgets by rule; nothing is known before its first
     call, nor when it is more than half of the state.
 
-    >>> added = MutableAdditions()
+    >>> added = Additions()
     >>> added.take() is None
     True
     >>> added.note("abc", 3, 10)

@@ -19,7 +19,7 @@ from rayad.progress import Timestamp
 
 
 @dataclass(slots=True)
-class MutableWatermark:
+class Watermark:
     """The largest event time less the allowed delay, over the times that are complete; None: nothing is late yet.
 
     Args:
@@ -27,7 +27,7 @@ class MutableWatermark:
         before: before it.
         uneven: state has come from a replica that had fired more or less than this one.
 
-    >>> mark = MutableWatermark()
+    >>> mark = Watermark()
     >>> mark.advance(Timestamp(1), 10), mark.advance(Timestamp(2), 20), mark.advance(Timestamp(3), 15)
     (True, True, False)
     >>> mark.ahead_of(Timestamp(2)), mark.ahead_of(Timestamp(3))
@@ -55,7 +55,7 @@ class MutableWatermark:
             self.uneven = False
         return fires
 
-    def take(self, other: MutableWatermark) -> None:
+    def take(self, other: Watermark) -> None:
         """State comes that had this one."""
         self.uneven = self.uneven or other.uneven or self.now != other.now
         mine, theirs = (mark.since.sort_key() if mark.since is not None else () for mark in (self, other))
@@ -68,7 +68,7 @@ class MutableWatermark:
         self.now = later(self.now, other.now)
 
 
-class MutableMarks:
+class Marks:
     """The watermark of a vertex, and what has come of it for times that are not complete: the largest event times of each input.
 
     It is the least of those of the inputs, as in Flink: an input that has brought nothing yet holds it back.
@@ -81,7 +81,7 @@ class MutableMarks:
         self.delays = delays
         self.largest: list[dict[Timestamp, Any]] = [{} for _ in delays]
         self.marks: list[Any] = [None] * len(delays)
-        self.watermark = MutableWatermark()
+        self.watermark = Watermark()
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:

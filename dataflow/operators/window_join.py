@@ -17,12 +17,12 @@ from rayad.dataflow.columnar import keyed_columns, to_rows
 from rayad.dataflow.operators.column_join import NotColumnar, joined_batch, keys_of, pairs_of, record_of
 from rayad.dataflow.operators.column_keys import common_type, in_common, key_numbers
 from rayad.dataflow.operators.column_match import matches
-from rayad.dataflow.operators.column_panes import MutablePanes
+from rayad.dataflow.operators.column_panes import Panes
 from rayad.dataflow.operators.column_windows import Form, grid_of, moment_ticks, one_batch, windows_between, windows_of_place
 from rayad.dataflow.operators.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.stored_columns import stored_mixed, taken_back_mixed
-from rayad.dataflow.operators.touched_keys import MutableAdditions
-from rayad.dataflow.operators.watermarks import MutableMarks
+from rayad.dataflow.operators.touched_keys import Additions
+from rayad.dataflow.operators.watermarks import Marks
 from rayad.dataflow.operators.windowing import SENT_ROWS_MAX, assigner
 from rayad.dataflow.vertex import EndVertex
 from rayad.dataflow.windows import Sliding, Tumbling, Window
@@ -36,13 +36,13 @@ class RecordForm(Form):
         return None
 
 
-class MutableWindowJoinColumns:
+class WindowJoinColumns:
     """Records of both sides whose windows are open, in columns."""
 
     def __init__(self, windows: Tumbling | Sliding) -> None:
         self.windows = windows
         self.schemas: list[pa.Schema | None] = [None, None]
-        self.sides: list[MutablePanes | None] = [None, None]
+        self.sides: list[Panes | None] = [None, None]
 
     @property
     def rows(self) -> int:
@@ -67,7 +67,7 @@ class MutableWindowJoinColumns:
         for side, schema in enumerate(schemas):
             if self.sides[side] is None and schema is not None:
                 form = RecordForm(schema.remove_metadata(), keyed_columns(schema) or 0, 1, ())
-                self.schemas[side], self.sides[side] = schema, MutablePanes(form, grid_of(self.windows, form.bound))
+                self.schemas[side], self.sides[side] = schema, Panes(form, grid_of(self.windows, form.bound))
 
     def take_changes(self) -> Callable[[], Any] | None:
         """The records that have come since the last call; None when these are most of them, or not known."""
@@ -206,10 +206,10 @@ class WindowJoin(MovingVertex, EndVertex):
     def __init__(self, windows: Tumbling | Sliding, delays: tuple[Any, ...]) -> None:
         self.windows = windows
         self.pending: dict[Timestamp, tuple[list[Any], list[Any]]] = {}
-        self.marks = MutableMarks(delays)
-        self.columns = MutableWindowJoinColumns(windows)
+        self.marks = Marks(delays)
+        self.columns = WindowJoinColumns(windows)
         self.open: dict[Window, tuple[dict[Any, list[Any]], dict[Any, list[Any]]]] = {}
-        self._added = MutableAdditions()
+        self._added = Additions()
         self._placed_rows = 0  # since none were kept
 
     # -- snapshots -----------------------------------------------------------------
@@ -293,7 +293,7 @@ class WindowJoin(MovingVertex, EndVertex):
         opened = state["open"]
         columns = state["columns"]
         if any(columns[1]) and (self.open or not self.columns.take(columns)):
-            theirs = MutableWindowJoinColumns(self.windows)
+            theirs = WindowJoinColumns(self.windows)
             theirs.take(columns)
             self._keep_rows(self.columns)
             self._keep_rows(theirs)
@@ -310,7 +310,7 @@ class WindowJoin(MovingVertex, EndVertex):
         self._added.forget()
         self.columns.forget_changes()
 
-    def _keep_rows(self, columns: MutableWindowJoinColumns) -> None:
+    def _keep_rows(self, columns: WindowJoinColumns) -> None:
         """What is in columns as rows of state."""
         for side, rows in enumerate(columns.taken_as_rows()):
             for key, window, record in rows:

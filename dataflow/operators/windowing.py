@@ -85,7 +85,7 @@ class AssignWindows(Element):
             import_group_by()
 
     def gatherer(self) -> Gatherer | None:
-        return MutableWindowCombiner(self) if self.key.columns or self.keyless else None
+        return WindowCombiner(self) if self.key.columns or self.keyless else None
 
     def apply(self, batch: Any) -> Any:
         rows = to_rows(batch)
@@ -160,7 +160,7 @@ def _bound(moment: Any) -> Any:
     return float(moment) if infinite else event_time(moment, moment)
 
 
-class MutableWindowCombiner(Gatherer):
+class WindowCombiner(Gatherer):
     """Partials per key and pane of one sender, over batches."""
 
     def __init__(self, element: AssignWindows) -> None:

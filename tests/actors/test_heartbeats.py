@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.actors.lead.heartbeats import MutableHeartbeats
+from rayad.actors.lead.heartbeats import Heartbeats
 
 
 def test_who_does_not_answer_is_silent_when_its_time_is_over() -> None:
-    beats = MutableHeartbeats(4.0)
+    beats = Heartbeats(4.0)
     assert beats.look({"a", "b"}, 0.0) == ["a", "b"]
     for second in range(1, 5):
         beats.on_answer("a")
@@ -21,14 +21,14 @@ def test_who_does_not_answer_is_silent_when_its_time_is_over() -> None:
 
 def test_a_listener_that_was_stopped_has_not_heard_anybody() -> None:
     """A coordinator that had no processor for a minute took all its replicas for dead when it came back."""
-    beats = MutableHeartbeats(60.0)
+    beats = Heartbeats(60.0)
     beats.look({"a"}, 0.0)
     beats.look({"a"}, 100.0)
     assert (beats.silent(), beats.silence_s("a")) == (None, 10.0)
 
 
 def test_who_has_left_is_not_missed() -> None:
-    beats = MutableHeartbeats(4.0)
+    beats = Heartbeats(4.0)
     beats.look({"a", "b"}, 0.0)
     beats.forget(["a"])
     for second in range(1, 10):
@@ -39,7 +39,7 @@ def test_who_has_left_is_not_missed() -> None:
 
 
 def test_one_that_comes_again_begins_anew() -> None:
-    beats = MutableHeartbeats(4.0)
+    beats = Heartbeats(4.0)
     for second in range(4):
         beats.look({"a"}, float(second))
     beats.look(set(), 4.0)
@@ -52,7 +52,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["look", "answer", "forget"]), st.sam
 
 @given(STEPS)
 def test_silence_never_exceeds_the_time_since_the_question(steps: list[tuple[str, str, float]]) -> None:
-    beats, now_s = MutableHeartbeats(8.0), 0.0
+    beats, now_s = Heartbeats(8.0), 0.0
     asked: dict[str, float] = {}
     for step, name, passed_s in steps:
         now_s += passed_s

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.actors.replica import key_split
-from rayad.actors.replica.key_split import MutableKeySplit
+from rayad.actors.replica.key_split import KeySplit
 from rayad.autoscale.layout import owners_for
 from rayad.dataflow.columnar import mark_keyed
 from rayad.dataflow.graph import KeySelector
-from rayad.dataflow.hashing import MutableRouter, key_group
+from rayad.dataflow.hashing import Router, key_group
 from tests.programs.totals import first
 
 KEY_GROUPS = 16
@@ -48,13 +48,13 @@ def owners_of(replicas: int) -> tuple[int, ...]:
 
 
 def cut(selector: KeySelector, batch: Any, replicas: int) -> list[Any]:
-    return MutableKeySplit(selector, KEY_GROUPS).split(batch, np.array(owners_of(replicas)), replicas)
+    return KeySplit(selector, KEY_GROUPS).split(batch, np.array(owners_of(replicas)), replicas)
 
 
 @given(st.lists(KEYS, min_size=1, max_size=30), PARALLELISM)
 def test_rows(keys: list[Any], replicas: int) -> None:
     rows = [(key, place) for place, key in enumerate(keys)]
-    router = MutableRouter(replicas, KEY_GROUPS, owners_of(replicas))
+    router = Router(replicas, KEY_GROUPS, owners_of(replicas))
     parts = cut(KeySelector(first), rows, replicas)
     assert [part or [] for part in parts] == router.split_rows(rows, first)
     assert all(part is None or part for part in parts)
@@ -97,7 +97,7 @@ def test_columns(data: st.DataObject, replicas: int, is_keyed: bool) -> None:
     if is_keyed:
         batch = mark_keyed(batch, len(kinds))
     selector = KeySelector(first, pairs=True) if is_keyed else KeySelector(columns=tuple(names))
-    routed = MutableRouter(replicas, KEY_GROUPS, owners_of(replicas)).split_columns(batch, names)
+    routed = Router(replicas, KEY_GROUPS, owners_of(replicas)).split_columns(batch, names)
     parts = cut(selector, batch, replicas)
     assert [None if part is None else part.column("place").to_pylist() for part in parts] == [
         part.column("place").to_pylist() if part.num_rows else None for part in routed
@@ -126,7 +126,7 @@ def test_rows_and_columns_agree() -> None:
 
 def test_a_full_cache_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_split, "CACHE_ENTRIES_MAX", 3)
-    split = MutableKeySplit(KeySelector(first), KEY_GROUPS)
+    split = KeySplit(KeySelector(first), KEY_GROUPS)
     places = np.arange(KEY_GROUPS)
     values = [1, "x", b"y", Decimal("0.5"), Fraction(1, 3), uuid.UUID(int=7), (1, None), dt.date(2026, 1, 2)]
     for turn in range(3):
@@ -137,5 +137,5 @@ def test_a_full_cache_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_groups_are_those_of_the_public_function() -> None:
-    parts = MutableKeySplit(KeySelector(first), KEY_GROUPS).split([("q", 1)], np.arange(KEY_GROUPS), KEY_GROUPS)
+    parts = KeySplit(KeySelector(first), KEY_GROUPS).split([("q", 1)], np.arange(KEY_GROUPS), KEY_GROUPS)
     assert parts[rd.key_group("q", KEY_GROUPS)] == [("q", 1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 
-from rayad.actors.coordinator.long_calls import MutableLongCalls
+from rayad.actors.coordinator.long_calls import LongCalls
 
 Step = Callable[[], None]
 
@@ -20,7 +20,7 @@ class Job:
     """One replica that runs, and a newcomer whose change is given up: its actor is killed, which ends its call."""
 
     def __init__(self) -> None:
-        self.calls = MutableLongCalls()
+        self.calls = LongCalls()
         self.calls.post("old", "v0.0", None)
         self.over: set[str] = set()
         self.failed: list[str] = []
@@ -81,7 +81,7 @@ def test_a_replica_that_dies_by_itself_is_a_failure() -> None:
 
 
 def test_a_table_that_is_looked_through_does_not_change_meanwhile() -> None:
-    calls = MutableLongCalls()
+    calls = LongCalls()
     calls.post("a", "v0.0", 1)
     calls.take_over()
     refs, names = calls.refs(), calls.names()

@@ -12,23 +12,23 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.actors.plane.batch_codec import decode_batch
-from rayad.actors.plane.on_demand import COLUMN_ROWS_MAX, ROWS_MAX, WORK_S, MutablePool, cut, rows_of
+from rayad.actors.plane.on_demand import COLUMN_ROWS_MAX, ROWS_MAX, WORK_S, DemandPool, cut, rows_of
 from rayad.actors.plane.protocol import Kind, busy_of_credit, pack_credit, unpack_credit
-from rayad.actors.plane.sender import MutableOutbound
+from rayad.actors.plane.sender import Sender
 from rayad.dataflow.operators.reorder_store import Numbered
 from tests.actors.hosts import start_hosts
 
 T0, T1 = rd.Timestamp(0), rd.Timestamp(1)
 
 
-def learned(record_s: float, *, rows: int = 1, times: int = 60) -> MutablePool:
-    pool = MutablePool()
+def learned(record_s: float, *, rows: int = 1, times: int = 60) -> DemandPool:
+    pool = DemandPool()
     for _ in range(times):
         pool.learn(rows, record_s * rows)
     return pool
 
 
-def pushed(pool: MutablePool, batches: list[tuple[rd.Timestamp, Any]]) -> list[tuple[rd.Timestamp, Any, int]]:
+def pushed(pool: DemandPool, batches: list[tuple[rd.Timestamp, Any]]) -> list[tuple[rd.Timestamp, Any, int]]:
     for time, batch in batches:
         pool.push(time, batch)
         pool.check_invariants()
@@ -41,14 +41,14 @@ def pushed(pool: MutablePool, batches: list[tuple[rd.Timestamp, Any]]) -> list[t
 
 
 def test_at_first_records_travel_one_by_one() -> None:
-    pool = MutablePool()
+    pool = DemandPool()
     assert cut([1, 2, 3], pool.piece_rows([1, 2, 3], 2)) == [[1], [2], [3]]
     assert pushed(pool, [(T0, [1]), (T0, [2])]) == [(T0, [1], 1), (T0, [2], 1)]
 
 
 def test_columns_are_shared_out_evenly_at_first() -> None:
     batch = pa.record_batch({"n": list(range(80))})
-    pieces = cut(batch, MutablePool().piece_rows(batch, 4))
+    pieces = cut(batch, DemandPool().piece_rows(batch, 4))
     assert [piece.num_rows for piece in pieces] == [5] * 16
     assert pa.Table.from_batches(pieces).to_pydict() == batch.to_pydict()
 
@@ -71,7 +71,7 @@ def test_one_long_record_among_tiny_ones_makes_pieces_small_for_a_while() -> Non
 
 
 def test_a_large_batch_is_not_cut_into_too_many_pieces() -> None:
-    rows = MutablePool().piece_rows([0] * 100_000, 2)
+    rows = DemandPool().piece_rows([0] * 100_000, 2)
     assert len(cut([0] * 100_000, rows)) <= 1024
 
 
@@ -86,7 +86,7 @@ def test_only_what_is_alike_is_joined() -> None:
 
 
 def test_batches_that_are_kept_are_neither_cut_nor_joined() -> None:
-    pool = MutablePool(keeps_batches=True)
+    pool = DemandPool(keeps_batches=True)
     assert pushed(pool, [(T0, [1, 2]), (T0, [3])]) == [(T0, [1, 2], 1), (T0, [3], 1)]
 
 
@@ -195,12 +195,12 @@ class Wire:
         self.sent.setdefault(peer, []).append("barrier" if kind is Kind.BARRIER else decode_batch(b"".join(payload))[1])
 
 
-def outbound(buffer: int) -> tuple[MutableOutbound, Wire, int]:
+def outbound(buffer: int) -> tuple[Sender, Wire, int]:
     flow = rd.Dataflow("out")
     flow.from_items([1], name="items").rebalance(buffer=buffer).map(str).collect("out")
     plan, wire = flow.plan(2), Wire()
     (edge,) = plan.edges
-    return MutableOutbound(wire, plan, edge.source, rd.RunConfig()), wire, edge.id  # type: ignore[arg-type]
+    return Sender(wire, plan, edge.source, rd.RunConfig()), wire, edge.id  # type: ignore[arg-type]
 
 
 def test_who_has_room_first_gets_the_next() -> None:

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.actors.plane.batch_codec import batch_bytes, decode_batch
 from rayad.actors.plane.spilling_queue import SpillFile
-from rayad.actors.replica.parked import MutableParked
+from rayad.actors.replica.parked import Parked
 from rayad.progress import View
 from tests.actors.hosts import start_hosts
 
 T = rd.Timestamp
 
 
-def parked_within(memory_bytes_max: int) -> MutableParked:
-    return MutableParked(memory_bytes_max, SpillFile)
+def parked_within(memory_bytes_max: int) -> Parked:
+    return Parked(memory_bytes_max, SpillFile)
 
 
 ACTIONS = st.lists(

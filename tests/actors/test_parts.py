@@ -15,9 +15,9 @@ import pytest
 
 import rayad as rd
 from rayad.actors.host.part_writer import PartWriter, Written
-from rayad.actors.replica.part_files import MutableStateChain, dumped, loaded, read_part
+from rayad.actors.replica.part_files import StateChain, dumped, loaded, read_part
 from rayad.actors.replica.participant import Capture
-from rayad.actors.replica.rest import MutableRest
+from rayad.actors.replica.rest import PartRest
 from rayad.progress import SnapshotError
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore
@@ -41,7 +41,7 @@ def writer(store: SnapshotStore) -> Iterator[PartWriter]:
 
 
 def write(writer: PartWriter, state: Callable[[], Any], *, large: bool, number: int = 1, inline: bool = False) -> Written:
-    capture = Capture(Barrier(number, number), MutableRest(), state, False, [("out", ["staged"])])
+    capture = Capture(Barrier(number, number), PartRest(), state, False, [("out", ["staged"])])
     writer.take_state(capture, records=10**6 if large else 1, inline=inline)
     writer.complete(capture)
     return outcome(writer)
@@ -70,7 +70,7 @@ def test_a_part_comes_back(store: SnapshotStore, writer: PartWriter, large: bool
 
 def test_large_state_is_as_it_was_at_the_capture(store: SnapshotStore, writer: PartWriter) -> None:
     state = {i: [i] for i in range(200_000)}
-    capture = Capture(Barrier(1, 1), MutableRest(), lambda: state, False, [])
+    capture = Capture(Barrier(1, 1), PartRest(), lambda: state, False, [])
     writer.take_state(capture, records=10**6, inline=False)
     for value in state.values():
         value.append(-1)
@@ -101,7 +101,7 @@ def test_a_checkpoint_that_raises_is_told(writer: PartWriter, large: bool) -> No
 
 
 def test_no_copy_is_left_behind(writer: PartWriter) -> None:
-    capture = Capture(Barrier(1, 1), MutableRest(), lambda: threading.Event().wait(60), False, [])
+    capture = Capture(Barrier(1, 1), PartRest(), lambda: threading.Event().wait(60), False, [])
     writer.take_state(capture, records=10**6, inline=False)
     (child,) = writer._children.values()
     writer.close()
@@ -127,7 +127,7 @@ def test_a_copy_that_hangs_is_killed_and_the_next_snapshot_is_pickled_in_place(s
     stage = next(stage for stage in flow.plan(1).stages if stage.name == "counts")
     writer = PartWriter(store, stage, 0, 1, WRITTEN.set, hung_s=0.4)
     try:
-        capture = Capture(Barrier(1, 1), MutableRest(), Locked, False, [])
+        capture = Capture(Barrier(1, 1), PartRest(), Locked, False, [])
         with LOCK:
             writer.take_state(capture, records=10**6, inline=False)
             (child,) = writer._children.values()
@@ -166,7 +166,7 @@ def test_a_copy_that_works_on_without_output_is_let_be(store: SnapshotStore) -> 
 
 def test_a_copy_whose_attempt_is_given_up_is_killed(writer: PartWriter) -> None:
     """Regression: it went on, and every later part waited for it."""
-    capture = Capture(Barrier(1, 1), MutableRest(), lambda: threading.Event().wait(60), False, [])
+    capture = Capture(Barrier(1, 1), PartRest(), lambda: threading.Event().wait(60), False, [])
     writer.take_state(capture, records=10**6, inline=False)
     writer.give_up(1)
     assert not write(writer, lambda: 5, large=True, number=2).why_failed
@@ -192,7 +192,7 @@ class Counting(rd.Vertex):
 
 
 def test_increments_build_on_the_last_published_capture_and_on_nothing_else() -> None:
-    chain, vertex = MutableStateChain(), Counting()
+    chain, vertex = StateChain(), Counting()
     big, small = PartFile("full", 100, "0"), PartFile("part", 10, "0")
     assert not chain.choose(vertex, Barrier(1, 1))[1]
     chain.wrote(Barrier(1, 1), big, incremental=False)
@@ -205,7 +205,7 @@ def test_increments_build_on_the_last_published_capture_and_on_nothing_else() ->
 
 
 def test_increments_end_when_they_outweigh_the_whole() -> None:
-    chain, vertex = MutableStateChain(), Counting()
+    chain, vertex = StateChain(), Counting()
     chain.choose(vertex, Barrier(1, 1))
     chain.wrote(Barrier(1, 1), PartFile("full", 100, "0"), incremental=False)
     kinds = []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rayad.actors.driver.termination import STATUS, MutableTermination, is_default
+from rayad.actors.driver.termination import STATUS, Termination, is_default
 
 
 class Saved:
@@ -32,10 +32,10 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sent
 
 
-def watching(*jobs: Saved, timeout_s: float = 20.0) -> tuple[MutableTermination, list[int]]:
+def watching(*jobs: Saved, timeout_s: float = 20.0) -> tuple[Termination, list[int]]:
     exits: list[int] = []
     before = signal.getsignal(signal.SIGTERM)
-    termination = MutableTermination(exits.append)
+    termination = Termination(exits.append)
     for job in jobs:
         termination.watch(job, timeout_s)
     signal.signal(signal.SIGTERM, before)
@@ -103,10 +103,10 @@ def test_a_handler_of_the_users_stays() -> None:
     before = signal.getsignal(signal.SIGTERM)
     try:
         signal.signal(signal.SIGTERM, users)
-        MutableTermination().watch(Saved("job"), 1.0)
+        Termination().watch(Saved("job"), 1.0)
         assert signal.getsignal(signal.SIGTERM) is users
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        termination = MutableTermination()
+        termination = Termination()
         termination.watch(Saved("job"), 1.0)
         assert signal.getsignal(signal.SIGTERM) == termination.on_signal
         assert is_default(termination.on_signal)

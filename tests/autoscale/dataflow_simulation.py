@@ -16,10 +16,10 @@ from rayad.autoscale import (
     BACKPRESSURED,
     BUSY,
     IDLE,
+    AutoscalerCore,
     Decision,
-    MutableAutoscaler,
-    MutableReplicaCounters,
     Policy,
+    ReplicaCounters,
     ReplicaReading,
     ScalingGraph,
     Spread,
@@ -51,7 +51,7 @@ class Work:
 
 @dataclass
 class Replica:
-    counters: MutableReplicaCounters
+    counters: ReplicaCounters
     totals: dict[tuple[str, int], float] = field(default_factory=dict)
 
     def add(self, what: str, edge: int, items: float) -> int:
@@ -94,7 +94,7 @@ class SimulatedDataflow:
     def _replica(self, name: str, number: int) -> Replica:
         inputs = [e.id for e in self.graph.incoming[name]]
         outputs = [e.id for e in self.graph.outgoing[name]]
-        return Replica(MutableReplicaCounters(name, number, inputs=inputs, outputs=outputs, now_s=self.now_s))
+        return Replica(ReplicaCounters(name, number, inputs=inputs, outputs=outputs, now_s=self.now_s))
 
     def rescale(self, changes: Mapping[str, int]) -> None:
         self._coming = (self.now_s + self._start_s, {**self.layout, **changes})
@@ -219,9 +219,9 @@ class Moment:
 
 def run(
     dataflow: SimulatedDataflow, policy: Policy, *, until_s: float, interval_s: float = 2.0, window_s: float = 0.0, warm_up_s: float = 0.0
-) -> tuple[list[Moment], MutableAutoscaler]:
+) -> tuple[list[Moment], AutoscalerCore]:
     """The dataflow with an autoscaler, as the runtime would join them."""
-    autoscaler = MutableAutoscaler(dataflow.graph, policy, dataflow.layout, dataflow.now_s, window_s=window_s, warm_up_s=warm_up_s)
+    autoscaler = AutoscalerCore(dataflow.graph, policy, dataflow.layout, dataflow.now_s, window_s=window_s, warm_up_s=warm_up_s)
     moments: list[Moment] = []
     before, next_s = dict(dataflow.produced), 0.0
     while dataflow.now_s < until_s:

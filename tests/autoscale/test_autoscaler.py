@@ -9,11 +9,11 @@ import pytest
 
 from rayad.autoscale import (
     DS2,
+    AutoscalerCore,
     Decision,
+    DecisionJournal,
     FunctionPolicy,
     Hold,
-    MutableAutoscaler,
-    MutableDecisionJournal,
     Outcome,
     Policy,
     ReplicaReading,
@@ -40,8 +40,8 @@ def to(**target: int) -> Policy:
     return FunctionPolicy(lambda samples, state, now_s: target)
 
 
-def autoscaler(policy: Policy, **options: Any) -> MutableAutoscaler:
-    return MutableAutoscaler(GRAPH, policy, {"in": 1, "work": 1}, 0.0, **options)
+def autoscaler(policy: Policy, **options: Any) -> AutoscalerCore:
+    return AutoscalerCore(GRAPH, policy, {"in": 1, "work": 1}, 0.0, **options)
 
 
 def test_a_round_trip_from_readings_to_what_came_of_it() -> None:
@@ -163,9 +163,9 @@ def simulated() -> SimulatedDataflow:
 def test_another_autoscaler_goes_on_from_the_journal() -> None:
     _, first = run(simulated(), WarmUp(DS2(down_margin=0.1), 1.0), until_s=20.0)
     written = json.loads(json.dumps(first.journal.as_json()))
-    journal = MutableDecisionJournal.from_json(written)
+    journal = DecisionJournal.from_json(written)
     assert journal.records == first.journal.records
-    second = MutableAutoscaler(GRAPH, DS2(), first.layout, 20.0, journal=journal)
+    second = AutoscalerCore(GRAPH, DS2(), first.layout, 20.0, journal=journal)
     second.on_readings(readings(21.0), 21.0)
     assert journal.records[-1].number == first.journal.records[-1].number + 1
 
@@ -174,13 +174,13 @@ def test_a_decision_that_was_never_answered_counts_as_refused() -> None:
     scaler = autoscaler(to(work=3))
     scaler.on_readings(readings(1.0), 1.0)
     scaler.on_readings(readings(2.0), 2.0)
-    journal = MutableDecisionJournal.from_json(scaler.journal.as_json())
+    journal = DecisionJournal.from_json(scaler.journal.as_json())
     assert journal.waiting is None
     assert (journal.records[-1].outcome, journal.records[-1].answer) == (Outcome.REFUSED, "the autoscaler ended before it was answered")
 
 
 def test_the_journal_keeps_changes_longer_than_holds() -> None:
-    journal = MutableDecisionJournal(changes_keep=2, holds_keep=3)
+    journal = DecisionJournal(changes_keep=2, holds_keep=3)
     layout = {"in": 1, "work": 1}
     for round_number in range(40):
         change = round_number % 10 == 0
@@ -193,7 +193,7 @@ def test_the_journal_keeps_changes_longer_than_holds() -> None:
 
 
 def test_the_journal_refuses_what_is_out_of_order() -> None:
-    journal = MutableDecisionJournal()
+    journal = DecisionJournal()
     with pytest.raises(InternalError, match="but no decision is waiting"):
         journal.on_applied(1.0)
     journal.add(None, {"in": 1, "work": 1}, Rescale(reason="one", replicas={"work": 2}), 1.0)
@@ -202,13 +202,13 @@ def test_the_journal_refuses_what_is_out_of_order() -> None:
     with pytest.raises(ConfigError, match=r"decision 7 is not in the journal, which has \[0\]"):
         journal.compare(7)
     with pytest.raises(ConfigError, match="the journal names a decision 'Wish'"):
-        MutableDecisionJournal.from_json([{**journal.as_json()[0], "decision": "Wish"}])
+        DecisionJournal.from_json([{**journal.as_json()[0], "decision": "Wish"}])
     with pytest.raises(ConfigError, match="both must be at least 1"):
-        MutableDecisionJournal(holds_keep=0)
+        DecisionJournal(holds_keep=0)
 
 
 def test_a_layout_that_does_not_fit_the_graph_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"the layout names \['work'\], the graph has \['in', 'work'\]"):
-        MutableAutoscaler(GRAPH, to(work=2), {"work": 1}, 0.0)
+        AutoscalerCore(GRAPH, to(work=2), {"work": 1}, 0.0)
     with pytest.raises(DataflowError, match="the policy <lambda> asks for True replicas"):
         to(work=True)(None, autoscaler(to()).state(), 0.0)  # type: ignore[arg-type]

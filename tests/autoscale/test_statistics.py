@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.autoscale import BACKPRESSURED, BUSY, IDLE, Activity, MutableReplicaCounters, ReplicaReading, sample_between
-from rayad.autoscale.statistics import MutableLatencyHistogram, quantile_s
+from rayad.autoscale import BACKPRESSURED, BUSY, IDLE, Activity, ReplicaCounters, ReplicaReading, sample_between
+from rayad.autoscale.statistics import LatencyHistogram, quantile_s
 from rayad.progress import ProtocolError
 
 TURNS = st.lists(st.tuples(st.sampled_from([BUSY, IDLE, BACKPRESSURED]), st.floats(-0.5, 10.0)), max_size=30)
@@ -18,7 +18,7 @@ TURNS = st.lists(st.tuples(st.sampled_from([BUSY, IDLE, BACKPRESSURED]), st.floa
 @given(TURNS, st.floats(0.0, 5.0))
 def test_activities_add_up_to_the_time_for_any_turns(turns: list[tuple[int, float]], rest_s: float) -> None:
     """Also where the clock stands still or goes back."""
-    counters = MutableReplicaCounters("v", 0, now_s=100.0)
+    counters = ReplicaCounters("v", 0, now_s=100.0)
     now_s = 100.0
     for activity, after_s in turns:
         now_s += after_s
@@ -41,7 +41,7 @@ def test_activities_have_names() -> None:
 
 @given(st.lists(st.floats(0.0, 1000.0), min_size=1, max_size=50), st.floats(0.01, 1.0))
 def test_quantiles_are_at_most_a_quarter_too_high(latencies_s: list[float], share: float) -> None:
-    histogram = MutableLatencyHistogram()
+    histogram = LatencyHistogram()
     for latency_s in latencies_s:
         histogram.add(latency_s)
     exact = sorted(latencies_s)[max(0, -int(-share * len(latencies_s) // 1) - 1)]
@@ -52,7 +52,7 @@ def test_quantiles_are_at_most_a_quarter_too_high(latencies_s: list[float], shar
 
 
 def test_latencies_beyond_all_buckets_are_kept_in_the_last() -> None:
-    histogram = MutableLatencyHistogram()
+    histogram = LatencyHistogram()
     histogram.add(1e12)
     histogram.add(-1.0, times=3)
     assert (histogram.counts[-1], histogram.counts[0]) == (1, 3)
@@ -115,7 +115,7 @@ def test_readings_of_another_shape_are_refused() -> None:
 
 
 def test_samples_are_json_with_the_figures_that_people_look_for() -> None:
-    counters = MutableReplicaCounters("v", 0, inputs=[1], outputs=[2], now_s=0.0)
+    counters = ReplicaCounters("v", 0, inputs=[1], outputs=[2], now_s=0.0)
     counters.turn_to(BUSY, 0.0)
     counters.received_items[1] += 10
     counters.received_bytes[1] += 80
@@ -154,7 +154,7 @@ def test_a_source_that_is_held_back_would_read_more() -> None:
 
 
 def test_invariants_name_what_is_broken() -> None:
-    counters = MutableReplicaCounters("v", 1, inputs=[1], now_s=0.0)
+    counters = ReplicaCounters("v", 1, inputs=[1], now_s=0.0)
     counters.received_items[1] = -1
     with pytest.raises(ProtocolError, match=r"'v'\[1\] counted fewer than none"):
         counters.check_invariants()

@@ -15,7 +15,7 @@ from rayad.progress import ConfigError
 from tests.autoscale.made_up import sample_of, state_of
 
 GRAPH = ScalingGraph.of(["in", "work"], [("in", "work")], sources=["in"])
-BUCKET = 60  # of MutableLatencyHistogram: 65.5 to 81.9 ms
+BUCKET = 60  # of LatencyHistogram: 65.5 to 81.9 ms
 LATENCY_S = quantile_s([0] * BUCKET + [1], 1.0)
 
 

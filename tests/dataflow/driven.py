@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rayad.actors.replica.part_files import dumped, loaded
 from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.operators.stored_columns import Unchanging, taken_back
-from rayad.dataflow.operators.stored_rows import ByPosition, MutableStoredRows
+from rayad.dataflow.operators.stored_rows import ByPosition, StoredRows
 from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext
 from rayad.progress import Timestamp
 
@@ -166,7 +166,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return repr(value.tolist())
     if isinstance(value, ByPosition):
-        return plain(MutableStoredRows().restore(value))
+        return plain(StoredRows().restore(value))
     if isinstance(value, Unchanging):
         return [repr(row) for batch in taken_back([value]) for row in to_rows(batch)]
     if isinstance(value, dict):

@@ -15,7 +15,7 @@ from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.graph import KeySelector
 from rayad.dataflow.operators import combining
 from rayad.dataflow.operators.aggregates import Count, Max, Mean, Min, Several, Sum
-from rayad.dataflow.operators.combining import Combine, MutableCombiner
+from rayad.dataflow.operators.combining import Combine, Combiner
 from rayad.dataflow.operators.keyed import ValueSelector
 from rayad.progress import DataflowError, Timestamp
 
@@ -51,7 +51,7 @@ def test_whatever_is_flushed_when_the_partials_add_up(
     monkeypatch.setattr(combining, "UNTRIED_ROWS", 30)
     monkeypatch.setattr(combining, "SAMPLE_ROWS_MIN", 4)
     combine = Combine(key, ValueSelector() if isinstance(aggregator, Count) else VALUE, aggregator)
-    combiner = MutableCombiner(combine)
+    combiner = Combiner(combine)
     keys = rng.choice([2, 1000])
     sent: dict[Timestamp, list[Any]] = defaultdict(list)
     rows: dict[Timestamp, list[tuple[int, Any]]] = defaultdict(list)
@@ -74,12 +74,12 @@ def test_whatever_is_flushed_when_the_partials_add_up(
 
 def test_keys_that_hardly_repeat_are_not_combined(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combining, "SAMPLE_ROWS_MIN", 100)
-    combiner = MutableCombiner(Combine(BY_COLUMN, VALUE, Sum()))
+    combiner = Combiner(Combine(BY_COLUMN, VALUE, Sum()))
     batch = pa.record_batch({"k": [f"{i}" for i in range(1000)], "v": list(range(1000))})
     (out,) = combiner.add(T(0), batch)
     assert out.num_rows == 1000
     assert not combiner.holding
-    combined = MutableCombiner(Combine(BY_COLUMN, VALUE, Sum()))
+    combined = Combiner(Combine(BY_COLUMN, VALUE, Sum()))
     assert combined.add(T(0), batch.slice(0, 99)) == []
     ((_, held),) = combined.flush()
     assert out.schema.equals(held.schema, check_metadata=True)
@@ -88,14 +88,14 @@ def test_keys_that_hardly_repeat_are_not_combined(monkeypatch: pytest.MonkeyPatc
 def test_dictionaries_are_looked_at_by_their_indices() -> None:
     values, rows = pa.array([f"{i}" for i in range(combining.SAMPLE_ROWS_MIN)]), combining.SAMPLE_ROWS_MIN
     for indices, given_up in ((range(rows), True), ([i % 9 for i in range(rows)], False)):
-        combiner = MutableCombiner(Combine(BY_COLUMN, ValueSelector(), Count()))
+        combiner = Combiner(Combine(BY_COLUMN, ValueSelector(), Count()))
         keys = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), values)
         assert bool(combiner.add(T(0), pa.record_batch({"k": keys}))) == given_up
 
 
 def test_batches_of_another_form_flush_what_was_there() -> None:
     combine = Combine(BY_COLUMN, VALUE, Sum())
-    combiner = MutableCombiner(combine)
+    combiner = Combiner(combine)
     assert combiner.add(T(0), pa.record_batch({"k": ["a"], "v": pa.array([1], pa.int32())})) == []
     first = combiner.add(T(0), pa.record_batch({"k": ["a"], "v": pa.array([0.5])}))
     assert [batch.to_pydict() for batch in first] == [{"k": ["a"], "sum(v)": [1], "count(v)": [1]}]
@@ -104,7 +104,7 @@ def test_batches_of_another_form_flush_what_was_there() -> None:
 
 def test_sums_beyond_64_bits_go_through_rows() -> None:
     combine = Combine(BY_COLUMN, VALUE, Sum())
-    combiner = MutableCombiner(combine)
+    combiner = Combiner(combine)
     for _ in range(3):
         assert combiner.add(T(0), pa.record_batch({"k": ["a"], "v": [2**62]})) == []
     assert merged(combine, [batch for _, batch in combiner.flush()]) == {"a": 3 * 2**62}
@@ -114,13 +114,13 @@ def test_sums_beyond_64_bits_go_through_rows() -> None:
 def test_several_aggregations_leave_as_they_are_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(combining, "SAMPLE_ROWS_MIN", 2)
     combine = Combine(BY_COLUMN, ValueSelector(), Several({"n": Count(), "s": Sum(), "m": Mean()}, (ValueSelector(), VALUE, VALUE)))
-    combiner = MutableCombiner(combine)
+    combiner = Combiner(combine)
     (out,) = combiner.add(T(0), pa.record_batch({"k": ["a", "b"], "v": [1, None]}))
     assert merged(combine, [out]) == {"a": {"n": 1, "s": 1, "m": 1.0}, "b": {"n": 1, "s": None, "m": None}}
 
 
 def test_a_missing_column_is_named() -> None:
-    combiner = MutableCombiner(Combine(BY_COLUMN, VALUE, Sum()))
+    combiner = Combiner(Combine(BY_COLUMN, VALUE, Sum()))
     with pytest.raises(DataflowError, match="there is no column 'k'"):
         combiner.add(T(0), pa.record_batch({"x": [1]}))
 

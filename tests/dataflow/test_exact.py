@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.dataflow.columnar import one_array, one_or_more, to_record_batch, to_rows
 from rayad.dataflow.exact import Inexact, array_of, cast_exactly, wider_type
-from rayad.dataflow.form import MutableForm
+from rayad.dataflow.form import OutputForm
 from rayad.dataflow.windows import Window
 
 UTC = dt.UTC
@@ -238,7 +238,7 @@ def test_what_python_cannot_hold_of_a_column_is_refused() -> None:
 def test_a_form_does_not_depend_on_how_records_were_cut() -> None:
     rows = [{"a": None}, {"a": 1}, {"a": 1.5, "b": [1]}, {"a": 2, "b": [None, Decimal("0.5")]}]
     whole = to_record_batch(rows)
-    form = MutableForm(None, "here")
+    form = OutputForm(None, "here")
     parts = [form.fit([row]) for row in rows]
     assert [r for part in parts for r in form.again(part).to_pylist()] == whole.to_pylist()
     form.settle()

@@ -131,7 +131,7 @@ def test_a_vertex_of_a_user_moves(steps: list[Step], chance: random.Random) -> N
 )
 def test_the_index_of_a_dict_follows_what_comes_and_goes(steps: list[tuple[str, int]], chance: random.Random) -> None:
     kept: dict[Any, int] = {f"k{i}": i for i in range(20)}
-    index = key_groups.MutableLeaving(8)
+    index = key_groups.Leaving(8)
     slices = index.slices([kept])
     for at, (kind, number) in enumerate(steps):
         key = f"k{number}"

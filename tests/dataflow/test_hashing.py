@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.dataflow.hashing import (
-    MutableRouter,
+    Router,
     groups_of_replica,
     hash_array,
     hash_columns,
@@ -164,7 +164,7 @@ def test_ranges_of_replicas_partition_the_key_groups_exactly(key_groups: int) ->
 
 @given(st.lists(st.tuples(st.none() | st.text(max_size=2), st.none() | st.integers(-3, 3)), max_size=30), st.integers(1, 9))
 def test_rows_and_columns_are_split_alike_and_keep_their_order(rows: list[tuple[Any, Any]], parallelism: int) -> None:
-    router = MutableRouter(parallelism, 32)
+    router = Router(parallelism, 32)
     numbered = [(*row, i) for i, row in enumerate(rows)]
     schema = pa.schema([("s", pa.string()), ("n", pa.int64()), ("i", pa.int64())])
     batch = pa.RecordBatch.from_pylist([dict(zip("sni", row, strict=True)) for row in numbered], schema=schema)
@@ -197,7 +197,7 @@ def test_nan_is_refused(key: Any) -> None:
 )
 def test_nan_is_refused_in_columns(parallelism: int, column: pa.Array) -> None:
     with pytest.raises(rd.DataflowError) as caught:
-        MutableRouter(parallelism, 8).split_columns(pa.record_batch({"k": column}), ["k"])
+        Router(parallelism, 8).split_columns(pa.record_batch({"k": column}), ["k"])
     assert str(caught.value) == "key column 'k' holds NaN: NaN equals nothing; replace it (for instance by null) before key_by"
 
 
@@ -217,13 +217,13 @@ def test_keys_without_a_stable_hash_are_refused() -> None:
 
 def test_unhashable_keys_are_refused() -> None:
     with pytest.raises(rd.DataflowError) as caught:
-        MutableRouter(2, 8).split_rows([{"k": [1]}], lambda row: row["k"])
+        Router(2, 8).split_rows([{"k": [1]}], lambda row: row["k"])
     assert str(caught.value) == "a key is not hashable: [1] of type list; key_by must give hashable values (a tuple instead of a list)"
 
 
 def test_the_cache_of_a_router_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MutableRouter, "CACHE_ENTRIES_MAX", 10)
-    router = MutableRouter(3, 16)
+    monkeypatch.setattr(Router, "CACHE_ENTRIES_MAX", 10)
+    router = Router(3, 16)
     parts = router.split_rows(list(range(100)), lambda n: n)
     assert sum(map(len, parts)) == 100
     assert len(router._cache) <= 10

@@ -15,7 +15,7 @@ from rayad.actors.replica.part_files import dumped, loaded
 from rayad.dataflow.operators import stateful, stored_columns, stored_rows, touched_keys
 from rayad.dataflow.operators.stateful import StatefulMap
 from rayad.dataflow.operators.stored_columns import Unchanging, stored, taken_back
-from rayad.dataflow.operators.stored_rows import ByPosition, MutableStoredRows
+from rayad.dataflow.operators.stored_rows import ByPosition, StoredRows
 from rayad.progress import Timestamp
 from tests.dataflow.driven import Driven
 
@@ -55,7 +55,7 @@ def rounds(values: st.SearchStrategy[Any]) -> Any:
 @settings(max_examples=300)
 @given(data=st.data())
 def test_state_comes_back_in_its_order(values: Any, data: st.DataObject) -> None:
-    rows, state, chain = MutableStoredRows(), dict[Any, Any](), list[Any]()
+    rows, state, chain = StoredRows(), dict[Any, Any](), list[Any]()
     for changes, waiting, kind in data.draw(rounds(values)):
         state.update(changes)
         rows.note(changes, len(state))
@@ -71,7 +71,7 @@ def test_state_comes_back_in_its_order(values: Any, data: st.DataObject) -> None
         else:
             chain.append(through_a_file(some()))
         if chain:
-            again = MutableStoredRows()
+            again = StoredRows()
             restored = again.restore(chain[0])
             for part in chain[1:]:
                 again.restore_changes(restored, part)
@@ -80,8 +80,8 @@ def test_state_comes_back_in_its_order(values: Any, data: st.DataObject) -> None
                 rows, state, chain = again, restored, []
 
 
-def states(count: int, value: Any) -> tuple[MutableStoredRows, dict[Any, Any]]:
-    rows, state = MutableStoredRows(), dict.fromkeys(range(count), value)
+def states(count: int, value: Any) -> tuple[StoredRows, dict[Any, Any]]:
+    rows, state = StoredRows(), dict.fromkeys(range(count), value)
     for _ in range(count):  # until all keys are pickled
         rows.take(state)
     return rows, state
@@ -115,7 +115,7 @@ def test_state_that_has_changed_since_it_was_looked_at_is_given_as_it_is() -> No
 
 
 def test_keys_that_cannot_be_pickled_alone_leave_the_state_to_others() -> None:
-    rows, state = MutableStoredRows(), {1: 1, 2: 1, Key(): 1, 3: 1, 4: 1}
+    rows, state = StoredRows(), {1: 1, 2: 1, Key(): 1, 3: 1, 4: 1}
     for _ in range(3):
         rows.take(state)
         assert not rows.inline
@@ -123,7 +123,7 @@ def test_keys_that_cannot_be_pickled_alone_leave_the_state_to_others() -> None:
 
 
 def test_each_key_is_pickled_once_and_small_pieces_are_put_together() -> None:
-    rows, state = MutableStoredRows(), dict[int, int]()
+    rows, state = StoredRows(), dict[int, int]()
     firsts = []
     for number in range(20):
         state[number] = number
@@ -149,7 +149,7 @@ def test_large_batches_are_kept_and_small_ones_and_slices_are_copied(monkeypatch
 def test_what_was_restored_can_be_garbage() -> None:
     """A PickleBuffer of a memoryview in a cycle of references crashed the interpreter."""
     rows, state = states(10, 1)
-    again = MutableStoredRows()
+    again = StoredRows()
     again.restore(through_a_file(rows.checkpoint(state)))
     cycle: list[Any] = [again, through_a_file(rows.checkpoint(state)), dumped(Unchanging(again._pieces))]
     cycle.append(cycle)

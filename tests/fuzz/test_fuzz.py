@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rayad.actors.replica.migration import MutableMigration
+from rayad.actors.replica.migration import Migration
 from tests.fuzz.__main__ import main, summary
 from tests.fuzz.grammar import OPERATORS, TYPES, Program, Step, flat, typed
 from tests.fuzz.runs import Case, case_of, kinds_of, run, shrink
@@ -56,12 +56,12 @@ def test_a_record_that_is_lost_when_replicas_come_and_go_is_found(monkeypatch: p
     """Planted: what an old owner passes on to the new one lacks its first record."""
     seeds = [replace(MOVED, seed=seed) for seed in range(40)]
     assert all(not run(case).violation for case in seeds[:3])
-    passed_on = MutableMigration._pass_on
+    passed_on = Migration._pass_on
 
-    def lossy(self: MutableMigration, sibling: int, edge: int, time: Any, part: Any) -> None:
+    def lossy(self: Migration, sibling: int, edge: int, time: Any, part: Any) -> None:
         passed_on(self, sibling, edge, time, part[1:] if isinstance(part, list) and len(part) > 1 else part[:0])
 
-    monkeypatch.setattr(MutableMigration, "_pass_on", lossy)
+    monkeypatch.setattr(Migration, "_pass_on", lossy)
     violated = [case for case in seeds if run(case).violation]
     assert violated
     smaller, outcome = shrink(violated[0], tries_max=40)

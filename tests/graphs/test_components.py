@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.graphs import connected_components
-from rayad.graphs.disjoint_sets import MutableDisjointSets
-from rayad.graphs.nodes import MutableNodes
+from rayad.graphs.disjoint_sets import DisjointSets
+from rayad.graphs.nodes import Nodes
 from tests.graphs.epochs import Epochs, check_changes, growing_graphs, is_columnar, run, smallest, statistics_of
 
 
@@ -86,9 +86,9 @@ def test_large_graph_equals_scipy() -> None:
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=12), max_size=6), st.integers(0, 5))
 def test_disjoint_sets_hold_their_invariants(merges: list[list[tuple[int, int]]], few: int) -> None:
-    nodes = MutableNodes(0, 1, 256)
+    nodes = Nodes(0, 1, 256)
     nodes.add(np.array([100 - 3 * i for i in range(31)]))
-    sets = MutableDisjointSets(nodes)
+    sets = DisjointSets(nodes)
     sets.FEW = few  # by lists or by passes over all, the same
     sets.grow()
     graph = nx.empty_graph(31)

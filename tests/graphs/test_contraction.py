@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.dataflow.hashing import MutableRouter
-from rayad.graphs.adjacency import MutableAdjacency
-from rayad.graphs.contraction import MutableContraction
+from rayad.dataflow.hashing import Router
+from rayad.graphs.adjacency import Adjacency
+from rayad.graphs.contraction import Contraction
 from rayad.graphs.disjoint_sets import smallest_reachable
 from rayad.graphs.edges import NumberEdges
 from rayad.graphs.node_index import DirectIndex, HashIndex
-from rayad.graphs.nodes import MutableNodes
+from rayad.graphs.nodes import Nodes
 from rayad.graphs.numbers import to_array, to_column
 from rayad.graphs.packets import addresses, packet, unpacked
 from rayad.graphs.rounds import packed, received
@@ -28,7 +28,7 @@ PAIRS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=60)
 FAR = st.sampled_from([-(2**63), -(2**40), -1, 0, 5, 2**31, 2**40, 2**63 - 1])
 
 
-def parts_of(contraction: MutableContraction) -> set[frozenset[object]]:
+def parts_of(contraction: Contraction) -> set[frozenset[object]]:
     """The forest as a partition of the nodes."""
     numbers, root = contraction.forest()
     assert (root[root] == root).all()
@@ -40,7 +40,7 @@ def parts_of(contraction: MutableContraction) -> set[frozenset[object]]:
 
 @given(st.lists(PAIRS, max_size=6), st.integers(1, 40))
 def test_a_forest_has_the_components_of_the_edges(batches: list[list[tuple[int, int]]], rows_min: int) -> None:
-    contraction = MutableContraction()
+    contraction = Contraction()
     contraction.ROWS_MIN = rows_min
     graph: nx.Graph[int] = nx.Graph()
     for batch in filter(None, batches):
@@ -52,7 +52,7 @@ def test_a_forest_has_the_components_of_the_edges(batches: list[list[tuple[int, 
 
 
 def test_a_contraction_goes_on_after_it_was_asked() -> None:
-    contraction = MutableContraction()
+    contraction = Contraction()
     contraction.add(NumberEdges()([("a", "b"), (1, 2)]))
     assert parts_of(contraction) == {frozenset({"a", "b"}), frozenset({1, 2})}
     contraction.add(NumberEdges()([("b", 2)]))
@@ -61,7 +61,7 @@ def test_a_contraction_goes_on_after_it_was_asked() -> None:
 
 def test_what_a_large_epoch_leaves_waiting_does_not_grow_with_its_edges() -> None:
     random = np.random.default_rng(3)
-    contraction = MutableContraction()
+    contraction = Contraction()
     waiting = []
     for _ in range(40):
         ends = random.integers(0, 20_000, (2, 1 << 15))
@@ -82,7 +82,7 @@ def test_the_smallest_reachable_is_that_of_the_component(pairs: list[tuple[int, 
 # -- nodes by number and by hash ------------------------------------------------------------------
 @given(st.lists(st.lists(st.integers(-40, 400) | FAR, max_size=30), max_size=6))
 def test_both_indexes_find_what_a_dict_finds(parts: list[list[int]]) -> None:
-    nodes, model = MutableNodes(0, 1, 256), dict[int, int]()
+    nodes, model = Nodes(0, 1, 256), dict[int, int]()
     for part in parts:
         for number in sorted(set(part) - model.keys()):
             model[number] = len(model)
@@ -92,7 +92,7 @@ def test_both_indexes_find_what_a_dict_finds(parts: list[list[int]]) -> None:
 
 
 def test_numbers_that_turn_out_to_be_close_leave_the_hash_table_and_far_ones_go_there() -> None:
-    nodes = MutableNodes(0, 1, 256)
+    nodes = Nodes(0, 1, 256)
     numbers = np.random.default_rng(1).permutation(1 << 17)
     nodes.add(numbers[:500])
     assert type(nodes._index) is HashIndex
@@ -119,7 +119,7 @@ def test_sums_over_edges_are_those_of_a_loop(nodes: int, edges: int) -> None:
 
 @pytest.mark.parametrize(("parallelism", "key_groups"), [(1, 1), (2, 256), (7, 256), (64, 64)])
 def test_a_packet_goes_to_the_replica_of_its_address(parallelism: int, key_groups: int) -> None:
-    router = MutableRouter(parallelism, key_groups)
+    router = Router(parallelism, key_groups)
     values, numbers = np.array([0.5, 2.0]), np.array([7, -(2**40)])
     for replica, address in enumerate(addresses(parallelism, key_groups)):
         parts = router.split_columns(packet(3, address, values, numbers), ["to"])
@@ -158,7 +158,7 @@ def test_many_edges_are_kept_once_each_and_found_by_pointers_and_by_bisection(di
     random = np.random.default_rng(distinct)
     keys = random.integers(0, distinct, 200_000)
     source, target = keys // 1000, keys % 1000
-    edges = MutableAdjacency()
+    edges = Adjacency()
     added = edges.add(source, target)
     wanted = np.unique(keys)
     assert (added[0] * 1000 + added[1]).tolist() == wanted.tolist()

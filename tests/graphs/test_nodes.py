@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.hashing import MutableRouter, mix64_array
-from rayad.graphs.adjacency import MutableAdjacency
-from rayad.graphs.nodes import MutableNodes
+from rayad.dataflow.hashing import Router, mix64_array
+from rayad.graphs.adjacency import Adjacency
+from rayad.graphs.nodes import Nodes
 from rayad.graphs.numbers import decode_names, distinct, encode_names, number_column, number_of, owners, unmix64_array
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -54,7 +54,7 @@ def test_columns_and_single_nodes_have_the_same_numbers(texts: list[str]) -> Non
 
 @given(st.lists(INT64, min_size=1), st.integers(1, 7))
 def test_owners_are_where_the_exchange_sends(values: list[int], parallelism: int) -> None:
-    router = MutableRouter(parallelism, 256)
+    router = Router(parallelism, 256)
     assert owners(np.array(values), parallelism, 256).tolist() == [router.route(value) for value in values]
 
 
@@ -65,7 +65,7 @@ def test_distinct_is_sorted_and_once_each(values: list[int]) -> None:
 
 @given(st.lists(st.lists(INT64 | st.integers(0, 60), max_size=40), max_size=8))
 def test_the_table_is_a_dict_from_number_to_order_of_arrival(parts: list[list[int]]) -> None:
-    nodes, model = MutableNodes(0, 1, 256), dict[int, int]()
+    nodes, model = Nodes(0, 1, 256), dict[int, int]()
     for part in parts:
         for number in sorted(set(part) - model.keys()):
             model[number] = len(model)
@@ -76,7 +76,7 @@ def test_the_table_is_a_dict_from_number_to_order_of_arrival(parts: list[list[in
 
 
 def test_the_table_grows_beyond_its_first_size() -> None:
-    nodes = MutableNodes(0, 1, 256)
+    nodes = Nodes(0, 1, 256)
     values = np.random.default_rng(1).permutation(50_000)
     for part in np.array_split(values, 7):
         nodes.add(part)
@@ -86,7 +86,7 @@ def test_the_table_grows_beyond_its_first_size() -> None:
 
 
 def test_two_nodes_with_one_hash_are_refused() -> None:
-    nodes = MutableNodes(0, 1, 256)
+    nodes = Nodes(0, 1, 256)
     nodes.add(np.array([5]), pa.array(["a"]))
     with pytest.raises(rd.DataflowError, match="the nodes 'a' and 'b' have one number, the same 64-bit hash"):
         nodes.add(np.array([5]), pa.array(["b"]))
@@ -96,7 +96,7 @@ def test_two_nodes_with_one_hash_are_refused() -> None:
     st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=15), max_size=8), st.lists(st.integers(0, 9), unique=True)
 )
 def test_adjacency_is_a_set_of_pairs(parts: list[list[tuple[int, int]]], asked: list[int]) -> None:
-    edges, model = MutableAdjacency(), set[tuple[int, int]]()
+    edges, model = Adjacency(), set[tuple[int, int]]()
     for part in parts:
         fresh = edges.add(np.array([u for u, _ in part], np.int64), np.array([v for _, v in part], np.int64))
         assert list(zip(*map(np.ndarray.tolist, fresh), strict=True)) == sorted(set(part) - model)

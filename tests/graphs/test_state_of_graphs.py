@@ -17,10 +17,10 @@ import rayad as rd
 from rayad.dataflow.operators import touched_keys
 from rayad.dataflow.operators.stored_columns import Unchanging
 from rayad.graphs import ProgramVertex, VertexProgram, bfs, connected_components, pagerank, pregel, strongly_connected_components
-from rayad.graphs.adjacency import MutableAdjacency
-from rayad.graphs.contraction import MutableContraction
-from rayad.graphs.disjoint_sets import MutableDisjointSets
-from rayad.graphs.nodes import MutableNodes
+from rayad.graphs.adjacency import Adjacency
+from rayad.graphs.contraction import Contraction
+from rayad.graphs.disjoint_sets import DisjointSets
+from rayad.graphs.nodes import Nodes
 from rayad.graphs.pregel import Supersteps
 from rayad.graphs.rounds import RoundVertex
 from tests.graphs.epochs import KINDS, Epochs, growing_graphs, run
@@ -143,8 +143,8 @@ def increment(part: Any) -> bytes:
 
 
 def test_parts_of_graphs_write_what_is_new() -> None:
-    edges, nodes = MutableAdjacency(), MutableNodes(0, 1, 256)
-    sets = MutableDisjointSets(nodes)
+    edges, nodes = Adjacency(), Nodes(0, 1, 256)
+    sets = DisjointSets(nodes)
     rng = np.random.default_rng(1)
     nodes.add(np.arange(10_000) * 3)
     sets.grow()
@@ -162,7 +162,7 @@ def test_parts_of_graphs_write_what_is_new() -> None:
 
 
 def test_a_contraction_goes_on_in_the_middle() -> None:
-    whole, again = MutableContraction(), MutableContraction()
+    whole, again = Contraction(), Contraction()
     whole.ROWS_MIN = again.ROWS_MIN = 4
     rng = np.random.default_rng(2)
     batches = [rd.graphs.edges.named_edges(*rng.integers(0, 40, (2, 3)), None) for _ in range(20)]

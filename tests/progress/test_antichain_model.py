@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from rayad.progress import (
     Antichain,
+    Chain,
     ChangeBatch,
     InternalError,
+    LeastIndex,
     MutableAntichain,
-    MutableChain,
-    MutableLeastIndex,
-    MutableStaircase,
-    MutableWaitingTimes,
+    Staircase,
     Timestamp,
+    WaitingTimes,
 )
 from tests.progress.simulation import minimal
 from tests.progress.strategies import times
@@ -52,7 +52,7 @@ def test_mutable_antichain_follows_its_counts(steps: list[tuple[Timestamp, int]]
 
 @given(st.lists(st.tuples(times(0, largest=9), st.integers(-2, 2)), max_size=40), st.lists(st.integers(0, 5)))
 def test_mutable_chain_does_the_same_for_a_total_order(steps: list[tuple[Timestamp, int]], sizes: list[int]) -> None:
-    follow(MutableChain(sort_key=Timestamp.sort_key), steps, sizes)
+    follow(Chain(sort_key=Timestamp.sort_key), steps, sizes)
 
 
 many_changes = st.lists(st.tuples(times(1, largest=40) | times(1, largest=5), st.integers(-1, 2)), max_size=120)
@@ -60,20 +60,20 @@ many_changes = st.lists(st.tuples(times(1, largest=40) | times(1, largest=5), st
 
 @given(many_changes, st.lists(st.integers(0, 12), max_size=60))
 def test_mutable_staircase_does_the_same_for_pairs_with_and_without_its_index(steps: list[tuple[Timestamp, int]], sizes: list[int]) -> None:
-    follow(MutableStaircase(), steps, sizes)
+    follow(Staircase(), steps, sizes)
 
 
 @given(st.lists(st.tuples(times(2, largest=3), st.integers(-2, 2)), max_size=40), st.lists(st.integers(0, 5)), times(2))
 def test_a_staircase_indexed_from_its_first_element_on(steps: list[tuple[Timestamp, int]], sizes: list[int], probe: Timestamp) -> None:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("rayad.progress.staircase.SCANNED_MAX", 0)
-        stairs: MutableStaircase[Timestamp] = MutableStaircase()
+        stairs: Staircase[Timestamp] = Staircase()
         follow(stairs, steps, sizes)
     assert stairs.less_equal(probe) == any(front <= probe for front in stairs.frontier)
 
 
 def test_epochs_far_from_zero_and_far_apart_cost_a_staircase_no_more() -> None:
-    stairs = MutableStaircase((Timestamp(10**12 + (epoch << epoch), (100 - epoch,)), 1) for epoch in range(40))
+    stairs = Staircase((Timestamp(10**12 + (epoch << epoch), (100 - epoch,)), 1) for epoch in range(40))
     assert len(stairs.frontier) == 40
     assert stairs.update(Timestamp(0, (50,)), 1)[-1] == (Timestamp(0, (50,)), 1)
     stairs.check_invariants()
@@ -83,7 +83,7 @@ def test_epochs_far_from_zero_and_far_apart_cost_a_staircase_no_more() -> None:
 
 
 def test_a_staircase_forgets_what_has_gone() -> None:
-    stairs = MutableStaircase((Timestamp(epoch, (0,)), 1) for epoch in range(20))
+    stairs = Staircase((Timestamp(epoch, (0,)), 1) for epoch in range(20))
     for _ in range(300):
         stairs.update(Timestamp(5, (7,)), 1)
         stairs.update(Timestamp(5, (7,)), -1)
@@ -96,7 +96,7 @@ small = st.none() | st.integers(0, 9)
 
 @given(st.lists(st.tuples(st.integers(0, 700), small), max_size=60), st.integers(0, 700), small)
 def test_the_index_finds_the_next_value_below_a_bound(steps: list[tuple[int, int | None]], start: int, bound: int | None) -> None:
-    index: MutableLeastIndex[int] = MutableLeastIndex()
+    index: LeastIndex[int] = LeastIndex()
     model: dict[int, int] = {}
     for place, value in steps:
         if value is not None:
@@ -115,7 +115,7 @@ def test_waiting_times_below_a_frontier_are_taken_in_order(
     added: list[Timestamp], frontier: list[Timestamp], ties: list[Timestamp]
 ) -> None:
     fronts, tied = minimal(frontier), minimal(ties)
-    waiting = MutableWaitingTimes(added)
+    waiting = WaitingTimes(added)
     assert len(waiting) == len(set(added))
     assert list(waiting) == sorted(set(added), key=Timestamp.sort_key)
     assert waiting.first() == next(iter(waiting), None)
@@ -139,7 +139,7 @@ def test_waiting_times_below_a_frontier_are_taken_in_order(
 
 def test_a_chain_forgets_what_has_gone() -> None:
     """Elements that come and go behind the frontier do not pile up."""
-    chain = MutableChain([(Timestamp(0), 1)], sort_key=Timestamp.sort_key)
+    chain = Chain([(Timestamp(0), 1)], sort_key=Timestamp.sort_key)
     for _ in range(500):
         chain.update(Timestamp(5), 1)
         chain.update(Timestamp(5), -1)

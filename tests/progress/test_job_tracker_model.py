@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from rayad.progress import LocationKind, MutablePointstampCounter, NodeKind, ProgressGraph, Timestamp
+from rayad.progress import LocationKind, NodeKind, PointstampCounter, ProgressGraph, Timestamp
 from rayad.progress.graph_validation import validate_graph
 from tests.progress.graphs import progress_graphs
 from tests.progress.simulation import Event, SimulatedJob, deliveries
@@ -44,7 +44,7 @@ class JobMachine(RuleBasedStateMachine):
     def start(self, graph: ProgressGraph) -> None:
         validate_graph(graph)
         self.job = SimulatedJob(graph, workers=2)
-        self.counter = MutablePointstampCounter(graph)
+        self.counter = PointstampCounter(graph)
         for (location, time), count in self.job.ledger.items():
             self.counter.update(location, time, count)
         self.acted = 0

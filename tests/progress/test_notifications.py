@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.progress import MutableNotificator, Notification, Timestamp, View
+from rayad.progress import Notification, Notificator, Timestamp, View
 from tests.progress.simulation import minimal
 from tests.progress.strategies import times
 
@@ -19,7 +19,7 @@ def due(*pairs: tuple[Timestamp, Timestamp | None]) -> list[Notification]:
 
 
 def test_a_pair_is_delivered_once_and_then_may_be_requested_again() -> None:
-    pending = MutableNotificator()
+    pending = Notificator()
     assert [pending.request(t(1), t(1)), pending.request(t(1), t(1)), pending.request(t(1), t(2)), pending.request(t(1), None)] == [
         True,
         False,
@@ -33,7 +33,7 @@ def test_a_pair_is_delivered_once_and_then_may_be_requested_again() -> None:
 
 
 def test_an_input_at_the_time_holds_it_back_and_one_after_it_does_not() -> None:
-    pending = MutableNotificator()
+    pending = Notificator()
     pending.request(t(3), t(3))
     assert pending.deliverable(View((t(2),), (t(3),))) == []
     assert pending.deliverable(View((t(3),), (t(3),))) == []
@@ -41,7 +41,7 @@ def test_an_input_at_the_time_holds_it_back_and_one_after_it_does_not() -> None:
 
 
 def test_an_earlier_pending_time_of_any_replica_goes_first() -> None:
-    pending = MutableNotificator()
+    pending = Notificator()
     pending.request(t(3), t(3))
     assert pending.deliverable(View((t(9),), (t(2),))) == []
     assert pending.deliverable(View((t(9),), (t(3),))) == due((t(3), t(3)))
@@ -49,7 +49,7 @@ def test_an_earlier_pending_time_of_any_replica_goes_first() -> None:
 
 def test_incomparable_times_run_together_unless_sequential() -> None:
     for sequential, expected in ((False, due((t(0, 5), t(0, 5)), (t(1, 2), t(1, 2)))), (True, due((t(0, 5), t(0, 5))))):
-        pending = MutableNotificator()
+        pending = Notificator()
         pending.request(t(1, 2), t(1, 2))
         pending.request(t(0, 5), t(0, 5))
         assert pending.deliverable(View((t(2, 0),), (t(1, 2), t(0, 5))), sequential) == expected
@@ -57,14 +57,14 @@ def test_incomparable_times_run_together_unless_sequential() -> None:
 
 
 def test_sequential_waits_for_a_smaller_time_that_can_still_arrive() -> None:
-    pending = MutableNotificator()
+    pending = Notificator()
     pending.request(t(1, 2), t(1, 2))
     assert pending.deliverable(View((t(0, 7),), (t(1, 2),)), sequential=True) == []
     assert pending.deliverable(View((t(1, 3),), (t(1, 2),)), sequential=True) == due((t(1, 2), t(1, 2)))
 
 
 def test_a_replica_without_requests_gets_nothing() -> None:
-    assert MutableNotificator().deliverable(View((), ())) == []
+    assert Notificator().deliverable(View((), ())) == []
 
 
 requests = st.lists(st.tuples(times(1), st.none() | times(1)), max_size=8)
@@ -73,7 +73,7 @@ views = st.builds(lambda inputs, pending: View(tuple(minimal(inputs)), tuple(min
 
 @given(requests, views, st.booleans())
 def test_what_is_due_is_what_the_rule_says(asked: list[tuple[Timestamp, Timestamp | None]], view: View, sequential: bool) -> None:
-    pending = MutableNotificator()
+    pending = Notificator()
     accepted = [pair for pair in asked if pending.request(*pair)]
     assert sorted(accepted, key=repr) == sorted(map(tuple, pending.pending()), key=repr)
     assert len(accepted) == len(set(asked)) == pending.pending_count
@@ -91,7 +91,7 @@ def test_what_is_due_is_what_the_rule_says(asked: list[tuple[Timestamp, Timestam
 
 
 def test_by_input_alone_the_smallest_time_comes_first_and_one_at_a_time() -> None:
-    pending = MutableNotificator()
+    pending = Notificator()
     for epoch in (5, 2, 9):
         pending.request(t(epoch), t(epoch))
     pending.request(t(2), None)

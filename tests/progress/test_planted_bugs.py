@@ -25,7 +25,7 @@ from rayad.progress import (
     ScopeTracker,
     Timestamp,
 )
-from rayad.progress.tracker import MutableReachabilityTracker
+from rayad.progress.tracker import ReachabilityTracker
 from tests.progress.exploration import aggregating, crossing, explore, inner_and_outer
 from tests.progress.graphs import ROOT, loop, nested_loops
 from tests.progress.simulation import Entries
@@ -107,9 +107,9 @@ def test_a_tracker_that_projects_the_external_frontier_is_caught(monkeypatch: py
 
 def test_a_tracker_that_lets_negative_counts_hide_implications_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """One level of counting instead of two: a -1 that is early would cancel what a predecessor still implies."""
-    commit = MutableReachabilityTracker.commit
+    commit = ReachabilityTracker.commit
 
-    def commit_raw(self: MutableReachabilityTracker[Timestamp]) -> object:
+    def commit_raw(self: ReachabilityTracker[Timestamp]) -> object:
         raw = [(slot, list(self._slot_changes[slot] or ())) for slot in self._changed_slots]
         clean = list(self._location_changes)
         result = commit(self)
@@ -124,7 +124,7 @@ def test_a_tracker_that_lets_negative_counts_hide_implications_is_caught(monkeyp
                 self._enqueue(location, changes)
         return result
 
-    monkeypatch.setattr(MutableReachabilityTracker, "commit", commit_raw)
+    monkeypatch.setattr(ReachabilityTracker, "commit", commit_raw)
     with pytest.raises(CAUGHT, match=INEXACT):
         explore(loop(), crossing)
 

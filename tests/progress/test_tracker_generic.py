@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.progress import DataflowError, InternalError, MutableReachabilityTracker
+from rayad.progress import DataflowError, InternalError, ReachabilityTracker
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class Plus:
         return time + self.delta if time + self.delta < self.limit else None
 
 
-def frontiers(tracker: MutableReachabilityTracker[int]) -> list[tuple[int, ...]]:
+def frontiers(tracker: ReachabilityTracker[int]) -> list[tuple[int, ...]]:
     return [implied.frontier for implied in tracker.implications]
 
 
 def test_timely_example_of_a_ring() -> None:
     """The example of timely dataflow's reachability.rs: 17 at one node, 18 after the feedback."""
-    tracker: MutableReachabilityTracker[int] = MutableReachabilityTracker(
+    tracker: ReachabilityTracker[int] = ReachabilityTracker(
         locations=3, edges=[(0, 1, Plus(0)), (1, 2, Plus(0)), (2, 0, Plus(1))], slots=[0]
     )
     tracker.update(0, 17, 1)
@@ -54,7 +54,7 @@ def test_timely_example_of_a_ring() -> None:
 
 
 def test_boundary_frontier_is_not_projected_but_internal_work_is() -> None:
-    tracker: MutableReachabilityTracker[int] = MutableReachabilityTracker(
+    tracker: ReachabilityTracker[int] = ReachabilityTracker(
         locations=2, edges=[(0, 1, Plus(0))], slots=[1], projections=[[(0, Plus(2))]], outputs=1
     )
     tracker.push_boundary(0, [(3, 1)])
@@ -72,11 +72,11 @@ def test_boundary_frontier_is_not_projected_but_internal_work_is() -> None:
 
 def test_a_cycle_that_does_not_advance_is_refused() -> None:
     with pytest.raises(DataflowError, match="a cycle that does not advance time"):
-        MutableReachabilityTracker(locations=2, edges=[(0, 1, Plus(0)), (1, 0, Plus(0))], slots=[0])
+        ReachabilityTracker(locations=2, edges=[(0, 1, Plus(0)), (1, 0, Plus(0))], slots=[0])
 
 
 def test_invariants_need_a_settled_tracker() -> None:
-    tracker: MutableReachabilityTracker[int] = MutableReachabilityTracker(locations=1, edges=[], slots=[0])
+    tracker: ReachabilityTracker[int] = ReachabilityTracker(locations=1, edges=[], slots=[0])
     tracker.update(0, 1, 1)
     with pytest.raises(InternalError, match="changes are still waiting"):
         tracker.check_invariants()
@@ -100,7 +100,7 @@ def test_frontiers_are_the_minimum_over_all_walks(
     scenario: tuple[int, list[tuple[int, int, Plus]], list[tuple[int, int, int, bool]]],
 ) -> None:
     size, edges, updates = scenario
-    tracker: MutableReachabilityTracker[int] = MutableReachabilityTracker(locations=size, edges=edges, slots=range(size))
+    tracker: ReachabilityTracker[int] = ReachabilityTracker(locations=size, edges=edges, slots=range(size))
     counts: dict[tuple[int, int], int] = {}
     for place, time, delta, settle in [*updates, (0, 0, 0, True)]:
         tracker.update(place, time, delta)

@@ -10,7 +10,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.coordinator import supervisor as module
-from rayad.actors.coordinator.long_calls import MutableLongCalls
+from rayad.actors.coordinator.long_calls import LongCalls
 from rayad.actors.coordinator.supervisor import Supervisor
 
 
@@ -30,7 +30,7 @@ class Keeper:
 def ended(looks: float) -> Any:
     """A coordinator's thread whose replicas have all ended."""
     job: Any = SimpleNamespace(plan=SimpleNamespace(sinks=[]), crew=SimpleNamespace(find_stuck=lambda names: None))
-    job.calls, job.keeper, job.cancelled = MutableLongCalls(), Keeper(looks), threading.Event()
+    job.calls, job.keeper, job.cancelled = LongCalls(), Keeper(looks), threading.Event()
     one: Any = object.__new__(Supervisor)
     one._job, one._rescaler = job, SimpleNamespace(failure=None, newcomers=set(), leaving={})
     return one

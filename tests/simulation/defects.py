@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.replica.core import ReplicaCore
-from rayad.actors.replica.part_files import MutableStateChain, dumped
-from rayad.actors.replica.participant import MutableParticipant
+from rayad.actors.replica.part_files import StateChain, dumped
+from rayad.actors.replica.participant import Participant
 from rayad.actors.store.input_log import InputLog
 from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.items import _ItemsPart
-from rayad.snapshots.alignment import MutableAlignment
-from rayad.snapshots.coordination import MutableSnapshots
+from rayad.snapshots.alignment import Alignment
+from rayad.snapshots.coordination import Snapshots
 from rayad.snapshots.store import Manifest, SnapshotStore
 from tests.programs.program import Program
 from tests.simulation.harness import Outcome, run
@@ -69,12 +69,12 @@ def _changed_cut(stack: ExitStack, **changes: Any) -> None:
 
 @defect
 def nothing_is_blocked(stack: ExitStack) -> None:
-    replaced(stack, MutableAlignment, "blocked", lambda real: lambda self, channel: False)
+    replaced(stack, Alignment, "blocked", lambda real: lambda self, channel: False)
 
 
 @defect
 def feedback_is_not_blocked_before_the_capture(stack: ExitStack) -> None:
-    replaced(stack, MutableAlignment, "blocked", lambda real: lambda self, channel: channel in self.regular and real(self, channel))
+    replaced(stack, Alignment, "blocked", lambda real: lambda self, channel: channel in self.regular and real(self, channel))
 
 
 @defect
@@ -82,17 +82,17 @@ def the_loop_log_is_dropped(stack: ExitStack) -> None:
     def make(real: Any) -> Any:
         return lambda self, channel, data: None if channel in self.alignment.feedback else real(self, channel, data)
 
-    replaced(stack, MutableParticipant, "log", make)
+    replaced(stack, Participant, "log", make)
 
 
 @defect
 def batches_are_logged_twice(stack: ExitStack) -> None:
-    replaced(stack, MutableParticipant, "log", lambda real: lambda self, *args: (real(self, *args), real(self, *args)))
+    replaced(stack, Participant, "log", lambda real: lambda self, *args: (real(self, *args), real(self, *args)))
 
 
 @defect
 def the_unaligned_log_lacks_what_was_ahead_of_the_barrier(stack: ExitStack) -> None:
-    replaced(stack, MutableParticipant, "on_barrier", lambda real: lambda self, channel, barrier, ahead=(): real(self, channel, barrier))
+    replaced(stack, Participant, "on_barrier", lambda real: lambda self, channel, barrier, ahead=(): real(self, channel, barrier))
 
 
 @defect
@@ -117,8 +117,8 @@ def the_barrier_goes_before_what_combiners_hold(stack: ExitStack) -> None:
 
         return init
 
-    replaced(stack, MutableParticipant, "_take", make)
-    replaced(stack, MutableParticipant, "__init__", make_init)
+    replaced(stack, Participant, "_take", make)
+    replaced(stack, Participant, "__init__", make_init)
 
 
 @defect
@@ -200,7 +200,7 @@ def increments_build_on_any_base(stack: ExitStack) -> None:
         changes = vertex.take_changes()
         return (changes, True) if changes is not None and self.files else (vertex.checkpoint, False)
 
-    stack.enter_context(patch.object(MutableStateChain, "choose", choose))
+    stack.enter_context(patch.object(StateChain, "choose", choose))
 
 
 @defect
@@ -208,7 +208,7 @@ def an_increment_does_not_name_what_it_builds_on(stack: ExitStack) -> None:
     def make(real: Any) -> Any:
         return lambda self, barrier, file, *, incremental: real(self, barrier, file, incremental=False)
 
-    replaced(stack, MutableStateChain, "wrote", make)
+    replaced(stack, StateChain, "wrote", make)
 
 
 # -- the coordinator -----------------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def one_acknowledgement_is_enough(stack: ExitStack) -> None:
 
         return on_report
 
-    replaced(stack, MutableSnapshots, "on_report", make)
+    replaced(stack, Snapshots, "on_report", make)
 
 
 @defect
@@ -236,7 +236,7 @@ def acknowledgements_of_attempts_given_up_count(stack: ExitStack) -> None:
 
         return on_report
 
-    replaced(stack, MutableSnapshots, "on_report", make)
+    replaced(stack, Snapshots, "on_report", make)
 
 
 @defect
@@ -261,12 +261,12 @@ def parts_are_acknowledged_before_they_are_written(stack: ExitStack) -> None:
 
 @defect
 def what_attempts_given_up_had_staged_is_lost(stack: ExitStack) -> None:
-    replaced(stack, MutableParticipant, "_take", lambda real: lambda self, barrier: (self._staged.clear(), real(self, barrier)))
+    replaced(stack, Participant, "_take", lambda real: lambda self, barrier: (self._staged.clear(), real(self, barrier)))
 
 
 @defect
 def what_was_staged_for_the_end_is_lost_at_recovery(stack: ExitStack) -> None:
-    replaced(stack, MutableSnapshots, "__init__", lambda real: lambda self, *args, staged=(), **kwargs: real(self, *args, **kwargs))
+    replaced(stack, Snapshots, "__init__", lambda real: lambda self, *args, staged=(), **kwargs: real(self, *args, **kwargs))
 
 
 # -- the store -----------------------------------------------------------------------------------------------------------------

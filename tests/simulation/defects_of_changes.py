@@ -14,11 +14,11 @@ from rayad.actors.local import rescaling as local_rescale
 from rayad.actors.local import snapshots as local_snapshots
 from rayad.actors.local.rescaling import LocalRescale, Marker
 from rayad.actors.replica.core import ReplicaCore
-from rayad.actors.replica.migration import MutableMigration, Transfer
+from rayad.actors.replica.migration import Migration, Transfer
 from rayad.actors.replica.part_files import dumped
-from rayad.actors.replica.participant import MutableParticipant
+from rayad.actors.replica.participant import Participant
 from rayad.dataflow.plan import Layout
-from rayad.snapshots.coordination import MutableSnapshots
+from rayad.snapshots.coordination import Snapshots
 from tests.simulation import moving
 from tests.simulation.defects import Plant, replaced
 
@@ -52,7 +52,7 @@ def rights_do_not_come_along(stack: ExitStack) -> None:
     def send_state(self: Any, target: int, groups: Any, state: Any) -> None:
         self.outgoing.append((target, Transfer("state", state=b"".join(dumped(state)))))
 
-    stack.enter_context(patch.object(MutableMigration, "_send_state", send_state))
+    stack.enter_context(patch.object(Migration, "_send_state", send_state))
 
 
 @defect
@@ -83,7 +83,7 @@ def _uncounted(stack: ExitStack, name: str) -> None:
 
         return silent
 
-    replaced(stack, MutableMigration, name, make)
+    replaced(stack, Migration, name, make)
 
 
 @defect
@@ -132,12 +132,12 @@ def combiners_give_out_what_they_hold_by_the_new_layout(stack: ExitStack) -> Non
 
 @defect
 def parked_batches_stay(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(MutableMigration, "_pass_on_parked", lambda self: None))
+    stack.enter_context(patch.object(Migration, "_pass_on_parked", lambda self: None))
 
 
 @defect
 def the_end_comes_too_early(stack: ExitStack) -> None:
-    replaced(stack, MutableMigration, "begin", lambda real: lambda self: (real(self), self._missing and self._end()))
+    replaced(stack, Migration, "begin", lambda real: lambda self: (real(self), self._missing and self._end()))
 
 
 @defect
@@ -150,7 +150,7 @@ def markers_of_feedback_edges_are_not_waited_for(stack: ExitStack) -> None:
 
         return init
 
-    replaced(stack, MutableMigration, "__init__", make)
+    replaced(stack, Migration, "__init__", make)
 
 
 @defect
@@ -167,7 +167,7 @@ def held_pieces_go_before_those_passed_on(stack: ExitStack) -> None:
 
         return on_transfer
 
-    replaced(stack, MutableMigration, "on_transfer", make)
+    replaced(stack, Migration, "on_transfer", make)
 
 
 @defect
@@ -189,7 +189,7 @@ def _without_targets(stack: ExitStack, direction: str) -> None:
 
         return init
 
-    replaced(stack, MutableMigration, "__init__", make)
+    replaced(stack, Migration, "__init__", make)
 
 
 @defect
@@ -206,7 +206,7 @@ def an_old_owner_keeps_a_copy(stack: ExitStack) -> None:
 
         return begin
 
-    replaced(stack, MutableMigration, "begin", make)
+    replaced(stack, Migration, "begin", make)
 
 
 @defect
@@ -220,13 +220,13 @@ def who_retires_drops_what_anybody_may_process(stack: ExitStack) -> None:
 
         return pass_on
 
-    replaced(stack, MutableMigration, "_pass_on", make)
+    replaced(stack, Migration, "_pass_on", make)
 
 
 @defect
 def copies_of_broadcast_batches_are_not_passed_on(stack: ExitStack) -> None:
     """New owners may not have got them, and have got state that they concern."""
-    stack.enter_context(patch.object(MutableMigration, "_copy", lambda self, edge, time, batch: None))
+    stack.enter_context(patch.object(Migration, "_copy", lambda self, edge, time, batch: None))
 
 
 @defect
@@ -237,13 +237,13 @@ def who_retires_leaves_copies_unread(stack: ExitStack) -> None:
 
         return take_out
 
-    replaced(stack, MutableMigration, "take_out", make)
+    replaced(stack, Migration, "take_out", make)
 
 
 @defect
 def what_arrives_behind_other_batches_is_not_looked_at(stack: ExitStack) -> None:
     """A marker counts when it has arrived, while old batches still wait for their turn."""
-    replaced(stack, MutableMigration, "take_out", lambda real: lambda self, edge, time, batch, token=None: batch)
+    replaced(stack, Migration, "take_out", lambda real: lambda self, edge, time, batch, token=None: batch)
 
 
 @defect
@@ -263,12 +263,12 @@ def forward_edges_stay_forward(stack: ExitStack) -> None:
 
 @defect
 def what_who_retires_has_staged_is_lost(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(MutableSnapshots, "leave_behind", lambda self, staged: None))
+    stack.enter_context(patch.object(Snapshots, "leave_behind", lambda self, staged: None))
 
 
 @defect
 def what_earlier_attempts_of_who_retires_had_staged_is_lost(stack: ExitStack) -> None:
-    replaced(stack, MutableParticipant, "staged", lambda real: lambda self, base: (self._staged.clear(), real(self, base))[1])
+    replaced(stack, Participant, "staged", lambda real: lambda self, base: (self._staged.clear(), real(self, base))[1])
 
 
 @defect
@@ -301,12 +301,12 @@ def the_owners_are_not_in_the_manifest(stack: ExitStack) -> None:
 
 @defect
 def replicas_align_the_channels_of_the_old_layout(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(MutableParticipant, "lay_out", lambda self, plan: None))
+    stack.enter_context(patch.object(Participant, "lay_out", lambda self, plan: None))
 
 
 @defect
 def parts_of_the_old_layout_make_a_snapshot(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(MutableSnapshots, "lay_out", lambda self, names: None))
+    stack.enter_context(patch.object(Snapshots, "lay_out", lambda self, names: None))
 
 
 # -- the users' vertices -------------------------------------------------------------------------------------------------------

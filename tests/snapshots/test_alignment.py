@@ -10,21 +10,21 @@ from typing import Any
 import pytest
 
 from rayad.progress import ProtocolError
-from rayad.snapshots.alignment import MutableAlignment, Verdict
+from rayad.snapshots.alignment import Alignment, Verdict
 
 
 def test_a_source_captures_when_told() -> None:
-    source = MutableAlignment[str]([])
+    source = Alignment[str]([])
     assert source.begin(1) == Verdict(capture=True, complete=True)
     assert source.begin(1) == Verdict()
     assert source.begin(3) == Verdict(capture=True, complete=True)
     with pytest.raises(ProtocolError, match="comes with their barriers"):
-        MutableAlignment(["a"]).begin(1)
+        Alignment(["a"]).begin(1)
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations("abf")))
 def test_regular_channels_are_waited_for_and_feedback_is_not(order: tuple[str, ...]) -> None:
-    alignment = MutableAlignment("ab", "f")
+    alignment = Alignment("ab", "f")
     seen: list[str] = []
     captured_after = complete_after = None
     for channel in order:
@@ -46,7 +46,7 @@ def test_regular_channels_are_waited_for_and_feedback_is_not(order: tuple[str, .
 
 @pytest.mark.parametrize("order", list(itertools.permutations("abf")))
 def test_unaligned_captures_first_and_blocks_nothing(order: tuple[str, ...]) -> None:
-    alignment = MutableAlignment("ab", "f")
+    alignment = Alignment("ab", "f")
     verdicts = []
     for number, channel in enumerate(order):
         verdicts.append(alignment.on_barrier(channel, 1, unaligned=True))
@@ -57,7 +57,7 @@ def test_unaligned_captures_first_and_blocks_nothing(order: tuple[str, ...]) -> 
 
 
 def test_alignment_that_takes_too_long_turns_unaligned() -> None:
-    alignment = MutableAlignment("ab")
+    alignment = Alignment("ab")
     alignment.on_barrier("a", 1)
     assert alignment.blocked("a")
     assert alignment.turn_unaligned() == Verdict(capture=True)
@@ -69,7 +69,7 @@ def test_alignment_that_takes_too_long_turns_unaligned() -> None:
 
 
 def test_a_newer_snapshot_drops_an_unfinished_one() -> None:
-    alignment = MutableAlignment("ab", "f")
+    alignment = Alignment("ab", "f")
     alignment.on_barrier("a", 1)
     verdict = alignment.on_barrier("b", 2)
     assert verdict == Verdict(dropped=1)
@@ -81,18 +81,18 @@ def test_a_newer_snapshot_drops_an_unfinished_one() -> None:
 
 
 def test_a_barrier_twice_and_a_strange_channel_are_errors() -> None:
-    alignment = MutableAlignment("ab")
+    alignment = Alignment("ab")
     alignment.on_barrier("a", 1)
     with pytest.raises(ProtocolError, match="twice"):
         alignment.on_barrier("a", 1)
     with pytest.raises(ProtocolError, match="no input"):
         alignment.on_barrier("x", 1)
     with pytest.raises(ProtocolError, match="both"):
-        MutableAlignment("ab", "b")
+        Alignment("ab", "b")
 
 
 def test_giving_up_frees_the_channels() -> None:
-    alignment = MutableAlignment("ab")
+    alignment = Alignment("ab")
     assert alignment.give_up() is None
     alignment.on_barrier("a", 4)
     assert alignment.give_up() == 4
@@ -102,7 +102,7 @@ def test_giving_up_frees_the_channels() -> None:
 
 def test_barriers_of_an_attempt_given_up_mean_nothing() -> None:
     """Whether it has begun here or not: some channel may never bring its barrier, since its sender was told before it captured."""
-    alignment = MutableAlignment("ab")
+    alignment = Alignment("ab")
     alignment.on_barrier("a", 4)
     assert alignment.give_up(4) == 4
     assert alignment.on_barrier("b", 4) == Verdict()
@@ -113,7 +113,7 @@ def test_barriers_of_an_attempt_given_up_mean_nothing() -> None:
     assert alignment.give_up(5) is None  # old news
     assert alignment.blocked("a")
     assert alignment.on_barrier("b", 6) == Verdict(capture=True, complete=True)
-    source = MutableAlignment[str]([])
+    source = Alignment[str]([])
     assert source.give_up(1) is None
     assert source.begin(1) == Verdict()
 
@@ -135,7 +135,7 @@ class Tokens:
         back = [(b, e) for b in ("body0", "body1") for e in ("entry0", "entry1")]
         self.out = {name: [edge for edge in edges + back if edge[0] == name] for name in names}
         self.channels: dict[tuple[str, str], deque[Any]] = {edge: deque() for edge in edges + back}
-        self.alignment = {name: MutableAlignment([e for e in edges if e[1] == name], [e for e in back if e[1] == name]) for name in names}
+        self.alignment = {name: Alignment([e for e in edges if e[1] == name], [e for e in back if e[1] == name]) for name in names}
         self.state: dict[str, list[int]] = {name: [] for name in names}
         self.cut: dict[str, list[int]] = {}
         self.held: dict[tuple[str, str], deque[Any]] = {edge: deque() for edge in self.channels}
@@ -196,7 +196,7 @@ def test_a_cut_of_a_loop_holds_every_token_once(seed: int, unaligned: bool) -> N
 def test_the_paper_s_rule_for_feedback_loses_the_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seed 001, 3.3 does not hold back a feedback channel whose barrier comes before the capture: with two entries that counts twice."""
     monkeypatch.setattr(
-        MutableAlignment, "blocked", lambda self, channel: not self.captured and channel in self.regular and channel not in self._missing
+        Alignment, "blocked", lambda self, channel: not self.captured and channel in self.regular and channel not in self._missing
     )
     wrong = 0
     for seed in range(60):

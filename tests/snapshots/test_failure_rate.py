@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayad.progress import ConfigError
-from rayad.snapshots.failure_rate import MutableFailureRate
+from rayad.snapshots.failure_rate import FailureRate
 
 EVENTS = st.lists(st.floats(0.0, 1e9) | st.none(), max_size=40)  # quiet seconds, or a failure
 
 
-def told(events: list[float | None], **options: float) -> MutableFailureRate:
-    rate = MutableFailureRate(1e-7, 1.0, **options)
+def told(events: list[float | None], **options: float) -> FailureRate:
+    rate = FailureRate(1e-7, 1.0, **options)
     for event in events:
         if event is None:
             rate.on_failure()
@@ -39,7 +39,7 @@ def test_quiet_time_never_raises_the_rate(events: list[float | None], quiet_s: f
 @settings(max_examples=200, deadline=None)
 @given(EVENTS, st.floats(1e-4, 0.5))
 def test_a_failure_never_lowers_a_rate_below_the_prior_s_and_hardly_one_above(events: list[float | None], change: float) -> None:
-    rate, prior = told(events, change=change), MutableFailureRate(1e-7, 1.0).mean_per_s
+    rate, prior = told(events, change=change), FailureRate(1e-7, 1.0).mean_per_s
     before = rate.mean_per_s
     rate.on_failure()
     assert rate.mean_per_s >= min(before, max(prior, before * (1 - change))) * (1 - 1e-12)
@@ -95,5 +95,5 @@ def test_a_fall_is_followed_within_an_hour_of_quiet() -> None:
 )
 def test_what_is_no_range_or_probability_is_refused(arguments: tuple[float, ...], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        MutableFailureRate(*arguments)
+        FailureRate(*arguments)
     assert str(caught.value).startswith(said)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayad.progress import ConfigError
-from rayad.snapshots.interval import IntervalBounds, MutableIntervalEstimator, optimal_interval_s
+from rayad.snapshots.interval import IntervalBounds, IntervalEstimator, optimal_interval_s
 from rayad.snapshots.interval_simulation import Phase, ScheduledInterval, failure_times_s, run_job
 
 TIMES = st.floats(0.0, 1e6)
@@ -19,9 +19,9 @@ EVENTS = st.lists(
 )
 
 
-def told(events: list[tuple[str, float | None]], bounds: IntervalBounds | None = None, factor: float = 1.0) -> MutableIntervalEstimator:
+def told(events: list[tuple[str, float | None]], bounds: IntervalBounds | None = None, factor: float = 1.0) -> IntervalEstimator:
     """An estimator that was told ``events``, with every cost times ``factor``."""
-    estimator = MutableIntervalEstimator(bounds)
+    estimator = IntervalEstimator(bounds)
     for name, value in events:
         if value is None:
             estimator.on_rescale()
@@ -32,7 +32,7 @@ def told(events: list[tuple[str, float | None]], bounds: IntervalBounds | None =
 
 
 def test_an_estimator_follows_what_it_is_told() -> None:
-    estimator = MutableIntervalEstimator(IntervalBounds(first_s=7.0))
+    estimator = IntervalEstimator(IntervalBounds(first_s=7.0))
     assert estimator.interval_s() == 7.0
     estimator.on_snapshot(2.0)
     assert estimator.interval_s() == optimal_interval_s(2.0, estimator.failures_per_s)
@@ -60,7 +60,7 @@ def test_after_a_rescale_the_old_cost_serves_until_a_new_one_is_known() -> None:
 
 def test_before_the_first_snapshot_each_failure_halves_the_interval() -> None:
     """A job that fails more often than every ``first_s`` would else never get a snapshot through, and never learn what one costs."""
-    estimator = MutableIntervalEstimator(IntervalBounds(least_s=0.5, first_s=10.0))
+    estimator = IntervalEstimator(IntervalBounds(least_s=0.5, first_s=10.0))
     found = []
     for _ in range(6):
         found.append(estimator.interval_s())
@@ -69,7 +69,7 @@ def test_before_the_first_snapshot_each_failure_halves_the_interval() -> None:
 
 
 def test_an_estimator_stays_within_its_bounds() -> None:
-    estimator = MutableIntervalEstimator(IntervalBounds(least_s=5.0, first_s=5.0, most_s=60.0))
+    estimator = IntervalEstimator(IntervalBounds(least_s=5.0, first_s=5.0, most_s=60.0))
     estimator.on_snapshot(1e-9)
     assert estimator.interval_s() == 5.0
     estimator.on_rescale()
@@ -150,7 +150,7 @@ def test_the_chosen_interval_reaches_95_percent_of_the_best_and_beats_30_s(job: 
         failures_s = failure_times_s(phases, seed)
         chosen, foreseen, fixed = (
             run_job(phases, failures_s, choice, seed=seed).utilization
-            for choice in (MutableIntervalEstimator(), ScheduledInterval(*best), ScheduledInterval((math.inf, 30.0)))
+            for choice in (IntervalEstimator(), ScheduledInterval(*best), ScheduledInterval((math.inf, 30.0)))
         )
         of_best.append(chosen / foreseen)
         over_30_s.append(chosen / fixed)

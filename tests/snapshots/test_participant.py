@@ -7,17 +7,17 @@ from pathlib import Path
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.replica.graph_shape import channels_in
-from rayad.actors.replica.participant import Capture, MutableParticipant
+from rayad.actors.replica.participant import Capture, Participant
 from rayad.snapshots.barrier import Barrier
 
 
-def participant(captures: list[Capture]) -> tuple[MutableParticipant, list[tuple[int, int]]]:
+def participant(captures: list[Capture]) -> tuple[Participant, list[tuple[int, int]]]:
     """Of a replica with two regular inputs, and their channels."""
     flow = rd.Dataflow("two")
     flow.from_items([1]).key_by(lambda n: n).join(flow.from_items([1]).key_by(lambda n: n), name="both").collect("out")
     job = flow.submit(runtime="local")
     stage = next(stage for stage in job.plan.stages if stage.name == "both")
-    made = MutableParticipant(
+    made = Participant(
         job.plan,
         stage,
         job.cores[stage.id, 0],

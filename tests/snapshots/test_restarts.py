@@ -14,14 +14,14 @@ import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.replica.user_errors import raise_located, sign_of
 from rayad.progress import DataflowError
-from rayad.snapshots.restarts import JITTER, End, MutableRestarts, MutableSuccession, Restart
+from rayad.snapshots.restarts import JITTER, End, Restart, Restarts, Succession
 
 
-def restarts(failures_max: int = 100, **options: Any) -> MutableRestarts:
-    return MutableRestarts(failures_max=failures_max, chance=random.Random(7), **options)
+def restarts(failures_max: int = 100, **options: Any) -> Restarts:
+    return Restarts(failures_max=failures_max, chance=random.Random(7), **options)
 
 
-def delays(deciding: MutableRestarts, times: list[float], sign: str = "") -> list[float]:
+def delays(deciding: Restarts, times: list[float], sign: str = "") -> list[float]:
     decisions = [deciding.on_failure(sign, at) for at in times]
     assert all(isinstance(decision, Restart) for decision in decisions)
     return [decision.delay_s for decision in decisions if isinstance(decision, Restart)]
@@ -194,8 +194,8 @@ def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None
 
 def test_a_driver_that_starts_another_coordinator_waits_as_other_restarts_do() -> None:
     """Issue 11: restarts have no delay. A coordinator that dies again and again used up max_failures at once."""
-    restarts = MutableRestarts(failures_max=5, window_s=100.0, delay_s=1.0, delay_max_s=60.0, chance=random.Random(0))
-    line = MutableSuccession(restarts, good_s=60.0)
+    restarts = Restarts(failures_max=5, window_s=100.0, delay_s=1.0, delay_max_s=60.0, chance=random.Random(0))
+    line = Succession(restarts, good_s=60.0)
     now_s, delays_s = 0.0, []
     for _ in range(5):
         line.on_start(now_s)
@@ -213,8 +213,8 @@ def test_a_driver_that_starts_another_coordinator_waits_as_other_restarts_do() -
 
 
 def test_a_coordinator_that_has_lived_long_is_followed_at_once_and_old_deaths_do_not_count() -> None:
-    restarts = MutableRestarts(failures_max=1, window_s=100.0, chance=random.Random(0))
-    line = MutableSuccession(restarts, good_s=60.0)
+    restarts = Restarts(failures_max=1, window_s=100.0, chance=random.Random(0))
+    line = Succession(restarts, good_s=60.0)
     for began_s in (0.0, 200.0, 400.0):
         line.on_start(began_s)
         assert line.on_death(began_s + 61.0) == Restart(0.0, 1)

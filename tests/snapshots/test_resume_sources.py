@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.replica.source_parts import position_of
-from rayad.actors.replica.source_reader import MutableSourceReader
+from rayad.actors.replica.source_reader import SourceReader
 
 PARTS = 5
 
@@ -104,7 +104,7 @@ def test_shares_give_each_record_once_in_the_order_of_the_parts(
             position = None if positions is None else position_of(positions, replica, replicas)
             if positions is not None and position is None:
                 continue
-            reader = MutableSourceReader(source, range(PARTS)[replica::replicas], "n", "a.py:1", position)
+            reader = SourceReader(source, range(PARTS)[replica::replicas], "n", "a.py:1", position)
             floor = reader.epoch
             for _ in range(count + replica):
                 read = reader.next()
