@@ -327,8 +327,9 @@ class SnapshotLeader:
             case RegionFailed():
                 self._pass_time(now_s)
                 pending = self.snapshots.pending
-                if pending is not None:
-                    self._give_up(pending.number, "a replica failed", effects)
+                if pending is not None and self.snapshots.on_failed(pending.number, "a replica failed"):
+                    effects.append(GiveUp(pending.number, "a replica failed", self.replicas))
+                    self._refuse_savepoint("a replica failed", effects)
                 self.committing = None
             case Ended(why):
                 self._refuse_savepoint(why, effects)

@@ -142,7 +142,8 @@ class LocalJob(Job):
         if self.snapshots is None:
             raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
         network = self.network
-        region = region_of(network.plan, failed) if failed is not None and network.gated else ""
+        may_live_on = failed is not None and network.gated and not self.snapshots.leader.is_ending  # the last snapshot is of all or none
+        region = region_of(network.plan, failed) if failed is not None and may_live_on else ""
         while True:
             try:
                 if isinstance(region, Region) and restart_upstream(network, self.snapshots, region):

@@ -187,7 +187,9 @@ class LocalSnapshots:
         ready = self.network.ready
         if kind == "begin":
             ready.discard((kind, at))
-            barrier = self._beginning.pop(at)
+            barrier = self._beginning.pop(at, None)
+            if barrier is None:
+                return  # of an attempt that a failure has ended
             if barrier.final:
                 self.participant(at).finish(barrier)
             else:

@@ -91,8 +91,8 @@ class Gate:
     """Batches of one replica that wait for their time to be complete, and which times have been.
 
     >>> gate = Gate(frozenset({7}))
-    >>> gate.hold(7, Timestamp(3), "batch"); list(gate.release((Timestamp(3),))), list(gate.release((Timestamp(4),)))
-    ([], [(7, Timestamp(3), 'batch')])
+    >>> gate.hold(7, Timestamp(3), ["batch"]); list(gate.release((Timestamp(3),))), list(gate.release((Timestamp(4),)))
+    ([], [(7, Timestamp(3), ['batch'])])
     >>> gate.rolled_back({7}, (Timestamp(4),)), gate.repeats(Timestamp(3)), gate.repeats(Timestamp(4))
     ([], True, False)
     """

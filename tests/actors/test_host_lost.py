@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors import host as host_module
+from rayad.actors.host import replica_host as host_module
 from rayad.actors.plane.batch_codec import encode_batch
 from rayad.actors.plane.plane import Address, Plane
 from rayad.actors.plane.protocol import DRIVER, Kind, pack_number

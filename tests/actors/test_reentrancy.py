@@ -133,7 +133,7 @@ def test_the_queue_of_a_loop_is_shorter_by_what_is_nested() -> None:
 
 
 def test_the_progress_core_does_not_see_nested_rounds() -> None:
-    changes = {bound: sum(count_down(bound, 60)[0].tracker.scope_updates().values()) for bound in (0, 5)}
+    changes = {bound: sum(count_down(bound, 60)[0].network.tracker.scope_updates().values()) for bound in (0, 5)}
     assert changes[5] < changes[0] / 3
 
 

@@ -141,7 +141,7 @@ def test_a_full_store_costs_an_attempt_and_not_the_job(tmp_path: Path, monkeypat
         raise SnapshotError("no space")
 
     monkeypatch.setattr(store_of(job), "publish", full)
-    with pytest.raises(SnapshotError, match="given up: no space"):
+    with pytest.raises(SnapshotError, match="the savepoint was not taken: no space"):
         job.savepoint()
     monkeypatch.undo()
     assert job.savepoint().endswith("2")
@@ -167,7 +167,7 @@ def test_a_store_that_cannot_be_listed_costs_an_attempt_and_not_the_job(tmp_path
     job = start(tmp_path, Recorded("out", []))
     store = store_of(job)
     monkeypatch.setattr(store, "filesystem", Away(store.filesystem))
-    with pytest.raises(SnapshotError, match=r"given up: .*cannot be listed: the host is down"):
+    with pytest.raises(SnapshotError, match=r"the savepoint was not taken: .*cannot be listed: the host is down"):
         job.savepoint()
     monkeypatch.undo()
     assert job.savepoint().endswith("2")
@@ -180,7 +180,7 @@ def test_a_snapshot_that_came_to_be_unnoticed_uses_up_its_number(tmp_path: Path,
     job = start(tmp_path, Recorded("out", told))
     store = store_of(job)
     monkeypatch.setattr(store, "filesystem", Away(store.filesystem, after=2))
-    with pytest.raises(SnapshotError, match=r"given up: .*cannot be listed"):
+    with pytest.raises(SnapshotError, match=r"the savepoint was not taken: .*cannot be listed"):
         job.savepoint()
     monkeypatch.undo()
     assert store.numbers() == [1, 2]
