@@ -280,7 +280,7 @@ class SnapshotLeader:
     def begin_anew(self, manifest: Manifest, published: int, now_s: float) -> list[Effect]:
         """Everything of the incarnation is void; the next one resumes from ``manifest``. ``published``: the newest in the store."""
         effects: list[Effect] = []
-        self._pass_time(now_s)
+        self.snapshots.on_time(now_s)
         self._refuse_savepoint("the job failed meanwhile; it goes on from its last snapshot: ask again", effects)
         attempts, estimator = self.snapshots.attempts, self.snapshots.estimator
         self.committing = None
@@ -325,7 +325,7 @@ class SnapshotLeader:
             case Hastened():
                 self.snapshots.hasten()
             case RegionFailed():
-                self._pass_time(now_s)
+                self.snapshots.on_time(now_s)
                 pending = self.snapshots.pending
                 if pending is not None and self.snapshots.on_failed(pending.number, "a replica failed"):
                     effects.append(GiveUp(pending.number, "a replica failed", self.replicas))
@@ -337,12 +337,9 @@ class SnapshotLeader:
                 self._waiting.clear()
         return effects
 
-    def _pass_time(self, now_s: float) -> None:
-        self.snapshots.on_time(now_s)
-
     def _on_tick(self, now_s: float, effects: list[Effect]) -> None:
         snapshots = self.snapshots
-        self._pass_time(now_s)
+        self.snapshots.on_time(now_s)
         if snapshots.expired(now_s):
             pending = snapshots.pending
             assert pending is not None

@@ -32,7 +32,7 @@ PHASES = ("steady", "aligning", "logging", "writing", "publishing", "committing"
 
 
 class LocalSnapshots:
-    """What a :class:`LocalJob` with a store has besides.
+    """What a local job with a store has besides.
 
     Args:
         name: of the job.
