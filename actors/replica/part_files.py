@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -90,7 +92,17 @@ def loaded(data: bytes) -> Any:
     for size in sizes:
         pieces.append(view[at : at + size])
         at += size
-    return pickle.loads(pieces[0], buffers=[bytearray(piece) for piece in pieces[1:]])
+    return _Unpickler(io.BytesIO(pieces[0]), buffers=[bytearray(piece) for piece in pieces[1:]]).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Finds classes of ours also under the names that they had: until 2026-11-22 those that change began with ``Mutable``."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith("rayad.") and name.startswith("Mutable"):
+            with suppress(AttributeError):
+                return super().find_class(module, name.removeprefix("Mutable"))
+        return super().find_class(module, name)
 
 
 def _size(piece: bytes | memoryview) -> int:
