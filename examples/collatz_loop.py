@@ -3,7 +3,7 @@
     python examples/collatz_loop.py              # numbers below 1,000, in this process
     python examples/collatz_loop.py 3000 --ray
 
-Each round of the loop is a step of all numbers that are still on their way. Nobody says how many rounds there are: the loop ends when
+Each round of the loop is a step of all numbers that have not reached 1. The number of rounds is not given: the loop ends when
 nothing is left in it. Then the same with a loop inside the loop, which halves until a number is odd: the outer counter counts only climbs.
 """
 

@@ -1,11 +1,11 @@
-"""Kill a running job again and again, and count right all the same. Needs no Java.
+"""Kill a running job again and again, and still count exactly once. Needs no Java.
 
     python examples/exactly_once.py                       # three kills
     python examples/exactly_once.py --kills 10 --recovery upstream
     python examples/exactly_once.py --folder /shared/jobs  # where snapshots and output go
 
-Orders come in, a thousand a second; a keyed sum says what each shop has sold so far, and Parquet files keep every figure. Meanwhile this
-script kills vertex actors with SIGKILL. The job goes on from its last snapshot each time; in the end the files are compared with the
+Orders arrive, a thousand a second; a keyed sum says what each shop has sold so far, and Parquet files keep every figure. Meanwhile this
+script kills vertex actors with SIGKILL. The job resumes from its last snapshot each time; in the end the files are compared with the
 sums of plain Python.
 """
 

@@ -9,8 +9,8 @@ Every day is an epoch. For each one, as soon as it is complete:
 
     carriers, routes   running totals: flights, cancelled ones, mean and largest delay          (keyed aggregation)
     hours              departures and mean delay of each airport and hour, by event time        (windows)
-    pagerank           of the airports, on the routes flown up to that day                      (a loop, brought up to date)
-    networks           connected parts of each airline's own routes, up to that day             (a loop, brought up to date)
+    pagerank           of the airports, on the routes flown up to that day                      (a loop, updated)
+    networks           connected parts of each airline's own routes, up to that day             (a loop, updated)
 
 Each becomes a folder of Parquet with a column ``day``; the tables printed at the end are read back from there.
 """
@@ -171,7 +171,7 @@ def read(dataflow: rd.Dataflow, phases: Phases, folder: Path, days: int, paralle
     """The cleaned flights as a stream, an epoch a day."""
     if not use_spark:
         table = phases.run("reading with Arrow", lambda: flights_data.read_with_arrow(days))
-        # A day's flights stand together in the table: parts by day would leave all but one replica waiting.
+        # The flights of a day are adjacent in the table: with parts by day, all but one replica would wait.
         order = pa.array([row for part in range(parallelism) for row in range(part, table.num_rows, parallelism)], pa.int64())
         return dataflow.from_arrow(table.take(order), epoch="day", parts=parallelism, name="flights")
     try:

@@ -93,7 +93,7 @@ def routes_table(routes: pa.Table) -> Table:
 
 
 def hours_table(hours: pa.Table) -> Table:
-    """The busiest hours that there were."""
+    """The busiest hours."""
     rows = sorted(hours.to_pylist(), key=lambda row: (-row["departures"], row["start"], row["origin"]))
     table = _table(f"Busiest of {len(rows):,} hours at an airport", "hour", "departures", "delay")
     for row in rows[:10]:

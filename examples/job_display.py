@@ -82,7 +82,7 @@ class JobDisplay:
 
     # -- what is shown ---------------------------------------------------------------------
     def complete(self, stage: Any) -> int | None:
-        """How many epochs are complete at a stage; None for all that there will be."""
+        """How many epochs are complete at a stage; None: all."""
         still = [*stage.frontier, *stage.pending_notifications]
         return min(t.epoch for t in still) if still else None
 
@@ -146,7 +146,7 @@ class JobDisplay:
 
 
 def _is_running(progress: Any) -> bool:
-    """Whether there is something to see: the stages have no times before the start, nor after the end."""
+    """Whether the job runs: before its start and after its end the stages have no times."""
     return progress.state.value == "running" and any(stage.frontier or stage.pending_notifications for stage in progress.stages)
 
 

@@ -1,7 +1,7 @@
-"""Replicas that come and go while an application runs: at given seconds, or as a policy decides (seed 002, chapter 7).
+"""Rescale a running application: at given seconds, or as a policy decides (seed 002, chapter 7).
 
-`mpr` is the seed's thresholds on throughput over a goal, by the letter (a step of 4 that would lead beyond the most is not taken at all);
-`ds2` computes from true rates what the goal needs. Both begin with one replica. Without a policy the job is only
+`mpr` is the seed's thresholds on throughput over a goal, to the letter (a step of 4 that would exceed the maximum is not taken at all);
+`ds2` computes the replicas for the goal from true rates. Both begin with one replica. Without a policy the job is only
 measured. The autoscaler's journal becomes a picture: throughput, goal, replicas over time.
 """
 
@@ -29,7 +29,7 @@ class Adapting:
         interval_s: from one decision to the next.
         journal: file of what was measured and decided.
         changes: ``(seconds after it was submitted, replicas)``.
-        changed: what these came to, in their order; filled while the job runs.
+        changed: their results, in order; filled while the job runs.
     """
 
     policy: str | None = None
@@ -69,7 +69,7 @@ class Adapting:
         )
 
     def wait(self, job: Any, vertex: str) -> Any:
-        """The job's result; meanwhile the changes are made."""
+        """Make the changes while the job runs, and give its result."""
         began_s = time.monotonic()
         for at_s, replicas in self.changes:
             try:

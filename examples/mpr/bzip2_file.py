@@ -5,8 +5,8 @@
     python examples/mpr/bzip2_file.py --runtime pool
     python examples/mpr/bzip2_file.py --megabytes 200 --waiting-ms 2000 --policy mpr --goal 8 --replicas 10 --plot bzip2.png   # figure 7.4
 
-Each block becomes a bzip2 stream of its own; streams behind one another, in order, are a .bz2 file. As in ``pbzip2`` the blocks are what a
-stream holds at most, so that cutting costs next to nothing.
+Each block becomes a bzip2 stream of its own; streams one after the other, in order, are a .bz2 file. As in ``pbzip2`` a block is as large as
+a stream can be, so that cutting costs next to nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def blocks(path: str) -> Iterator[bytes]:
 
 
 def share_of_block(result: bytes) -> float:
-    """How long what came of a block is, beside a whole block."""
+    """The size of a compressed block as a share of a whole block."""
     return min(1.0, len(result) / BLOCK_BYTES)
 
 
@@ -76,7 +76,7 @@ def write_text(path: Path, size_mb: float, seed: int = 0) -> Path:
 
 
 def check_restored(path: Path, compressed: str) -> int:
-    """Compare what the compressed file holds with the original; gives its size in bytes."""
+    """Decompress the file and compare it with the original; gives its size in bytes."""
     size, digests = 0, [hashlib.sha256(), hashlib.sha256()]
     with path.open("rb") as original, bz2.open(compressed) as restored:
         for file, digest in zip((original, restored), digests, strict=True):

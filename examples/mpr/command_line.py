@@ -1,4 +1,4 @@
-"""Options that the four examples share, and what they do with them."""
+"""Options that the four examples share, and how they run with them."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Outcome:
 
 # -- the dataflow ----------------------------------------------------------------------------
 class Items(rd.Source):
-    """The items of an application in one part. A reader that goes on somewhere skips what came before."""
+    """The items of an application in one part. A reader that resumes at an item skips those before it."""
 
     def __init__(self, items: Callable[[], Iterable[Any]], batch_items: int, rate_per_s: float | None = None) -> None:
         self.items, self.batch_items, self.rate_per_s = items, batch_items, rate_per_s
@@ -151,7 +151,7 @@ class OutputWriter(rd.SinkWriter):
 
 
 def dataflow(app: Application) -> rd.Dataflow:
-    """An item goes to whichever replica of the computing vertex has room for it; all results come to one output."""
+    """Each item goes to a replica of the computing vertex that has room for it; all results go to one output."""
     flow = rd.Dataflow(app.name)
     items = flow.source(Items(app.items, app.batch_items, app.rate_per_s), name="source")
     results = items.rebalance(name=COMPUTING).map(app.kernel)
@@ -226,7 +226,7 @@ def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _from_actor_pool(actors: list[Any], chunks: Iterable[list[Any]], ordered: bool) -> Iterator[list[Any]]:
-    """As one would write it: the pool keeps what has no free actor yet, so it is given no more than it can have under way."""
+    """As one would write it. The pool keeps what has no free actor yet, so it gets no more items than it can have in flight."""
     from ray.util import ActorPool
 
     pool = ActorPool(actors)
