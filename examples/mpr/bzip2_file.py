@@ -5,8 +5,8 @@
     python examples/mpr/bzip2_file.py --runtime pool
     python examples/mpr/bzip2_file.py --megabytes 200 --waiting-ms 2000 --policy mpr --goal 8 --replicas 10 --plot bzip2.png   # figure 7.4
 
-Each block becomes a bzip2 stream of its own; streams one after the other, in order, are a .bz2 file. As in ``pbzip2`` a block is as large as
-a stream can be, so that cutting costs next to nothing.
+Each block becomes a bzip2 stream of its own; streams one after the other, in order, are a .bz2 file. As in ``pbzip2`` a block is as
+large as a stream can be, so that cutting costs next to nothing.
 """
 
 from __future__ import annotations
