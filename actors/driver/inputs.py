@@ -11,11 +11,10 @@ from typing import Any
 
 from rayad.actors.driver.coordinator_line import ANSWER_S, NoAnswer
 from rayad.actors.job import JobInput, took_nothing
-from rayad.actors.plane.batch_codec import encode_batch
+from rayad.actors.plane.batch_codec import encode_batch, payload_bytes
 from rayad.actors.plane.credits import SendWindow
 from rayad.actors.plane.plane import Address, ConnectFailed, Plane
 from rayad.actors.plane.protocol import DRIVER, Kind, pack_number, unpack_credit
-from rayad.actors.plane.sender import payload_bytes
 from rayad.actors.store.input_log import InputLog
 from rayad.dataflow.config import RunConfig
 from rayad.progress import DataflowError, RayadError, Timestamp
@@ -216,7 +215,7 @@ class InputPlane:
     def _take_credits(self, plane: Plane, peer: str, timeout_s: float) -> None:
         for frame in plane.poll(timeout_s):
             if frame.kind == Kind.CREDIT:
-                self._windows[peer].on_credit(*unpack_credit(frame.payload))
+                self._windows[peer].on_credit(*unpack_credit(frame.payload)[:2])
         if timeout_s:
             self._look_where(plane, peer)
         if plane.take_lost() or (timeout_s and self._ended()):

@@ -26,7 +26,7 @@ def note_counts(place: Workplace) -> ReplicaReport:
     if len(core.parked):
         report.waiting.append(f"{len(core.parked)} batches wait for their time, {core.parked.spilled_batches} so far through the disk")
     report.waiting.extend(place.sender.describe())
-    report.held_up_s = place.sender.held_up_s
+    report.held_up_s = place.held_up_s
     if core.input_epoch is not None:
         report.waiting.append(f"live input open in epoch {core.input_epoch}")
     report.waiting.extend(f"lost connection: {peer}" for peer in place.lost)

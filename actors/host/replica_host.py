@@ -31,6 +31,7 @@ from rayad.actors.plane.protocol import (
     Kind,
     pack_report,
     stage_of,
+    unpack_credit,
     unpack_number,
     unpack_view,
 )
@@ -198,7 +199,7 @@ class ReplicaHost:
             return 0.005
         if sender.is_held_up:
             return 1.0
-        if self.rescale.is_busy or arrived.regular or arrived.input or arrived.has_feedback():
+        if self.rescale.is_busy or arrived.regular or arrived.input or arrived.feedback.has_next():
             return 0.0
         if arrived.restored:
             return 0.0
@@ -213,8 +214,8 @@ class ReplicaHost:
         """
         if not self.core.outputs.holding or self.place.sender.is_held_up or self._stopping:
             return False
-        source = self.core.source
-        if not (self.arrived.regular or self.arrived.input or self.arrived.has_feedback() or (source is not None and not self._idle_s)):
+        arrived, source = self.arrived, self.core.source
+        if not (arrived.regular or arrived.input or arrived.feedback.has_next() or (source is not None and not self._idle_s)):
             return False
         now_s = clock.perf_counter()
         if self.place.hold_until_s is None:
@@ -229,7 +230,7 @@ class ReplicaHost:
             or arrived.input
             or core.source is not None
             or sender.is_spilled
-            or arrived.has_feedback()
+            or arrived.feedback.has_next()
             or self.rescale.released
             or arrived.restored
         )
@@ -257,7 +258,7 @@ class ReplicaHost:
                 while self.core.notify():
                     pass
             elif kind == Kind.CREDIT:
-                sender.on_credit(frame.channel, frame.peer, frame.payload)
+                sender.on_credit(frame.channel, frame.peer, *unpack_credit(frame.payload))
             elif kind in (Kind.INPUT_BATCH, Kind.INPUT_ADVANCE, Kind.INPUT_CLOSE):
                 self._queue_input(frame)
             elif kind == Kind.GO:
@@ -285,15 +286,17 @@ class ReplicaHost:
         if sender.is_spilled:
             sender.drain()
         place.send_out()
-        deadline_s = place.granting.begin() + SLICE_S
+        began_s = clock.perf_counter()
+        place.granting.begin(began_s)
+        deadline_s = began_s + SLICE_S
         while not sender.is_held_up:
             if rescale.released:
                 core.receive(*rescale.released.popleft())
             elif arrived.restored:
                 edge, payload = arrived.restored.popleft()
                 rescale.receiver(payload).receive(edge, *decode_batch(payload))
-            elif arrived.has_feedback():
-                edge, source, when, batch = arrived.pop_feedback()
+            elif arrived.feedback.has_next():
+                edge, source, when, batch = arrived.feedback.pop()
                 if when is None and batch[:1] == MARK:
                     rescale.on_feedback_marker(edge, source, batch)
                     continue
@@ -356,8 +359,7 @@ class ReplicaHost:
             self._input_next += 1
             self.arrived.input.append((number, frame._replace(payload=payload)))
         elif frame.kind == Kind.INPUT_BATCH:
-            self.place.granting.begin()
-            self.place.granting.grant([(0, DRIVER, len(frame.payload))], counts=False)
+            self._grant_driver(len(frame.payload))
 
     def _take_input(self, number: int, frame: Frame) -> None:
         if self.core.input_epoch is None:
@@ -367,12 +369,15 @@ class ReplicaHost:
             _, batch = decode_batch(frame.payload)
             self.core.input_send(batch)
             if number >= self._input_since:  # else it came over a connection that is no longer there
-                self.place.granting.grant([(0, DRIVER, len(frame.payload) + NUMBER_BYTES)], counts=False)
+                self._grant_driver(len(frame.payload) + NUMBER_BYTES)
             self.statistics.counters.read_bytes += len(frame.payload)
         elif frame.kind == Kind.INPUT_ADVANCE:
             self.core.input_advance(int.from_bytes(frame.payload, "little"))
         else:
             self.core.input_close()
+
+    def _grant_driver(self, size_bytes: int) -> None:
+        self.place.granting.grant([(0, DRIVER, size_bytes)], clock.perf_counter())
 
     # -- trouble and control ----------------------------------------------------------------
     def _look_for_lost(self) -> None:

@@ -85,8 +85,7 @@ class HostRescale:
             if peer in incarnations:  # a newcomer, perhaps under the name of one that has retired
                 place.plane.expect(peer, incarnations[peer])
                 place.lost.pop(peer, None)
-                place.granting.forget({peer})
-                place.sender.open(peer, place.plan)
+                place.ends.admit(peer, place.plan)
             if peer in incarnations or not place.plane.connected(peer):
                 self._awaited.add(peer)
                 if place.name < peer:
@@ -119,7 +118,7 @@ class HostRescale:
         place.plan, place.stage = after, after.stage(place.stage.id)
         marker = MARK + marshal.dumps((step, self._layout_data))
         for edge, replica in channels_to_mark(before, after, place.stage.id, place.replica):
-            self._send_mark(edge, replica, marker, binds=False)
+            place.ends.send_mark(edge, replica, marker, binds=False)
         self._end_step()
         if changes(before, after, place.stage.id):
             self.migration = Migration(core, before, after, self.released)
@@ -128,14 +127,6 @@ class HostRescale:
             self.migration.cost.state_s = clock.perf_counter() - gives_s
             self._take_out_of_queues(self.migration)
             self.migration.cost.pause(clock.perf_counter() - began_s)
-
-    def _send_mark(self, edge: int, replica: int, payload: bytes, *, binds: bool = True) -> None:
-        place = self.place
-        peer = place.sender.peer(edge, replica)
-        if peer == place.name:
-            place.arrived.feedback.push_barrier(edge, place.replica, payload)
-        else:
-            place.sender.send_barrier(edge, peer, payload, overtake=False, binds=binds)
 
     def is_settled(self, step: int) -> bool:
         """Whether this replica has done all that a step asks of it."""
@@ -182,7 +173,7 @@ class HostRescale:
         place.core.let_go()
         place.flush_out()
         for edge, replica in channels_out(place.plan, place.stage, place.replica):
-            self._send_mark(edge, replica, MARK + marshal.dumps((-1, None)))
+            place.ends.send_mark(edge, replica, MARK + marshal.dumps((-1, None)))
         self.leaving_base = base
 
     def staged(self) -> dict[Any, Any]:
@@ -194,21 +185,13 @@ class HostRescale:
         return dict(enumerate(self._snapshots.participant.staged(self.leaving_base)))
 
     def configure(self, changes: Mapping[str, Any], turn: str) -> None:
-        """Runtime parameters change, in three turns: receivers grant by the smaller windows; senders, and all else; receivers.
-
-        A receiver grants when half of its window is consumed: with the larger one while its sender had the smaller, neither would go on.
-        """
+        """Runtime parameters change, in three turns (:meth:`ChannelEnds.configure`); all but windows with the senders."""
         place = self.place
         before, after = place.config, configured(place.config, changes)
-        if turn == "first":
-            batches, size = min(before.window_batches, after.window_batches), min(before.window_bytes, after.window_bytes)
-            place.granting.configure(configured(before, {"window_batches": batches, "window_bytes": size}))
-        elif turn == "senders":
+        if turn == "senders":
             place.config = after
             place.core.outputs.batch_rows = after.batch_rows
-            place.sender.configure(after)
-        else:
-            place.granting.configure(after)
+        place.ends.configure(before, after, turn)
 
     # -- in the loop ------------------------------------------------------------------------------------
     def tick(self) -> None:
@@ -254,7 +237,7 @@ class HostRescale:
                 self.migration.cost.pause(took_s)
                 self.migration.cost.state_s += took_s if is_state else 0.0
         elif self.place.edges[frame.channel].is_feedback:
-            self.place.arrived.feedback.push_barrier(frame.channel, self.place.replica_of[frame.peer], bytes(frame.payload))
+            self.place.arrived.feedback.push_mark(frame.channel, self.place.replica_of[frame.peer], bytes(frame.payload))
         else:
             self.on_marker(frame.channel, frame.peer, frame.payload)
 

@@ -141,7 +141,7 @@ class HostSnapshots:
     def _on_barrier_frame(self, edge: int, peer: str, payload: Any) -> None:
         place = self.place
         if place.edges[edge].is_feedback:
-            place.arrived.feedback.push_barrier(edge, self._replica_of[peer], bytes(payload))
+            place.arrived.feedback.push_mark(edge, self._replica_of[peer], bytes(payload))
             return
         barrier = Barrier.unpack(payload)
         if barrier.unaligned and not self.place.arrived.restored:
@@ -187,7 +187,7 @@ class HostSnapshots:
         assert self.participant is not None
         if self.participant.alignment.is_aligning:
             return
-        self.place.arrived.unblock_feedback()
+        self.place.arrived.feedback.unblock()
         if self.place.arrived.held:
             self.place.arrived.regular.extendleft(reversed(self.place.arrived.held))
             self.place.arrived.held.clear()
@@ -214,7 +214,7 @@ class HostSnapshots:
         assert participant is not None
         channel = (edge, source)
         if participant.blocks(channel):
-            self.place.arrived.block_feedback((edge, source, time, batch))
+            self.place.arrived.feedback.block((edge, source, time, batch))
             return True
         if time is None:
             self.on_barrier(edge, source, Barrier.unpack(batch))
@@ -302,11 +302,7 @@ class HostSnapshots:
 
     def _send_barrier(self, edge: int, replica: int, barrier: Barrier) -> None:
         place = self.place
-        peer = place.sender.peer(edge, replica)
-        if peer == place.name:
-            place.arrived.feedback.push_barrier(edge, place.replica, barrier.pack())
-        else:
-            place.sender.send_barrier(edge, peer, barrier.pack(), overtake=barrier.unaligned)
+        place.ends.send_mark(edge, replica, barrier.pack(), overtake=barrier.unaligned)
 
     def close(self) -> None:
         """End the writer."""

@@ -37,7 +37,7 @@ def roll_back(
         queue.clear()
         queue.extend(kept)
     place.arrived.restored = deque(entry for entry in place.arrived.restored if entry[0] not in edges)
-    place.granting.forget(peers)
+    place.ends.forget_senders(peers)
     place.flush()
     place.core.roll_back(edges, read_part(snapshots.store, part) if part is not None else None)
     place.is_rewinding = True

@@ -9,21 +9,18 @@ from functools import partial
 from typing import Any
 
 from rayad.actors.host.arrived import Arrived
-from rayad.actors.plane.batch_codec import encode_batch
-from rayad.actors.plane.credit_grants import CreditGrants
-from rayad.actors.plane.on_demand import ANY
+from rayad.actors.plane.carrier import PlaneCarrier
 from rayad.actors.plane.plane import Plane
 from rayad.actors.plane.protocol import PROGRESS, SPIN_S, Kind, pack_report, replica_name
-from rayad.actors.plane.sender import Sender
 from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.process.mailbox import Mailbox
-from rayad.actors.replica.core import Outgoing, ReplicaCore
+from rayad.actors.replica.channel_ends import ChannelEnds
+from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.parked import Parked
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.upstream import gated_edges
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
-from rayad.progress import InternalError
 
 
 def _nothing() -> None:
@@ -52,15 +49,17 @@ class Workplace:
         self.mailbox.open(self.plane.wakeup)
         self.edges = plan.edge_by_id
         self.replica_of = {replica_name(s.id, r): r for s in plan.stages for r in range(s.parallelism)}
-        self.arrived = Arrived(config)
-        self.sender = Sender(self.plane, plan, stage, config)
+        self.ends = ChannelEnds(PlaneCarrier(self.plane), plan, stage, replica, config)
+        self.sender, self.granting = self.ends.sender, self.ends.grants
+        self.arrived = Arrived(self.ends.feedback)
         gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset()
         parking = partial(Parked, int(config.spill_memory_bytes), partial(SpillFile, config.spill_directory))
         room = self.sender.room
         self.core = ReplicaCore(plan, self.stage, replica, room=room, gated=gated, clock=clock.perf_counter, parking=parking)
         self.core.outputs.batch_rows = config.batch_rows
-        self._attach_sender()
-        self.granting = CreditGrants(self.plane, self.edges, self.core.outputs.counters.received_bytes, config)
+        self.ends.attach(self.core)
+        self.sender.held_up = self._on_held_up
+        self._held_up_since_s = self.held_up_s = 0.0
         self.report = ReplicaReport(self.stage.name, replica, os.getpid())
         self.lost: dict[str, float] = {}
         """Peers whose connection has ended, and when."""
@@ -73,17 +72,6 @@ class Workplace:
         """How long combiners may keep back what they have."""
         self.after_report: Callable[[], Any] = _nothing
         """Called when a report has been sent, also an empty one."""
-
-    def _attach_sender(self) -> None:
-        """The core's edges on demand: the sender cuts what they send, and counts what is joined and sent."""
-        outputs, out = self.core.outputs, self.sender
-        outputs.piece_rows, outputs.binds_late = out.piece_rows, True
-
-        def sent(edge: int, size_bytes: int) -> None:
-            outputs.counters.sent_bytes[edge] += size_bytes
-
-        out.joined = lambda edge, time, fewer: self.core.count_waiting(edge, time, -fewer)
-        out.sent = sent
 
     def peers(self) -> set[str]:
         """Whom a replica exchanges batches with."""
@@ -99,28 +87,17 @@ class Workplace:
     # -- the way out ---------------------------------------------------------------------
     def send_out(self) -> None:
         """Hand produced batches to the plane, as far as there are credits, and grant credits for what was consumed."""
-        core = self.core
-        if core.outputs.outbox:
-            for outgoing in core.outputs.take():
-                self._send_one(outgoing)
-        if core.done_tokens:
-            self.granting.grant(core.done_tokens)
-            core.done_tokens.clear()
+        if self.core.outputs.outbox:
+            self.ends.send_out()
+        if self.core.done_tokens:
+            self.ends.grant(clock.perf_counter())
 
-    def _send_one(self, outgoing: Outgoing) -> None:
-        edge = outgoing.edge
-        if outgoing.replica == ANY:
-            self.sender.offer(edge, outgoing.time, outgoing.batch)
-            return
-        peer = self.sender.peer(edge, outgoing.replica)
-        if peer != self.name:
-            size = self.sender.send(edge, peer, encode_batch(outgoing.time, outgoing.batch))
-            if not outgoing.replica or edge not in self.core.outputs.copied:
-                self.core.outputs.counters.sent_bytes[edge] += size
-        elif self.edges[edge].is_feedback:
-            self.arrived.feedback.push_own(edge, self.replica, outgoing.time, outgoing.batch)
+    def _on_held_up(self, is_held_up: bool) -> None:
+        now_s = clock.perf_counter()
+        if is_held_up:
+            self._held_up_since_s = now_s
         else:
-            raise InternalError(f"edge {edge} of {self.name} leads to itself without a feedback")
+            self.held_up_s += now_s - self._held_up_since_s
 
     def flush_out(self) -> None:
         """Send what views and notifications produced and what combiners held."""
@@ -141,6 +118,6 @@ class Workplace:
 
     def close(self, linger_s: float) -> None:
         """Release everything; what is on its way has so long to leave."""
-        for part in (self.core, self.mailbox, self.arrived, self.sender):
+        for part in (self.core, self.mailbox, self.ends):
             part.close()
         self.plane.close(linger_s=linger_s)

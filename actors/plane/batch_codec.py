@@ -92,6 +92,11 @@ def decode_batch(buffer: bytes | bytearray | memoryview) -> tuple[Timestamp, Bat
     raise ProtocolError(f"a batch of {len(view)} bytes at {time} has format {kind}: {ROWS}, {COLUMNS} and {STREAM} are known")
 
 
+def payload_bytes(parts: Sequence[bytes | memoryview]) -> int:
+    """Bytes of an encoded batch, as its receiver counts them."""
+    return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
+
+
 def batch_time(buffer: bytes | bytearray | memoryview) -> Timestamp:
     """Give the time of an encoded batch without decoding its records."""
     _, depth, epoch = _HEAD.unpack_from(buffer)
@@ -272,5 +277,5 @@ def _spans_at_least(batch: pa.RecordBatch, size: int) -> bool:
 
 
 __all__: Sequence[str] = [
-    "Batch", "batch_bytes", "batch_len", "batch_time", "decode_batch", "encode_batch",
+    "Batch", "batch_bytes", "batch_len", "batch_time", "decode_batch", "encode_batch", "payload_bytes",
 ]  # fmt: skip

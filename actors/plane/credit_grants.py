@@ -1,75 +1,83 @@
-"""Credits for what a replica has consumed, granted to those who sent it, with how long it took: what on-demand senders go by."""
+"""Credits for what a replica has consumed, granted to those who sent it, with how long it took: what on-demand senders go by.
+
+Pure: seconds come in, and what carries the grants is given. Both runtimes drive it.
+"""
 
 from __future__ import annotations
 
-import time as clock
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from rayad.actors.plane.credits import ReceiveWindow
-from rayad.actors.plane.plane import Plane
-from rayad.actors.plane.protocol import DRIVER, Kind, pack_credit
-from rayad.actors.plane.sender import window_of
+from rayad.actors.plane.carrier import Carrier
+from rayad.actors.plane.credits import Grant, ReceiveWindow
+from rayad.actors.plane.protocol import DRIVER
+from rayad.actors.plane.send_windows import window_of
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import PlanEdge
+
+Token = tuple[int, str, int]
+"""A batch that came with credit: its edge, its sender, its bytes. What is the driver's belongs to no edge."""
 
 
 class CreditGrants:
     """The receiving side of one replica's channels.
 
     Args:
-        edges: of the plan, by id; a channel that belongs to none is the driver's.
-        received_bytes: counted here, by edge.
+        carrier: what carries grants.
+        edges: of the plan, by id.
+        config: of the run.
     """
 
-    def __init__(self, plane: Plane, edges: Mapping[int, PlanEdge], received_bytes: dict[int, int], config: RunConfig) -> None:
-        self._plane = plane
+    def __init__(self, carrier: Carrier, edges: Mapping[int, PlanEdge], config: RunConfig) -> None:
+        self._carrier = carrier
         self._edges = edges
-        self._received_bytes = received_bytes
         self._config = self._drivers = config
-        self._windows: dict[tuple[int, str], ReceiveWindow] = {}
+        self.windows: dict[tuple[int, str], ReceiveWindow] = {}
+        """Of the channels that something has come on, by edge and peer."""
         self._busy_s: dict[tuple[int, str], float] = {}
         self._since_s = 0.0
 
-    def begin(self) -> float:
-        """Activations begin; gives the time."""
-        self._since_s = clock.perf_counter()
-        return self._since_s
+    def begin(self, now_s: float) -> None:
+        """Activations begin."""
+        self._since_s = now_s
 
     def forget(self, peers: Collection[str]) -> None:
         """These senders are gone, with what was in flight."""
-        for key in [key for key in self._windows if key[1] in peers]:
-            del self._windows[key]
+        for key in [key for key in self.windows if key[1] in peers]:
+            del self.windows[key]
             self._busy_s.pop(key, None)
 
     def configure(self, config: RunConfig) -> None:
         """Other windows for the channels between replicas; grants that are due by them are sent."""
         self._config = config
-        for (edge, peer), window in self._windows.items():
+        for key, window in self.windows.items():
+            edge, peer = key
             if peer == DRIVER:
                 continue
             grant = window.resize(window_of(self._edges[edge], config), int(config.window_bytes))
             if grant is not None:
-                busy_s, self._busy_s[edge, peer] = self._busy_s.get((edge, peer), 0.0), 0.0
-                self._plane.send(peer, Kind.CREDIT, edge, pack_credit(grant.batches, grant.bytes, busy_s))
+                self._send(key, grant, self._busy_s.get(key, 0.0))
 
-    def grant(self, tokens: Iterable[tuple[int, str, int]], *, counts: bool = True) -> None:
-        """Batches ``(edge, peer, bytes)`` have been consumed since :meth:`begin` or the last call: grant, where a grant is due."""
-        tokens = list(tokens)
-        now_s = clock.perf_counter()
+    def grant(self, tokens: Sequence[Token], now_s: float) -> None:
+        """Batches have been consumed since :meth:`begin` or the last call: grant, where a grant is due."""
         busy_s, self._since_s = (now_s - self._since_s) / len(tokens), now_s
         for edge, peer, size in tokens:
             key = (edge, peer)
-            window = self._windows.get(key)
-            if window is None:
-                config = self._config if counts else self._drivers
-                batches = window_of(self._edges[edge] if counts else None, config)
-                window = self._windows[key] = ReceiveWindow(batches, int(config.window_bytes))
-            if counts:
-                self._received_bytes[edge] += size
+            window = self.windows.get(key) or self._open(key)
             grant = window.on_consumed(size)
             busy_s_of_all = self._busy_s.get(key, 0.0) + busy_s
             if grant is None:
                 self._busy_s[key] = busy_s_of_all
             else:
-                self._busy_s[key] = 0.0
-                self._plane.send(peer, Kind.CREDIT, edge, pack_credit(grant.batches, grant.bytes, busy_s_of_all))
+                self._send(key, grant, busy_s_of_all)
+
+    def _open(self, key: tuple[int, str]) -> ReceiveWindow:
+        edge, peer = key
+        is_drivers = peer == DRIVER
+        config = self._drivers if is_drivers else self._config
+        batches = window_of(None if is_drivers else self._edges[edge], config)
+        window = self.windows[key] = ReceiveWindow(batches, int(config.window_bytes))
+        return window
+
+    def _send(self, key: tuple[int, str], grant: Grant, busy_s: float) -> None:
+        self._busy_s[key] = 0.0
+        self._carrier.grant(key[1], key[0], grant, busy_s)

@@ -14,12 +14,14 @@ from rayad.actors.plane.spilling_queue import SpillingQueue
 from rayad.progress import Timestamp
 
 _EDGE = struct.Struct("<II")
-"""Before an item on disk: the edge, and the source replica, with _BARRIER for a barrier."""
-_BARRIER = 1 << 31
+"""Before an item on disk: the edge, and the source replica, with _MARK for a mark."""
+_MARK = 1 << 31
+FeedbackEntry = tuple[int, int, Timestamp | None, Any]
+"""An edge, the sending replica, and a batch with its time; without a time a mark: a barrier, or the marker of a change of layout."""
 
 
 class FeedbackQueue:
-    """FIFO of ``(edge, source replica, time, batch)``: objects while they fit into memory, bytes on disk beyond. A barrier has no time.
+    """FIFO of ``(edge, source replica, time, batch)``: objects while they fit into memory, bytes on disk beyond. A mark has no time.
 
     Batches from other replicas arrive encoded and are decoded when taken out; a replica's own are kept as they are.
     """
@@ -32,12 +34,27 @@ class FeedbackQueue:
         self._memory: deque[tuple[int, int, Timestamp | None, Any, int]] = deque()
         self._directory = directory
         self._disk: SpillingQueue | None = None
+        self._blocked: FeedbackEntry | None = None
+        self._first: FeedbackEntry | None = None
 
     def __len__(self) -> int:
-        return len(self._memory) + (len(self._disk) if self._disk is not None else 0)
+        taken_out = (self._first is not None) + (self._blocked is not None)
+        return taken_out + len(self._memory) + (len(self._disk) if self._disk is not None else 0)
 
-    def push_own(self, edge: int, source: int, time: Timestamp, batch: Any) -> None:
-        """A batch that this replica sends to itself."""
+    def has_next(self) -> bool:
+        """Whether something may be consumed."""
+        return self._blocked is None and (self._first is not None or bool(self._memory) or (self._disk is not None and len(self._disk) > 0))
+
+    def block(self, entry: FeedbackEntry) -> None:
+        """What was just taken out waits for a barrier on other channels, and all that came behind it with it."""
+        self._blocked = entry
+
+    def unblock(self) -> None:
+        """The barrier has come on all channels."""
+        self._first, self._blocked = self._blocked or self._first, None
+
+    def push(self, edge: int, source: int, time: Timestamp, batch: Any) -> None:
+        """A batch as it is: one that this replica sends to itself, or that was carried in one process."""
         size = batch_bytes(batch)
         if self._room_for(size):
             self._note(size)
@@ -45,14 +62,14 @@ class FeedbackQueue:
         else:
             self._spill(edge, source, b"".join(encode_batch(time, batch)))
 
-    def push_barrier(self, edge: int, source: int, barrier: bytes) -> None:
-        """A barrier, behind the batches before it."""
-        source |= _BARRIER
-        if self._room_for(len(barrier)):
-            self._note(len(barrier))
-            self._memory.append((edge, source, None, barrier, len(barrier)))
+    def push_mark(self, edge: int, source: int, mark: bytes) -> None:
+        """A barrier or marker, behind the batches before it."""
+        source |= _MARK
+        if self._room_for(len(mark)):
+            self._note(len(mark))
+            self._memory.append((edge, source, None, mark, len(mark)))
         else:
-            self._spill(edge, source, barrier)
+            self._spill(edge, source, mark)
 
     def push_encoded(self, edge: int, source: int, payload: Any) -> None:
         """A batch as it came over the plane."""
@@ -63,8 +80,11 @@ class FeedbackQueue:
         else:
             self._spill(edge, source, payload)
 
-    def pop(self) -> tuple[int, int, Timestamp | None, Any]:
-        """The oldest item: a batch, or a barrier (time None) as it was pushed."""
+    def pop(self) -> FeedbackEntry:
+        """The oldest item."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
         if self._memory:
             edge, source, time, batch, size = self._memory.popleft()
             self.memory_bytes -= size
@@ -73,8 +93,8 @@ class FeedbackQueue:
             item = memoryview(self._disk.pop())
             edge, source = _EDGE.unpack_from(item)
             time, batch = None, item[_EDGE.size :]
-        if source & _BARRIER:
-            return edge, source ^ _BARRIER, None, batch
+        if source & _MARK:
+            return edge, source ^ _MARK, None, batch
         if time is None:
             time, batch = decode_batch(batch)
         return edge, source, time, batch

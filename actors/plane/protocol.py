@@ -125,12 +125,10 @@ def pack_credit(batches: int, size: int, busy_s: float = 0.0) -> bytes:
     return _CREDIT.pack(batches, size, busy_s)
 
 
-def unpack_credit(payload: bytes | memoryview) -> tuple[int, int]:
-    """Batches and bytes granted."""
-    batches, size, _ = _CREDIT.unpack(payload)
-    return batches, size
+def unpack_credit(payload: bytes | memoryview) -> tuple[int, int, float]:
+    """Batches and bytes granted, and how long the receiver has worked on them, in seconds.
 
-
-def busy_of_credit(payload: bytes | memoryview) -> float:
-    """How long the receiver has worked on what it grants, in seconds."""
-    return float(_CREDIT.unpack(payload)[2])
+    >>> unpack_credit(pack_credit(3, 500, 0.25))
+    (3, 500, 0.25)
+    """
+    return _CREDIT.unpack(payload)

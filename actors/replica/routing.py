@@ -83,7 +83,7 @@ class Outputs:
         self.piece_rows: Callable[[int, Any], int] | None = None
         """For edges on demand: (edge, batch) -> into pieces of how many records it is to be cut; None: into none."""
         self.binds_late = False
-        """Whether batches on demand leave without a receiver, for :class:`Sender` to choose one."""
+        """Whether batches on demand leave without a receiver, for :class:`SendWindows` to choose one."""
         self._change = change
         self._room = room
         self._reenter = reenter

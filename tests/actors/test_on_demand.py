@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.actors.plane.batch_codec import decode_batch
+from rayad.actors.plane.carrier import PlaneCarrier
 from rayad.actors.plane.on_demand import COLUMN_ROWS_MAX, ROWS_MAX, WORK_S, DemandPool, cut, rows_of
-from rayad.actors.plane.protocol import Kind, busy_of_credit, pack_credit, unpack_credit
-from rayad.actors.plane.sender import Sender
+from rayad.actors.plane.protocol import Kind, pack_credit, unpack_credit
+from rayad.actors.plane.send_windows import SendWindows
 from rayad.dataflow.operators.reorder_store import Numbered
 from tests.actors.hosts import start_hosts
 
@@ -129,8 +130,7 @@ def test_nothing_is_lost_or_moved(batches: list[list[int]], rows: int, record_s:
 
 def test_a_credit_says_how_long_it_took() -> None:
     payload = pack_credit(3, 500, 0.25)
-    assert unpack_credit(payload) == (3, 500)
-    assert busy_of_credit(payload) == 0.25
+    assert unpack_credit(payload) == (3, 500, 0.25)
 
 
 @pytest.mark.parametrize("buffer", [0, -1, 1.5, True, "2"])
@@ -191,16 +191,19 @@ class Wire:
     def __init__(self) -> None:
         self.sent: dict[str, list[Any]] = {}
 
+    def queued_bytes(self, peer: str) -> int:
+        return 0
+
     def send(self, peer: str, kind: Kind, channel: int, payload: Any) -> None:
         self.sent.setdefault(peer, []).append("barrier" if kind is Kind.BARRIER else decode_batch(b"".join(payload))[1])
 
 
-def outbound(buffer: int) -> tuple[Sender, Wire, int]:
+def outbound(buffer: int) -> tuple[SendWindows, Wire, int]:
     flow = rd.Dataflow("out")
     flow.from_items([1], name="items").rebalance(buffer=buffer).map(str).collect("out")
     plan, wire = flow.plan(2), Wire()
     (edge,) = plan.edges
-    return Sender(wire, plan, edge.source, rd.RunConfig()), wire, edge.id  # type: ignore[arg-type]
+    return SendWindows(PlaneCarrier(wire), plan, edge.source, rd.RunConfig()), wire, edge.id  # type: ignore[arg-type]
 
 
 def test_who_has_room_first_gets_the_next() -> None:
@@ -210,9 +213,9 @@ def test_who_has_room_first_gets_the_next() -> None:
         out.offer(edge, T0, [n])
     assert wire.sent == {one: [[0]], two: [[1]]}
     assert out.is_held_up
-    size = out._windows[edge, two].in_flight_bytes
-    out.on_credit(edge, two, pack_credit(1, size, 1.0))
-    out.on_credit(edge, two, pack_credit(1, size, 1.0))
+    size = out.windows[edge, two].in_flight_bytes
+    out.on_credit(edge, two, 1, size, 1.0)
+    out.on_credit(edge, two, 1, size, 1.0)
     assert wire.sent == {one: [[0]], two: [[1], [2], [3]]}
     assert not out.is_held_up
 
@@ -224,8 +227,8 @@ def test_what_is_joined_is_counted_once() -> None:
     for n in range(30):
         out.offer(edge, T0, [n])
     peer = out.peer(edge, 0)
-    while out._windows[edge, peer].in_flight_batches:
-        out.on_credit(edge, peer, pack_credit(1, out._windows[edge, peer].in_flight_bytes, 1e-6))
+    while out.windows[edge, peer].in_flight_batches:
+        out.on_credit(edge, peer, 1, out.windows[edge, peer].in_flight_bytes, 1e-6)
     in_order = [*wire.sent[peer][:1], *wire.sent[out.peer(edge, 1)], *wire.sent[peer][1:]]
     assert [n for batch in in_order for n in batch] == list(range(30))
     assert sum(number for _, _, number in fewer) == 30 - sum(map(len, wire.sent.values()))
@@ -238,13 +241,13 @@ def test_a_barrier_goes_behind_what_waits_for_any_receiver(overtake: bool) -> No
     for n in range(6):
         out.offer(edge, T0, [n])
     for peer in peers:
-        out.send_barrier(edge, peer, b"barrier", overtake=overtake)
+        out.send_mark(edge, peer, b"barrier", overtake=overtake)
     logged = [decode_batch(data)[1][0] for _, _, data in out.waiting_batches()]
     assert sorted(logged) == [2, 3, 4, 5], "this is what an unaligned snapshot keeps"
     out.offer(edge, T0, [6])
     for peer in [peer for _ in range(4) for peer in peers]:
-        in_flight = out._windows[edge, peer].in_flight
-        out.on_credit(edge, peer, pack_credit(*in_flight, 0.0))
+        in_flight = out.windows[edge, peer].in_flight
+        out.on_credit(edge, peer, *in_flight, 0.0)
     for peer in peers:
         before = wire.sent[peer][: wire.sent[peer].index("barrier")]
         assert len(before) == (1 if overtake else 3)

@@ -1,33 +1,32 @@
-"""What a replica has on its way out: credits on regular channels, a bounded queue before each socket of a feedback channel.
+"""What a replica has on its way out: a send window on each regular channel, a bounded queue before each socket of a feedback channel.
 
 A regular channel sends while its window has room; what an activation produced beyond that waits here, and the replica starts no other
 activation until it is gone. A feedback channel never holds its replica up. Its receiver takes everything off the socket and spills;
 should the receiver be in one long activation, the batches wait here, a share of the job's bound for spilling in the plane and the rest
 on disk. FIFO per channel in either case.
+
+Pure: what carries frames is given (``carrier.py``), and both runtimes drive it. It spills to disk through :class:`SpillingQueue` alone.
 """
 
 from __future__ import annotations
 
 import struct
-import time as clock
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from rayad.actors.plane.batch_codec import encode_batch
+from rayad.actors.plane.carrier import Carrier
 from rayad.actors.plane.credits import SendWindow
 from rayad.actors.plane.on_demand import DemandPool
-from rayad.actors.plane.plane import Plane
-from rayad.actors.plane.protocol import Kind, busy_of_credit, replica_name, unpack_credit
+from rayad.actors.plane.protocol import Kind, replica_name
 from rayad.actors.plane.spilling_queue import SpillingQueue
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan, PlanEdge
 from rayad.progress import Timestamp
 
-FEEDBACK_QUEUE_BYTES_MIN = 1 << 20
-"""How much of a feedback channel may wait in the plane for its socket, at the least: what fits into a socket's buffer or two."""
 _EDGE = struct.Struct("<II")
-"""Before a batch on disk: the edge, and whether it is a barrier instead."""
+"""Before a batch on disk: the edge, and whether it is a mark instead: a barrier, or the marker of a change of layout."""
+_MARK = -1
 
 
 def window_of(edge: PlanEdge | None, config: RunConfig) -> int:
@@ -39,21 +38,23 @@ def _nobody(*_: Any) -> None:
     """Nobody listens."""
 
 
-def payload_bytes(parts: list[Any]) -> int:
-    """Bytes of an encoded batch, as its receiver counts them."""
-    return sum(part.nbytes if isinstance(part, memoryview) else len(part) for part in parts)
+class SendWindows:
+    """The sending side of one replica's channels to other replicas.
 
+    Args:
+        carrier: what carries frames.
+        plan, stage: whose channels they are.
+        config: of the run: windows, and what may wait in memory for a feedback channel.
+    """
 
-class Sender:
-    """The sending side of one replica's channels to other replicas."""
-
-    def __init__(self, plane: Plane, plan: Plan, stage: int, config: RunConfig) -> None:
-        self._plane = plane
+    def __init__(self, carrier: Carrier, plan: Plan, stage: int, config: RunConfig) -> None:
+        self._carrier = carrier
         self._directory = config.spill_directory
         self._config = config
         self._edges = {edge.id: edge for edge in plan.edges_from(stage)}
-        self._windows: dict[tuple[int, str], SendWindow] = {}
-        self._waiting: dict[tuple[int, str], deque[list[Any] | bytes]] = {}  # bytes: a barrier, which needs no credit
+        self.windows: dict[tuple[int, str], SendWindow] = {}
+        """Of the regular channels, by edge and peer."""
+        self._waiting: dict[tuple[int, str], deque[tuple[Any, int]]] = {}  # with its bytes; a mark, which needs no credit, has _MARK
         self._spilled: dict[str, SpillingQueue] = {}
         self._peers: dict[tuple[int, int], str] = {}
         self._pools: dict[int, DemandPool] = {}
@@ -63,19 +64,19 @@ class Sender:
         """Called when so many batches on demand become one: (edge, time, how many fewer)."""
         self.sent: Callable[[int, int], None] = _nobody
         """Called when a batch on demand leaves: (edge, bytes)."""
-        self._held_up_since_s = 0.0
-        self.held_up_s = 0.0
+        self.held_up: Callable[[bool], None] = _nobody
+        """Called with True when the replica is held up, and with False when it is not any more."""
         self.spilled_batches = 0
         self._replicas = {edge.id: plan.stage(edge.target).parallelism for edge in self._edges.values()}
         for edge in self._edges.values():
             for replica in range(self._replicas[edge.id]):
                 peer = self._peers[edge.id, replica] = replica_name(edge.target, replica)
                 if not edge.is_feedback:
-                    self._windows[edge.id, peer] = SendWindow(window_of(edge, config), int(config.window_bytes))
+                    self.windows[edge.id, peer] = SendWindow(window_of(edge, config), int(config.window_bytes))
             if edge.is_on_demand:
                 self._pools[edge.id] = DemandPool(keeps_batches=edge.keeps_batches)
-        loops = len(self._peers) - len(self._windows)
-        self._feedback_bytes_max = max(FEEDBACK_QUEUE_BYTES_MIN, int(config.spill_memory_bytes) // max(1, loops))
+        loops = len(self._peers) - len(self.windows)
+        self._feedback_bytes_max = max(carrier.socket_bytes, int(config.spill_memory_bytes) // max(1, loops))
 
     def open(self, peer: str, plan: Plan) -> None:
         """A replica has come: its channels are fresh."""
@@ -85,12 +86,12 @@ class Sender:
                     self._peers[edge.id, replica] = peer
                     self._rows.pop((edge.id, peer), None)
                     if not edge.is_feedback:
-                        self._windows[edge.id, peer] = SendWindow(window_of(edge, self._config), int(self._config.window_bytes))
+                        self.windows[edge.id, peer] = SendWindow(window_of(edge, self._config), int(self._config.window_bytes))
 
     def configure(self, config: RunConfig) -> None:
         """Other windows from now on; what waits for room that is there now is sent."""
         self._config = config
-        for (edge, peer), window in self._windows.items():
+        for (edge, peer), window in self.windows.items():
             window.resize(window_of(self._edges[edge], config), int(config.window_bytes))
             self._send_waiting((edge, peer), window)
         for edge in self._pools:
@@ -101,7 +102,7 @@ class Sender:
         self.lay_out(plan)
         for edge, replica in [key for key in self._peers if key[1] >= plan.stage(self._edges[key[0]].target).parallelism]:
             peer = self._peers.pop((edge, replica))
-            self._windows.pop((edge, peer), None)
+            self.windows.pop((edge, peer), None)
             self._rows.pop((edge, peer), None)
 
     def lay_out(self, plan: Plan) -> None:
@@ -127,43 +128,43 @@ class Sender:
     def room(self, edge: int, replica: int) -> int:
         """How many batches more a channel takes; negative when some wait already."""
         key = (edge, self._peers[edge, replica])
-        window = self._windows.get(key)
+        window = self.windows.get(key)
         return 0 if window is None else window.batches - window.in_flight_batches - len(self._waiting.get(key, ()))
 
-    def send(self, edge: int, peer: str, parts: list[Any]) -> int:
+    def send(self, edge: int, peer: str, payload: Any) -> int:
         """Send an encoded batch now, or as soon as its channel has room. Gives its bytes."""
-        size = payload_bytes(parts)
+        size = self._carrier.size(payload)
         key = (edge, peer)
-        window = self._windows.get(key)
+        window = self.windows.get(key)
         if window is None:
-            self._send_feedback(edge, peer, parts)
+            self._send_feedback(edge, peer, payload)
             return size
         waiting = self._waiting.get(key)
         if waiting is None and window.may_send():
-            self._transmit(key, window, parts, size)
+            self._transmit(key, window, payload, size)
             return size
         if waiting is None:
             self._note_held_up()
             waiting = self._waiting[key] = deque()
-        waiting.append(parts)
+        waiting.append((payload, size))
         return size
 
-    def _transmit(self, key: tuple[int, str], window: SendWindow, parts: list[Any], size: int, rows: int = 0) -> None:
+    def _transmit(self, key: tuple[int, str], window: SendWindow, payload: Any, size: int, rows: int = 0) -> None:
         window.on_send(size)
         edge, peer = key
         if edge in self._pools:
             self._rows.setdefault(key, deque()).append(rows)
-        self._plane.send(peer, Kind.DATA, edge, parts)
+        self._carrier.send(peer, Kind.DATA, edge, payload)
 
     def _note_held_up(self) -> None:
         """It will be held up."""
         if not self.is_held_up:
-            self._held_up_since_s = clock.perf_counter()
+            self.held_up(True)
 
     def _note_free(self) -> None:
         """Something that held it up is gone."""
         if not self.is_held_up:
-            self.held_up_s += clock.perf_counter() - self._held_up_since_s
+            self.held_up(False)
 
     # -- on demand: see on_demand.py -------------------------------------------------------
     def piece_rows(self, edge: int, batch: Any) -> int:
@@ -181,17 +182,17 @@ class Sender:
     def _serve(self, edge: int) -> None:
         """Give out what waits, to the receivers with the most room, as far as there is room."""
         pool, receivers = self._pools[edge], self._receivers(edge)
-        free = [peer for peer in receivers if (edge, peer) not in self._waiting and self._windows[edge, peer].may_send()]
+        free = [peer for peer in receivers if (edge, peer) not in self._waiting and self.windows[edge, peer].may_send()]
         while len(pool) and free:
-            peer = min(free, key=lambda peer: self._windows[edge, peer].in_flight_batches)
+            peer = min(free, key=lambda peer: self.windows[edge, peer].in_flight_batches)
             piece = pool.pop()
             if piece.batches > 1:
                 self.joined(edge, piece.time, piece.batches - 1)
-            parts = encode_batch(piece.time, piece.batch)
-            size = payload_bytes(parts)
-            self._transmit((edge, peer), self._windows[edge, peer], parts, size, piece.rows)
+            payload = self._carrier.encode(piece.time, piece.batch)
+            size = self._carrier.size(payload)
+            self._transmit((edge, peer), self.windows[edge, peer], payload, size, piece.rows)
             self.sent(edge, size)
-            if not self._windows[edge, peer].may_send():
+            if not self.windows[edge, peer].may_send():
                 free.remove(peer)
         if pool.is_full(len(receivers)) is not (edge in self._full):
             if edge in self._full:
@@ -207,26 +208,25 @@ class Sender:
         for _ in range(len(pool)):
             time, batch = pool.pop_one()
             peer = min(receivers, key=lambda peer: self._load(edge, peer))
-            self.sent(edge, self.send(edge, peer, encode_batch(time, batch)))
+            self.sent(edge, self.send(edge, peer, self._carrier.encode(time, batch)))
         if edge in self._full:
             self._full.remove(edge)
             self._note_free()
 
     def _load(self, edge: int, peer: str) -> int:
-        return self._windows[edge, peer].in_flight_batches + len(self._waiting.get((edge, peer), ()))
+        return self.windows[edge, peer].in_flight_batches + len(self._waiting.get((edge, peer), ()))
 
-    def on_credit(self, edge: int, peer: str, payload: Any) -> None:
-        """The receiver has granted credit: send what waits for it."""
+    def on_credit(self, edge: int, peer: str, batches: int, size_bytes: int, busy_s: float) -> None:
+        """The receiver has granted credit, for what it has worked on so long: send what waits for it."""
         key = (edge, peer)
-        window = self._windows.get(key)
+        window = self.windows.get(key)
         if window is None:
             return  # of a replica that has retired
-        batches, size = unpack_credit(payload)
-        window.on_credit(batches, size)
+        window.on_credit(batches, size_bytes)
         if edge in self._pools:
             rows = [self._rows[key].popleft() for _ in range(batches)]
             if all(rows):
-                self._pools[edge].learn(sum(rows), busy_of_credit(payload))
+                self._pools[edge].learn(sum(rows), busy_s)
         self._send_waiting(key, window)
         if edge in self._pools:
             self._serve(edge)
@@ -236,52 +236,59 @@ class Sender:
         waiting = self._waiting.get(key)
         if waiting is None:
             return
-        while waiting and (window.may_send() or isinstance(waiting[0], bytes)):
-            parts = waiting.popleft()
-            if isinstance(parts, bytes):
-                self._plane.send(peer, Kind.BARRIER, edge, parts)
-                continue
-            self._transmit(key, window, parts, payload_bytes(parts))
+        while waiting and (waiting[0][1] == _MARK or window.may_send()):
+            payload, size = waiting.popleft()
+            if size == _MARK:
+                self._carrier.send(peer, Kind.BARRIER, edge, payload)
+            else:
+                self._transmit(key, window, payload, size)
         if not waiting:
             del self._waiting[key]
             self._note_free()
 
-    def send_barrier(self, edge: int, peer: str, payload: bytes, *, overtake: bool, binds: bool = True) -> None:
-        """Send a barrier behind all that was sent on a channel; with ``overtake`` before what waits here for credit. Without ``binds`` what
-        waits for any receiver goes behind it, and may go to a receiver that it is not sent to."""
+    def send_mark(self, edge: int, peer: str, payload: Any, *, overtake: bool, binds: bool = True) -> None:
+        """Send a barrier or marker behind all that was sent on a channel; with ``overtake`` before what waits here for credit.
+
+        Without ``binds`` what waits for any receiver goes behind it, and may go to a receiver that it is not sent to.
+        """
         if binds and edge in self._pools:
             self._bind(edge)
         waiting = self._waiting.get((edge, peer))
         if waiting is not None and not overtake:
-            waiting.append(payload)
+            waiting.append((payload, _MARK))
         elif peer in self._spilled and self._edges[edge].is_feedback:
-            self._spilled[peer].push(_EDGE.pack(edge, 1) + payload)
+            self._spilled[peer].push(_EDGE.pack(edge, 1) + self._carrier.freeze(payload, is_mark=True))
         else:
-            self._plane.send(peer, Kind.BARRIER, edge, payload)
+            self._carrier.send(peer, Kind.BARRIER, edge, payload)
 
     def waiting_batches(self) -> list[tuple[int, str, bytes]]:
         """``(edge, peer, encoded batch)`` of all that waits for credit, in the order of each channel."""
+        freeze = self._carrier.freeze
         return [
-            (edge, peer, b"".join(parts)) for (edge, peer), waiting in self._waiting.items() for parts in waiting if isinstance(parts, list)
+            (edge, peer, freeze(payload, is_mark=False))
+            for (edge, peer), waiting in self._waiting.items()
+            for payload, size in waiting
+            if size != _MARK
         ]
 
-    def _send_feedback(self, edge: int, peer: str, parts: list[Any]) -> None:
+    def _send_feedback(self, edge: int, peer: str, payload: Any) -> None:
         if peer not in self._spilled:
-            if self._plane.queued_bytes(peer) < self._feedback_bytes_max:
-                self._plane.send(peer, Kind.DATA, edge, parts)
+            if self._carrier.queued_bytes(peer) < self._feedback_bytes_max:
+                self._carrier.send(peer, Kind.DATA, edge, payload)
                 return
             self._spilled[peer] = SpillingQueue(0, self._directory)
         self.spilled_batches += 1
-        self._spilled[peer].push(b"".join([_EDGE.pack(edge, 0), *parts]))
+        self._spilled[peer].push(_EDGE.pack(edge, 0) + self._carrier.freeze(payload, is_mark=False))
 
     def drain(self) -> None:
         """Send spilled feedback batches as far as their sockets take them."""
         for peer in list(self._spilled):
             queue = self._spilled[peer]
-            while len(queue) and self._plane.queued_bytes(peer) < self._feedback_bytes_max:
+            while len(queue) and self._carrier.queued_bytes(peer) < self._feedback_bytes_max:
                 item = memoryview(queue.pop())
-                edge, is_barrier = _EDGE.unpack_from(item)
-                self._plane.send(peer, Kind.BARRIER if is_barrier else Kind.DATA, edge, item[_EDGE.size :])
+                edge, is_mark = _EDGE.unpack_from(item)
+                payload = self._carrier.thaw(item[_EDGE.size :], is_mark=bool(is_mark))
+                self._carrier.send(peer, Kind.BARRIER if is_mark else Kind.DATA, edge, payload)
             if not len(queue):
                 queue.close()
                 del self._spilled[peer]

@@ -1,0 +1,127 @@
+"""One replica's ends of its channels: what it sends, what it grants, what came round a loop. Both runtimes drive it.
+
+The shell gives the carrier and brings what arrives; seconds come in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from rayad.actors.plane.carrier import Carrier
+from rayad.actors.plane.credit_grants import CreditGrants
+from rayad.actors.plane.feedback_queue import FeedbackQueue
+from rayad.actors.plane.on_demand import ANY
+from rayad.actors.plane.protocol import replica_name
+from rayad.actors.plane.send_windows import SendWindows
+from rayad.actors.replica.core import ReplicaCore
+from rayad.actors.replica.routing import Outgoing
+from rayad.dataflow.config import RunConfig, configured
+from rayad.dataflow.plan import Plan
+from rayad.progress import InternalError
+
+
+class ChannelEnds:
+    """Of one replica. ``attach`` gives it the core, which asks it for room.
+
+    Args:
+        carrier: what carries frames to other replicas.
+        plan, stage, replica: which one it is.
+        config: of the run.
+    """
+
+    def __init__(self, carrier: Carrier, plan: Plan, stage: int, replica: int, config: RunConfig) -> None:
+        self.name = replica_name(stage, replica)
+        self.sender = SendWindows(carrier, plan, stage, config)
+        self.grants = CreditGrants(carrier, plan.edge_by_id, config)
+        self.feedback = FeedbackQueue(int(config.spill_memory_bytes), config.spill_directory)
+        self._carrier = carrier
+        self._edges = plan.edge_by_id
+        self._replica = replica
+        self._core: ReplicaCore
+
+    def attach(self, core: ReplicaCore) -> None:
+        """The core of this replica: the sender cuts what leaves on demand, and counts what is joined and sent."""
+        self._core = core
+        outputs, sender = core.outputs, self.sender
+        outputs.piece_rows, outputs.binds_late = sender.piece_rows, True
+
+        def sent(edge: int, size_bytes: int) -> None:
+            outputs.counters.sent_bytes[edge] += size_bytes
+
+        sender.joined = lambda edge, time, fewer: core.count_waiting(edge, time, -fewer)
+        sender.sent = sent
+
+    # -- out ---------------------------------------------------------------------------------------
+    def send_out(self) -> None:
+        """Send what the core has produced, as far as there are credits; the rest waits."""
+        for outgoing in self._core.outputs.take():
+            self._send_one(outgoing)
+
+    def _send_one(self, outgoing: Outgoing) -> None:
+        edge = outgoing.edge
+        if outgoing.replica == ANY:
+            self.sender.offer(edge, outgoing.time, outgoing.batch)
+            return
+        peer = self.sender.peer(edge, outgoing.replica)
+        if peer != self.name:
+            size = self.sender.send(edge, peer, self._carrier.encode(outgoing.time, outgoing.batch))
+            outputs = self._core.outputs
+            if not outgoing.replica or edge not in outputs.copied:
+                outputs.counters.sent_bytes[edge] += size
+        elif self._edges[edge].is_feedback:
+            self.feedback.push(edge, self._replica, outgoing.time, outgoing.batch)
+        else:
+            raise InternalError(f"edge {edge} of {self.name} leads to itself without a feedback")
+
+    def send_mark(self, edge: int, replica: int, payload: Any, *, overtake: bool = False, binds: bool = True) -> None:
+        """Send a barrier or marker on a channel: see :meth:`SendWindows.send_mark`."""
+        peer = self.sender.peer(edge, replica)
+        if peer == self.name:
+            self.feedback.push_mark(edge, self._replica, self._carrier.freeze(payload, is_mark=True))
+        else:
+            self.sender.send_mark(edge, peer, payload, overtake=overtake, binds=binds)
+
+    # -- in ----------------------------------------------------------------------------------------
+    def grant(self, now_s: float) -> None:
+        """Grant credits for what the core has consumed."""
+        core = self._core
+        if core.done_tokens:
+            received = core.outputs.counters.received_bytes
+            for edge, _, size in core.done_tokens:
+                received[edge] += size
+            self.grants.grant(core.done_tokens, now_s)
+            core.done_tokens.clear()
+
+    # -- who is there --------------------------------------------------------------------------------
+    def admit(self, peer: str, plan: Plan) -> None:
+        """A newcomer, perhaps under the name of one that has retired: the channels from and to it are fresh."""
+        self.grants.forget({peer})
+        self.sender.open(peer, plan)
+
+    def forget_senders(self, peers: Collection[str]) -> None:
+        """These senders are gone, with all that was in flight from them, and others take their places."""
+        tokens = self._core.done_tokens
+        tokens[:] = [token for token in tokens if token[1] not in peers]  # nobody has sent it to whom it would be granted
+        self.grants.forget(peers)
+
+    def configure(self, before: RunConfig, after: RunConfig, turn: str) -> None:
+        """Windows change, in three turns of all replicas: receivers grant by the smaller ones; senders; receivers.
+
+        A receiver grants when half of its window is consumed: with the larger one while its sender had the smaller, neither would go on.
+        """
+        if turn == "first":
+            batches, size = min(before.window_batches, after.window_batches), min(before.window_bytes, after.window_bytes)
+            self.grants.configure(configured(before, {"window_batches": batches, "window_bytes": size}))
+        elif turn == "senders":
+            self.sender.configure(after)
+        else:
+            self.grants.configure(after)
+
+    def close(self) -> None:
+        """Give up the disk space."""
+        self.feedback.close()
+        self.sender.close()
+
+
+__all__ = ["ChannelEnds"]
