@@ -1,8 +1,8 @@
 """What a policy answers: hold, scale up, scale down, or both at once; each with its reason in words and the figures behind it.
 
-A policy is any callable ``(samples, state, now_s) -> Decision``. It keeps nothing between two calls: what it may have to remember is in
-``state.history``, the journal of decisions. So an autoscaler that dies goes on from the journal as if nothing had happened, and a test of
-a policy is a table of arguments and answers.
+A policy is any callable ``(samples, state, now_s) -> Decision``. It keeps nothing between two calls: its memory is ``state.history``, the
+journal of decisions. So an autoscaler that replaces a dead one resumes from the journal, and a test of a policy is a table of arguments
+and answers.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def pregel(
 
     In superstep 0 of an epoch those nodes are computed that are new or have new outgoing edges (with ``restart`` all
     nodes, from ``program.init`` on); in every later one those that have been sent a message. The epoch is over when
-    nobody sends any more. Without ``restart`` a program must therefore be able to go on from what it had: that is what
+    nobody sends any more. Without ``restart`` a program must therefore be able to continue from the states it has: that is what
     makes it incremental.
 
     Args:

@@ -118,7 +118,7 @@ class ParquetSink(Sink):
         return self.job
 
     def adopt(self, identity: str) -> None:
-        """Go on with the output of another run."""
+        """Continue the output of another run."""
         check_name(identity)
         self.job, self._has_history = identity, True
 
@@ -181,7 +181,7 @@ class ParquetSink(Sink):
         if foreign:
             raise ConfigError(
                 f"write_parquet: {self.path!r} already holds {len(foreign)} files ({foreign[0]!r} ..) and mode='error'; "
-                "give mode='overwrite' or mode='append', or another directory; to go on with a job that was cut off, resume it"
+                "give mode='overwrite' or mode='append', or another directory; to continue a job that was interrupted, resume it"
             )
 
     def _check_history(self, before: OutputManifest | None) -> None:
@@ -211,7 +211,7 @@ class ParquetSink(Sink):
         """Move the staged files into place and commit them in the manifest; repeatable.
 
         DataflowError when a staged file is gone, replicas differ in their columns, or the snapshot is void because the job
-        went on from an earlier one; ConfigError when the output of this job is not there any more.
+        resumed from an earlier one; ConfigError when the output of this job is gone.
         """
         files = self._checked(staged)
         before = read_manifest(self.filesystem, self.path)
@@ -249,8 +249,8 @@ class ParquetSink(Sink):
         for low, high in before.jobs.get(self.job, ()) if before is not None else ():
             if low <= snapshot <= high:
                 raise DataflowError(
-                    f"write_parquet: snapshot {snapshot} cannot be committed to {self.path!r}: the job went on from snapshot {low - 1} "
-                    f"meanwhile, and what snapshots {low} to {high} committed was removed; go on from {low - 1}, or from one after {high}"
+                    f"write_parquet: snapshot {snapshot} cannot be committed to {self.path!r}: the job resumed from snapshot {low - 1} "
+                    f"meanwhile, and what snapshots {low} to {high} committed was removed; resume from {low - 1}, or from one after {high}"
                 )
 
     def _stays(self, file: CommittedFile, void: Iterable[tuple[int, int]]) -> bool:

@@ -1,7 +1,7 @@
 """Where the barriers of snapshots stand on the input channels of one replica. Pure: it decides, the shell moves the data.
 
 Source: seed 001, 3.2 and 3.3 (asynchronous barrier snapshots), with two additions that docs/design/snapshots.md argues for: a feedback
-channel whose barrier comes before the replica's own capture is held until then, and an unaligned mode (Chandy and Lamport 1985) in which
+channel whose barrier comes before the replica's own capture is blocked until then, and an unaligned mode (Chandy and Lamport 1985) in which
 the first barrier captures and channels are logged.
 
 Invariant, per channel and snapshot: batches before the barrier are consumed before the capture or are in the log, never both; batches
@@ -25,7 +25,7 @@ class Verdict:
 
     Args:
         dropped: the number of an unfinished older snapshot: forget its capture and log.
-        capture: take the state now, send the barrier on, begin to log the channels for which :meth:`Alignment.logs` holds.
+        capture: take the state now, forward the barrier, begin to log the channels for which :meth:`Alignment.logs` is true.
         complete: the state and the log of :attr:`Alignment.number` are all there.
     """
 
@@ -59,7 +59,7 @@ class Alignment(Generic[C]):
         if self.regular & self.feedback:
             raise ProtocolError(f"channels {sorted(map(str, self.regular & self.feedback))} are given both as regular and as feedback")
         self.number = 0
-        """The newest snapshot that this replica has heard of; 0: of none."""
+        """The newest snapshot that this replica knows of; 0: none."""
         self.captured = True
         """Whether its state has been taken."""
         self.void = 0
@@ -77,7 +77,7 @@ class Alignment(Generic[C]):
         return not self.captured or bool(self._missing)
 
     def blocked(self, channel: C) -> bool:
-        """Whether batches that arrive on a channel now must wait: its barrier was there, the capture was not."""
+        """Whether batches that arrive on a channel now must wait: its barrier has come, the capture has not been made."""
         return not self.captured and channel not in self._missing
 
     def logs(self, channel: C) -> bool:
@@ -99,11 +99,11 @@ class Alignment(Generic[C]):
         return self._start(number, unaligned)
 
     def is_old(self, number: int) -> bool:
-        """Whether barriers of a snapshot mean nothing any more: a newer one has begun here, or it was given up."""
+        """Whether barriers of a snapshot are to be ignored: a newer one has begun here, or it was given up."""
         return number < self.number or number <= self.void
 
     def on_barrier(self, channel: C, number: int, *, unaligned: bool = False) -> Verdict:
-        """Barrier ``number`` has come: in turn behind the batches before it, or, if it is ``unaligned``, on arrival.
+        """Barrier ``number`` has come: in order behind the batches before it, or, if it is ``unaligned``, on arrival.
 
         Raises ProtocolError when a channel brings a barrier twice, or is not one of this replica's.
         """
@@ -129,7 +129,7 @@ class Alignment(Generic[C]):
     def give_up(self, number: int = 0) -> int | None:
         """Forget the pending snapshot: channels are free, nothing is logged. Gives its number; None when none was pending.
 
-        ``number``: what the coordinator has given up; it may not have begun here, and then it will not. A newer one goes on.
+        ``number``: what the coordinator has given up; if it has not begun here, it never will. A newer one continues.
         """
         self.void = max(self.void, number)
         if number and self.number > number:

@@ -20,12 +20,12 @@ from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
 ReplicaName = tuple[str, int]
 """A vertex' name and which of its replicas."""
 TAKEN_MAX = 1_000
-"""Of so many snapshots, the newest, a job gives the figures."""
+"""A job gives the figures of its newest snapshots, so many."""
 FIRST_SOON = IntervalBounds(first_s=1.0)
 """With an automatic interval the first snapshot comes soon: while there is little state it costs little, and then its cost is known."""
 
 MERGE_AT = 16
-"""So many files of what one sink has staged are merged into one."""
+"""So many staged files of one sink are merged into one."""
 
 
 class Ack(enum.Enum):
@@ -47,8 +47,8 @@ class PartReport:
         number: of the attempt.
         part: the files it wrote, with those they build on.
         staged: what its sink writers have staged.
-        pause_s: how long the replica did nothing else.
-        cost_s: processor seconds that it took from the work, the pause included.
+        pause_s: how long the replica stood still.
+        cost_s: processor seconds that the snapshot took from the work, the pause included.
         written_bytes: what was written now, without the files it builds on.
         aligned_s: from the first barrier to the capture.
         incremental: whether the state is an increment.
@@ -87,7 +87,7 @@ class SnapshotStatistics:
     pause_s: float
     """The longest pause of a replica."""
     cost_s: float
-    """The processor time of the replica that had to give most."""
+    """The greatest processor time that a replica spent on it."""
     written_bytes: int
     total_bytes: int
     incremental_replicas: int
@@ -102,7 +102,7 @@ class Snapshots:
         interval_s: seconds between beginnings, "auto", or None for on demand only.
         timeout_s: an attempt that takes longer is given up.
         published: number of the newest manifest in the store: the run's own begin after it.
-        finally_published: sinks that publish once, at the end: what they have staged is carried along.
+        finally_published: sinks that publish once, at the end: later snapshots carry what they have staged.
         now_s: the clock; only differences matter.
 
     >>> snapshots = Snapshots([("count", 0)], interval_s=10.0, published=4, now_s=0.0)
@@ -146,17 +146,17 @@ class Snapshots:
         self._looked_s = now_s
 
     def lay_out(self, replicas: Collection[ReplicaName]) -> None:
-        """From now on these have to give a part. Raises ProtocolError while an attempt is pending."""
+        """From now on these replicas have to give a part. Raises ProtocolError while an attempt is pending."""
         if self._pending is not None:
             raise ProtocolError(f"attempt {self._pending.barrier.number} is pending: the replicas cannot change now")
         self.replicas = frozenset(replicas)
 
     def hasten(self) -> None:
-        """The next one is due at once, if they are taken by time at all."""
+        """The next one is due at once, if snapshots are taken by interval at all."""
         self._began_s = float("-inf")
 
     def leave_behind(self, staged: Iterable[StagedPart]) -> None:
-        """What the writers of a replica that has retired had staged goes with the next snapshot."""
+        """What the writers of a retired replica had staged becomes part of the next snapshot."""
         self._left.extend(staged)
 
     # -- when --------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class Snapshots:
         return True
 
     def to_merge(self) -> list[tuple[StagedPart, ...]]:
-        """Of what is carried along to the end: those whose contents should become one file each (:func:`merge_from`)."""
+        """Groups of files staged for the end, each of which should be merged into one file (:func:`merge_from`)."""
         out = []
         for sink in sorted(self._finally):
             carried = [one for one in self._staged if one.sink == sink]
@@ -250,7 +250,7 @@ class Snapshots:
         return out
 
     def merged(self, old: tuple[StagedPart, ...], new: StagedPart) -> None:
-        """``new`` holds what these held."""
+        """``new`` replaces these and has their contents."""
         gone = set(old)
         at = self._staged.index(old[0])
         self._staged = [*self._staged[:at], new, *(one for one in self._staged[at:] if one not in gone)]
@@ -307,7 +307,7 @@ class Snapshots:
         return self.last
 
     def on_time(self, now_s: float) -> None:
-        """For the failure rate: so much time has been seen."""
+        """For the failure rate: so much time has passed."""
         self.estimator.on_time(max(0.0, now_s - self._looked_s))
         self._looked_s = now_s
 

@@ -1,4 +1,4 @@
-"""How often a job fails, as far as its failures so far tell: Bayes' rule on a grid of rates.
+"""How often a job fails, estimated from its failures so far: Bayes' rule on a grid of rates.
 
 A job knows nothing about its rate of failures at first: one a second and one a month are both possible. So the prior is uniform in the
 *logarithm* of the rate, between two bounds. Quiet time speaks against high rates (a factor ``exp(-rate * time)`` each), a failure for them

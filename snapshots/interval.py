@@ -1,4 +1,4 @@
-"""How often to take snapshots: utilization as a function of the interval, its optimum, and what a running job measures for it.
+"""How often to take snapshots: utilization as a function of the interval, its optimum, and its estimate in a running job.
 
 Source: seed 004 (Jayasekara, Harwood, Karunasekera: *A utilization model for optimization of checkpoint intervals in distributed stream
 processing systems*), equations 1 to 10. Its symbols: T interval, c cost of a snapshot, lambda failure rate, R time to detect a failure and
@@ -106,12 +106,12 @@ def daly_interval_s(cost_s: float, failures_per_s: float, restart_s: float) -> f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalBounds:
-    """What an interval computed online may be, and what is believed before anything was measured.
+    """Bounds of an interval that is computed online, and the prior before anything was measured.
 
     Args:
         least_s, most_s: the interval's bounds.
         first_s: the interval before the first snapshot has been measured; halved by each failure until then.
-        mtbf_least_s, mtbf_most_s: bounds of the mean time between failures; before anything was seen, all in between is believed alike,
+        mtbf_least_s, mtbf_most_s: bounds of the mean time between failures; at first all values in between are equally likely,
             on a logarithmic scale (:mod:`rayad.snapshots.failure_rate`).
         change: the probability, after each failure, that failures come at another rate from then on.
     """
@@ -170,7 +170,7 @@ class IntervalEstimator:
         self.cost_s, self._is_cost_old = before_s + self.WEIGHT * (cost_s - before_s), False
 
     def on_time(self, seconds: float) -> None:
-        """The job has run, or was restarting, for so long since the last call."""
+        """The job has run or restarted for so long since the last call."""
         _check(seconds, "seconds")
         self.observed_s += seconds
         self._rate.on_time(seconds)
@@ -183,12 +183,12 @@ class IntervalEstimator:
         self.restart_s = restart_s if self.restart_s is None else self.restart_s + self.WEIGHT * (restart_s - self.restart_s)
 
     def on_rescale(self) -> None:
-        """Another number of replicas: costs will be others, so the next figure replaces the mean; failures are remembered."""
+        """Another number of replicas: costs change, so the next cost replaces the mean; the failure rate stays."""
         self._is_cost_old = True
 
     @property
     def failures_per_s(self) -> float:
-        """The rate that is believed now."""
+        """The present estimate of the rate."""
         return self._rate.mean_per_s
 
     def interval_s(self) -> float:

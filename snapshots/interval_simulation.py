@@ -2,8 +2,8 @@
 
 Source: seed 004, sections 3.5 and 4.4 (figures 5 and 12). A period of ``interval_s`` ends with ``cost_s`` of snapshot. The snapshot is
 complete when the last of ``depth`` operators has taken it, ``hop_delay_s`` apart, while the next period runs already; then
-``interval_s - cost_s`` of work are done for good. A failure throws back to the last complete snapshot, after ``restart_s``; a failure
-within these starts them anew.
+``interval_s - cost_s`` of work are done for good. A failure returns the job to the last complete snapshot, after ``restart_s``; a failure
+within these starts them again.
 
 Why this needs no steps: between two failures nothing is random. A gap ``g`` holds ``floor((g - restart - lag) / interval)`` complete
 snapshots, ``lag = (depth - 1) hop_delay``, whatever was before. So a run is the sum over its gaps, in numpy, and the long-run mean

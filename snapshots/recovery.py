@@ -1,4 +1,4 @@
-"""What a run may take over from a snapshot: which one, and whether the graph still is the one that it was taken of."""
+"""Which snapshot a run resumes from, and whether the dataflow still is the one of which it was taken."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Graph = dict[str, Any]
 
 
 def misfits(manifest: Manifest, graph: Graph, key_groups: int) -> list[str]:
-    """Why a graph cannot go on from a snapshot, in words; empty when it can.
+    """Why a graph cannot resume from a snapshot, in words; empty when it can.
 
     >>> old = Manifest(1, "wc", {"vertices": {"count": {"kind": "vertex"}}, "edges": {}, "sinks": {}}, 256, ())
     >>> misfits(old, {"vertices": {"counts": {"kind": "vertex"}}, "edges": {}, "sinks": {}}, 256)
@@ -31,7 +31,7 @@ def misfits(manifest: Manifest, graph: Graph, key_groups: int) -> list[str]:
     out = []
     if manifest.key_groups != key_groups:
         out.append(
-            f"it has {manifest.key_groups} key-groups, the job {key_groups}: keys would be looked for at other replicas; "
+            f"it has {manifest.key_groups} key-groups, the job {key_groups}: keys would belong to other replicas; "
             f"use RunConfig(key_groups={manifest.key_groups})"
         )
     movable, before = graph.get("movable", ()), manifest.graph.get("vertices", {})
@@ -49,14 +49,14 @@ def misfits(manifest: Manifest, graph: Graph, key_groups: int) -> list[str]:
 
 
 def _fixed(vertices: Mapping[str, Any], movable: Collection[str]) -> dict[str, Any]:
-    """Without the replicas of those whose state can be divided: they begin in the snapshot's layout, which then changes."""
+    """Vertices without the replicas of those whose state can be divided: they begin in the snapshot's layout, which then changes."""
     return {
         name: {key: value for key, value in shape.items() if key != "replicas" or name not in movable} for name, shape in vertices.items()
     }
 
 
 def _routed(edges: Mapping[str, Any]) -> dict[str, Any]:
-    """An edge is a forward one as long as its ends have the same replicas."""
+    """Edges with forward as rebalance: an edge is forward only while its ends have the same number of replicas."""
     out = {}
     for name, shape in edges.items():
         partition = shape.get("partition")
@@ -102,7 +102,7 @@ def _what_to_do(key: str, before: Mapping[str, Any]) -> str:
 
 
 def _shape(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what its state is, which is compared in its own way."""
+    """The entry without its state's identity, which is compared separately."""
     return {key: value for key, value in entry.items() if key != "state"}
 
 
@@ -115,7 +115,7 @@ def _compare(before: Mapping[str, Any], now: Mapping[str, Any], what: str, out: 
             out.append(f"{what} {old!r} was renamed to {alike[0]!r}, or is another one: give it its old name with name={old!r}")
             missing.remove(old)
             new.remove(alike[0])
-    out.extend(f"{what} {name!r} is in the snapshot and not in the dataflow: what is kept of it would be lost" for name in missing)
+    out.extend(f"{what} {name!r} is in the snapshot and not in the dataflow: its state would be lost" for name in missing)
     out.extend(f"{what} {name!r} is in the dataflow and not in the snapshot" for name in new)
     for name in before:
         if name in now and not _is_same(before[name], now[name]):
@@ -130,13 +130,13 @@ def _compare(before: Mapping[str, Any], now: Mapping[str, Any], what: str, out: 
 
 
 def choose(store: SnapshotStore, resume: str | int | None) -> tuple[Manifest | None, list[str]]:
-    """The manifest to go on from, and remarks about newer ones that are not usable.
+    """The manifest to resume from, and remarks about newer ones that are not usable.
 
     Args:
-        resume: "latest", the number of a snapshot, "never" for a fresh start, or None for one where there is no snapshot.
+        resume: "latest", the number of a snapshot, "never" for a fresh start, or None for a fresh start where there is no snapshot.
 
-    Raises SnapshotError when the snapshot asked for by number is not there or damaged, when none of several is whole, and when nothing is
-    asked for where there are snapshots: a fresh start would delete them.
+    Raises SnapshotError when the snapshot asked for by number is missing or damaged, when none of several is whole, and for None where
+    there are snapshots: a fresh start would delete them.
     """
     if resume is None:
         _refuse_to_lose(store)
@@ -155,7 +155,7 @@ def choose(store: SnapshotStore, resume: str | int | None) -> tuple[Manifest | N
 
 
 def _refuse_to_lose(store: SnapshotStore) -> None:
-    """Raise SnapshotError when the store holds more than runs that had just begun."""
+    """Raise SnapshotError when the store has more than the beginnings of runs."""
     for number in reversed(store.numbers()):
         try:
             manifest = store.load(number)
@@ -167,8 +167,8 @@ def _refuse_to_lose(store: SnapshotStore) -> None:
         except SnapshotError as error:  # damaged, or of another secret or format: not ours to delete
             what = f"snapshot {number}, which cannot be read: {error}"
         raise SnapshotError(
-            f"{store.folder!r} holds snapshots of this job, the latest is {what}; without resume= it would begin afresh, delete them, and "
-            "replace what its sinks have committed. Go on from the latest: resume='latest'; leave them: another RunConfig(name=...) or "
+            f"{store.folder!r} has snapshots of this job, the latest is {what}; without resume= it would begin afresh, delete them, and "
+            "replace what its sinks have committed. Resume from the latest: resume='latest'; keep them: another RunConfig(name=...) or "
             "storage_path=...; begin afresh all the same: resume='never'"
         )
 
@@ -183,14 +183,14 @@ def begin_run(
     run: str = "",
     start: Callable[[], dict[str, Any]] = dict,
 ) -> tuple[Manifest, list[str]]:
-    """Choose what to go on from and claim the store for this run; gives the manifest of its beginning, and remarks.
+    """Choose the snapshot to resume from and claim the store for this run; gives the manifest of its beginning, and remarks.
 
     The claim is a manifest of kind "start" or "resume" under the next number. Every publication takes the number after the one before it,
-    and a number can be taken once: so an older run that still lives can publish nothing more, its next number is taken. If it is the
-    faster one, its snapshot counts, and the choice is made again. With ``resume="latest"`` and nothing there, the run begins afresh; with
-    None it is refused where there is something.
-    ``start`` is called before a fresh start is recorded and gives its notes; a run that goes on takes over those of the snapshot, and notes
-    which one it stands for.
+    and a number can be taken once: so an older run that still lives can publish nothing more, its next number is taken. If it is
+    faster, its snapshot counts, and the choice is made again. With ``resume="latest"`` and an empty store the run begins afresh; with
+    None it is refused unless the store is empty.
+    ``start`` is called before a fresh start is recorded and gives its notes; a run that resumes takes over the notes of the snapshot, and
+    notes for which one its claim stands.
 
     Raises SnapshotError when the graph does not fit, or the snapshot asked for is missing or damaged.
     """
@@ -202,7 +202,7 @@ def begin_run(
             wrong = misfits(manifest, graph, key_groups)
             if wrong:
                 raise SnapshotError(
-                    f"job {job!r} cannot go on from snapshot {manifest.number} in {store.folder!r}: "
+                    f"job {job!r} cannot resume from snapshot {manifest.number} in {store.folder!r}: "
                     + "; ".join(wrong)
                     + ". Run the dataflow that the snapshot was taken of, or begin afresh with resume='never'"
                 )
@@ -219,17 +219,17 @@ def begin_run(
             raise
         return begun, remarks
     raise SnapshotError(
-        f"another run of {job!r} goes on publishing snapshots to {store.folder!r}: stop it first, or give the runs different names"
+        f"another run of {job!r} keeps publishing snapshots to {store.folder!r}: stop it first, or give the runs different names"
     )
 
 
 def claim_of(manifest: Manifest, numbers: list[int], *, graph: Graph, run: str) -> Manifest:
-    """What a run publishes when it goes on from a snapshot that is not the newest of its own: the same parts, under a new number.
+    """What a run publishes when it resumes from a snapshot that is not the newest of its own: the same parts, under a new number.
 
-    From then on the older run can publish nothing, and what of ``numbers`` (those in the store) is newer than the snapshot is void.
+    From then on the older run can publish nothing, and those of ``numbers`` (in the store) that are newer than the snapshot are void.
     """
     kind = manifest.kind if manifest.kind in ("start", "final") else "resume"
-    stands_for = manifest.notes.get("stands_for", manifest.number)  # a claim on a claim stands for what the first one went on from
+    stands_for = manifest.notes.get("stands_for", manifest.number)  # a claim on a claim stands for what the first stands for
     void = {*manifest.notes.get("void", ()), *(number for number in numbers if number > manifest.number)}
     told = {"resumed_from": manifest.number, "stands_for": stands_for, "void": sorted(void & set(numbers))}
     return dataclasses.replace(manifest, number=numbers[-1] + 1, graph=graph, kind=kind, run=run, notes={**manifest.notes, **told})

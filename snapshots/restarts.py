@@ -1,8 +1,8 @@
 """Whether a job that has failed is restarted, and when: so many failures within so much time, after delays that grow. Pure.
 
-A crash is survived at once; what fails again and again waits longer each time, so that a store, a sink or a service that is away has
-time to come back before ``failures_max`` is used up. An error of the user's code that comes back at the same vertex and time, word for
-word, after each restart will come back for ever: it ends the job early. Prior art: Flink's failure-rate and exponential-delay restart
+After a crash the job restarts at once; after repeated failures it waits longer each time, so that an unavailable store, sink or service
+has time to come back before ``failures_max`` is used up. An error of the user's code that repeats at the same vertex and time, word for
+word, after each restart will repeat for ever: it ends the job early. Prior art: Flink's failure-rate and exponential-delay restart
 strategies (taken: the window, the growing delay, jitter, and that the delay is reset by good times) and
 Ray Train's ``FailureConfig(max_failures)``.
 """
@@ -21,7 +21,7 @@ JITTER = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The job goes on from its last snapshot, so many seconds after the failure; ``number``: failures within the window, with this one."""
+    """The job resumes from its last snapshot, so many seconds after the failure; ``number``: failures within the window, with this one."""
 
     delay_s: float
     number: int
@@ -76,11 +76,11 @@ class Restarts:
         self._has_snapshot = False
 
     def on_snapshot(self) -> None:
-        """A snapshot has been published: the next failure is not a restart that came to nothing."""
+        """A snapshot has been published: the restart before it succeeded."""
         self._has_snapshot = True
 
     def on_failure(self, sign: str, now_s: float) -> Restart | End:
-        """Decide. ``sign`` is the same for failures that are the same, and empty for those that may pass (a death, a service away)."""
+        """Decide. ``sign`` is equal for equal failures, and empty for those that may pass (a death, an unavailable service)."""
         is_same = bool(sign) and sign == self._sign
         is_quiet = self.window_s is not None and bool(self._times_s) and now_s - self._times_s[-1] > self.window_s
         if is_quiet or (self._has_snapshot and not is_same):
@@ -98,7 +98,7 @@ class Restarts:
         if sign and self._same_max is not None and self._alike >= self._same_max:
             told = (
                 f"the same error came back after each of {self._alike - 1} restarts, so another one would not help; mend the program or "
-                "the data and go on with resume='latest', or let it try on with FailureConfig(same_error_max=None)"
+                "the data and run it with resume='latest', or allow more restarts with FailureConfig(same_error_max=None)"
             )
             return End(told, number, is_newest=True)
         return Restart(self._delay_s(), number)
@@ -114,8 +114,7 @@ class Restarts:
 class Succession:
     """Coordinators of one job, one after another: whether another one takes the place of one that died, and from when on. Pure.
 
-    The driver does not see snapshots; one that has lived for ``good_s`` stands for one: the next death is not of a restart that came to
-    nothing.
+    The driver does not see snapshots; a coordinator that has lived for ``good_s`` counts as one: its restart succeeded.
 
     >>> restarts = Restarts(failures_max=2, delay_s=4.0, chance=random.Random(0))
     >>> line = Succession(restarts, good_s=60.0)
@@ -137,7 +136,7 @@ class Succession:
         self._began_s, self._decision = now_s, None
 
     def on_death(self, now_s: float) -> Restart | End:
-        """It died; what is decided for each death once, however often it is told."""
+        """It died; decided once for each death, however often it is reported."""
         if self._decision is None:
             if now_s - self._began_s >= self._good_s:
                 self._restarts.on_snapshot()

@@ -32,7 +32,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class StoreAwayError(SnapshotError):
-    """The store does not say which snapshots it has, or does not give one: nothing is known to be damaged."""
+    """The store cannot be listed or read at the moment; nothing is known to be damaged."""
 
 
 class PartFile(NamedTuple):
@@ -49,7 +49,7 @@ class ReplicaPart:
 
     Args:
         vertex, replica: whose it is.
-        files: the vertex' state, a full file and then the increments on it, oldest first; none for a replica without state.
+        files: the vertex's state, a full file and then the increments on it, oldest first; none for a replica without state.
         rest: everything else: notifications, positions, records in flight.
     """
 
@@ -63,7 +63,7 @@ class ReplicaPart:
 class StagedPart:
     """What one replica has staged for a sink: to be published with the snapshot, or at the end.
 
-    ``count``: how many of such are merged in the file, in order; ``vertex`` and ``replica`` are those of the first.
+    ``count``: how many staged values are merged in the file, in order; ``vertex`` and ``replica`` are those of the first.
     """
 
     sink: str
@@ -88,7 +88,7 @@ class Manifest:
             "savepoint" or "final" (the job was complete).
         incarnation: of the run's actors when it was taken.
         run: tells the runs of one job apart.
-        notes: what the coordinator wants to remember (failures so far, time taken).
+        notes: what the coordinator records (failures so far, time taken).
     """
 
     number: int
@@ -129,7 +129,7 @@ class Manifest:
             )
             return Manifest(**{**plain, "parts": parts, "staged": staged})
         except (KeyError, TypeError, ValueError) as error:
-            raise SnapshotError(f"its manifest lacks something or holds too much: {type(error).__name__}: {say(error)}") from error
+            raise SnapshotError(f"its manifest lacks a field or has one too many: {type(error).__name__}: {say(error)}") from error
 
     def files(self) -> set[PartFile]:
         """All files that it names."""
@@ -181,7 +181,7 @@ class SnapshotStore:
         return PartFile(name, size, digest.hexdigest())
 
     def read_part(self, file: PartFile) -> bytes:
-        """The content, after its length and digest have been found right. Raises SnapshotError naming the file otherwise."""
+        """The content, after its length and digest have been checked. Raises SnapshotError naming the file otherwise."""
         try:
             with self.filesystem.open_input_stream(f"{self.folder}/{file.path}", compression=None) as stream:
                 data: bytes = stream.read()
@@ -217,8 +217,8 @@ class SnapshotStore:
     def publish(self, manifest: Manifest) -> None:
         """Make a snapshot of its parts, in one step.
 
-        Raises SnapshotError when there is one of that number or a newer one, or when it cannot be written. The newer ones count because
-        what took the number may have been deleted since; they are looked for again afterwards, since this process may have stood still.
+        Raises SnapshotError when there is one of that number or a newer one, or when it cannot be written. Newer ones count because
+        the manifest that took the number may have been deleted since; the check is repeated afterwards, since this process may have paused.
         """
         name = f"{manifest.number:012d}/{MANIFEST}"
         path = f"{self.folder}/{name}"
@@ -294,8 +294,8 @@ class SnapshotStore:
     def newest_first(self) -> Iterator[tuple[int, Manifest | None, str]]:
         """Each snapshot's number, its manifest where that can be read, and why the snapshot cannot be used; "" when all of it is whole.
 
-        A run that goes on from an older snapshot makes those in between void: what they hold was taken back where it was shown. Each later
-        manifest says so (``notes["void"]``).
+        A run that resumes from an older snapshot makes those in between void: what they committed was rolled back. Each later
+        manifest lists them (``notes["void"]``).
         """
         void: dict[int, int] = {}
         for number in reversed(self.numbers()):
@@ -337,7 +337,7 @@ class SnapshotStore:
     def _retain(self, keep: int, also: Sequence[int]) -> list[int]:
         numbers = self.numbers()
         whole: dict[int, Manifest] = {}
-        damaged: set[int] = set()  # they are of no use, so they do not count; they stay for somebody who can mend them
+        damaged: set[int] = set()  # unusable ones do not count; they stay for somebody who can repair them
         wanted = set(also) & set(numbers)
         for number in reversed(numbers):
             if number not in wanted and len(whole) >= keep:
@@ -394,7 +394,7 @@ class SnapshotStore:
 
 
 def below(folder: str, *names: str) -> str:
-    """A path, or a URI, of something in a folder; what a URI says after its path (``?endpoint_override=...``) stays its end.
+    """The path or URI of something in a folder; the query of a URI (``?endpoint_override=...``) stays at its end.
 
     >>> below("s3://bucket/jobs/?region=eu-west-1", "wordcount", "snapshots"), below("/jobs/", "wordcount")
     ('s3://bucket/jobs/wordcount/snapshots?region=eu-west-1', '/jobs/wordcount')

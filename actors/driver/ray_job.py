@@ -1,4 +1,7 @@
-"""The Ray runtime as the driver sees it: start or join a cluster, start a coordinator, hold the job."""
+"""The Ray runtime as the driver sees it: start or join a cluster, start a coordinator, keep the job's handle.
+
+It is long because it is one handle: every call on it meets the same coordinators, of which one may die and the next take its place.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The event loop under a plane: sockets are accepted, authenticated, read, flushed and given up here."""
+"""The event loop under a plane: sockets are accepted, authenticated, read, flushed and given up here.
+
+It is long because it is one life: a connection goes through all of these states, and may be lost and replaced in each.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Compiled once from the plan into a function for each step, or for several fused into one, because every batch passes here. What leaves
 waits in ``outbox``; each push is counted by ``change`` in the same activation that caused it.
+
+It is long because steps, routes and sinks are compiled into one tree of functions, which share the outbox and the count.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class Coordinator:
             self.current = self.sink()
             assert self.identity is not None
             self.current.adopt(self.identity)
-        for number in [n for n in self.store if n > last]:  # other branches cannot be gone on from
+        for number in [n for n in self.store if n > last]:  # other branches cannot be resumed from
             del self.store[number]
         self.current.roll_back(last, first_new)
         self.receipt = self.current.commit(last, self.store[last])
@@ -223,7 +223,7 @@ def test_going_on_with_ones_own_files_is_not_refused_and_another_start_is(tmp_pa
     job = Coordinator(tmp_path / "out", 1, mode="error")
     job.write(0, 0, 2)
     job.snapshot()
-    with pytest.raises(ConfigError, match=r"already holds 1 files .* to go on with a job that was cut off, resume it"):
+    with pytest.raises(ConfigError, match=r"already holds 1 files .* to continue a job that was interrupted, resume it"):
         ParquetSink(job.path).check()
     job.go_on(2, new_run=True)
     job.write(0, 0, 1)
@@ -240,7 +240,7 @@ def test_a_snapshot_of_an_abandoned_branch_is_refused(tmp_path: Path) -> None:
     branch = job.store[5]
     job.go_on(3, new_run=True)
     assert committed(job.path) == [0, 1]
-    with pytest.raises(DataflowError, match=r"snapshot 5 cannot be .* went on from snapshot 3 .* 4 to 6 committed was removed"):
+    with pytest.raises(DataflowError, match=r"snapshot 5 cannot be .* resumed from snapshot 3 .* 4 to 6 committed was removed"):
         late.commit(5, branch)
     again = job.sink()
     again.adopt(job.current.job)

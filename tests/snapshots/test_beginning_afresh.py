@@ -29,8 +29,8 @@ def config(folder: Path, **options: Any) -> rd.RunConfig:
 
 def refused(folder: Path, what: str) -> str:
     return (
-        f"'{folder}/afresh/snapshots' holds snapshots of this job, the latest is {what}; without resume= it would begin afresh, delete "
-        "them, and replace what its sinks have committed. Go on from the latest: resume='latest'; leave them: another RunConfig(name=...) "
+        f"'{folder}/afresh/snapshots' has snapshots of this job, the latest is {what}; without resume= it would begin afresh, delete "
+        "them, and replace what its sinks have committed. Resume from the latest: resume='latest'; keep them: another RunConfig(name=...) "
         "or storage_path=...; begin afresh all the same: resume='never'"
     )
 
@@ -64,7 +64,7 @@ def test_the_output_of_a_complete_job_is_not_overwritten_without_a_word(tmp_path
 
 def test_the_choices_of_the_message_work(tmp_path: Path) -> None:
     first = numbers([[1], [2]]).run(config(tmp_path), runtime="local")["out"]
-    with pytest.raises(rd.SnapshotError, match="holds snapshots of this job"):
+    with pytest.raises(rd.SnapshotError, match="has snapshots of this job"):
         numbers([[1], [2]]).run(config(tmp_path), runtime="local")
     assert numbers([[1], [2]]).run(config(tmp_path, resume="latest"), runtime="local")["out"] == first
     assert numbers([[5]]).run(config(tmp_path, name="other"), runtime="local")["out"] == [(rd.Timestamp(0), {"n": 5})]
@@ -106,7 +106,7 @@ def test_a_coordinator_that_replaces_one_goes_on_where_that_was(tmp_path: Path, 
 def test_a_coordinator_that_replaces_one_that_had_not_begun_does_not_resume_from_another_run(tmp_path: Path) -> None:
     numbers([[9]]).run(config(tmp_path), runtime="local")
     plan = numbers([[1], [2]]).plan(fingerprints=True)
-    with pytest.raises(rd.SnapshotError, match="holds snapshots of this job"):
+    with pytest.raises(rd.SnapshotError, match="has snapshots of this job"):
         JobStore("afresh", plan, config(tmp_path), run="second", earlier=["first"]).begin()
     begun = JobStore("afresh", plan, config(tmp_path, resume="never"), run="second", earlier=["first"]).begin()
     assert "stands_for" not in begun.notes

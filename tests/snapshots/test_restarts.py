@@ -83,8 +83,8 @@ def test_the_same_error_again_and_again_ends_the_job_early() -> None:
     delays(deciding, [0.0, 1.0], "bad")
     decision = deciding.on_failure("bad", 3.0)
     assert decision == End(
-        "the same error came back after each of 2 restarts, so another one would not help; mend the program or the data and go on with "
-        "resume='latest', or let it try on with FailureConfig(same_error_max=None)",
+        "the same error came back after each of 2 restarts, so another one would not help; mend the program or the data and run it with "
+        "resume='latest', or allow more restarts with FailureConfig(same_error_max=None)",
         3,
         is_newest=True,
     )
