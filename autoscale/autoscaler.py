@@ -2,7 +2,7 @@
 
 The shell collects the readings of all replicas every few seconds and calls :meth:`AutoscalerCore.on_readings`. Where the decision has
 changes it asks the coordinator for that layout and reports what came of it: :meth:`on_rescaled` or :meth:`on_refused`. Until then every
-further round holds.
+further round gives `Hold`.
 
 A policy that fails must not end a job that runs well without it: its error becomes a hold, with the error as its reason, in the journal.
 """
@@ -30,9 +30,9 @@ class AutoscalerCore:
         graph, policy: what is scaled, and how.
         layout: replicas by vertex, now.
         now_s: when this layout began.
-        window_s: samples reach back so far (at least to the round before): longer is steadier and slower.
-        warm_up_s: and not beyond this time after the last change, once a later round has passed; `WarmUp` makes a policy wait for that.
-        retry_s: so long after a refusal nothing is asked for again.
+        window_s: length of a sample (at least back to the round before): longer is steadier and slower.
+        warm_up_s: a sample does not begin earlier than this after the last change, once a later round has passed; see `WarmUp`.
+        retry_s: for so long after a refusal nothing is asked for.
         journal: of an autoscaler before this one; a new one by default.
     """
 
@@ -83,7 +83,7 @@ class AutoscalerCore:
         return decision
 
     def on_rescaled(self, layout: Layout, now_s: float, answer: str = "") -> None:
-        """A layout is in effect: the one asked for, or another one that a user asked the job for."""
+        """A layout is in effect: the one asked for, or one that a user asked for."""
         if self.journal.waiting is not None:
             if {**self._layout, **self.journal.waiting.decision.changes} == dict(layout):
                 self.journal.on_applied(now_s, answer)
@@ -102,11 +102,11 @@ class AutoscalerCore:
         return next((r for r in self.journal.records if r.number == number), None)
 
     def forget(self) -> None:
-        """The readings so far do not go together with those to come: windows begin anew."""
+        """Earlier readings cannot be compared with later ones: windows begin again."""
         self._rounds.clear()
 
     def _before(self, now_s: float) -> tuple[ReplicaReading, ...]:
-        """The readings at which the window begins; forgets rounds that no window will begin at any more."""
+        """The readings at which the window begins; forgets rounds at which no later window begins."""
         warm_s, begin_s = self._changed_s + self._warm_up_s, now_s - self._window_s
         while len(self._rounds) > 1 and (self._rounds[1][0] <= begin_s or self._rounds[0][0] < warm_s):
             self._rounds.popleft()

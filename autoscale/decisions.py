@@ -44,10 +44,10 @@ class Decision:
 
     Args:
         reason: in words, with the figures that decided.
-        figures: what it rests on, by name (``"count.required_per_s"``).
-        wanted: what the policy itself would have for each vertex, before cool-down, hysteresis and the like; empty: it has no opinion.
+        figures: the figures behind it, by name (``"count.required_per_s"``).
+        wanted: the replicas that the policy itself wants, before cool-down, hysteresis and the like; empty: none in particular.
         expected: what it expects, by vertex.
-        correction: how many times more than the model says was found to be needed (see `ds2`); None: nothing is said about it.
+        correction: the measured need over the model's (see `ds2`); None: not determined.
     """
 
     reason: str
@@ -186,8 +186,8 @@ class ScalingState:
     Args:
         graph: vertices, edges, bounds.
         layout: replicas by vertex, now.
-        changed_s: since when it is so; the job's start at first.
-        history: the latest entries of the journal, oldest first; the one that is being decided is not among them.
+        changed_s: when this layout began; at first the job's start.
+        history: the latest entries of the journal, oldest first, without the present one.
     """
 
     graph: ScalingGraph
@@ -209,7 +209,7 @@ class ScalingProgress:
         layout: replicas by vertex, as far as it knows.
         decisions: for each vertex the newest decision that changed it or tried to, with its reason and what came of it.
         latest: the newest decision of all, mostly to hold.
-        sample: what that one rests on.
+        sample: the sample of that decision.
         changes: how many decisions were applied.
         refused: and how many were refused.
     """

@@ -197,7 +197,7 @@ class _Model:
         return min(now, max(with_margin, under_way))
 
     def shortfall(self) -> tuple[float, str | None]:
-        """How many times more than it read a source must read, and which; the worst of them."""
+        """The largest ratio of what a source must read to what it read, and which source."""
         worst, which = 1.0, None
         for name, required in self.sources.items():
             read = self.samples.vertices[name].observed_rate

@@ -20,12 +20,12 @@ REPLICAS_MOST = 256
 
 
 class Spread(enum.Enum):
-    """How what is sent on an edge reaches the replicas of its receiver."""
+    """How batches on an edge reach the replicas of its receiver."""
 
     DIVIDED = "divided"
     """Each record goes to one replica (forward, key-groups, rebalance)."""
     COPIED = "copied"
-    """Each record goes to all replicas (broadcast): more replicas do not lighten it."""
+    """Each record goes to all replicas (broadcast): more replicas do not share this work."""
     SINGLE = "single"
     """All records go to one replica."""
 
@@ -156,7 +156,7 @@ class ScalingGraph:
         return tuple(members for members in self.components if len(members) > 1 or members[0] in on_itself)
 
     def behind(self, names: Iterable[str]) -> frozenset[str]:
-        """All vertices that are reached from these, and these themselves.
+        """These vertices, and all that are reached from them.
 
         >>> sorted(ScalingGraph.of("abc", [("a", "b"), ("b", "c")]).behind(["b"]))
         ['b', 'c']
@@ -175,7 +175,7 @@ def _view_of_name(name: str, is_source: bool) -> VertexView:
 
 
 def _finish(start: str, following: Mapping[str, Sequence[str]], seen: set[str], ends: list[str]) -> None:
-    """Depth-first from ``start``; appends each vertex when all that follows it is done."""
+    """Depth-first from ``start``; appends each vertex after all its successors."""
     if start in seen:
         return
     seen.add(start)
@@ -252,7 +252,7 @@ def graph_of_plan(
     Args:
         plan: as `rayad.dataflow.compiler.compile_plan` gives it.
         bounds: least and most replicas by vertex; equal ones fix it.
-        fixed: further vertices that cannot be scaled, each with the reason (an `EndVertex`, as long as its right to send cannot move).
+        fixed: further vertices that cannot be scaled, each with the reason (an `EndVertex`, as long as its capability cannot move).
         movable: vertices that can be scaled although the rules above say no: a source whose parts can move (then at most as many replicas
             as parts), a vertex without state.
     """

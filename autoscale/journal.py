@@ -26,9 +26,9 @@ _KINDS: Mapping[str, type[Decision]] = {kind.__name__: kind for kind in (Hold, S
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One vertex after one change: what was expected of it beside what came. Rates in items a second.
+    """One vertex after one change: expected and measured rates, items a second.
 
-    ``accuracy`` is the capacity found over the capacity expected: below 1, more replicas brought less than in proportion.
+    ``accuracy`` is the capacity measured over the capacity expected: below 1, capacity grew less than in proportion to replicas.
     """
 
     vertex: str
@@ -103,7 +103,7 @@ class DecisionJournal:
         self._answer(Outcome.REFUSED, None, answer)
 
     def on_samples(self, samples: JobSample) -> None:
-        """What came of the last change, as far as this sample is of its layout alone; the latest sample counts, so it may settle first."""
+        """The effect of the last change, from a sample of its layout alone; later samples replace it, so that rates may settle."""
         for i in reversed(range(len(self._records))):
             record = self._records[i]
             if record.outcome is Outcome.ASKED:
@@ -130,7 +130,7 @@ class DecisionJournal:
 
     @classmethod
     def from_json(cls, values: list[dict[str, Any]], *, changes_keep: int = 256, holds_keep: int = 64) -> DecisionJournal:
-        """A journal that goes on where another one was written down; a decision without an outcome counts as refused."""
+        """A journal that continues one that was stored; a decision without an outcome counts as refused."""
         journal = cls(changes_keep=changes_keep, holds_keep=holds_keep)
         for value in values:
             journal._records.append(_record_from(value))

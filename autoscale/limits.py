@@ -1,6 +1,6 @@
-"""Wrappers around a policy: when it may be heard, how often, how far. Each is a policy itself; they nest in any order.
+"""Wrappers around a policy: when, how often and how far it may change a layout. Each is a policy itself; they nest in any order.
 
-What a wrapper has to remember it reads from the journal in ``state.history``; ``decision.wanted`` there is what the policy itself wanted,
+A wrapper's memory is the journal in ``state.history``; ``decision.wanted`` there is what the policy itself wanted,
 before any wrapper. A wrapper that changes a decision says so at the end of its reason.
 """
 
@@ -49,7 +49,7 @@ class CoolDown:
         _at_least("CoolDown.down_s", self.down_s, 0.0)
 
     def __call__(self, samples: JobSample, state: ScalingState, now_s: float) -> Decision:
-        """The policy's decision without what comes too soon; the job's start is no change."""
+        """The policy's decision without changes that come too soon; the job's start is no change."""
         decision = self.policy(samples, state, now_s)
         if not any(record.changed_s is not None for record in state.history):
             return decision
@@ -65,10 +65,10 @@ class CoolDown:
 class Hysteresis:
     """Changes a vertex only when the policy has wanted it in the same direction for several rounds in a row.
 
-    Of the counts that it wanted in these rounds the nearest to the present one is taken, so that the worst of some noise decides nothing.
+    Of the counts that it wanted in these rounds the one nearest to the present count is taken, so that outliers decide nothing.
 
     Args:
-        policy: whose wishes are counted.
+        policy: whose decisions are counted.
         up_rounds, down_rounds: how many rounds, this one included; 1: at once.
     """
 
@@ -142,8 +142,8 @@ class Bounds:
     Args:
         policy: whose decisions are bounded.
         least, most: by vertex name; the graph's own bounds hold besides.
-        total_most: replicas of all vertices together, fixed ones included. Where more are wanted, they are handed out one by one to the
-            vertex that would be furthest behind: what all of them get through together is the most that so many replicas can do.
+        total_most: replicas of all vertices together, fixed ones included. Where more are wanted, they are assigned one by one to the
+            vertex that would be furthest behind: that gives the highest throughput for so many replicas.
     """
 
     policy: Policy

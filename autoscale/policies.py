@@ -59,7 +59,7 @@ def check_target(target: Mapping[str, int], state: ScalingState, who: str) -> No
 
 
 def observe(samples: JobSample, state: ScalingState, now_s: float) -> Decision:
-    """Holds, whatever is measured: for jobs whose statistics are wanted and nothing else."""
+    """Always `Hold`: for jobs that need statistics and no scaling."""
     return Hold(reason="only observed")
 
 
@@ -74,7 +74,7 @@ def recommended(
 ) -> Policy:
     """A policy with the limits that a running job should have: warm-up, hysteresis on the way down, cool-down, steps, bounds.
 
-    Their order: hysteresis sees all wishes; cool-down and steps cut what it lets pass; bounds come last, since they always hold.
+    Their order: hysteresis sees every decision; cool-down and steps limit what it lets through; bounds come last, since they always apply.
     """
     patient = Hysteresis(WarmUp(policy, warm_up_s), down_rounds=down_rounds)
     stepped = MaxStep(CoolDown(patient, up_cool_down_s, down_cool_down_s), up_factor=4.0, down_factor=8.0)

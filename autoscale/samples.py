@@ -1,10 +1,10 @@
-"""What two readings tell about the time between them: frozen samples per replica, vertex and edge, the input of policies.
+"""The difference of two readings: frozen samples per replica, vertex and edge, the input of policies.
 
-The *true* rate is items per busy second (DS2, section 3.2): what a replica could do if it never waited, whatever waits around it. The
+The *true* rate is items per busy second (DS2, section 3.2): what a replica could do if it never waited. The
 *observed* rate is items per second. Their quotient is the share of time in which it was busy.
 
-A vertex' true rate for each replica is pooled: all items over all busy seconds. DS2 adds up the replicas' own rates. Where replicas are
-alike the two agree; where one has seen ten records its own rate is chance, and pooling weighs it by these ten.
+A vertex's true rate for each replica is pooled: all items over all busy seconds. DS2 adds up the replicas' own rates. Where replicas are
+alike the two agree; where one has seen ten records its own rate is noise, and pooling weighs it by these ten.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rayad.progress import ProtocolError
 
 ROUNDING_S = 1e-6
 BUSY_LEAST_S = 1e-9
-"""Less busy time than this is none: a rate over it would be a rounding error."""
+"""Less busy time than this counts as none: a rate over it would be a rounding error."""
 
 
 @dataclass(frozen=True, slots=True)

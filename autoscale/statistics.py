@@ -127,7 +127,7 @@ class ReplicaReading:
 class ReplicaCounters:
     """The counters of one replica; the runtime adds to them in its event loop.
 
-    The fields are public: on the path of a batch the runtime adds in place (``counters.received_items[edge] += n``), without a call.
+    The fields are public: for each batch the runtime adds in place (``counters.received_items[edge] += n``), without a call.
 
     Args:
         vertex, replica: whose they are.
@@ -179,9 +179,9 @@ class ReplicaCounters:
         frontier_lag_s: float | None = None,
         state_bytes: int = 0,
     ) -> ReplicaReading:
-        """What has been counted until now, with what only the runtime can look up at this moment.
+        """The counts so far, with values that only the runtime knows at this moment.
 
-        It changes nothing and may be taken in another thread: ``now_s`` must be looked at before, so that a switch that comes in between
+        It changes nothing and may be taken in another thread. ``now_s`` must be read before the call, so that a switch in between
         is later and counts as a whole.
         """
         activity, since_s, seconds = self.activity, self.since_s, list(self.seconds)

@@ -1,4 +1,4 @@
-"""Targets in the user's terms, latency and lag, on top of DS2: they choose how much room its replicas have.
+"""Targets for latency and lag, on top of DS2: they choose the utilization of its replicas.
 
 *Lag*: what waits in queues and outside is worked off in a given time; that is DS2 with ``catch_up_s``. *Latency*: a record waits for
 others, the more the busier its replica is. For one server waiting grows like ``u / (1 - u)`` with its utilization u (Kingman's formula,
@@ -70,7 +70,7 @@ class LatencyTarget:
         busiest = max((samples.vertices[name].busy_share for name in state.graph.scalable if name in samples.vertices), default=0.0)
         if latency_s is None or busiest <= 0.0:
             return self.base(samples, state, now_s)
-        if busiest >= UTILIZATION_MOST:  # its queue grows without end: what is measured now says nothing about where it would settle
+        if busiest >= UTILIZATION_MOST:  # its queue grows without end: a latency measured now says nothing about a steady state
             return self.base(samples, state, now_s)
         note = f"{100 * self.share:g}% of latencies are below {latency_s:.4g} s, the target is {self.target_s:.4g} s"
         if abs(latency_s - self.target_s) <= self.tolerance * self.target_s:

@@ -1,4 +1,4 @@
-"""Directed edges between dense indexes, without duplicates, growing; asked for the neighbours of whole columns of nodes.
+"""A growing set of directed edges between dense indexes, with the neighbours of whole columns of nodes.
 
 An edge is one int64, ``source << 32 | target``; edges are kept in sorted arrays (each of them a CSR whose row pointers
 are found by binary search). New edges become an array of their own, and neighbours of similar size are merged, as in a
@@ -127,7 +127,7 @@ class Adjacency:
         return np.concatenate(ats), np.concatenate(targets)
 
     def _rows(self, layer: Ints, sources: Ints) -> tuple[Ints, Ints]:
-        """Where in a layer the edges of each source begin and end: for many sources by row pointers, made once, else by bisection."""
+        """Where in a layer the edges of each source begin and end: for many sources by row pointers, built once, else by bisection."""
         pointed, pointers = self._pointers
         if pointed is not layer and layer is self._layers[0] and len(sources) * 8 > len(layer) >> 4:
             sizes = np.bincount(layer >> SHIFT)

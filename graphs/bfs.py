@@ -1,8 +1,8 @@
 """Breadth-first search: the number of edges on a shortest path from the nearest of several sources.
 
-A node lives, with its outgoing edges, in one replica. In a round a replica takes the distances that arrived and goes on
-from them level by level until its own nodes yield nothing more; then it tells the replica of each node of others that
-it has come closer to. Distances only fall, so an epoch begins with those of the one before, at the new edges alone.
+A node lives, with its outgoing edges, in one replica. In a round a replica takes the distances that arrived and searches
+from them level by level until its own nodes yield nothing more. Then, for each foreign node that came closer, it sends the
+distance to that node's replica. Distances only fall, so an epoch begins with those of the one before, at the new edges alone.
 
 Sources: Naiad (SOSP 2013), 6; McSherry's timely bfs example; Tian et al. (VLDB 2013) for running to a local fixpoint
     between rounds; Dial (1969) for the buckets.
@@ -172,7 +172,7 @@ class BreadthFirst(GraphVertex):
                 self.levels.setdefault(int(self.distance[part[0]]), []).append(part)
 
     def _spread(self) -> None:
-        """Go on from what has come closer, nearest first, until nothing of this replica does any more."""
+        """Search from the nodes that came closer, nearest first, until no node of this replica comes closer any more."""
         mine, distance = self.nodes.mine, self.distance
         while self.levels:
             level = min(self.levels)

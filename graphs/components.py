@@ -7,7 +7,7 @@ are, and edges are not kept.
 A replica keeps disjoint sets over its own nodes and the *ghosts*, nodes of other replicas that are labels here. The only
 message is "``to`` is connected with ``value``". In a round a replica merges what arrived, down to a local fixpoint, and tells
 the replica of each ghost whose label has fallen its new label. A label that is new here becomes a ghost, and its
-replica is told of one node that has it: later falls reach everybody who holds that label in one hop, instead of going node
+replica is told of one node that has it: a later fall reaches every replica with that label in one hop, instead of going node
 by node through the graph. A later epoch costs what it changes.
 
 Sources: Naiad (SOSP 2013), 6.1 and seed 000 (weakly connected components by label propagation in a loop); Tian et al.,
@@ -152,7 +152,7 @@ class Components(GraphVertex):
             self._tell(time, np.concatenate([fresh, changed]), left, right)
 
     def _tell(self, time: Timestamp, changed: Ints, left: Ints, labels: Ints) -> None:
-        """Tell the replicas of ghosts that are new or have fallen; and those of labels that are new here, who holds them here."""
+        """Send ghosts that are new, or whose label has fallen, their labels; and tell the replica of a new label one node that has it."""
         root, mine = self.sets.root, self.nodes.mine
         ghosts = members(changed[~mine[changed]], len(root))
         fallen = ghosts[root[ghosts] != ghosts]

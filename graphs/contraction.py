@@ -1,8 +1,8 @@
 """Contraction: from any edges, in any order, to a spanning forest of depth one over the nodes that they touch.
 
-What m edges say about who is connected with whom fits into one pair (node, root) for each node. A replica contracts the edges
-that it happens to be given, wherever their nodes live, while they arrive; so no edge is exchanged by key or kept. An
-edge whose ends have one root says nothing and is dropped, which soon is nearly every one; the others wait until there are enough to
+One pair (node, root) for each node says which nodes any number of edges connect. A replica contracts the edges
+that it gets, wherever their nodes live, while they arrive; so no edge is exchanged by key or kept. An
+edge whose ends have one root is redundant and dropped, soon nearly every one; the others wait until there are enough to
 pay for a pass over the nodes.
 
 Sources: McSherry, Isard and Murray, "Scalability! But at what COST?" (HotOS 2015), union-find per worker; Sutton, Ben-Nun and

@@ -1,4 +1,4 @@
-"""The nodes that one replica knows: its own, and those of other replicas that its edges and labels speak of.
+"""The nodes that one replica knows: its own, and those of other replicas that its edges and labels refer to.
 
 Each gets a dense index in order of arrival, which never changes, so that all other state is arrays by dense index.
 Nodes of one call are added in order of their numbers: the dense indexes, and with them the order of floating-point

@@ -153,7 +153,7 @@ class PageRank(GraphVertex):
             self._forget()
 
     def _announce(self, time: Timestamp) -> None:
-        """Tell the other replicas of their nodes that are new here: one may have no outgoing edge."""
+        """Announce new nodes of other replicas to them: such a node may have no outgoing edge."""
         fresh = np.arange(self.announced, len(self.nodes))
         self.announced = len(self.nodes)
         fresh = fresh[~self.nodes.mine[fresh]]
@@ -165,7 +165,7 @@ class PageRank(GraphVertex):
         self.x = np.ones(len(self.nodes))
 
     def _prepare(self) -> None:
-        """What the iterations of an epoch need to know of its edges."""
+        """Prepare the edges of an epoch for its iterations."""
         count, mine = len(self.nodes), self.nodes.mine
         target, source = self.edges.all_edges()
         self.sums = SparseSums(count, source, target)

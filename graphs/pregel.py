@@ -45,9 +45,9 @@ def pregel(
 ) -> Stream:
     """``(node, program.result(state))``, per epoch for the nodes whose result has changed.
 
-    In superstep 0 of an epoch those nodes are computed that are new or have new outgoing edges (with ``restart`` all
-    nodes, from ``program.init`` on); in every later one those that have been sent a message. The epoch is over when
-    nobody sends any more. Without ``restart`` a program must therefore be able to continue from the states it has: that is what
+    Superstep 0 of an epoch computes the nodes that are new or have new outgoing edges (with ``restart`` all
+    nodes, from ``program.init`` on); every later one those that were sent a message. The epoch is over when
+    no node sends any more. Without ``restart`` a program must therefore be able to continue from the states it has: that is what
     makes it incremental.
 
     Args:

@@ -64,7 +64,7 @@ class RoundVertex(Vertex):
         self.restore_rest(rest)
 
     def parts(self) -> Mapping[str, Part]:
-        """The state of which snapshots write what has changed; later ones may refer to earlier ones."""
+        """The state of which a snapshot writes only the changes."""
         return {}
 
     def rest(self) -> dict[str, Any]:

@@ -45,11 +45,11 @@ AGAIN, TICK, PAIRS = 0, 1, 2
 FORWARD, BACKWARD = 1, 2
 NO_COLOUR = np.iinfo(np.int64).max
 _IN = 1 << 32
-"""In a TRIM message: one for the degree in; the degree out is counted below it."""
+"""In a TRIM message: one of the indegree; the outdegree is counted below it."""
 
 
 _INITIAL = {"alive": False, "bits": 0, "indegree": 0, "outdegree": 0, "colour": NO_COLOUR}
-"""Between epochs these arrays hold nothing else that is ever read."""
+"""The value of these arrays between epochs."""
 
 
 class Phase(enum.Enum):

@@ -101,7 +101,7 @@ class ArrowPart(SourcePart, ABC):
 class TablePart(ArrowPart):
     """A whole table as a part, loaded when first needed; with ``epoch``, in its order.
 
-    ``floor`` is what is known of the lowest epoch before the table is loaded (row-group statistics, say).
+    ``floor`` is a lower bound of the epochs, known before the table is loaded (from row-group statistics, say).
     """
 
     def __init__(
@@ -152,26 +152,26 @@ class TablePart(ArrowPart):
         return SourceBatch(epoch, batch)
 
     def epoch_floor(self) -> int:
-        """The epoch of the next row; before anything was read, what the part's description says."""
+        """The epoch of the next row; before anything was read, the lower bound of the part."""
         if self._epoch is None:
             return 0
         if self._load is not None:
             if not self._row:
                 return self._floor
-            self._ensure_loaded()  # the floor of a resumed part is what it was, so that progress does not depend on failures
+            self._ensure_loaded()  # a resumed part keeps its floor, so that progress does not depend on failures
         if self._epochs is None or len(self._epochs) == 0:
             return self._floor
         return int(self._epochs[min(self._row, len(self._epochs) - 1)])
 
     def close(self) -> None:
-        """Let go of the table."""
+        """Release the table."""
         self._load, self._batches, self._epochs, self._rows = None, [], None, self._row
 
 
 class StreamPart(ArrowPart):
     """A part read from a stream of batches that is the same each time it is opened (a file); all in epoch 0.
 
-    ``opener`` gives the stream and what closes it. Resuming reads the stream from its start and passes over the rows already given.
+    ``opener`` gives the stream and what closes it. Resuming reads the stream from its start and skips the rows already given.
     """
 
     def __init__(

@@ -4,7 +4,7 @@ The manifest is replaced in one step, and it alone says what belongs to the outp
 ``pyarrow.dataset.dataset(path)``, DuckDB's ``*.parquet``) may differ from it in three ways, each for a moment if nothing fails:
 
 - between the moves of a commit and its manifest it sees files that are not yet committed; after a crash in between they stay until the job
-  goes on (then they are committed, or removed when an older snapshot was resumed from);
+  resumes (then they are committed, or removed if it resumed from an older snapshot);
 - between the manifest and the deletions of ``mode="overwrite"`` it sees old files beside the new ones;
 - likewise files of snapshots that have been rolled back.
 
@@ -158,7 +158,7 @@ def _manifest_of(filesystem: fs.FileSystem, path: str, where: str) -> OutputMani
     if manifest is not None:
         return manifest
     begun = begun_by(filesystem, path)
-    manifest = read_manifest(filesystem, path)  # the first commit may have come in between
+    manifest = read_manifest(filesystem, path)  # the first commit may have happened in between
     if manifest is not None:
         return manifest
     if begun is None:

@@ -41,7 +41,7 @@ class FilePart(NamedTuple):
 
 
 class _StreamedFiles(Source):
-    """What CSV and JSON have in common: a file is a part, read as a stream of batches."""
+    """CSV and JSON sources: a file is a part, read as a stream of batches."""
 
     where = ""
 
@@ -122,7 +122,7 @@ class _StreamedFiles(Source):
         return self._files
 
     def fingerprint(self, parts: Sequence[FilePart]) -> dict[str, Any]:
-        """The files, and what decides on the order of their rows."""
+        """The files, and the settings that determine the order of their rows."""
         return {**files_fingerprint(self._found), "columns": describe(self.schema), "epoch": self._epoch}
 
     def build_part(self, part: FilePart, resume: int | None) -> SourcePart:
@@ -276,7 +276,7 @@ class ParquetSource(Source):
         return parts
 
     def fingerprint(self, parts: Sequence[RowGroup]) -> dict[str, Any]:
-        """The files, and what decides on the rows and their order."""
+        """The files, and the settings that determine the rows and their order."""
         return {
             **files_fingerprint(self._found),
             "row groups": len(parts),

@@ -27,7 +27,7 @@ ADD_OPENS = " ".join(
         "sun.util.calendar",
     )
 )  # fmt: skip
-"""What Spark's and Ray's serialisers reach into; from Java 9 on it is closed unless opened."""
+"""The modules that Spark's and Ray's serialisers access; from Java 9 on they must be opened."""
 
 
 class JavaHome(NamedTuple):

@@ -4,8 +4,8 @@ Replicas write below ``<path>/_staging/<job>-<replica>-<writer>/``; readers pass
 finished files into place one by one and then replaces ``_SUCCESS``, a JSON manifest of all files of the output, each with its
 snapshot: that replacement is the commit, and :mod:`rayad.integrations.committed` reads by it. Each step can be repeated: a file that
 is already in place is left there, so a commit that was cut off is finished by committing the same again. What no longer belongs there
-(the old output of ``mode="overwrite"``, files of snapshots that are rolled back) is deleted after the manifest, never before, so that
-at no time there is neither the old output nor the new.
+(the old output of ``mode="overwrite"``, files of snapshots that are rolled back) is deleted after the manifest is replaced, never
+before, so that either the old or the new output is there at any time.
 
 The directory has to be seen by all nodes, and to one job at a time: the manifest has one writer. On object stores a move is a copy and a
 delete: the manifest still tells whole from partial output.
@@ -109,7 +109,7 @@ class ParquetSink(Sink):
         self.compression = compression
         self.row_group_rows = row_group_rows
         self._has_history = False  # whether this job may have committed before
-        self._void: tuple[int, int] | None = None  # snapshots that the next commit has to take back, first and last
+        self._void: tuple[int, int] | None = None  # snapshots that the next commit rolls back, first and last
         self._swept = False  # whether this instance has looked for files that do not belong there
 
     # -- before writing ------------------------------------------------------------------------------
@@ -123,8 +123,8 @@ class ParquetSink(Sink):
         self.job, self._has_history = identity, True
 
     def check(self) -> None:
-        """Refuse a directory that may not be written to, and note what is there before the job: without the note it could not be told later
-        whether the job's own output has been taken away. Repeatable."""
+        """Refuse a directory that may not be written to, and note what is there before the job: only the note can show later
+        that the job's own output has been removed. Repeatable."""
         before = read_manifest(self.filesystem, self.path)
         self._check_free(before)
         if self._read_note() is None:
@@ -147,7 +147,7 @@ class ParquetSink(Sink):
         return schema if schema is None or at < 0 else schema.remove(at)
 
     def stored(self, table: pa.Table) -> pa.Table:
-        """``table`` as its files hold it: as it is, unless their reader wants other types."""
+        """``table`` in the types of its files: its own, unless their reader needs others."""
         return table
 
     def staging(self) -> str:
@@ -158,7 +158,7 @@ class ParquetSink(Sink):
         return f"{self.staging()}/{self.job}{BEGUN}"
 
     def _read_note(self) -> str | None:
-        """Digest of the manifest that was there when the job began ("": there was none); None: nothing was noted."""
+        """Digest of the manifest that existed when the job began ("": none existed); None: there is no note."""
         if self.filesystem.get_file_info(self._note()).type != fs.FileType.File:
             return None
         with self.filesystem.open_input_stream(self._note()) as stream:
@@ -203,7 +203,7 @@ class ParquetSink(Sink):
         return self.commit(0, staged)
 
     def roll_back(self, last: int, first_new: int) -> None:
-        """The next commit takes back what snapshots between these committed, in the same step; theirs will be refused."""
+        """The next commit removes what the snapshots between these committed, in the same step; later commits of theirs are refused."""
         self._has_history, self._swept = True, False
         self._void = (last + 1, first_new - 1) if first_new > last + 1 else None
 
@@ -259,7 +259,7 @@ class ParquetSink(Sink):
         return not any(low <= file.snapshot <= high for low, high in void)
 
     def _begin(self) -> OutputManifest:
-        """Write the manifest of what was there before, so that from the first move on it says what is committed."""
+        """Write the manifest of the files that were there before, so that it is right from the first move on."""
         entries = tuple(self._entry(name) for name in self._present() if not self._is_mine(name))
         manifest = OutputManifest(self.job, {self.job: ()}, entries)
         self.filesystem.create_dir(self.path, recursive=True)
@@ -351,8 +351,8 @@ class ParquetSink(Sink):
             pass  # nothing is lost: staged files are not read by anybody
 
     def result(self, receipt: PublishedFiles) -> PublishedFiles:
-        """The job is over: also remove what replicas that died left in staging."""
-        self._clean(receipt.job)  # the driver's copy may be of another job than the one that was gone on with
+        """The job is over: also remove the staged files of dead replicas."""
+        self._clean(receipt.job)  # the driver's copy may have another id than the job that was resumed
         return receipt
 
 

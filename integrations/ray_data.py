@@ -18,12 +18,12 @@ from rayad.progress import ConfigError
 
 
 class RayDatasetSource(RefSource):
-    """Reads the blocks of a ``ray.data.Dataset``. It is computed when the source is made, and its blocks are held until the source is gone.
+    """Reads the blocks of a ``ray.data.Dataset``. It is computed when the source is made, and its blocks are kept until the source is gone.
 
     ``epoch`` names an integer column with each row's epoch; blocks are then put in its order and read side by side, lowest epoch first.
-    ``replay`` says where a run that resumes after the driver's death has the rows from: ``"recompute"`` computes the data set again, which
-    has to give the same blocks; ``"stage"`` writes them to ``staging_path`` once, when the job starts, and reads them there; then a data
-    set that is staged already is not computed (see :mod:`rayad.integrations.refs`).
+    ``replay`` says where a run that resumes after the driver's death gets the rows from: ``"recompute"`` computes the data set again, which
+    has to give the same blocks; ``"stage"`` writes them to ``staging_path`` once, when the job starts, and reads them there; a data
+    set that is already staged is not computed (see :mod:`rayad.integrations.refs`).
     """
 
     where = "from_ray_dataset"

@@ -1,7 +1,7 @@
 """Starting and stopping Spark on Ray (RayDP) so that it works or says why not.
 
-What RayDP leaves to chance is looked at first: a Java of the right version on every node, CPUs and memory. The start itself is bounded
-in time: at the deadline RayDP's master is killed, which ends the wait inside RayDP with an error.
+What RayDP does not check is checked first: a Java of the right version on every node, CPUs and memory. The start itself has a
+timeout: at the deadline RayDP's master is killed, which ends the wait inside RayDP with an error.
 """
 
 from __future__ import annotations

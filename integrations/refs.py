@@ -91,7 +91,7 @@ class RefSource(Source):
         raise ConfigError(f"{self.where}: there are no blocks")
 
     def list_parts(self) -> Sequence[BlockRef | StagedBlock]:
-        """The blocks that are not empty, in order. Computes and stages them if that is still to be done."""
+        """The blocks that are not empty, in order. Computes and stages them if that has not been done."""
         if self._is_copy:
             raise ConfigError(
                 f"{self.where}: list_parts() of a copy that was sent to another process; the parts are listed where the source was made"

@@ -44,7 +44,7 @@ class SparkSource(RefSource):
 
     Spark runs when the job starts (``list_parts``), once for all runs of this source. ``epoch`` names an integer column with each row's
     epoch: Spark sorts each partition by it (no shuffle), and the partitions are read side by side, lowest epoch first. ``parts``:
-    repartition to so many first. ``replay`` says where a run that resumes after the driver's death has the rows from: ``"recompute"``
+    repartition to so many first. ``replay`` says where a run that resumes after the driver's death gets the rows from: ``"recompute"``
     asks Spark again, which has to give the same partitions; ``"stage"`` writes them to ``staging_path`` once and reads them there (see
     :mod:`rayad.integrations.refs`). With ``parts=`` or after a shuffle Spark does not promise an order of rows: stage then.
     """
@@ -246,7 +246,7 @@ class SparkSink(ArrowSink):
         return self._files.identity() if self._files is not None else None
 
     def adopt(self, identity: str) -> None:
-        """Go on with files that another run staged."""
+        """Continue with the files that another run staged."""
         if self._files is not None:
             self._files.adopt(identity)
 

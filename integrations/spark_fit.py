@@ -1,4 +1,4 @@
-"""Whether a Spark of a given size fits on a Ray cluster: pure arithmetic, so that it is known in no time rather than never.
+"""Whether a Spark of a given size fits on a Ray cluster: pure arithmetic, because RayDP would wait for ever instead of failing.
 
 RayDP asks Ray for one actor for each executor and waits for ever where there is no room. Its master actor needs a CPU for a moment, to be
 placed.

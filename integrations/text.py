@@ -1,7 +1,7 @@
 """Lines of text files, and JSON values one a line.
 
-A big file is cut into ranges of bytes so that several replicas can read it. A line belongs to the range in which it starts; whoever
-reads a range goes on past its end to finish its last line. The offset is the byte at which the next line starts.
+A big file is cut into ranges of bytes so that several replicas can read it. A line belongs to the range in which it starts; the reader
+of a range reads past its end to finish its last line. The offset is the byte at which the next line starts.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class TextPart(SourcePart):
         self._file.seek(self._tail_start if self._at_boundary else self._tail_start - 1)
 
     def _find_first_line(self) -> None:
-        """From somewhere inside a line, or just at a line's start, go to the first line that starts in this range."""
+        """From inside a line, or from its start, move to the first line that starts in this range."""
         self._at_boundary = False
         seen, skipped = b"", -1  # reading starts one byte early: if that byte ends a line, ours starts here
         while True:
