@@ -1,7 +1,7 @@
-"""Calls of public names with arguments that they do not have: which one, what was probably meant, and how the name is called.
+"""Errors for calls of public names with wrong arguments: which one, what was probably meant, and the right signature.
 
-Python's own TypeError for ``count(nam="c")`` names neither, and where a call is passed on it comes from inside. One decorator, put on the
-public classes and functions, turns exactly those errors into a `WrongCall`: a TypeError whose traceback ends in the wrapper was
+Python's own TypeError for ``count(nam="c")`` says neither, and may come from an inner call. A decorator on the
+public classes and functions turns exactly those errors into a `WrongCall`: a TypeError whose traceback ends in the wrapper was
 raised by the call itself, before anything of the function ran.
 """
 
@@ -22,7 +22,7 @@ C = TypeVar("C", bound=type)
 
 
 def explained(function: F, name: str = "") -> F:
-    """``function``, whose callers hear how it is called when they call it in another way. ``name``: what they call it."""
+    """``function``, whose wrong calls raise an error with its signature. ``name``: its public name."""
     called = name or getattr(function, "__name__", "")
 
     @functools.wraps(function, updated=())
@@ -31,7 +31,7 @@ def explained(function: F, name: str = "") -> F:
             return function(*args, **kwargs)
         except TypeError as error:
             if isinstance(error, RayadError) or error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                raise  # of what the function did
+                raise  # raised inside the function
             raise wrong_call(function, called, args, kwargs, str(error)) from None
 
     return call  # type: ignore[return-value]

@@ -1,9 +1,9 @@
-"""Calling a user's function for many records in loops of C, where a StopIteration would be taken for the end of the input.
+"""Calling a user's function for many records in loops of C, where a StopIteration would look like the end of the input.
 
-``list(map(f, rows))`` ends early, and without a word, where ``f`` raises StopIteration (a bare ``next()`` does). In here it is an error
-like any other. What decides is whether the loop came to ask for a record behind the last one; that costs nothing for each record.
+``list(map(f, rows))`` ends early and silently where ``f`` raises StopIteration (a bare ``next()`` does). Here it is an error
+like any other: the loop must have asked for a record behind the last one. That check costs nothing per record.
 
-Also: functions that cannot be called for their results at all, because they are coroutines, or take other arguments than they will get.
+Also: functions that cannot be called for their results at all, because they are coroutines or take other arguments.
 """
 
 from __future__ import annotations

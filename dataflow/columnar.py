@@ -199,7 +199,7 @@ def _in_schema(columns: list[list[Any]], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def flat_rows(rows: list[Any], schema: pa.Schema) -> list[Any]:
-    """Keyed rows with a value for each column of ``schema``: what :func:`to_rows` did, undone."""
+    """Keyed rows with a value for each column of ``schema``: the inverse of :func:`to_rows`."""
     keys = keyed_columns(schema) or 1
     if keys > 1:
         rows = [(*row[0], *row[1:]) for row in rows]

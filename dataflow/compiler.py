@@ -123,7 +123,7 @@ class _Compiler:
 
     # -- parallelism -----------------------------------------------------------
     def _check_names(self, heads: list[Node]) -> None:
-        """Parallelism is asked for by the names of stages; another name would be passed over in silence."""
+        """Parallelism is given by names of stages; another name would be ignored silently."""
         if isinstance(self.scaling.parallelism, int):
             return
         names = {head.name: head for head in heads}
@@ -170,7 +170,7 @@ class _Compiler:
                     self.parallelism[head.id] = max(known)
                 else:
                     later.append(head)
-            if len(later) == len(pending):  # a cycle of unkeyed vertices: what is known so far decides
+            if len(later) == len(pending):  # a cycle of unkeyed vertices: decided by what is known so far
                 head = later[0]
                 sources = {path.head for path, _ in incoming.get(head.id, ())}
                 known = [self.parallelism[s] for s in sources if s in self.parallelism]

@@ -1,7 +1,7 @@
 """How a job runs: names, storage, parallelism. Plain frozen values, checked when they are made.
 
-The local runtime is one process, without actors, connections, heartbeats and an autoscaler. What it does not act on begins with "on Ray" in
-the docstrings here, and warns where it is given (`not_acted_on`, `not_asked_locally`).
+The local runtime is one process, without actors, connections, heartbeats and an autoscaler. Settings that it ignores begin with "on Ray" in
+the docstrings here, and warn where they are given (`not_acted_on`, `not_asked_locally`).
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class SnapshotConfig:
     """When and how snapshots are taken.
 
     Args:
-        interval_s: seconds from one beginning to the next; ``"auto"`` computes the best interval from what snapshots cost and how often the
-            job fails, again and again (seed 004); None: only ``job.savepoint()`` takes one.
-        timeout_s: an attempt that takes longer is given up, a savepoint, too; the next one begins at its time.
-        alignment_timeout_s: a replica whose barriers take longer than this to arrive on all its inputs captures at once, with what is under
-            way as part of its snapshot; None: never, 0: always (unaligned snapshots, for jobs under backpressure). In the local runtime
-            a number above 0 says that it may happen; when, the seed draws.
-        keep: how many snapshots stay in the store, with those that they build on; savepoints stay besides.
-        failures_max: so many attempts in a row that were given up are a failure (`FailureConfig`); None: the job goes on without.
+        interval_s: seconds from one beginning to the next; ``"auto"`` computes the best interval from the measured cost of snapshots and
+            the failure rate, again and again (seed 004); None: only ``job.savepoint()`` takes one.
+        timeout_s: an attempt that takes longer is given up, also a savepoint; the next one begins at its time.
+        alignment_timeout_s: when barriers take longer than this to arrive on all inputs of a replica, it captures at once, with the
+            records in flight as part of the snapshot; None: never, 0: always (unaligned snapshots, for jobs under backpressure). In the
+            local runtime a number above 0 says that it may happen; the seed draws when.
+        keep: how many snapshots stay in the store, with those that they build on; savepoints are kept besides.
+        failures_max: so many attempts in a row that were given up are a failure (`FailureConfig`); None: the job runs on without snapshots.
         secret: parts and manifests carry an HMAC with this key instead of a checksum, and others are refused.
     """
 
@@ -83,22 +83,22 @@ class FailureConfig:
     """How many failures a job survives, and how they are noticed. Without a store (``RunConfig.storage_path``) it survives none.
 
     Args:
-        max_failures: after a failure the job goes on from its last snapshot (from its beginning, when there is none yet), so many times
+        max_failures: after a failure the job resumes from its last snapshot (starts again, when there is none yet), so many times
             within ``window_s``; then it fails, with the first cause of these. 0: the first failure ends it.
-        window_s: failures longer ago than this do not count; None: all do, since the job was started.
-        delay_s, delay_max_s: the first restart is at once. When failures come before another snapshot is complete, or the same error comes
-            back, the second waits ``delay_s``, and each one after it twice as long (a tenth more or less, drawn), up to ``delay_max_s``.
-        same_error_max: when the same error of your code comes back so many times in a row, at the same vertex and time, the job ends:
-            it would come back for ever. Errors that may pass (OSError and its kind, classes that Python does not have) do not count.
+        window_s: failures longer ago than this do not count; None: all since the job's start count.
+        delay_s, delay_max_s: the first restart is at once. When failures come before another snapshot is complete, or the same error
+            repeats, the second waits ``delay_s``, and each later one twice as long (a tenth more or less, drawn), up to ``delay_max_s``.
+        same_error_max: when the same error of your code repeats so many times in a row, at the same vertex and time, the job ends:
+            it would repeat for ever. Errors that may pass (OSError and its subclasses, classes of other libraries) do not count.
             None: only ``max_failures`` ends it.
-        recovery: "graph" restarts all vertices from the snapshot; "upstream" restarts those that failed and what is upstream of them, while
-            the others live on with what they have. For that, batches wait before each vertex until their time is complete (in loops: before
+        recovery: "graph" restarts all vertices from the snapshot; "upstream" restarts the failed vertices and their upstream, while
+            the others keep running. For that, batches wait before each vertex until their time is complete (in loops: before
             the loop), which costs latency and memory for one epoch; and what a vertex sends at a time must follow from what it received at
-            and before that time, whatever the order. Where a failure reaches everything, the whole graph is restarted all the same.
-        heartbeat_timeout_s: on Ray: a process that has not answered for so long counts as dead: it may be stopped, or its node be gone. So
-            does one to which a lost connection could not be made anew for so long. A thread of its own answers, so a function of yours may
-            take longer, as long as it lets other threads run (Python code does; C code that keeps the interpreter's lock for so long does
-            not). A function that never ends is what `RunConfig.activation_timeout_s` is for.
+            and before that time, whatever the order. Where a failure reaches every vertex, the whole graph restarts.
+        heartbeat_timeout_s: on Ray: a process that has not answered for so long counts as dead: it may be stopped, or its node is gone. So
+            does one to which a lost connection was not replaced for so long. A thread of its own answers, so a function of yours may
+            take longer, as long as it lets other threads run (Python code does; C code that keeps the interpreter's lock does
+            not). For a function that never returns there is `RunConfig.activation_timeout_s`.
     """
 
     max_failures: int = 0
@@ -129,38 +129,38 @@ class RunConfig:
         name: the job's name; the dataflow's by default.
         storage_path: folder, or URI that pyarrow knows, below which the job keeps its snapshots (``<storage_path>/<name>/snapshots``);
             ``~/.rayad`` when an interval or ``resume`` is given without one. None, and neither of these: no snapshots are kept.
-        resume: "latest" goes on from the newest whole snapshot of the job of this name, and starts afresh when there is none; a number, or
-            the path that ``job.savepoint()`` gave, from that one. "never" begins afresh, and deletes what snapshots of that name there are
-            (savepoints stay). None begins afresh where there is none, and is refused where there are some: nothing is deleted in silence.
+        resume: "latest" resumes from the newest whole snapshot of the job of this name, and starts afresh when there is none; a number, or
+            the path that ``job.savepoint()`` gave, from that one. "never" starts afresh, and deletes the snapshots of that name
+            (savepoints stay). None starts afresh where there are none, and is refused where there are some: nothing is deleted silently.
         snapshots, failures: see `SnapshotConfig` and `FailureConfig`.
         key_groups: number of key-groups; no keyed vertex can have more replicas.
-        window_batches: credits of each channel in batches, what may be under way to a slow receiver; in the local runtime of all channels
-            out of a replica together.
+        window_batches: credits of each channel in batches: how many may be in flight to a slow receiver; in the local runtime of all
+            channels out of a replica together.
         window_bytes: on Ray: the same in bytes.
         batch_rows: lists of records for one replica are joined up to so many while they wait to be sent.
-        spill_memory_bytes: on Ray: how much of a feedback edge's backlog a replica keeps in memory before it goes to disk; and how much of
-            the batches that wait for their time, before a vertex that takes times in order. In the local runtime both stay in memory.
-        spill_directory: on Ray: where; the system's temporary folder by default.
-        combine_hold_s: on Ray: how long a replica that has more input at hand may go on combining before what it has leaves; without more
-            input nothing waits. 0 combines within one turn of work only. In the local runtime the seed draws it.
+        spill_memory_bytes: on Ray: a replica keeps so much of a feedback edge's backlog in memory, the rest on disk; likewise of
+            the batches that wait for their time before a vertex that takes times in order. In the local runtime both stay in memory.
+        spill_directory: on Ray: the folder for that; the system's temporary folder by default.
+        combine_hold_s: on Ray: how long a replica that has more input ready may keep combining before it sends; without more
+            input it sends at once. 0 combines within one round of the event loop only. In the local runtime the seed draws it.
         activation_timeout_s: on Ray: how long one call of a vertex or a source (``on_recv``, ``on_notify``, ``next_batch``, with the
-            functions in it) may take; a replica that takes longer is ended, which is a failure like others. None: for ever, since a model
+            functions in it) may take; a replica that takes longer is killed, which is a failure like others. None: for ever, since a model
             may take minutes; ``job.explain_stuck()`` tells who takes long, in which function.
-        input_log_bytes: on Ray: how much of what was sent to each live input since the last snapshot the driver keeps, to send it again
-            after a failure; then ``send`` waits for the next snapshot. Nothing is kept where no failure is survived.
-        start_timeout_s: on Ray: how long the actors may take to start, and a store that is away to come back for a recovery.
+        input_log_bytes: on Ray: the driver keeps so much of what was sent to each live input since the last snapshot, to send it again
+            after a failure; beyond it ``send`` waits for the next snapshot. For a job that survives no failure it keeps nothing.
+        start_timeout_s: on Ray: how long the actors may take to start, and how long a recovery waits for an unavailable store.
         termination_s: on Ray: SIGTERM to the driver (``ray job stop``, the end of a pod) takes a savepoint where there is a store and ends
             the job and the process, with status 143, within this time; a second SIGTERM ends at once. ``ray job stop`` kills after 3 s:
             give it longer by ``RAY_JOB_STOP_WAIT_TIME_S``. A handler of your own stays.
-        cpus_per_replica: on Ray: what each replica asks for, where its vertex says nothing else.
-        resources: on Ray: by vertex: what each of its replicas asks for, over what the program says (``map(f, num_gpus=1)``).
-        autoscaling_cluster: on Ray: whether nodes may come that can hold what no node can hold now: then the job waits for them, at most
-            ``start_timeout_s``; else it is refused at once. None: as the cluster says of itself (Ray's autoscaler v2 does).
-        rescale_pause_s: on Ray: how long one step of a change of layout may keep a replica from its work: large state moves in many steps;
+        cpus_per_replica: on Ray: the CPUs of each replica, unless its vertex says otherwise.
+        resources: on Ray: by vertex: the resources of each of its replicas, instead of those in the program (``map(f, num_gpus=1)``).
+        autoscaling_cluster: on Ray: whether the cluster may add nodes that can offer what no node can now: then the job waits for them, at
+            most ``start_timeout_s``; else it is refused at once. None: as the cluster says of itself (Ray's autoscaler v2 does).
+        rescale_pause_s: on Ray: how long one step of a change of layout may pause a replica: large state moves in many steps;
             None: all key-groups at once, as in the local runtime (docs/design/rescaling.md).
-        unix_sockets: on Ray: whether replicas on one node talk over Unix sockets; False makes all of them use TCP, as between nodes.
+        unix_sockets: on Ray: whether replicas on one node use Unix sockets; False makes all of them use TCP, as between nodes.
         host: on Ray: address that all actors of the job listen on, which must be one of their node's; by default each listens on the
-            address by which Ray knows the node that it is on (``ray start --node-ip-address``).
+            address by which Ray knows its node (``ray start --node-ip-address``).
     """
 
     name: str | None = None
@@ -215,9 +215,9 @@ class RunConfig:
 
 
 CHANGEABLE = ("window_batches", "window_bytes", "batch_rows", "combine_hold_s", "rescale_pause_s")
-"""What of a RunConfig may change while the job runs."""
+"""The settings of a RunConfig that may change while the job runs."""
 REPORT_INTERVAL = "report_interval_s"
-"""What of a ScalingConfig may."""
+"""The one of a ScalingConfig that may."""
 
 
 def configured(run: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
@@ -241,22 +241,22 @@ Policy = str | Callable[[Any, Any, float], Any]
 class ScalingConfig:
     """How many replicas, and who changes that while the job runs (docs/design/autoscaling.md).
 
-    Without policy, ranges and folder there is no autoscaler. With a policy or a folder it may change every vertex that can be rescaled, a
-    range bounds it, and an int is where it begins; with ranges alone the policy is "ds2", and only what has a range changes.
+    Without policy, ranges and folder there is no autoscaler. With a policy or a folder it may change every vertex that can be rescaled; a
+    range bounds a vertex, an int is where it begins. With ranges alone the policy is "ds2", and only vertices with a range change.
 
     Args:
-        parallelism: an int for all vertices, or a dict from vertex name to an int or a range ``(least, most)``, which begins at its least;
-            without a range the most that a policy may ask for is the number of the cluster's CPUs (2 at the least; with ``mpr_folder`` it
-            is 256). The local runtime stays where a range begins.
+        parallelism: an int for all vertices, or a dict from vertex name to an int or a range ``(least, most)``, which begins at its least.
+            Without a range a policy may ask for as many replicas as the cluster has CPUs (at least 2; with ``mpr_folder`` 256).
+            The local runtime stays where a range begins.
         default: replicas of the vertices that the dict does not name.
-        policy: on Ray: who decides: "ds2"; "observe" only measures; a policy (`rayad.autoscale`), or a function of one's own
+        policy: on Ray: who decides: "ds2"; "observe" only measures; a policy (`rayad.autoscale`), or your own function
             ``(samples, state, now_s)`` that gives a decision, replicas by vertex name, or None. It must be picklable.
-        mpr_folder: on Ray: instead of a policy: a program in any language decides (seed 002, 5.5). ``stats_<vertex>.json`` are written
-            there, and what it writes into ``parameters.json`` is done.
-        report_interval_s: on Ray: seconds from one look at all replicas, and one decision, to the next.
-        window_s: on Ray: decisions rest on so many seconds before them.
-        warm_up_s: on Ray: what is measured so soon after a change does not count.
-        timeout_s: on Ray: how long the replicas of a change may take to be there.
+        mpr_folder: on Ray: instead of a policy: a program in any language decides (seed 002, 5.5). It reads ``stats_<vertex>.json``
+            there, and the job applies what it writes into ``parameters.json``.
+        report_interval_s: on Ray: seconds from one round of readings, and one decision, to the next.
+        window_s: on Ray: a decision uses the measurements of so many seconds before it.
+        warm_up_s: on Ray: measurements so soon after a change do not count.
+        timeout_s: on Ray: how long the new replicas of a change may take to start.
         journal: on Ray: file to which measurements and decisions are added as JSON lines, for ``rayad plot``; by default
             ``<storage_path>/<job>/scaling.jsonl``, where the storage is a local folder.
     """
@@ -289,7 +289,7 @@ class ScalingConfig:
         object.__setattr__(self, "default", check_count(self.default, "ScalingConfig.default"))
 
     def of(self, name: str) -> int | None:
-        """What was asked for a vertex by name; None if nothing."""
+        """The replicas given for a vertex by name; None if none."""
         if not isinstance(self.parallelism, Mapping):
             return None
         value = self.parallelism.get(name)
@@ -347,9 +347,9 @@ USED_LOCALLY: dict[type, frozenset[str]] = {
     FailureConfig: frozenset({"max_failures", "window_s", "delay_s", "delay_max_s", "same_error_max", "recovery"}),
     ScalingConfig: frozenset({"parallelism", "default"}),
 }
-"""What the local runtime acts on."""
+"""The settings that the local runtime uses."""
 AUTOSCALER = frozenset({"policy", "mpr_folder", "report_interval_s", "window_s", "warm_up_s", "timeout_s", "journal"})
-"""What of a ScalingConfig is the autoscaler's; the local runtime has none."""
+"""The settings of a ScalingConfig for the autoscaler; the local runtime has none."""
 OF_MACHINES: dict[type, frozenset[str]] = {
     RunConfig: frozenset({
         "window_bytes", "spill_memory_bytes", "spill_directory", "combine_hold_s", "start_timeout_s", "cpus_per_replica", "rescale_pause_s",
@@ -357,10 +357,10 @@ OF_MACHINES: dict[type, frozenset[str]] = {
     }),
     FailureConfig: frozenset({"heartbeat_timeout_s"}),
 }  # fmt: skip
-"""What is about processes, connections, memory and machines, of which the local runtime has none."""
+"""The settings for processes, connections, memory and machines, of which the local runtime has none."""
 
 OF_RESTARTS = USED_LOCALLY[FailureConfig]
-"""What is about going on after a failure."""
+"""The settings for restarts after a failure."""
 NOTHING_LOCALLY = "does nothing in the local runtime: it is one process, without actors, connections and heartbeats"
 STORE = "give RunConfig(storage_path=...)"
 
@@ -374,7 +374,7 @@ def _given(config: Any, names: Iterable[str] | None = None) -> str:
 
 
 def not_acted_on(run: RunConfig, scaling: ScalingConfig, runtime: str, seed: int = 0) -> list[str]:
-    """What was asked for and does not happen, in words: nobody shall believe in what is not there."""
+    """The settings that have no effect here, in words, so that nobody relies on them."""
     told = []
     if isinstance(scaling.parallelism, int) and scaling.default != 1:
         told.append(
@@ -402,7 +402,7 @@ def not_acted_on(run: RunConfig, scaling: ScalingConfig, runtime: str, seed: int
 
 
 def not_asked_locally(graph: LogicalGraph, runtime: str) -> list[str]:
-    """What a dataflow's operators ask of a node and a local run does not give, in words."""
+    """The resources that operators ask for and a local run ignores, in words."""
     if runtime != "local":
         return []
     told = [f"{node.name!r} ({node.resources.told()})" for node in graph.nodes if node.resources is not None]
@@ -410,7 +410,7 @@ def not_asked_locally(graph: LogicalGraph, runtime: str) -> list[str]:
 
 
 def not_changed_locally(changes: Mapping[str, Any]) -> str:
-    """What of a ``configure(...)`` the local runtime does not act on, in words; "" for nothing."""
+    """The settings of a ``configure(...)`` that the local runtime ignores, in words; "" for none."""
     passed_over = {name: value for name, value in changes.items() if name in OF_MACHINES[RunConfig]}
     told = ", ".join(f"{name}={value!r}" for name, value in passed_over.items())
     return f"configure({told}) {NOTHING_LOCALLY}" if told else ""

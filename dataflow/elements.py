@@ -20,9 +20,9 @@ from rayad.progress import DataflowError, Timestamp, show
 
 
 class Gatherer(ABC):
-    """What a step holds back while its replica is busy, so that it leaves in fewer, larger batches. One per step and replica.
+    """Records that a step keeps back while its replica is busy, so that they leave in fewer, larger batches. One per step and replica.
 
-    The runtime calls :meth:`flush` before it reports the progress of whatever was added: nothing held back is ever thought complete.
+    The runtime calls :meth:`flush` before it reports the progress of what was added: no time with records kept back counts as complete.
     """
 
     @property
@@ -40,7 +40,7 @@ class Gatherer(ABC):
 
     @abstractmethod
     def flush(self) -> list[tuple[Timestamp, Any]]:
-        """All that was held back, as ``(time, batch)``; then nothing is."""
+        """All that was kept back, as ``(time, batch)``; afterwards nothing is."""
 
 
 class Element(ABC):
@@ -51,7 +51,7 @@ class Element(ABC):
         """The records that come out of a batch."""
 
     def for_replica(self) -> Element:
-        """Called once in the replica: the step as it runs there, where something is to be made for each."""
+        """Called once in the replica: the step as it runs there, with what is made once for each replica."""
         return self
 
     def warm_up(self) -> None:
@@ -67,7 +67,7 @@ class Element(ABC):
         return out
 
     def gatherer(self) -> Gatherer | None:
-        """Called once in the replica: what takes the place of :meth:`apply` there; None when each batch is done with alone."""
+        """Called once in the replica: what replaces :meth:`apply` there; None when each batch is handled alone."""
         return None
 
     def culprit(self, batch: Any) -> Any:

@@ -6,7 +6,7 @@ are read exactly, a float as the shortest decimal that stands for it: 0.1 is one
 :meth:`Scale.bound` makes values of them: floats, rounded once, where a length is a float.
 
 Rejected: arithmetic in floats, which puts 0.7999 into two windows and 0.3 into none; and reading event times as decimals as well, which
-gives windows whose ``start <= time < end`` does not hold for what they show.
+gives windows for whose shown bounds ``start <= time < end`` is false.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXACT_FLOATS_MAX = 1 << 53
 
 
 class Lengths(Enum):
-    """What kind of values the lengths of some windows are; the bounds of numeric windows are of this kind."""
+    """The kind of the lengths of some windows; the bounds of numeric windows are of this kind."""
 
     WHOLE = "int"
     FLOAT = "float"
@@ -360,7 +360,7 @@ def nanoseconds(time: Any) -> int:
 
 
 def offset_ticks(offset: Any, scale: Scale) -> int:
-    """How far behind 0, or 1970-01-01, some window begins."""
+    """The distance from 0, or 1970-01-01, to the begin of some window."""
     if offset is None:
         return 0
     return _microseconds(offset) if isinstance(offset, dt.date) else scale.ticks(offset)

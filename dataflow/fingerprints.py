@@ -1,4 +1,4 @@
-"""What a run's input is made of: asked of each source on the driver, kept with snapshots, compared when another run goes on from one."""
+"""What a run's input consists of: asked of each source on the driver, kept with snapshots, compared when another run resumes from one."""
 
 from __future__ import annotations
 

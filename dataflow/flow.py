@@ -169,7 +169,7 @@ class Dataflow:
         key_groups: int | None = None,
         fingerprints: bool = False,
     ) -> Plan:
-        """Compile to stages; raises DataflowError where the graph is wrong. ``fingerprints``: also ask sources what their input is."""
+        """Compile to stages; raises DataflowError where the graph is wrong. ``fingerprints``: also ask sources for theirs."""
         from rayad.dataflow.compiler import compile_plan
         from rayad.dataflow.fingerprints import with_fingerprints
 
@@ -241,11 +241,11 @@ class Dataflow:
         """Run to the end and give the results: a mapping from sink name to what that sink gives.
 
         ``runtime="ray"`` joins the cluster it is in, else starts one; ``runtime="local"`` runs everything in this process, in an order
-        drawn from ``seed``: equal programs and seeds do equal steps. Only what is measured in seconds follows the clock (snapshots by
-        interval, timeouts); ``clock=f`` gives another one, a function without arguments. It also looks
-        whether functions change records that others hold, and refuses that; ``check_records=False`` saves what the look costs.
+        drawn from ``seed``: equal programs and seeds do equal steps. Only intervals of snapshots and timeouts follow the clock;
+        ``clock=f`` gives another one, a function without arguments. It also refuses functions that change shared records in place;
+        ``check_records=False`` saves the cost of that check.
 
-        ``resume="latest"`` goes on from the newest snapshot of the job of this name, a path from that one. A job that is not complete after
+        ``resume="latest"`` resumes from the newest snapshot of the job of this name, a path from that one. A job that is not complete after
         ``timeout_s`` is cancelled (TimeoutError); ``job.wait(timeout_s)`` after submit() leaves it running.
         """
         check_timeout(timeout_s, "run(timeout_s=...)")

@@ -1,4 +1,4 @@
-"""The logical graph: what the user's calls have built, before it is planned.
+"""The logical graph that the user's calls build, before it is planned.
 
 Mutable while the program is written (`Dataflow` adds to it), read-only afterwards. A node lives in one scope: the root or a
 loop context. ``where`` is the user's line that made it, for error messages.
@@ -47,7 +47,7 @@ def users_level() -> int:
 
 @functools.lru_cache(maxsize=4096)
 def _shown(filename: str) -> str | None:
-    """How messages call a code object's file; None for Rayad's own and for frozen modules."""
+    """The name of a code object's file in messages; None for Rayad's own and for frozen modules."""
     if filename.startswith("<"):  # <stdin>, <string>, <ipython-input-3-...>, <doctest ...>: no path
         return None if filename.startswith("<frozen ") else filename
     path = os.path.realpath(filename)  # in a checkout src/rayad/dataflow is a link to dataflow
@@ -206,7 +206,7 @@ class LogicalGraph:
         """The nodes of sinks by the name of their result."""
         self._names: dict[str, str] = {}
         self._taken: dict[str, int] = {}
-        """By base of unnamed nodes: up to which number names were taken when one was last looked for."""
+        """By base of unnamed nodes: the highest number that was taken at the last search."""
         self._taken_sinks: dict[str, int] = {}
         """The same of results."""
 
@@ -329,11 +329,11 @@ class LogicalGraph:
 
 
 COUNT_MOST = 1 << 20
-"""More replicas, rounds of a built-in algorithm, parts or outputs than this are a slip; lists of them would be made."""
+"""More replicas, rounds of a built-in algorithm, parts or outputs than this are a mistake; lists of them would be made."""
 
 
 def check_count(value: Any, what: str, *, least: int = 1, more: str = "", error: type[RayadError] = DataflowError) -> int:
-    """A number of replicas, rounds, parts or outputs: an int of at least 1, and none that nobody can mean."""
+    """A number of replicas, rounds, parts or outputs: an int of at least 1, and not absurdly large."""
     count = arguments.whole(value, what, least=least, more=more, error=error)
     if count > COUNT_MOST:
         raise error(f"{what} is {show(value)}: more than {COUNT_MOST} are not possible")

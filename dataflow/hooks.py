@@ -1,4 +1,4 @@
-"""What the pure part may call without importing it: the runtimes and the connectors.
+"""Runtimes and connectors that the pure part calls without importing them.
 
 ``rayad/__init__.py`` fills these in, lazily, so that building and planning a dataflow needs neither Ray nor Spark.
 """

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rayad.dataflow.windowed_stream import WindowedStream
 
 BY_PAIR = Partition(PartitionKind.KEYS, PAIRS)
-"""Exchange of what the elements of ``operators.keyed`` make."""
+"""The exchange of pairs that the elements of ``operators.keyed`` make."""
 
 
 def input_link(flow: Dataflow, stream: Any, what: str = "an input") -> Link:
@@ -46,7 +46,7 @@ def input_link(flow: Dataflow, stream: Any, what: str = "an input") -> Link:
 class KeyedStream(Advising):
     """Records with a key. Results are ``(key, value)`` records: running totals over epochs, each touched key once per completed epoch.
 
-    Where there is more than one epoch these are updates, each in place of the key's one before: operators that keep state refuse them
+    Where there is more than one epoch these are updates, each replacing the key's earlier one: operators that keep state refuse them
     (``Stream.as_records``).
     """
 
@@ -116,7 +116,7 @@ class KeyedStream(Advising):
 
     def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
         """The ``k`` largest records (or ``value`` of them) of each key, a list, largest first; ``by`` (function or column)
-        gives what is compared. Null and NaN are passed over."""
+        gives the value that is compared. Null and NaN are ignored."""
         return self._aggregate(agg.TopK(k, by), record_unless(value), name)
 
     def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
@@ -134,7 +134,7 @@ class KeyedStream(Advising):
         return self._running("fold", element, Make(totals.Fold, initial, checked_function(function, "fold", "state", "value")), name)
 
     def distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
-        """Each distinct ``(key, record)`` once (or ``(key, value)``). Records are told apart by what they hold: dicts, lists, NaN, too."""
+        """Each distinct ``(key, record)`` once (or ``(key, value)``). Records are compared by content, also dicts, lists and NaN."""
         element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
         return self._exchange("distinct", element, Make(stateful.Distinct), name)
 
@@ -175,9 +175,9 @@ class KeyedStream(Advising):
     def window(self, windows: Any) -> WindowedStream:
         """Aggregate per window: see :mod:`rayad.windows`. Results are ``(key, window, value)``.
 
-        A window of event times is given in the epoch in which the watermark passes its end. Those that are open when the input ends come in
-        the last epoch to which any input before had advanced, also where no record of it came here; for a live input that is what
-        ``advance_to`` said last.
+        A window of event times fires in the epoch in which the watermark passes its end. Windows that are open when the input ends fire in
+        the last epoch that any input upstream reached, even if none of its records came here; for a live input that is the last
+        ``advance_to``.
         """
         from rayad.dataflow.windowed_stream import WindowedStream
 
@@ -213,7 +213,7 @@ class Make:
         self.__name__ = cls.__name__
 
     def reading(self, **selectors: Any) -> Make:
-        """Note where its keys, values and times come from: columns are part of what the state is. Gives itself again."""
+        """Note where its keys, values and times come from: columns are part of the state's identity. Gives itself again."""
         self.reads = {name: describe(selector) for name, selector in selectors.items()}
         return self
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @explains_calls
 class Feedback(Stream):
-    """The stream that comes round again. ``connect`` what shall be fed back, once."""
+    """The stream that comes round again. ``connect`` the stream to feed back, once."""
 
     def connect(self, stream: Stream) -> None:
         """Close the cycle: records of ``stream`` reappear here with the loop counter one higher."""
@@ -102,7 +102,7 @@ class Loop:
         return Stream(self.flow, node.id)
 
     def leave_updates(self, stream: Stream, *, of: Stream, name: str | None = None) -> Stream:
-        """:meth:`leave` for what a vertex gives once for each epoch of the stream ``of``: what of a table has changed, as running totals
+        """:meth:`leave` for updates of a table, which a vertex gives once for each epoch of the stream ``of``, as running totals
         are; see ``Stream.as_records``."""
         own_stream(self.flow, of, "leave_updates (of)")
         out = self.leave(stream, name=name)

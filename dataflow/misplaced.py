@@ -1,4 +1,4 @@
-"""What to write in place of a method that a stream does not have: those of the other kinds of stream, and the names of other libraries."""
+"""Advice for methods that a stream does not have: those of the other kinds of stream, and the names of other libraries."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """``Stream.ordered``: what it changes in the logical graph (docs/design/ordering.md).
 
 It walks up through stateless operators and exchanges to the first of the exchanges, puts a numbering vertex of one replica before that,
-lets the operators on the way keep the numbers, and puts a vertex of one replica behind them that restores the order. Whoever else takes
-a stream that carries numbers gets the records without them, from a step that the compiler adds.
+lets the operators on the way keep the numbers, and puts a vertex of one replica behind them that restores the order. Other consumers of
+a stream that carries numbers get the records without them, from a step that the compiler adds.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def restore_order(stream: Stream, memory_bytes: Any, directory: str | None, name
 
 
 def _path(graph: LogicalGraph, start: int) -> list[Node]:
-    """The nodes from the one that order is to be restored behind up to the first exchange, or to what carries numbers already."""
+    """The nodes from the one behind which order is restored up to the first exchange, or to a node that carries numbers already."""
     path: list[Node] = []
     length = 0
     node = graph.nodes[start]

@@ -209,7 +209,7 @@ class Plan:
         return names
 
     def title(self, stage_id: int, replica: int) -> str:
-        """How a replica is called in messages."""
+        """The name of a replica in messages."""
         return f"{self.stage(stage_id).name!r}[{replica}]"
 
     def owners(self, stage: Stage) -> tuple[int, ...]:

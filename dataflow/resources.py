@@ -1,4 +1,4 @@
-"""What one replica of a vertex needs of the node that it runs on: spelled as in Ray Data, and whether a cluster has it. Pure."""
+"""The resources of one replica of a vertex, spelled as in Ray Data, and whether a cluster has them. Pure."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Need:
 
 
 def unplaceable(needs: Iterable[Need], nodes: Sequence[Mapping[str, float]]) -> str:
-    """Why these cannot be placed on nodes of this size even if nothing else runs there; "" where nothing speaks against it.
+    """Why these cannot be placed on nodes of this size even if nothing else runs there; "" if they can.
 
     >>> unplaceable([Need("embed", 2, {"CPU": 1, "GPU": 1})], [{"CPU": 2}, {"CPU": 8, "disk": 1}])
     "each of the 2 replicas of 'embed' asks for 1 CPU and 1 GPU, which no node has: the nodes have 2 CPU; 8 CPU, 1 disk"

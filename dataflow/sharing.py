@@ -1,9 +1,9 @@
-"""Which functions are given records that somebody else holds, too; and whether one has changed such a record in place.
+"""Which functions get records that have a second holder; and whether one has changed such a record in place.
 
-A record travels by reference wherever it can. The rule for users is short: a function must not change what it is given. Where that would
-be wrong for sure, the local runtime looks: behind ``from_items`` and ``from_epochs`` (the user's own list holds the records), behind an
-operator that keeps state (which may hold what it gave), and where a stream has several consumers. Columns cannot be changed and are not
-looked at; nor are records that cannot (numbers, texts, tuples of such). docs/decisions/032-records-are-not-changed-in-place.md.
+A record travels by reference wherever it can. The rule for users is short: a function must not change what it is given. Where a change
+would certainly be wrong, the local runtime checks: behind ``from_items`` and ``from_epochs`` (the user's own list has the records), behind
+an operator that keeps state (which may keep what it emitted), and where a stream has several consumers. Columns cannot be changed and are
+not checked; nor are immutable records (numbers, texts, tuples of such). docs/decisions/032-records-are-not-changed-in-place.md.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ ATOMS = frozenset({
     type(None), bool, int, float, complex, str, bytes, dt.date, dt.datetime, dt.time, dt.timedelta, decimal.Decimal, uuid.UUID, Timestamp,
 })  # fmt: skip
 WHOLE_ROWS = 10_000
-"""So many records of each function are looked at, then those of one batch in ``ONE_IN``."""
+"""So many records of each function are checked, then those of one batch in ``ONE_IN``."""
 ONE_IN = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Who else holds the records that a step is given, in words; and whether they hold the list of them, too."""
+    """The second holder of the records that a step gets, in words; and whether it has the list of them, too."""
 
     holder: str
     lists: bool = False
 
 
 def shared_steps(plan: Plan) -> dict[int, dict[int, Shared]]:
-    """By stage: the steps with a user's function whose input somebody else may hold."""
+    """By stage: the steps with a user's function whose input may have a second holder."""
     stages = {stage.id: stage for stage in plan.stages}
     given: dict[int, Shared] = {}  # by stage: what its outputs carry
     found: dict[int, dict[int, Shared]] = {stage.id: {} for stage in plan.stages}
@@ -92,7 +92,7 @@ def _each(numbers: tuple[int, ...], shared: Shared | None) -> list[tuple[int, Sh
 
 
 class RecordWatch:
-    """Looks at the batches of one step before and after the user's function."""
+    """Compares the batches of one step before and after the user's function."""
 
     def __init__(self, shared: Shared, element: Any) -> None:
         self._shared = shared
@@ -102,7 +102,7 @@ class RecordWatch:
         self._batches = 0
 
     def before(self, batch: Any) -> Any:
-        """What :meth:`after` compares with; None where nothing can change, or this batch is not looked at."""
+        """What :meth:`after` compares with; None where nothing can change, or this batch is not checked."""
         if type(batch) is not list:
             return None
         self._batches += 1

@@ -2,7 +2,7 @@
 
 Writing and showing are apart so that output is exactly-once: each replica's :class:`SinkWriter` keeps or stages what it gets; with each
 snapshot ``stage()`` of every writer goes into the snapshot's files; when the snapshot is complete, what it names may be shown. Readers
-never see what no complete snapshot has, and see nothing twice.
+see only what a complete snapshot has, and nothing twice.
 
 **For authors of sinks.** Most sinks need :meth:`Sink.open` and :meth:`Sink.publish` alone: whatever is staged is kept in the job's store,
 and ``publish`` gets all of it, once, when the job is complete. A sink that shows results while the job runs sets ``commits = True`` and
@@ -49,7 +49,7 @@ and ``commit`` has to take effect in one step. A table in a database does so whe
 >>> sink.commit(1, [staged]), sink.commit(1, [staged])
 (1, 1)
 >>> writer.write(Timestamp(0), ["b"])
->>> sink.commit(2, [writer.stage()])             # snapshot 2, of which a part is lost later: the job goes on from snapshot 1
+>>> sink.commit(2, [writer.stage()])             # snapshot 2, of which a part is lost later: the job resumes from snapshot 1
 2
 >>> sink.roll_back(1, 4), sink.commit(1, [staged]), TABLE
 (None, 1, {1: ['a']})
@@ -94,10 +94,10 @@ class Sink(ABC):
     """Whether results are shown with each snapshot, by :meth:`commit`; otherwise at the end, by :meth:`publish`."""
 
     def check(self) -> None:
-        """A job starts afresh: raise ConfigError if the output cannot be written there. Not called when a job goes on. May be repeated."""
+        """A job starts afresh: raise ConfigError if the output cannot be written there. Not called when a job resumes. May be repeated."""
 
     state_version: ClassVar[int] = 1
-    """Of what ``stage()`` gives, kept with snapshots beside the class' name: raise it when what was staged before cannot be published."""
+    """The version of ``stage()``, kept with snapshots beside the class's name: raise it when what was staged before cannot be published."""
 
     @abstractmethod
     def open(self, replica: int, parallelism: int) -> SinkWriter:
@@ -119,24 +119,24 @@ class Sink(ABC):
         raise DataflowError(f"{type(self).__name__} has commits = True and no method commit(snapshot, staged)")
 
     def identity(self) -> str | None:
-        """What another run needs to know to go on with the same output (a job's id in file names, say); None: nothing."""
+        """What another run needs to know to continue the same output (a job's id in file names, say); None: nothing."""
         return None
 
     def adopt(self, identity: str) -> None:
-        """This run goes on with the output of the run whose ``identity()`` this was. Called in the coordinator before ``roll_back``; the
+        """This run continues the output of the run whose ``identity()`` this was. Called in the coordinator before ``roll_back``; the
         copies that the replicas get are made afterwards."""
 
     def roll_back(self, last: int, first_new: int) -> None:
-        """The job goes on from snapshot ``last``: remove what later ones committed, or began to. ``commit(last, ...)`` follows at once.
+        """The job resumes from snapshot ``last``: remove what later ones committed, or began to. ``commit(last, ...)`` follows at once.
 
         Snapshots to come have numbers from ``first_new`` on. Those above ``last`` and below ``first_new`` are void: whoever still
-        tries to commit one (a coordinator that was thought dead) should be refused. Only with ``commits``.
+        tries to commit one (a coordinator that was taken for dead) should be refused. Only with ``commits``.
         """
 
     def abort(self) -> None:
         """The job failed or was cancelled: remove everything that is not visible. Must not raise.
 
-        Not called for a run that keeps snapshots: the job can go on, and a snapshot may name what is staged.
+        Not called for a run that keeps snapshots: the job can be resumed, and a snapshot may name what is staged.
         """
 
     def result(self, receipt: Any) -> Any:

@@ -1,7 +1,7 @@
-"""What a source of records is: partitions that can be read, and re-read, from an offset.
+"""What a source of records is: parts that can be read, and read again, from an offset.
 
-A source is written once and read by many replicas: :meth:`Source.list_parts` runs on the driver, the parts are
-shared out over the replicas of the source, and each replica reads its parts in order. A part must give the same batches again when
+One source is read by many replicas: :meth:`Source.list_parts` runs on the driver, the parts are
+assigned to the replicas of the source, and each replica reads its parts in order. A part must give the same batches again when
 it is built again from the same ``resume`` value; exactly-once recovery rests on that.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 import xxhash
 
 SAMPLED_RECORDS = 1_000
-"""So many records are looked at to tell contents from other contents."""
+"""A digest of contents takes so many records."""
 _PLAIN = frozenset((type(None), bool, int, float, str, bytes, Decimal, dt.date, dt.time, dt.datetime, dt.timedelta))
 
 
@@ -43,16 +43,16 @@ class SourcePart(ABC):
 
     @abstractmethod
     def offset(self) -> Any:
-        """Where reading would go on: a small picklable value for ``Source.build_part(part, resume=...)``.
+        """Where reading would resume: a small picklable value for ``Source.build_part(part, resume=...)``.
 
         Called between batches: before the first, after any, and after the last. A part that is built from it gives exactly the batches that
         this one has not yet given: the same epochs, the same records, cut in the same way. The value must not be changed afterwards.
         """
 
     def backlog(self) -> int | None:
-        """About how many records wait outside to be read; None: nobody knows. It need not be quick: it is asked every few seconds.
+        """About how many records wait outside to be read; None: unknown. It need not be fast: it is called every few seconds.
 
-        The autoscaler tells by it how fast records come when they come faster than they are read.
+        It shows the autoscaler the rate of arrival where records arrive faster than they are read.
         """
         return None
 
@@ -72,7 +72,7 @@ class Source(ABC):
     """Whether all its records are in epoch 0. Then each running total comes once, and may be aggregated further (``as_records``)."""
 
     state_version: ClassVar[int] = 1
-    """Of what ``offset()`` gives, kept with snapshots beside the class' name: raise it when offsets of before mean something else."""
+    """The version of ``offset()``, kept with snapshots beside the class's name: raise it when earlier offsets mean something else."""
 
     @abstractmethod
     def list_parts(self) -> Sequence[Any]:
@@ -83,7 +83,7 @@ class Source(ABC):
         """Open ``part`` in a replica; at its start, or where ``offset()`` stood when ``resume`` was taken."""
 
     def fingerprint(self, parts: Sequence[Any]) -> dict[str, Any] | None:
-        """What the parts are made of, and each setting that changes what an offset means, as plain JSON; None: nothing is known.
+        """What the parts consist of, and each setting that changes what an offset means, as plain JSON; None: unknown.
 
         Runs on the driver, after ``list_parts`` gave ``parts``, for a job that keeps snapshots. Values are numbers, texts, or dicts by
         name, such as ``{"epoch": "day", "files": {"/in/a.csv": "120 bytes, changed ..."}}``; a refused resume names those that differ.

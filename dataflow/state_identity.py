@@ -1,4 +1,4 @@
-"""What a vertex' state is: which operator keeps it, with the parameters that shape it, as plain data. Kept with snapshots, and compared
+"""The identity of a vertex's state: its operator and the parameters that shape it, as plain data. Kept with snapshots, and compared
 when a job resumes: the state of one operator must never be read as that of another.
 
 Rayad's own operators are described by their class, its ``state_version``, and the arguments that they were made with; a class names those
@@ -29,7 +29,7 @@ _PLAIN = (bool, str, type(None))
 
 
 def state_of(stage: Stage) -> Identity:
-    """The identity of what replicas of a stage keep in snapshots; None for stages that keep nothing, and where nothing is known."""
+    """The identity of the state of a stage in snapshots; None for stages without state, and where it is unknown."""
     if stage.kind is NodeKind.SOURCE:
         return of_class(type(stage.op))
     if stage.kind is not NodeKind.VERTEX:
@@ -38,7 +38,7 @@ def state_of(stage: Stage) -> Identity:
 
 
 def made_by(factory: Any) -> Identity:
-    """Of what a vertex factory makes: a class, one with arguments; None for any other function."""
+    """The identity of a factory's vertices: a class, or one with arguments; None for any other function."""
     if isinstance(factory, type):
         return of_class(factory)
     if isinstance(factory, functools.partial):

@@ -49,7 +49,7 @@ def _union_of(streams: list[Stream]) -> windowing.EventTime | None:
     selectors = set()
     for stream in streams:
         found = stream.event_time
-        if found is None:  # an exchange behind a union, where its sides cannot be told apart any more
+        if found is None:  # an exchange behind a union, where its sides can no longer be distinguished
             return None
         sides += found.sides or (windowing.Side(stream.node, stream.port, found.selector or ValueSelector(), found.max_delay),)
         selectors.add(found.selector)
@@ -129,7 +129,7 @@ class Stream(Advising):
         return Stream(self.flow, node.id, 0, start.event_time if keeps_time else None)
 
     def _of_each_side(self, base: str, element: el.Element, name: str | None) -> Stream:
-        """A step that keeps event times of a union: of each of its streams, so that each goes on to tell where its times are."""
+        """A step that keeps event times of a union: applied to each of its streams, which keep their own event times."""
         assert self.event_time is not None
         sides = []
         for side in self.event_time.sides:
@@ -141,7 +141,7 @@ class Stream(Advising):
         return Stream(self.flow, together.id, 0, replace(self.event_time, sides=tuple(sides)))
 
     def _on_its_own(self, base: str, element: el.Element, name: str | None, resources: Resources, *, keeps_time: bool) -> Stream:
-        """A stateless operator that asks for something runs in replicas of its own, and is not fused with what is before it."""
+        """A stateless operator that asks for resources runs in replicas of its own, and is not fused with the step before it."""
         graph = self.flow.graph
         before = self if self.partition.name is None else self.materialised()
         link = Link(before.node, before.port, before.partition)
@@ -164,7 +164,7 @@ class Stream(Advising):
         """``function(record)`` for each record. As everywhere, the function must not change the record in place: others may hold it.
 
         ``num_cpus``, ``num_gpus``, ``memory`` (bytes) and ``resources``: what each replica needs of its node on Ray, as in Ray Data; the
-        operator then has replicas of its own, as many as ``parallelism`` says for its name, and what stands behind it runs in them as well.
+        operator then has replicas of its own, as many as ``parallelism`` says for its name, in which the steps fused behind it run as well.
         """
         return self._stateless("map", el.Map(checked_function(function, "map", "record")), name, asked=asked)
 
@@ -201,7 +201,7 @@ class Stream(Advising):
     def union(self, *others: Stream, name: str | None = None) -> Stream:
         """The records of this and the other streams, all in the same scope.
 
-        Event times are kept where all streams have them, or else none may. The watermark is then the least of theirs: a stream that has
+        Event times are kept where all streams have them, or else none may. The watermark is then the smallest of theirs: a stream that has
         brought nothing yet holds it back.
         """
         for other in others:
@@ -219,11 +219,11 @@ class Stream(Advising):
         return Stream(self.flow, node.id, 0, None if without else _union_of(streams))
 
     def as_records(self, *, name: str | None = None) -> Stream:
-        """Take the updates that running totals give for records, each on its own: a key may come several times, with a value each.
+        """Treat the updates of running totals as records, each on its own: a key may come several times, each time with another value.
 
-        Operators with state refuse running totals over several epochs, since they would take a key once for each of its values:
-        ``counts.key_by(n).count()`` would count each word under all counts that it ever had. Where that is what you want (a history of
-        changes, say) or cannot happen (each key is touched in one epoch only), this says so. The records stay as they are.
+        Operators with state refuse running totals over several epochs, since they would use a key once for each of its values:
+        ``counts.key_by(n).count()`` would count each word under all counts that it ever had. Where you want that (a history of
+        changes, say) or it cannot happen (each key is touched in one epoch only), say so by this. The records stay as they are.
         """
         out = self._stateless("as_records", el.Same(), name, keeps_time=True)
         self.flow.graph.nodes[out.node].options[updates.RECORDS] = True
@@ -248,8 +248,8 @@ class Stream(Advising):
         """Give records to whichever replica of the next operators has room, on demand.
 
         On Ray, a replica has at most ``buffer`` batches at once: the one that it works on and what comes next. 1 is right for few items
-        that take seconds each; more than 2 helps when requests travel far. How many records travel as one batch follows from how long they
-        take: long ones go one by one, tiny ones by the thousand; ``keep_batches=True`` leaves them as they come. Source: seed 002, 5.4.8.
+        that take seconds each; more than 2 helps when latency is high. The size of a batch follows from the time that its records
+        take: long ones go one by one, tiny ones by the thousand; ``keep_batches=True`` leaves batches as they are. Source: seed 002, 5.4.8.
 
         ``name``: of the vertex that the stateless operators behind it make (``parallelism={name: 4}``, ``job.rescale(name, 4)``); by
         default "rebalance". A vertex with state behind it has its own name.
@@ -269,10 +269,10 @@ class Stream(Advising):
         return Stream(self.flow, self.node, self.port, self.event_time, Partition(PartitionKind.SINGLE))
 
     def ordered(self, *, memory_bytes: int = 64 * 1024 * 1024, spill_directory: str | None = None, name: str | None = None) -> Stream:
-        """Bring records back into the order that they had before ``rebalance()``: ``frames.rebalance().map(draw).ordered()``.
+        """Restore the order that records had before ``rebalance()``: ``frames.rebalance().map(draw).ordered()``.
 
-        That is the order in which they reached the first ``rebalance()`` above, of one epoch after the other; with a source of one part,
-        that of the source. Between the two there may be any number of stateless operators and exchanges, with any number of replicas.
+        That is the order in which they reached the first ``rebalance()`` above, one epoch after the other; with a source of one part
+        it is the source's order. Between the two there may be any number of stateless operators and exchanges, with any number of replicas.
         Records that wait for their turn beyond ``memory_bytes`` are kept in files in ``spill_directory`` (None: where temporary files go).
         """
         from rayad.dataflow.ordering import restore_order
@@ -292,8 +292,8 @@ class Stream(Advising):
         return self.key_by(on).join(other.key_by(on if right_on is None else right_on), name=name)
 
     def assign_timestamps(self, time: Callable[[Any], Any] | str, *, max_delay: Any = None) -> Stream:
-        """Say where a record's event time is (function or column) and how much later than newer ones a record may come. Survives filter,
-        inspect and union; after a map say it again."""
+        """Say where a record's event time is (function or column) and by how much a record may come after newer ones. It stays through
+        filter, inspect and union; after a map assign it again."""
         if not (isinstance(time, str) or callable(time)):
             raise DataflowError(f"assign_timestamps was given {show(time, 60)}: give a function of the record or a column name")
         selector = ValueSelector.of(time, "assign_timestamps")

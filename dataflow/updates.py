@@ -2,7 +2,7 @@
 
 An operator with state that took them for records would count a key once for each of its values. So it is refused when the program is
 written, wherever the same key may come twice: behind a running total (and behind the graph algorithms, whose results are updates too), as
-far as stateless operators, unions, exchanges and boundaries of loops carry them. It is no matter where
+far as stateless operators, unions, exchanges and boundaries of loops carry them. It is allowed where
 
 - all input is in one epoch (``Source.one_epoch``), so that each key comes once;
 - totals are windows of each epoch alone (``per_epoch``): these are records, and taking updates by epoch counts no key twice;

@@ -81,19 +81,19 @@ class Vertex:
     global barriers. False where replicas share nothing: outside loops a notification then waits for input alone, and replicas run ahead."""
 
     in_order: bool = False
-    """Deliver batches in lexicographic order of their times: one is held (and keeps counting) while a smaller time can still arrive."""
+    """Deliver batches in lexicographic order of their times: one waits (and keeps counting) while a smaller time can still arrive."""
 
     checkpoint_inline: bool = False
     """Whether the state is taken in the replica's own process, however large it is: right where :meth:`checkpoint` must not run in a forked
     copy, and where it gives large arrays and little else, which are copied faster than a process is forked. May be a property."""
 
     broadcast_may_repeat: bool = False
-    """For rescaling: whether a replica may get a broadcast batch twice, as one that comes into a running job can: before the senders know
-    of it, its siblings pass on to it what they get."""
+    """For rescaling: whether a replica may get a broadcast batch twice. One that is added to a running job can: before the senders know
+    of it, its siblings forward to it what they get."""
 
     state_version: int = 1
-    """Of what :meth:`checkpoint` gives, kept with snapshots beside the class' name: raise it when a state of before cannot be restored any
-    more, and a resume from it is refused before anything is read. A renamed class counts as another one."""
+    """The version of what :meth:`checkpoint` gives, kept with snapshots beside the class's name: raise it when earlier state can no longer
+    be restored, and a resume from it is refused before anything is read. A renamed class counts as another one."""
 
     may_change: ClassVar[frozenset[str]] = frozenset()
     """Of Rayad's own vertices: arguments of the constructor that may differ between a snapshot and the dataflow that resumes from it."""
@@ -101,10 +101,10 @@ class Vertex:
     reentrancy: int = 0
     """How many calls of :meth:`on_recv` may run inside one another in a replica: 0 (none) to 64.
 
-    What the vertex sends that comes back to the same replica, round a loop with nothing but fused steps on the way, waits in a queue by
+    A batch that returns to the same replica, round a loop with nothing but fused steps on the way, waits in a queue by
     default. With a bound above 0 :meth:`send_by` hands it to :meth:`on_recv` at once, before it returns, as long as fewer than so many such
-    calls are running: the queue of a loop stays short, and values go round depth first. Whatever goes to another replica, or is deeper,
-    is queued as ever; results that depend on the order in which batches of one loop arrive may differ. ``on_recv`` must then expect to be
+    calls are running: the queue of a loop stays short, and values go round depth first. Batches for other replicas,
+    and deeper ones, are queued; results that depend on the order of batches in a loop may differ. ``on_recv`` must then expect to be
     called inside its own ``send_by``, so: change the state first, then send. Source: Naiad (SOSP 2013), section 3.2; seed 000.
     """
 
@@ -125,14 +125,14 @@ class Vertex:
     def on_park(self, batch: Any) -> Any:
         """For a vertex that takes times in order (:attr:`in_order`): a batch must wait; gives what to keep in its place, by default itself.
 
-        What is kept is given to :meth:`on_recv` in its turn, and pickled into snapshots that are taken before that.
+        :meth:`on_recv` gets what is kept when its time comes; snapshots before that pickle it.
         """
         return batch
 
     def checkpoint(self) -> Any:
         """The state, picklable; the default is everything in ``__dict__``.
 
-        It is pickled before anything else happens to the vertex, so it may refer to what goes on changing. Large state is pickled in a
+        It is pickled before anything else happens to the vertex, so it may refer to objects that change later. Large state is pickled in a
         forked copy of the process: what ``checkpoint`` itself changes is not kept, and it must not talk to other processes; see
         :attr:`checkpoint_inline`.
         """
@@ -143,7 +143,7 @@ class Vertex:
         self.__dict__.update(state)
 
     def take_changes(self) -> Callable[[], Any] | None:
-        """For incremental snapshots: what has changed since the last call, or None when that is not known (then all is written).
+        """For incremental snapshots: the changes since the last call, or None when they are not known (then all state is written).
 
         Called at each snapshot, in the replica. The function that it gives is called once or never, before anything else happens to the
         vertex, perhaps in a forked copy of the process; it gives picklable changes for :meth:`restore_changes`.
@@ -166,15 +166,15 @@ class Vertex:
     def take(self, state: Any) -> None:
         """For rescaling: merge what :meth:`give` gave at another replica of this vertex into the state, between two activations.
 
-        Ask with :meth:`notify_at` for each time at which something of it waits to be notified; sending is not allowed. The next snapshot
+        Ask with :meth:`notify_at` for each time for which something of it waits; sending is not allowed. The next snapshot
         must be a whole one.
         """
         raise NotImplementedError(f"{type(self).__name__} has give(self, groups) but no take(self, state)")
 
     def index_for_giving(self) -> Iterator[None] | None:
-        """For rescaling: a generator that gets :meth:`give` ready, run between activations.
+        """For rescaling: a generator that prepares :meth:`give`, run between activations.
 
-        Each ``next`` is one slice of at most some milliseconds; batches arrive between slices. None: nothing need be got ready. After the
+        Each ``next`` is one slice of at most some milliseconds; batches arrive between slices. None: there is nothing to prepare. After the
         last ``give`` of a change :meth:`gave` is called.
         """
         return None
@@ -225,10 +225,10 @@ class Vertex:
 
 
 class EndVertex(Vertex):
-    """A vertex that still has something to say when its input ends: it keeps the right to send at its input frontier.
+    """A vertex that still sends when its input ends: it keeps a capability at its input frontier.
 
-    The runtime moves that right along with the frontier, so downstream is not held back; when no input can come any more it calls
-    :meth:`on_end` once, at the latest epoch that an input of the dataflow before it has reached, whatever order things came in
+    The runtime moves the capability with the frontier, so downstream is not held back. When no input can come any more it calls
+    :meth:`on_end` once, at the latest epoch that an input upstream of it has reached, whatever the order of arrival
     (decision 046). Not allowed inside loops, where it would keep the loop alive.
     """
 

@@ -207,8 +207,8 @@ class LateStream(Stream):
 
     @property
     def late(self) -> Stream:
-        """The records that came after their window had fired, as they came: ``(key, window, record)``, ``(window, record)`` of windows over
-        all records. A record that several windows hold is here once for each that it is not in. The first use adds a vertex beside that
+        """The records that came after their window had fired, unchanged: ``(key, window, record)``, or ``(window, record)`` of windows over
+        all records. A record comes once for each window that it missed. The first use adds a vertex beside that
         of the windows, which gets all records, and keeps those of a time until the time before it is complete.
         """
         if self._late is None:
@@ -235,7 +235,7 @@ def sides_of(stream: Stream) -> tuple[windowing.Side, ...]:
 
 
 def placed(stream: Stream, base: str, element: Callable[[ValueSelector], Any]) -> int:
-    """A node with what ``element`` makes of the records, given where their event time is."""
+    """A node with the results of ``element``, which is told where event times are."""
     found = stream.event_time
     assert found is not None
     if found.selector is not None:

@@ -56,7 +56,7 @@ class VertexProgram(ABC):
     """
 
     state_version: ClassVar[int] = 1
-    """Of the nodes' states, kept with snapshots beside the class' name: raise it when those of before mean something else."""
+    """The version of the nodes' states, kept with snapshots beside the class's name: raise it when earlier states mean something else."""
 
     @abstractmethod
     def init(self, node: Any) -> Any:
