@@ -13,10 +13,10 @@ import pyarrow as pa
 from rayad.actors.lead.layout_steps import Rescale
 from rayad.actors.process.activity import Activity
 from rayad.autoscale import ScalingProgress
-from rayad.dataflow.call_errors import explains_calls
 from rayad.dataflow.config import check_timeout
 from rayad.dataflow.items import as_items
 from rayad.dataflow.plan import Plan
+from rayad.dataflow.records.call_errors import explains_calls
 from rayad.progress import DataflowError, Timestamp, arguments, show
 from rayad.snapshots.coordination import SnapshotStatistics
 

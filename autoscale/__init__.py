@@ -27,13 +27,13 @@ from rayad.autoscale.decisions import (
     Seen,
 )
 from rayad.autoscale.ds2 import DS2
-from rayad.autoscale.graph import EdgeView, ScalingGraph, Spread, VertexView, graph_of_plan
 from rayad.autoscale.journal import Comparison, DecisionJournal
 from rayad.autoscale.limits import Bounds, CoolDown, Hysteresis, MaxStep, WarmUp
 from rayad.autoscale.mpr import MprThresholds
 from rayad.autoscale.policies import FunctionPolicy, policy_for, recommended
 from rayad.autoscale.rates import RequiredRates, solve_rates
 from rayad.autoscale.samples import JobSample, ReplicaSample, VertexSample, sample_between
+from rayad.autoscale.scaling_graph import EdgeView, ScalingGraph, Spread, VertexView, graph_of_plan
 from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, Activity, ReplicaCounters, ReplicaReading
 from rayad.autoscale.targets import LatencyTarget, lag_target
 

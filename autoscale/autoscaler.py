@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from rayad.autoscale.decisions import Decision, Hold, Layout, Policy, Record, ScalingState
-from rayad.autoscale.graph import ScalingGraph
 from rayad.autoscale.journal import DecisionJournal
 from rayad.autoscale.policies import check_target
 from rayad.autoscale.samples import JobSample, sample_between
+from rayad.autoscale.scaling_graph import ScalingGraph
 from rayad.autoscale.statistics import ReplicaReading
 from rayad.progress import ConfigError, say
 

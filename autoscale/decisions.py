@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from rayad.autoscale.graph import ScalingGraph
 from rayad.autoscale.samples import JobSample
+from rayad.autoscale.scaling_graph import ScalingGraph
 from rayad.progress import ConfigError
 
 Layout = Mapping[str, int]

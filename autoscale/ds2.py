@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rayad.autoscale.decisions import Decision, Expected, Hold, ScalingState, decision_for
-from rayad.autoscale.graph import EdgeView, ScalingGraph, Spread, VertexView
 from rayad.autoscale.rates import RequiredRates, solve_rates
 from rayad.autoscale.samples import JobSample, VertexSample
+from rayad.autoscale.scaling_graph import EdgeView, ScalingGraph, Spread, VertexView
 from rayad.progress import ConfigError
 
 ROUNDING = 1e-3

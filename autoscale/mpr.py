@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayad.autoscale.decisions import Decision, Expected, Hold, ScalingState, decision_for
-from rayad.autoscale.graph import ScalingGraph
 from rayad.autoscale.samples import JobSample, VertexSample
+from rayad.autoscale.scaling_graph import ScalingGraph
 from rayad.progress import ConfigError
 
 REPLICAS_BELOW = 48

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rayad.autoscale.graph import ScalingGraph, Spread
+from rayad.autoscale.scaling_graph import ScalingGraph, Spread
 from rayad.progress import ConfigError, show
 
 PIVOT_LEAST = 1e-9

@@ -26,9 +26,9 @@ from benchmarks.measurement import Measurement
 from benchmarks.side_by_side import Outcome, System, chosen, compare, peer
 from rayad.actors.process.allocator import keep_freed_memory
 from rayad.dataflow.columns import split_words
-from rayad.dataflow.hashing import Router
-from rayad.dataflow.operators.dense_groups import dense_group
-from rayad.dataflow.operators.key_index import KeyIndex
+from rayad.dataflow.operators.keys.dense_groups import dense_group
+from rayad.dataflow.operators.state.key_index import KeyIndex
+from rayad.dataflow.records.hashing import Router
 
 TITLE = "Columnar kernels"
 NEEDS_RAY = False

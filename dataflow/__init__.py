@@ -7,20 +7,20 @@ if __name__ != "rayad.dataflow":  # pragma: no cover - a second copy would have 
     )
 
 from rayad.dataflow import columns, windows
-from rayad.dataflow.columnar import Batch, to_record_batch, to_rows
 from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
-from rayad.dataflow.flow import Dataflow
-from rayad.dataflow.hashing import key_group, stable_hash
-from rayad.dataflow.keyed_stream import KeyedStream
-from rayad.dataflow.loops import Feedback, Loop
-from rayad.dataflow.operators.aggregates import Aggregator
+from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
+from rayad.dataflow.records.batches import Batch, to_record_batch, to_rows
+from rayad.dataflow.records.hashing import key_group, stable_hash
 from rayad.dataflow.resources import Resources
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.dataflow.source import Source, SourceBatch, SourcePart
-from rayad.dataflow.stream import Stream
+from rayad.dataflow.streams.flow import Dataflow
+from rayad.dataflow.streams.keyed_stream import KeyedStream
+from rayad.dataflow.streams.loops import Feedback, Loop
+from rayad.dataflow.streams.stream import Stream
+from rayad.dataflow.streams.windowed_stream import WindowedStream
 from rayad.dataflow.vertex import EndVertex, Vertex
-from rayad.dataflow.windowed_stream import WindowedStream
 from rayad.dataflow.windows import Window
 from rayad.progress import DataflowError, Timestamp, show
 

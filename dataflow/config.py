@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from rayad.dataflow.call_errors import explains_calls
-from rayad.dataflow.graph import LogicalGraph, check_count, check_name
-from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
+from rayad.dataflow.logical_graph import LogicalGraph, check_count, check_name
+from rayad.dataflow.records.call_errors import explains_calls
+from rayad.dataflow.records.hashing import DEFAULT_KEY_GROUPS
 from rayad.dataflow.resources import Resources
 from rayad.progress import ConfigError, DataflowError, arguments, show
 

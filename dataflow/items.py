@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.dataflow.columnar import ROWS_KEY, keyed_columns, one_or_more, require_distinct, to_rows
-from rayad.dataflow.form import OutputForm
-from rayad.dataflow.graph import check_count
+from rayad.dataflow.logical_graph import check_count
+from rayad.dataflow.records.batches import ROWS_KEY, keyed_columns, one_or_more, require_distinct, to_rows
+from rayad.dataflow.records.output_form import OutputForm
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.dataflow.source import Source, SourceBatch, SourcePart, content_digest, sampled_places
 from rayad.progress import DataflowError, Timestamp, arguments, show

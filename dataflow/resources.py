@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, TypedDict
 
-from rayad.dataflow.calling import WrongCall, did_you_mean
+from rayad.dataflow.records.calling import WrongCall, did_you_mean
 from rayad.progress import DataflowError, arguments, show
 
 

@@ -13,8 +13,8 @@ import datetime as dt
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rayad.dataflow.call_errors import explained
-from rayad.dataflow.event_times import Lengths, Scale, offset_ticks, plain_length, shifted
+from rayad.dataflow.records.call_errors import explained
+from rayad.dataflow.records.event_times import Lengths, Scale, offset_ticks, plain_length, shifted
 from rayad.progress import DataflowError, show
 
 
@@ -205,7 +205,7 @@ def given(start: Any, end: Any) -> Given:
     ``start`` and ``end`` are columns or functions of the record. A record whose event time is not within ``start <= t < end`` belongs to no
     window and is left out. Windows of different keys, and of one key, may overlap.
     """
-    from rayad.dataflow.operators.keyed import ValueSelector
+    from rayad.dataflow.operators.keys.keyed import ValueSelector
 
     for value, what in ((start, "start"), (end, "end")):
         if value is None:

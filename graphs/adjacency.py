@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rayad.dataflow.operators.stored_columns import narrow
-from rayad.dataflow.operators.touched_keys import Additions
+from rayad.dataflow.operators.state.stored_columns import narrow
+from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.graphs.numbers import Ints
 
 SHIFT = 32

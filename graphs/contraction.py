@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from rayad.dataflow.operators.stored_columns import narrow, stored, taken_back
+from rayad.dataflow.operators.state.stored_columns import narrow, stored, taken_back
 from rayad.graphs.disjoint_sets import smallest_reachable
 from rayad.graphs.edges import DST, SRC, SRC_NAME, sides
 from rayad.graphs.nodes import Nodes, grown

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from rayad.dataflow.operators.stored_columns import narrow
-from rayad.dataflow.operators.touched_keys import Additions
+from rayad.dataflow.operators.state.stored_columns import narrow
+from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.graphs.nodes import Nodes, grown
 from rayad.graphs.numbers import Ints, distinct
 

@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow import Dataflow, DataflowError, KeyedStream, Stream, show, stable_hash
-from rayad.dataflow.columnar import ROWS_KEY
-from rayad.dataflow.graph import check_count
+from rayad.dataflow.logical_graph import check_count
+from rayad.dataflow.records.batches import ROWS_KEY
 from rayad.graphs.numbers import Ints, encode_names, number_column, number_of, to_column
 
 SRC, DST, SRC_NAME, DST_NAME = "src", "dst", "src_name", "dst_name"

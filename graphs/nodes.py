@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow import DataflowError, show
-from rayad.dataflow.operators.stored_columns import narrow
+from rayad.dataflow.operators.state.stored_columns import narrow
 from rayad.graphs.node_index import SPAN_MIN, DirectIndex, HashIndex, is_close
 from rayad.graphs.numbers import Ints, Mask, decode_names, distinct, order_key, owners, to_column
 

@@ -19,9 +19,9 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.dataflow import DataflowError, Stream, Timestamp, show, to_rows
-from rayad.dataflow.call_errors import explained
-from rayad.dataflow.keyed_stream import Make
-from rayad.dataflow.operators.touched_keys import TouchedKeys
+from rayad.dataflow.operators.state.touched_keys import TouchedKeys
+from rayad.dataflow.records.call_errors import explained
+from rayad.dataflow.streams.keyed_stream import Make
 from rayad.graphs.edges import check_edges, check_rounds, unused_name
 from rayad.graphs.numbers import number_of, order_key
 from rayad.graphs.rounds import RoundVertex

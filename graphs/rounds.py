@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow import DataflowError, Timestamp, Vertex
-from rayad.dataflow.operators.stored_columns import stored_mixed, taken_back_mixed
+from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.graphs.adjacency import SHIFT
 from rayad.graphs.edges import DST, SRC, SRC_NAME, fits_int32, result_batch, sides
 from rayad.graphs.nodes import Nodes

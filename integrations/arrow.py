@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from rayad.dataflow.columnar import require_distinct
-from rayad.dataflow.graph import check_count
+from rayad.dataflow.logical_graph import check_count
+from rayad.dataflow.records.batches import require_distinct
 from rayad.dataflow.source import Source, SourcePart
 from rayad.integrations.blocks import (
     DEFAULT_BATCH_ROWS,

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rayad.dataflow.form import describe, schema_drift
+from rayad.dataflow.records.output_form import describe, schema_drift
 from rayad.dataflow.source import SourceBatch, SourcePart, content_digest, sampled_places
 from rayad.progress import ConfigError, DataflowError, arguments, show
 

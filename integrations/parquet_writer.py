@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from rayad.dataflow.exact import cast_batch
-from rayad.dataflow.form import OutputForm, describe
+from rayad.dataflow.records.exact import cast_batch
+from rayad.dataflow.records.output_form import OutputForm, describe
 from rayad.dataflow.sink import SinkWriter
 from rayad.integrations.committed import sync
 from rayad.progress import DataflowError, Timestamp

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pat
 
-from rayad.dataflow.exact import Inexact, cast_exactly
+from rayad.dataflow.records.exact import Inexact, cast_exactly
 from rayad.integrations.blocks import describe
 from rayad.progress import DataflowError
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.dataflow.columnar import one_or_more
-from rayad.dataflow.exact import cast_batch, wider_schema
-from rayad.dataflow.form import OutputForm, schema_drift
+from rayad.dataflow.records.batches import one_or_more
+from rayad.dataflow.records.exact import cast_batch, wider_schema
+from rayad.dataflow.records.output_form import OutputForm, schema_drift
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.progress import DataflowError, Timestamp
 

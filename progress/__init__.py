@@ -8,8 +8,10 @@ version: the oracle. Everything here is pure: no I/O, threads, clock or chance.
 
 from rayad.progress import arguments
 from rayad.progress.antichain import Antichain, MutableAntichain, PartiallyOrdered
-from rayad.progress.chain import Chain
-from rayad.progress.change_batch import ChangeBatch
+from rayad.progress.counted.chain import Chain
+from rayad.progress.counted.change_batch import ChangeBatch
+from rayad.progress.counted.least_index import LeastIndex
+from rayad.progress.counted.staircase import Staircase
 from rayad.progress.errors import (
     ConfigError,
     DataflowError,
@@ -22,7 +24,10 @@ from rayad.progress.errors import (
     say,
     show,
 )
-from rayad.progress.graph import (
+from rayad.progress.job_tracker import JobTracker, Report, View
+from rayad.progress.notifications import Notification, Notificator
+from rayad.progress.pointstamps import PointstampCounter
+from rayad.progress.progress_graph import (
     ChildPort,
     EdgeSpec,
     Location,
@@ -35,13 +40,8 @@ from rayad.progress.graph import (
     ScopeOutput,
     ScopeSpec,
 )
-from rayad.progress.job_tracker import JobTracker, Report, View
-from rayad.progress.least_index import LeastIndex
-from rayad.progress.notifications import Notification, Notificator
-from rayad.progress.pointstamps import PointstampCounter
 from rayad.progress.reachability import FlatReachability, PathGraph
 from rayad.progress.scope import Scope, ScopeProgress, ScopeTracker
-from rayad.progress.staircase import Staircase
 from rayad.progress.summary import PathSummary
 from rayad.progress.timestamp import Timestamp
 from rayad.progress.tracker import ReachabilityTracker

@@ -13,7 +13,17 @@ from collections import Counter, deque
 
 from rayad.progress.components import components_in_order
 from rayad.progress.errors import DataflowError
-from rayad.progress.graph import ChildPort, EdgeSpec, LocationKind, NodeKind, NodePort, NodeSpec, ProgressGraph, ScopeInput, ScopeOutput
+from rayad.progress.progress_graph import (
+    ChildPort,
+    EdgeSpec,
+    LocationKind,
+    NodeKind,
+    NodePort,
+    NodeSpec,
+    ProgressGraph,
+    ScopeInput,
+    ScopeOutput,
+)
 from rayad.progress.reachability import flat_path_graph
 
 

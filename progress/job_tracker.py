@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from rayad.progress.antichain import MutableAntichain
 from rayad.progress.errors import DataflowError, InternalError, ProtocolError
-from rayad.progress.graph import LocationKind, NodeKind, NodeSpec, Place, ProgressGraph, ScopeSpec
 from rayad.progress.graph_validation import validate_graph
+from rayad.progress.progress_graph import LocationKind, NodeKind, NodeSpec, Place, ProgressGraph, ScopeSpec
 from rayad.progress.reachability import FlatReachability
 from rayad.progress.scope import ScopeTracker
 from rayad.progress.timestamp import Timestamp

@@ -8,7 +8,7 @@ flat graph.
 from __future__ import annotations
 
 from rayad.progress.errors import InternalError
-from rayad.progress.graph import ProgressGraph
+from rayad.progress.progress_graph import ProgressGraph
 from rayad.progress.reachability import FlatReachability
 from rayad.progress.timestamp import Timestamp
 

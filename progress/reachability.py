@@ -15,7 +15,7 @@ from functools import cached_property
 
 from rayad.progress.antichain import Antichain
 from rayad.progress.components import components_in_order
-from rayad.progress.graph import ChildPort, LocationKind, NodeKind, NodePort, ProgressGraph, ScopeInput, ScopeOutput, Source
+from rayad.progress.progress_graph import ChildPort, LocationKind, NodeKind, NodePort, ProgressGraph, ScopeInput, ScopeOutput, Source
 from rayad.progress.summary import PathSummary
 from rayad.progress.timestamp import Timestamp
 

@@ -19,11 +19,11 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from rayad.progress.antichain import Antichain
-from rayad.progress.change_batch import ChangeBatch
+from rayad.progress.counted.change_batch import ChangeBatch
+from rayad.progress.counted.staircase import counted_times
 from rayad.progress.errors import DataflowError, InternalError
-from rayad.progress.graph import ChildPort, NodePort, ProgressGraph, ScopeOutput, ScopeSpec
+from rayad.progress.progress_graph import ChildPort, NodePort, ProgressGraph, ScopeOutput, ScopeSpec
 from rayad.progress.reachability import PathGraph
-from rayad.progress.staircase import counted_times
 from rayad.progress.summary import PathSummary
 from rayad.progress.timestamp import Timestamp
 from rayad.progress.topology import ScopeSummary, ScopeTopology

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rayad.progress.antichain import Antichain
-from rayad.progress.graph import ChildPort, NodeKind, NodePort, NodeSpec, ProgressGraph, ScopeInput, ScopeOutput, ScopeSpec
+from rayad.progress.progress_graph import ChildPort, NodeKind, NodePort, NodeSpec, ProgressGraph, ScopeInput, ScopeOutput, ScopeSpec
 from rayad.progress.reachability import PathGraph
 from rayad.progress.summary import PathSummary
 

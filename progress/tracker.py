@@ -24,8 +24,8 @@ from heapq import heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
 from rayad.progress.antichain import MutableAntichain, PartiallyOrdered
-from rayad.progress.change_batch import ChangeBatch
 from rayad.progress.components import components_in_order, order_without
+from rayad.progress.counted.change_batch import ChangeBatch
 from rayad.progress.errors import InternalError
 
 T = TypeVar("T", bound=PartiallyOrdered)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
+from rayad.progress.counted.least_index import LeastIndex
 from rayad.progress.errors import InternalError
-from rayad.progress.least_index import LeastIndex
 from rayad.progress.timestamp import Timestamp
 
 FEW = 8

@@ -18,7 +18,7 @@ from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import PROGRESS, replica_name
 from rayad.actors.store.sink_calls import SinkCalls
 from rayad.dataflow.config import RunConfig
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
 
 

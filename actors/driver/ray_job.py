@@ -45,8 +45,8 @@ from rayad.actors.lead.layout_steps import Rescale, replicas_wanted
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, check_timeout, configured
-from rayad.dataflow.flow import Dataflow
 from rayad.dataflow.plan import Plan
+from rayad.dataflow.streams.flow import Dataflow
 from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp, arguments, say
 from rayad.snapshots.restarts import End, Succession
 

@@ -41,7 +41,7 @@ from rayad.actors.replica.report import Abandoned, ReplicaReport
 from rayad.actors.replica.source_parts import SourceShare
 from rayad.autoscale.statistics import BUSY
 from rayad.dataflow.config import RunConfig
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError
 from rayad.snapshots.barrier import Barrier

@@ -20,7 +20,7 @@ from rayad.actors.replica.part_files import read_part
 from rayad.actors.replica.participant import Capture, Participant
 from rayad.actors.replica.rest import ResumedPart
 from rayad.actors.replica.source_parts import SourceShare
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.coordination import PartReport
 from rayad.snapshots.store import ReplicaPart, SnapshotStore

@@ -20,7 +20,7 @@ from rayad.actors.host.workplace import Workplace
 from rayad.actors.plane.plane import Frame
 from rayad.actors.process.size_estimate import estimate_bytes
 from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, ReplicaReading
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.progress import ProtocolError
 from rayad.snapshots.barrier import Barrier
 

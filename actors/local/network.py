@@ -19,10 +19,10 @@ from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.rest import thaw
 from rayad.actors.replica.upstream import gated_edges
 from rayad.actors.store.input_log import InputLog
+from rayad.dataflow.compiling.sharing import shared_steps
 from rayad.dataflow.config import RunConfig
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan, Stage
-from rayad.dataflow.sharing import shared_steps
 from rayad.progress import JobTracker, Timestamp, View
 
 Where = tuple[int, int]

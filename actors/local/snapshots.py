@@ -20,7 +20,7 @@ from rayad.actors.replica.participant import Capture, Participant
 from rayad.actors.replica.rest import freeze
 from rayad.actors.replica.upstream import Region
 from rayad.actors.store.job_store import JobStore, Superseded
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
 from rayad.snapshots.barrier import Barrier

@@ -13,7 +13,7 @@ from rayad.actors.local.network import Network, Where
 from rayad.actors.plane.batch_codec import batch_len
 from rayad.actors.process.size_estimate import estimate_bytes
 from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, ReplicaReading
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 
 
 def readings_of(network: Network) -> list[ReplicaReading]:

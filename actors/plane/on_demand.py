@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from rayad.dataflow.columnar import batch_rows
-from rayad.dataflow.operators.ordering import joined
-from rayad.dataflow.operators.reorder_store import Numbered
+from rayad.dataflow.operators.order.ordered import joined
+from rayad.dataflow.operators.order.reorder_store import Numbered
+from rayad.dataflow.records.batches import batch_rows
 from rayad.progress import Timestamp
 
 ANY = -1

@@ -23,10 +23,10 @@ from rayad.actors.replica.routing import Outgoing, Outputs
 from rayad.actors.replica.source_reader import SourceReader
 from rayad.actors.replica.upstream import Gate
 from rayad.actors.replica.user_errors import describe, raise_located
-from rayad.dataflow.columnar import require_distinct
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.compiling.state_identity import of_class
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
-from rayad.dataflow.state_identity import of_class
+from rayad.dataflow.records.batches import require_distinct
 from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext, check_reentrancy
 from rayad.progress import DataflowError, FlatReachability, Notificator, SnapshotError, Timestamp, View, show
 from rayad.snapshots.identity import fits, spell

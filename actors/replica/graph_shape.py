@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from rayad.dataflow.graph import PartitionKind
+from rayad.dataflow.compiling.state_identity import of_class, state_of
+from rayad.dataflow.logical_graph import PartitionKind
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
-from rayad.dataflow.state_identity import of_class, state_of
 
 Channel = tuple[int, int]
 """An edge's id and a replica: of its source for channels in, of its target for channels out."""

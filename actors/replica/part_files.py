@@ -13,7 +13,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from rayad.actors.replica.rest import FORMAT, PartRest, ResumedPart
 from rayad.actors.replica.source_parts import SourceShare, shared_out
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Stage
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import SnapshotError, say

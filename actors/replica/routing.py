@@ -16,15 +16,15 @@ import pyarrow as pa
 from rayad.actors.plane.on_demand import ANY, cut, rows_of
 from rayad.actors.replica.user_errors import is_located, raise_located
 from rayad.autoscale.statistics import ReplicaCounters
-from rayad.dataflow.calling import Whole
-from rayad.dataflow.columnar import keyed_columns, to_rows
+from rayad.dataflow.compiling.sharing import RecordWatch, Shared
 from rayad.dataflow.config import BATCH_ROWS
-from rayad.dataflow.elements import Element, Gatherer
-from rayad.dataflow.graph import PartitionKind
-from rayad.dataflow.hashing import Router
-from rayad.dataflow.operators.keyed import import_conversions, require_columns
+from rayad.dataflow.logical_graph import PartitionKind
+from rayad.dataflow.operators.keys.keyed import import_conversions, require_columns
+from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, Stage
-from rayad.dataflow.sharing import RecordWatch, Shared
+from rayad.dataflow.records.batches import keyed_columns, to_rows
+from rayad.dataflow.records.calling import Whole
+from rayad.dataflow.records.hashing import Router
 from rayad.dataflow.sink import SinkWriter
 from rayad.progress import RayadError, Timestamp, show
 

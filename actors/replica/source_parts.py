@@ -12,7 +12,7 @@ from typing import Any
 
 from rayad.actors.replica.rest import ResumedPart
 from rayad.actors.replica.source_reader import Position
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.snapshots.store import Manifest, ReplicaPart
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.dataflow.columnar import require_distinct
+from rayad.dataflow.records.batches import require_distinct
 from rayad.dataflow.source import Source, SourcePart
 from rayad.progress import DataflowError, show
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayad.actors.replica.parked import Parked
-from rayad.dataflow.graph import PartitionKind
+from rayad.dataflow.logical_graph import PartitionKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import JobTracker, Timestamp
 from rayad.progress.components import components_in_order

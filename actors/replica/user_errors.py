@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from rayad.dataflow.columnar import to_rows
 from rayad.dataflow.config import FailureConfig
+from rayad.dataflow.records.batches import to_rows
 from rayad.progress import DataflowError, RayadError, say, show
 from rayad.snapshots.restarts import Restarts
 

@@ -27,9 +27,9 @@ from rayad.autoscale import (
     graph_of_plan,
     sample_between,
 )
-from rayad.autoscale.graph import REPLICAS_MOST
+from rayad.autoscale.scaling_graph import REPLICAS_MOST
 from rayad.dataflow.config import ScalingConfig
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan, Stage
 from rayad.dataflow.vertex import EndVertex
 from rayad.progress import ProtocolError, RayadError, say

@@ -43,9 +43,7 @@ class Adapting:
         """As a configuration: ``replicas`` of the vertex, or with a policy at most so many."""
         if self.policy is None:
             observe = "observe" if self.journal is not None else None
-            return rd.ScalingConfig(
-                parallelism={vertex: replicas}, policy=observe, report_interval_s=self.interval_s, journal=self.journal
-            )
+            return rd.ScalingConfig(parallelism={vertex: replicas}, policy=observe, report_interval_s=self.interval_s, journal=self.journal)
         alone = {stage.name: (1, 1) for stage in flow.plan().stages}
         return rd.ScalingConfig(
             parallelism={**alone, vertex: (1, replicas)},
@@ -64,9 +62,7 @@ class Adapting:
         rates = {} if self.goal_per_s is None else {"source": self.goal_per_s}
         model = rd.autoscale.DS2(source_rates=rates, utilization=0.9, down_margin=0.1)
         seconds = self.interval_s
-        return rd.autoscale.recommended(
-            model, warm_up_s=seconds, up_cool_down_s=2 * seconds, down_cool_down_s=5 * seconds, down_rounds=2
-        )
+        return rd.autoscale.recommended(model, warm_up_s=seconds, up_cool_down_s=2 * seconds, down_cool_down_s=5 * seconds, down_rounds=2)
 
     def wait(self, job: Any, vertex: str) -> Any:
         """Make the changes while the job runs, and give its result."""

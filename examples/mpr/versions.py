@@ -268,9 +268,7 @@ def _from_pool(actors: list[Any], chunks: Iterable[list[Any]], ordered: bool) ->
             following += 1
 
 
-def run(
-    app: Application, runtime: str, replicas: int = 1, *, chunk: int = 1, seed: int = 0, adapting: Adapting | None = None
-) -> Outcome:
+def run(app: Application, runtime: str, replicas: int = 1, *, chunk: int = 1, seed: int = 0, adapting: Adapting | None = None) -> Outcome:
     """One version; ``chunk`` is for the pools, ``adapting`` for the dataflow."""
     if runtime == "sequential":
         return run_sequential(app)

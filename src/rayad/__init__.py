@@ -37,8 +37,6 @@ from rayad.dataflow import (
     Vertex,
     Window,
     WindowedStream,
-    call_errors,
-    calling,
     columns,
     hooks,
     key_group,
@@ -47,6 +45,7 @@ from rayad.dataflow import (
     to_rows,
     windows,
 )
+from rayad.dataflow.records import call_errors, calling
 from rayad.progress import (
     Antichain,
     ConfigError,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.actors.lead import layout_steps
 from rayad.actors.lead.layout_steps import FIRST_STEP_GROUPS, RescaleRefused, groups_of_next_step
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import DataflowError
 from tests.programs.totals import first

@@ -16,7 +16,7 @@ from rayad.actors.plane.carrier import PlaneCarrier
 from rayad.actors.plane.on_demand import COLUMN_ROWS_MAX, ROWS_MAX, WORK_S, DemandPool, cut, rows_of
 from rayad.actors.plane.protocol import Kind, pack_credit, unpack_credit
 from rayad.actors.plane.send_windows import SendWindows
-from rayad.dataflow.operators.reorder_store import Numbered
+from rayad.dataflow.operators.order.reorder_store import Numbered
 from tests.actors.hosts import start_hosts
 
 T0, T1 = rd.Timestamp(0), rd.Timestamp(1)

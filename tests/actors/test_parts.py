@@ -19,7 +19,7 @@ from rayad.actors.host.part_writer import PartWriter, Written
 from rayad.actors.replica.part_files import StateChain, dumped, loaded, read_part
 from rayad.actors.replica.participant import Capture
 from rayad.actors.replica.rest import PartRest
-from rayad.dataflow.operators import watermarks
+from rayad.dataflow.operators.windows import watermarks
 from rayad.progress import SnapshotError
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore
@@ -222,6 +222,6 @@ def test_increments_end_when_they_outweigh_the_whole() -> None:
 def test_state_of_a_class_under_its_older_name_is_read() -> None:
     """Found by resuming with this version from a savepoint of the one before it."""
     (whole, *_) = dumped(None)
-    older = b"crayad.dataflow.operators.watermarks\nMutableWatermark\n."
+    older = b"crayad.dataflow.operators.windows.watermarks\nMutableWatermark\n."
     data = bytes(whole[:8]) + struct.pack("<QQ", 1, len(older)) + older
     assert loaded(data) is watermarks.Watermark

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.autoscale import EdgeView, ScalingGraph, Spread, VertexView, graph_of_plan
-from rayad.dataflow.compiler import compile_plan
+from rayad.dataflow.compiling.compiler import compile_plan
 from rayad.dataflow.config import ScalingConfig
 from rayad.progress import DataflowError
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from rayad.actors.replica.part_files import dumped, loaded
-from rayad.dataflow.columnar import to_rows
-from rayad.dataflow.operators.stored_columns import Unchanging, taken_back
-from rayad.dataflow.operators.stored_rows import ByPosition, StoredRows
+from rayad.dataflow.operators.state.stored_columns import Unchanging, taken_back
+from rayad.dataflow.operators.state.stored_rows import ByPosition, StoredRows
+from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext
 from rayad.progress import Timestamp
 

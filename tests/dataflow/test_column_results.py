@@ -9,9 +9,12 @@ import pytest
 
 import rayad as rd
 from rayad.actors.plane.batch_codec import decode_batch, encode_batch
-from rayad.dataflow.columnar import mark_keyed
-from rayad.dataflow.operators import column_keys, column_match, column_packing, column_results
-from rayad.dataflow.operators.column_results import pair_array, plain_columns, record_array, window_array
+from rayad.dataflow.operators import results as column_results
+from rayad.dataflow.operators.joins import matching as column_match
+from rayad.dataflow.operators.keys import column_keys
+from rayad.dataflow.operators.keys import packing as column_packing
+from rayad.dataflow.operators.results import pair_array, plain_columns, record_array, window_array
+from rayad.dataflow.records.batches import mark_keyed
 
 KEYED = mark_keyed(pa.record_batch({"k": ["a", "b"], "n": [1, 2]}), 1)
 PLAIN = pa.record_batch({"n": [3, 4], "x": [None, 0.5]})

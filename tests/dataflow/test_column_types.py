@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
-from rayad.dataflow.columnar import take_rows
-from rayad.dataflow.operators import combining
-from rayad.dataflow.operators.column_keys import common_type, plain
-from rayad.dataflow.operators.column_results import window_array
+from rayad.dataflow.operators.aggregates import combining
+from rayad.dataflow.operators.keys.column_keys import common_type, plain
+from rayad.dataflow.operators.results import window_array
+from rayad.dataflow.records.batches import take_rows
 
 DISTINCT = 5
 DAY = dt.date(2024, 1, 1)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.operators import column_match
+from rayad.dataflow.operators.joins import matching as column_match
 from tests.programs import model as m
 
 KEYS: dict[str, tuple[Any, pa.DataType, pa.DataType]] = {

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
-from rayad.dataflow.columnar import to_rows
-from rayad.dataflow.graph import KeySelector
-from rayad.dataflow.operators import combining
-from rayad.dataflow.operators.aggregates import Count, Max, Mean, Min, Several, Sum
-from rayad.dataflow.operators.combining import Combine, Combiner
-from rayad.dataflow.operators.keyed import ValueSelector
+from rayad.dataflow.logical_graph import KeySelector
+from rayad.dataflow.operators.aggregates import combining
+from rayad.dataflow.operators.aggregates.aggregators import Count, Max, Mean, Min, Several, Sum
+from rayad.dataflow.operators.aggregates.combining import Combine, Combiner
+from rayad.dataflow.operators.keys.keyed import ValueSelector
+from rayad.dataflow.records.batches import to_rows
 from rayad.progress import DataflowError, Timestamp
 
 T = Timestamp

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayad.dataflow.operators import dense_groups
-from rayad.dataflow.operators.dense_groups import dense_group, has_dense_range
+from rayad.dataflow.operators.keys import dense_groups
+from rayad.dataflow.operators.keys.dense_groups import dense_group, has_dense_range
 
 KINDS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()]
 VALUES = [pa.int32(), pa.int64(), pa.uint32(), pa.uint64(), pa.int8()]

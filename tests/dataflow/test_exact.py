@@ -18,9 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.columnar import one_array, one_or_more, to_record_batch, to_rows
-from rayad.dataflow.exact import Inexact, array_of, cast_exactly, wider_type
-from rayad.dataflow.form import OutputForm
+from rayad.dataflow.records.batches import one_array, one_or_more, to_record_batch, to_rows
+from rayad.dataflow.records.exact import Inexact, array_of, cast_exactly, wider_type
+from rayad.dataflow.records.output_form import OutputForm
 from rayad.dataflow.windows import Window
 
 UTC = dt.UTC
@@ -293,7 +293,7 @@ def test_nothing_beyond_two_gib_of_strings_is_dropped(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(pa, "concat_arrays", bounded)
     assert one_array(TooLong()) == pa.array(["a", "b"], pa.large_string())
-    monkeypatch.setattr("rayad.dataflow.elements.one_or_more", pa.Table.to_batches)
+    monkeypatch.setattr("rayad.dataflow.operators.stateless.one_or_more", pa.Table.to_batches)
     monkeypatch.setattr("rayad.dataflow.items.one_or_more", pa.Table.to_batches)
     flow = rd.Dataflow()
     table = pa.table({"s": pa.chunked_array([["a"], ["b"]])})

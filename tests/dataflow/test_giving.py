@@ -11,15 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples.distinct_count import DistinctCount
-from rayad.dataflow.hashing import hash_keys, key_group, stable_hash
-from rayad.dataflow.operators import key_groups, touched_keys
-from rayad.dataflow.operators.aggregates import Sum
-from rayad.dataflow.operators.column_best import BestOfBatch, BestRecords, EpochBest
-from rayad.dataflow.operators.column_epochs import EpochWindows
-from rayad.dataflow.operators.event_windows import EventWindows
-from rayad.dataflow.operators.stateful import Distinct, Join, StatefulMap
-from rayad.dataflow.operators.totals import EpochTotals, Fold, Totals
-from rayad.dataflow.operators.window_join import WindowJoin
+from rayad.dataflow.operators.aggregates.aggregators import Sum
+from rayad.dataflow.operators.distinct import Distinct
+from rayad.dataflow.operators.joins.join import Join
+from rayad.dataflow.operators.joins.windowed import WindowJoin
+from rayad.dataflow.operators.state import key_groups, touched_keys
+from rayad.dataflow.operators.stateful_map import StatefulMap
+from rayad.dataflow.operators.totals.epochs import EpochWindows
+from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
+from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EpochBest
+from rayad.dataflow.operators.windows.firing import EventWindows
+from rayad.dataflow.records.hashing import hash_keys, key_group, stable_hash
 from rayad.progress import Timestamp
 from tests.dataflow import test_state_of_keyed_operators as keyed_operators
 from tests.dataflow import test_state_of_totals as totals

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
-from rayad.dataflow.calling import WrongCall
+from rayad.dataflow.records.calling import WrongCall
 from rayad.progress import arguments
 
 

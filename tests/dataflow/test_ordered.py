@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
-from rayad.dataflow.operators.ordering import NumberRecords, RestoreOrder
-from rayad.dataflow.operators.reorder_store import Numbered
+from rayad.dataflow.operators.order.ordered import NumberRecords, RestoreOrder
+from rayad.dataflow.operators.order.reorder_store import Numbered
 from tests.dataflow.driven import Driven, check, plain
 
 Function = Callable[[int], Any]

@@ -10,7 +10,7 @@ import cloudpickle
 import pytest
 
 import rayad as rd
-from rayad.dataflow.graph import NodeKind, PartitionKind
+from rayad.dataflow.logical_graph import NodeKind, PartitionKind
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, ShiftStep, SinkStep, Stage
 from rayad.progress.graph_validation import validate_graph
 from tests.programs.catalog import PROGRAMS

@@ -8,7 +8,7 @@ import pytest
 
 import rayad as rd
 from rayad.dataflow.config import ScalingConfig
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.resources import Need, unplaceable
 

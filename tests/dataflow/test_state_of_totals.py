@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayad.dataflow.columnar import mark_keyed
-from rayad.dataflow.graph import KeySelector
-from rayad.dataflow.operators import touched_keys
-from rayad.dataflow.operators.aggregates import Count, Max, Mean, Min, Reduce, Several, Sum, TopK
-from rayad.dataflow.operators.column_epochs import EpochWindows
-from rayad.dataflow.operators.combining import Combine
-from rayad.dataflow.operators.keyed import ValueSelector
-from rayad.dataflow.operators.totals import EpochTotals, Fold, Totals
+from rayad.dataflow.logical_graph import KeySelector
+from rayad.dataflow.operators.aggregates.aggregators import Count, Max, Mean, Min, Reduce, Several, Sum, TopK
+from rayad.dataflow.operators.aggregates.combining import Combine
+from rayad.dataflow.operators.keys.keyed import ValueSelector
+from rayad.dataflow.operators.state import touched_keys
+from rayad.dataflow.operators.totals.epochs import EpochWindows
+from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
+from rayad.dataflow.records.batches import mark_keyed
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
 from tests.dataflow.driven import Driven, check, steps_with

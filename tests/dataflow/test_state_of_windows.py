@@ -14,16 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.columnar import to_rows
-from rayad.dataflow.graph import KeySelector
-from rayad.dataflow.operators import touched_keys
-from rayad.dataflow.operators.aggregates import Count, Reduce, Several, Sum, TopK
-from rayad.dataflow.operators.column_best import BestOfBatch, BestRecords, EpochBest
-from rayad.dataflow.operators.event_windows import EventWindows
-from rayad.dataflow.operators.keyed import ValueSelector
-from rayad.dataflow.operators.late_records import PlaceRecords
-from rayad.dataflow.operators.window_join import WindowJoin
-from rayad.dataflow.operators.windowing import AssignWindows, LargestTime
+from rayad.dataflow.logical_graph import KeySelector
+from rayad.dataflow.operators.aggregates.aggregators import Count, Reduce, Several, Sum, TopK
+from rayad.dataflow.operators.joins.windowed import WindowJoin
+from rayad.dataflow.operators.keys.keyed import ValueSelector
+from rayad.dataflow.operators.state import touched_keys
+from rayad.dataflow.operators.windows.assigning import AssignWindows, LargestTime
+from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EpochBest
+from rayad.dataflow.operators.windows.firing import EventWindows
+from rayad.dataflow.operators.windows.late_records import PlaceRecords
+from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
 from tests.dataflow.driven import Driven, Step, check, steps_with

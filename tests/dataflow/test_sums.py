@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.operators.aggregates import ExactSum
-from rayad.dataflow.operators.sums import DIGITS_MAX, exact_total
+from rayad.dataflow.operators.aggregates.aggregators import ExactSum
+from rayad.dataflow.operators.aggregates.sums import DIGITS_MAX, exact_total
 from tests.programs.totals import first, second
 
 BIG = Decimal("12345678901234567890123456789.12")

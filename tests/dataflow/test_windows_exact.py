@@ -21,7 +21,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.event_times import plain_length, shifted
+from rayad.dataflow.records.event_times import plain_length, shifted
 from rayad.progress import DataflowError
 
 UTC = dt.UTC

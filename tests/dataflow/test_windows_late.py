@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.graph import KeySelector
-from rayad.dataflow.operators.keyed import ValueSelector
-from rayad.dataflow.operators.late_records import LateRecords, PlaceRecords
-from rayad.dataflow.operators.windowing import LargestTime
+from rayad.dataflow.logical_graph import KeySelector
+from rayad.dataflow.operators.keys.keyed import ValueSelector
+from rayad.dataflow.operators.windows.assigning import LargestTime
+from rayad.dataflow.operators.windows.late_records import LateRecords, PlaceRecords
 from rayad.progress import DataflowError
 from tests.dataflow.driven import check, steps_with
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import rayad as rd
 from rayad.actors.replica.migration import may_move
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 from tests.fuzz.grammar import Program, Step, build, draw_program, evaluate
 from tests.programs import model as m
 

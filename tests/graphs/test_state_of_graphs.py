@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.operators import touched_keys
-from rayad.dataflow.operators.stored_columns import Unchanging
+from rayad.dataflow.operators.state import touched_keys
+from rayad.dataflow.operators.state.stored_columns import Unchanging
 from rayad.graphs import ProgramVertex, VertexProgram, bfs, connected_components, pagerank, pregel, strongly_connected_components
 from rayad.graphs.adjacency import Adjacency
 from rayad.graphs.contraction import Contraction

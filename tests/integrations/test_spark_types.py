@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from rayad.dataflow.operators.column_results import pair_array, window_array
+from rayad.dataflow.operators.results import pair_array, window_array
 from rayad.integrations.spark_types import for_spark, spark_arrow_type
 from rayad.progress import DataflowError
 

@@ -66,7 +66,7 @@ def test_mutable_staircase_does_the_same_for_pairs_with_and_without_its_index(st
 @given(st.lists(st.tuples(times(2, largest=3), st.integers(-2, 2)), max_size=40), st.lists(st.integers(0, 5)), times(2))
 def test_a_staircase_indexed_from_its_first_element_on(steps: list[tuple[Timestamp, int]], sizes: list[int], probe: Timestamp) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("rayad.progress.staircase.SCANNED_MAX", 0)
+        patched.setattr("rayad.progress.counted.staircase.SCANNED_MAX", 0)
         stairs: Staircase[Timestamp] = Staircase()
         follow(stairs, steps, sizes)
     assert stairs.less_equal(probe) == any(front <= probe for front in stairs.frontier)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
-from rayad.dataflow.operators.aggregates import Sum
+from rayad.dataflow.operators.aggregates.aggregators import Sum
 
 
 def both(rows: list[list[dict[str, Any]]], schema: pa.Schema, build: Any, parallelism: int = 2) -> tuple[list[Any], list[Any]]:

@@ -13,7 +13,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.replica.core import ReplicaCore
-from rayad.dataflow.operators.keyed import PAIRS
+from rayad.dataflow.operators.keys.keyed import PAIRS
 
 
 def test_two_paths_of_one_replica_to_one_sink_share_its_writer() -> None:

@@ -14,7 +14,7 @@ from rayad.actors.lead.layout_steps import groups_of_next_step
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.local.network import Ready
 from rayad.actors.local.rescaling import LocalRescale, Marker
-from rayad.dataflow.graph import PartitionKind
+from rayad.dataflow.logical_graph import PartitionKind
 from tests.programs import model as m
 from tests.programs.totals import first, second
 from tests.simulation.changes import movable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rayad.actors.lead.layout_steps import asked_of
 from rayad.actors.replica.migration import may_move
-from rayad.dataflow.graph import NodeKind
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import RescaleRefused
 from tests.simulation.damage import can_damage

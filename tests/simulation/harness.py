@@ -17,9 +17,9 @@ from rayad.actors.lead.layout_steps import asked_of
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
-from rayad.dataflow.graph import NodeKind
-from rayad.dataflow.hashing import DEFAULT_KEY_GROUPS
 from rayad.dataflow.items import CollectSink
+from rayad.dataflow.logical_graph import NodeKind
+from rayad.dataflow.records.hashing import DEFAULT_KEY_GROUPS
 from rayad.progress import DataflowError, SnapshotError
 from tests.programs.catalog import PROGRAMS
 from tests.programs.model import canonical

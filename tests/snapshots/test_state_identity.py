@@ -13,8 +13,8 @@ import pytest
 
 import rayad as rd
 from rayad.actors.replica.graph_shape import graph_shape
-from rayad.dataflow.keyed_stream import KeyedStream
-from rayad.dataflow.windowed_stream import WindowedStream
+from rayad.dataflow.streams.keyed_stream import KeyedStream
+from rayad.dataflow.streams.windowed_stream import WindowedStream
 from rayad.progress import SnapshotError
 from rayad.snapshots.recovery import misfits
 from rayad.snapshots.store import Manifest

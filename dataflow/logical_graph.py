@@ -1,0 +1,350 @@
+"""The logical graph that the user's calls build, before it is planned.
+
+Mutable while the program is written (`Dataflow` adds to it), read-only afterwards. A node lives in one scope: the root or a
+loop context. ``where`` is the user's line that made it, for error messages.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Protocol
+
+from rayad.dataflow.resources import Resources
+from rayad.progress import DataflowError, RayadError, arguments, show
+
+_FOLDERS = ("actors", "autoscale", "dataflow", "graphs", "integrations", "progress", "snapshots")
+_KERNEL_CELL = re.compile(r"[/\\\\]ipykernel_\d+[/\\\\]\d+\.py$")
+
+
+def users_line() -> str:
+    """``file.py:12``: the innermost line of the call stack that is not Rayad's own; in a notebook ``In[3]:2``."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        shown = _shown(filename)
+        if shown is not None:
+            return f"{_cell(frame, shown) if _KERNEL_CELL.search(filename) else shown}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "unknown line"
+
+
+def users_level() -> int:
+    """The ``stacklevel`` of a warning that the caller gives, so that it points at the line that :func:`users_line` names."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
+    while frame is not None and _shown(frame.f_code.co_filename) is None:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+@functools.lru_cache(maxsize=4096)
+def _shown(filename: str) -> str | None:
+    """The name of a code object's file in messages; None for Rayad's own and for frozen modules."""
+    if filename.startswith("<"):  # <stdin>, <string>, <ipython-input-3-...>, <doctest ...>: no path
+        return None if filename.startswith("<frozen ") else filename
+    path = os.path.realpath(filename)  # in a checkout src/rayad/dataflow is a link to dataflow
+    return None if path.startswith(_own_roots()) else os.path.basename(path)
+
+
+@functools.lru_cache(maxsize=1)
+def _own_roots() -> tuple[str, ...]:
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return tuple(os.path.realpath(os.path.join(package, folder)) + os.sep for folder in ("", *_FOLDERS))
+
+
+def _cell(frame: FrameType, otherwise: str) -> str:
+    """``In[3]``: IPython's kernel compiles each cell as a temporary file and knows which one it was."""
+    try:
+        return str(frame.f_globals["get_ipython"]().compile.format_code_name(frame.f_code.co_filename)[1])
+    except Exception:  # another IPython, or none: the name of the temporary file is still unique
+        return otherwise
+
+
+class NodeKind(enum.Enum):
+    """What a logical node is."""
+
+    SOURCE = "source"
+    INPUT = "input"
+    VERTEX = "vertex"
+    STATELESS = "stateless"
+    UNION = "union"
+    EXCHANGE = "exchange"
+    INGRESS = "ingress"
+    EGRESS = "egress"
+    FEEDBACK = "feedback"
+    PROBE = "probe"
+    SINK = "sink"
+
+
+class PartitionKind(enum.Enum):
+    """How the batches of an edge are distributed over the replicas of the receiver."""
+
+    FORWARD = "forward"
+    KEYS = "keys"
+    REBALANCE = "rebalance"
+    BROADCAST = "broadcast"
+    SINGLE = "single"
+
+
+@dataclass(frozen=True, slots=True)
+class KeySelector:
+    """Where a record's key is: a function of the record, or one or more column names.
+
+    ``pairs``: the batches were made by ``operators.keyed``: the key is the first of each pair, or the leading key columns.
+    """
+
+    function: Callable[[Any], Any] | None = None
+    columns: tuple[str, ...] = ()
+    pairs: bool = False
+
+    def row_key(self) -> Callable[[Any], Any]:
+        """A function from a record (a Python object) to its key."""
+        if self.function is not None:
+            return self.function
+        if len(self.columns) == 1:
+            name = self.columns[0]
+            return lambda row: row[name]
+        names = self.columns
+        return lambda row: tuple(row[name] for name in names)
+
+    def describe(self) -> str:
+        """For graphs and messages."""
+        if self.columns:
+            return ",".join(self.columns)
+        return getattr(self.function, "__name__", "key")
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The partitioning of one edge."""
+
+    kind: PartitionKind = PartitionKind.FORWARD
+    key: KeySelector | None = None
+    buffer: int | None = None
+    """Of ``rebalance``: how many batches a receiver may have at once."""
+    keeps_batches: bool = False
+    """Of ``rebalance``: whether batches are neither cut nor joined on their way."""
+    name: str | None = None
+    """Of ``rebalance``: the name of the vertex that stateless operators behind it make."""
+
+    def describe(self) -> str:
+        """For graphs and messages."""
+        return f"keys({self.key.describe()})" if self.key is not None else self.kind.value
+
+
+FORWARD = Partition()
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One logical edge: an output port of ``source`` to the next input port of the node that holds it."""
+
+    source: int
+    port: int
+    partition: Partition = FORWARD
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeInfo:
+    """The root (id 0) or a loop context."""
+
+    id: int
+    parent: int | None
+    name: str
+    depth: int
+    where: str
+
+
+@dataclass(slots=True)
+class Node:
+    """A logical node. ``op`` is what it does: a Source, a vertex factory, a stateless operator, a Sink, a round limit ..."""
+
+    id: int
+    name: str
+    kind: NodeKind
+    scope: int
+    where: str
+    outputs: int = 1
+    inputs: list[Link] = field(default_factory=list)
+    op: Any = None
+    parallelism: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    resources: Resources | None = None
+    """What each replica asks for, where the program says so; such a node begins a stage."""
+
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\- ]*")
+
+_NOT_NAME = re.compile(r"[^A-Za-z0-9_.\- ]")
+
+
+def check_name(name: Any, what: str) -> str:
+    """A name for a node, flow or job: it may become part of a path, so it holds letters, digits, ``_ . - `` and blanks and no ``..``."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or ".." in name or len(name) > 100:
+        raise DataflowError(
+            f"{what} {show(name, 120)} is not a name: use 1 to 100 letters, digits, '_', '-', '.' or blanks, "
+            "beginning with a letter, digit or '_' and without '..'"
+        )
+    return name
+
+
+class Program(Protocol):
+    """What is compiled: :class:`rayad.Dataflow` is one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def graph(self) -> LogicalGraph: ...
+
+
+class LogicalGraph:
+    """The nodes and scopes of one dataflow, in the order in which they were made."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.scopes: list[ScopeInfo] = [ScopeInfo(0, None, "root", 0, "")]
+        self.sinks: dict[str, Node] = {}
+        """The nodes of sinks by the name of their result."""
+        self._names: dict[str, str] = {}
+        self._taken: dict[str, int] = {}
+        """By base of unnamed nodes: the highest number that was taken at the last search."""
+        self._taken_sinks: dict[str, int] = {}
+        """The same of results."""
+
+    def add_scope(self, parent: int, name: str | None) -> ScopeInfo:
+        """A new loop context inside ``parent``; an unnamed one is called ``loop`` with a number."""
+        if name is not None:
+            check_name(name, "the loop name")
+        claimed = self._claim(name or self._free_name("loop"))
+        scope = ScopeInfo(len(self.scopes), parent, claimed, self.scopes[parent].depth + 1, users_line())
+        self.scopes.append(scope)
+        return scope
+
+    def add(
+        self,
+        kind: NodeKind,
+        scope: int,
+        *,
+        name: str | None,
+        base: str,
+        op: Any = None,
+        inputs: list[Link] | None = None,
+        outputs: int = 1,
+        parallelism: int | None = None,
+        resources: Resources | None = None,
+        **options: Any,
+    ) -> Node:
+        """A new node; an unnamed one is called after ``base`` with a number. Nothing is added when something is wrong."""
+        where = users_line()
+        if name is not None:
+            check_name(name, "the operator's name")
+        called = self._free_name(base) if name is None else name
+        if parallelism is not None:
+            parallelism = check_count(parallelism, f"parallelism of {called!r}")
+        node = Node(len(self.nodes), called, kind, scope, where, outputs, list(inputs or ()), op, parallelism, options, resources)
+        for link in node.inputs:
+            source = self.nodes[link.source]
+            if self.scope_of_output(source) != scope:
+                raise DataflowError(
+                    f"{called!r} ({where}) is in {self.scopes[scope].name!r} but its input {source.name!r} ({source.where}) is in "
+                    f"{self.scopes[self.scope_of_output(source)].name!r}: an edge may not cross scopes; use loop.enter(stream) or "
+                    "loop.leave(stream)"
+                )
+        self._claim(called)
+        self.nodes.append(node)
+        return node
+
+    def scope_of_output(self, node: Node) -> int:
+        """The scope in which a node's output is: an ingress' is inside, an egress' outside."""
+        if node.kind is NodeKind.INGRESS:
+            return int(node.options["inner"])
+        if node.kind is NodeKind.EGRESS:
+            parent = self.scopes[node.scope].parent
+            assert parent is not None
+            return parent
+        return node.scope
+
+    @contextmanager
+    def all_or_nothing(self) -> Iterator[None]:
+        """Take back every node, scope and name that was added inside, if it ends in an error."""
+        nodes, scopes, names = len(self.nodes), len(self.scopes), len(self._names)
+        sinks = len(self.sinks)
+        try:
+            yield
+        except BaseException:
+            del self.nodes[nodes:], self.scopes[scopes:]
+            for sink in list(self.sinks)[sinks:]:
+                del self.sinks[sink]
+            for name in list(self._names)[names:]:
+                del self._names[name]
+            self._taken.clear()  # names are free again
+            self._taken_sinks.clear()
+            raise
+
+    def free_sink(self, base: str) -> str:
+        """A name for a result without one: ``base``, or ``base`` with a number."""
+        number = self._taken_sinks.get(base, 1)
+        while (name := base if number == 1 else f"{base}-{number}") in self.sinks:
+            number += 1
+        self._taken_sinks[base] = number
+        return name
+
+    def is_free(self, name: str) -> bool:
+        """Whether no node and no loop has this name yet."""
+        return name not in self._names
+
+    def require_free(self, name: str | None) -> None:
+        """Raise DataflowError if a node of this name could not be added; for operators that add several nodes, before the first."""
+        if name is not None:
+            check_name(name, "the operator's name")
+            self._refuse_taken(name)
+
+    def _refuse_taken(self, name: str) -> None:
+        if name in self._names:
+            raise DataflowError(
+                f"the name {name!r} is used twice: at {self._names[name]} and at {users_line()}; names in one dataflow are unique"
+            )
+
+    def _claim(self, name: str) -> str:
+        self._refuse_taken(name)
+        self._names[name] = users_line()
+        return name
+
+    def _free_name(self, base: str) -> str:
+        base = _NOT_NAME.sub("_", base)
+        number = self._taken.get(base, 1)
+        name = base if number == 1 else f"{base}-{number}"
+        while name in self._names:
+            number += 1
+            name = f"{base}-{number}"
+        self._taken[base] = number
+        return name
+
+    def consumers(self) -> dict[tuple[int, int], list[tuple[Node, int]]]:
+        """(node id, output port) -> the nodes and input ports that it feeds."""
+        out: dict[tuple[int, int], list[tuple[Node, int]]] = {}
+        for node in self.nodes:
+            for index, link in enumerate(node.inputs):
+                out.setdefault((link.source, link.port), []).append((node, index))
+        return out
+
+
+COUNT_MOST = 1 << 20
+"""More replicas, rounds of a built-in algorithm, parts or outputs than this are a mistake; lists of them would be made."""
+
+
+def check_count(value: Any, what: str, *, least: int = 1, more: str = "", error: type[RayadError] = DataflowError) -> int:
+    """A number of replicas, rounds, parts or outputs: an int of at least 1, and not absurdly large."""
+    count = arguments.whole(value, what, least=least, more=more, error=error)
+    if count > COUNT_MOST:
+        raise error(f"{what} is {show(value)}: more than {COUNT_MOST} are not possible")
+    return count

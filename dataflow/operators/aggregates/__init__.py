@@ -1,0 +1,1 @@
+"""What aggregates compute: accumulators, exact sums, and combining before the exchange."""

@@ -1,0 +1,317 @@
+"""Combiners that reach over batches: what a busy sender has aggregated so far of each time waits, and leaves as one batch.
+
+A combiner that sees one batch at a time leaves much of its work to the receiver: of the words of ``python -m benchmarks wordcount``,
+batches of 80,000 shrink to 8,600 partial counts each, a million to 34,000. So a sender that has more input at hand goes on adding to
+the same partials. The runtime flushes them before it reports its progress, so that nothing which waits here is ever thought to be
+complete; at the latest after ``RunConfig.combine_hold_s``, and at once when there is no more input: an idle job waits for nothing.
+
+Where keys hardly repeat, combining costs more than it saves: after a flush that kept most rows, the next rows leave as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayad.dataflow.logical_graph import KeySelector
+from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Count, Max, Min, Several
+from rayad.dataflow.operators.keys.column_keys import key_normalised, plain
+from rayad.dataflow.operators.keys.dense_groups import has_dense_range
+from rayad.dataflow.operators.keys.keyed import (
+    ValueSelector,
+    group,
+    import_group_by,
+    may_overflow,
+    numeric_column,
+    require_columns,
+    require_hashable,
+)
+from rayad.dataflow.operators.stateless import Element, Gatherer
+from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.records.calling import Whole, mapped
+from rayad.progress import Timestamp
+
+KEYS_MAX = 1 << 17
+"""Partials of rows leave when a time has this many keys."""
+ROWS_MAX = 1 << 20
+"""Columns are aggregated when a time has this many rows waiting; what they keep alive is bounded by BYTES_MAX, too."""
+BYTES_MAX = 64 << 20
+USELESS_SHARE = 0.8
+"""Combining is given up for a while when it keeps more than this share of the rows."""
+TRIAL_ROWS = 1 << 16
+"""A share is only judged over at least this many rows."""
+SAMPLE_ROWS_MIN, SAMPLE_EVERY_ROWS, SAMPLE_SHARE = 1 << 14, 1 << 20, 0.95
+"""Before a large batch is held back it is looked at, one in a million rows: when this share of its keys differ, a million rows would
+hardly shrink to half."""
+UNTRIED_ROWS = 1 << 23
+"""After how many rows that left as they are combining is tried again."""
+
+
+@dataclass(slots=True)
+class Combine(Element):
+    """``(key, accumulator)`` pairs, one for each key in the batch; columnar when keys and values are columns and the values numbers."""
+
+    key: KeySelector
+    value: ValueSelector
+    aggregator: Aggregator
+    gathers_rows: ClassVar[bool] = True
+
+    def warm_up(self) -> None:
+        if self.key.columns:
+            import_group_by()
+
+    def gatherer(self) -> Gatherer:
+        return Combiner(self)
+
+    def apply(self, batch: Any) -> Any:
+        """One batch combined alone; see :meth:`gatherer` for many."""
+        if isinstance(batch, pa.RecordBatch) and self.key.columns:
+            require_columns(batch, self.key.columns)
+            usable = plain(batch, self.key.columns, self.key.columns)
+            if usable is not None and value_columns(self, usable) is not None:
+                partial = combine_columns(self, usable)
+                if partial is not None:
+                    return partial
+        totals = self.aggregator.new_partials()
+        self.combine_into(totals, to_rows(batch), self.key.row_key(), self.value.row_value(self.key.columns))
+        return list(totals.items())
+
+    def combine_into(self, totals: dict[Any, Any], rows: Iterable[Any], key: Callable[[Any], Any], value: Callable[[Any], Any]) -> None:
+        """Add records to ``{key: accumulator}``. Raises DataflowError for a key that cannot be hashed, if ``rows`` is a list."""
+        try:
+            if type(self.aggregator) is Count:  # it counts keys
+                whole = Whole(rows)
+                self.aggregator.combine_into(totals, map(key, whole), ())
+                if not whole.is_taken and isinstance(rows, list):
+                    mapped(key, rows)
+                whole.check()
+            else:
+                rows = rows if isinstance(rows, list) else list(rows)
+                self.aggregator.combine_into(totals, mapped(key, rows), mapped(value, rows))
+        except TypeError:
+            for row in rows if isinstance(rows, list) else ():
+                require_hashable(key(row))
+            raise
+
+    def parts(self) -> list[Aggregator]:
+        """The aggregations side by side; one, when there is only one."""
+        return list(self.aggregator.parts.values()) if isinstance(self.aggregator, Several) else [self.aggregator]
+
+    def value_by_part(self, columns: Sequence[str]) -> list[str | None]:
+        """The value column of each of :meth:`parts`, None for a count, from what :func:`value_columns` gave."""
+        left = iter(columns)
+        return [None if isinstance(part, Count) else next(left) for part in self.parts()]
+
+
+def value_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> list[str] | None:
+    """The column of numbers that each aggregation but a count works on; None where columns would give something else than the rows do."""
+    aggregator = element.aggregator
+    if not aggregator.partials:
+        return None
+    selectors = aggregator.values if isinstance(aggregator, Several) else [element.value]
+    out = []
+    for part, selector in zip(element.parts(), selectors, strict=True):
+        if not isinstance(part, Count):
+            column = numeric_column(batch, selector, element.key.columns)
+            if column is None:
+                return None
+            out.append(column)
+    return out
+
+
+def combine_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | None:
+    """Partials by Arrow's group-by, a row for each key; None where a sum could leave 64 bits. The batch is one with value columns."""
+    several = isinstance(element.aggregator, Several)
+    names_of_parts = list(element.aggregator.parts) if isinstance(element.aggregator, Several) else [element.aggregator.name]
+    columns = element.value_by_part(value_columns(element, batch) or [])
+    wanted: list[Any] = []
+    names: list[str] = []
+    for name, aggregator, column in zip(names_of_parts, element.parts(), columns, strict=True):
+        if column is None:
+            wanted.append(([], "count_all"))
+            names.append(f"{name}.count" if several else "count")
+            continue
+        if not isinstance(aggregator, (Min, Max)) and may_overflow(batch.column(column)):
+            return None
+        wanted.extend((column, function) for function, _ in aggregator.partials)
+        names.extend(f"{name}.{f}" if several else f"{f}({column})" for f, _ in aggregator.partials)
+    return group(batch, list(element.key.columns), wanted, names)
+
+
+class Combiner(Gatherer):
+    """Partials of the aggregation of one :class:`Combine` in one sender, by time."""
+
+    def __init__(self, element: Combine) -> None:
+        self._rows = _RowPartials(element)
+        self._columns = _ColumnPartials(element, self._rows)
+
+    @property
+    def holding(self) -> bool:
+        return bool(self._rows.totals or self._columns.waiting)
+
+    def add(self, time: Timestamp, batch: Any) -> list[Any]:
+        usable = self._columns.usable(batch) if isinstance(batch, pa.RecordBatch) else None
+        if usable is not None:
+            return self._columns.add(time, usable)
+        return self._rows.add(time, to_rows(batch))
+
+    def add_rows(self, time: Timestamp, rows: Iterable[Any]) -> list[Any]:
+        return self._rows.add(time, rows)
+
+    def flush(self) -> list[tuple[Timestamp, Any]]:
+        out = [(time, batch) for time in list(self._columns.waiting) for batch in self._columns.give(time)]
+        out.extend((time, batch) for time in list(self._rows.totals) for batch in self._rows.give(time))
+        return out
+
+
+class _RowPartials:
+    """``{key: accumulator}`` for each time."""
+
+    def __init__(self, element: Combine) -> None:
+        self._element = element
+        self._key, self._value = element.key.row_key(), element.value.row_value(element.key.columns)
+        self._counts = type(element.aggregator) is Count
+        self.totals: dict[Timestamp, dict[Any, Any]] = {}
+        self._seen: dict[Timestamp, int] = {}
+        self._untried = 0
+
+    def add(self, time: Timestamp, rows: Iterable[Any]) -> list[Any]:
+        if not self._counts or self._untried > 0:
+            rows = rows if isinstance(rows, list) else list(rows)
+        if self._untried > 0:
+            assert isinstance(rows, list)
+            self._untried -= len(rows)
+            return [self._element.apply(rows)]
+        totals = self.totals.get(time)
+        if totals is None:
+            totals = self.totals[time] = self._element.aggregator.new_partials()
+            self._seen[time] = 0
+        self._element.combine_into(totals, rows, self._key, self._value)
+        if isinstance(rows, list):
+            self._seen[time] += len(rows)
+        return self.give(time) if len(totals) >= KEYS_MAX else []
+
+    def give(self, time: Timestamp) -> list[Any]:
+        totals, seen = self.totals.pop(time), self._seen.pop(time)
+        if self._counts:
+            seen = sum(totals.values())
+        if seen >= TRIAL_ROWS and len(totals) > USELESS_SHARE * seen:
+            self._untried = UNTRIED_ROWS
+        return [list(totals.items())]
+
+
+class _ColumnPartials:
+    """Columnar batches of each time that wait to be aggregated together."""
+
+    def __init__(self, element: Combine, rows: _RowPartials) -> None:
+        self._element = element
+        self._rows = rows
+        self.waiting: dict[Timestamp, list[pa.RecordBatch]] = {}
+        self._seen: dict[Timestamp, list[int]] = {}  # rows and bytes
+        self._untried = 0
+        self._unlooked = 0
+        self._form: pa.Schema | None = None  # of partials, once there were some
+
+    def usable(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """The batch as this aggregation works on its columns; None where rows must do it. Raises DataflowError when a column is missing."""
+        keys = self._element.key.columns
+        if not keys:
+            return None
+        require_columns(batch, keys)
+        return plain(batch, keys, keys) if value_columns(self._element, batch) is not None else None
+
+    def add(self, time: Timestamp, batch: pa.RecordBatch) -> list[Any]:
+        if self._untried > 0 and self._form is not None:
+            raw = self._as_partials(batch)
+            if raw is not None:
+                self._untried -= batch.num_rows
+                return [raw]
+        if self._untried <= 0 and batch.num_rows >= SAMPLE_ROWS_MIN and self._hardly_repeats(batch):
+            self._untried = UNTRIED_ROWS
+            self._form = self._form or _schema_of(combine_columns(self._element, batch.slice(0, 1)))
+            raw = self._as_partials(batch) if self._form is not None else None
+            if raw is not None:
+                return [raw]
+        wanted = self._element.key.columns + tuple(value_columns(self._element, batch) or ())
+        slim = batch.select(list(dict.fromkeys(wanted))) if len(wanted) < batch.num_columns else batch
+        before: list[Any] = []
+        waiting = self.waiting.get(time)
+        if waiting is None:
+            waiting, seen = self.waiting[time], self._seen[time] = [], [0, 0]
+        else:
+            seen = self._seen[time]
+            if not waiting[0].schema.equals(slim.schema):
+                before = self.give(time)
+                waiting, seen = self.waiting[time], self._seen[time] = [], [0, 0]
+        waiting.append(slim)
+        seen[0] += slim.num_rows
+        seen[1] += slim.nbytes
+        return [*before, *self.give(time)] if seen[0] >= ROWS_MAX or seen[1] >= BYTES_MAX else before
+
+    def give(self, time: Timestamp) -> list[Any]:
+        """The partials of what waits of a time; through rows where columns could overflow."""
+        batches, (seen, _) = self.waiting.pop(time), self._seen.pop(time)
+        table = pa.Table.from_batches(batches)
+        partial = combine_columns(self._element, table)
+        if partial is None:
+            return self._rows.add(time, to_rows(table))
+        self._form = partial.schema
+        if seen >= TRIAL_ROWS and partial.num_rows > USELESS_SHARE * seen:
+            self._untried = UNTRIED_ROWS
+        return [partial]
+
+    def _hardly_repeats(self, batch: pa.RecordBatch) -> bool:
+        """Whether nearly all keys of a large batch differ. Looks at most at one batch in SAMPLE_EVERY_ROWS rows."""
+        self._unlooked -= batch.num_rows
+        if self._unlooked > 0 or len(self._element.key.columns) > 1:
+            return False
+        self._unlooked = SAMPLE_EVERY_ROWS
+        column = batch.column(self._element.key.columns[0])
+        if has_dense_range(column, ROWS_MAX):
+            return False  # combining costs next to nothing
+        if pa.types.is_dictionary(column.type):
+            column = column.indices
+        return bool(pc.count_distinct(column, mode="all").as_py() > SAMPLE_SHARE * len(column))
+
+    def _as_partials(self, batch: pa.RecordBatch) -> pa.RecordBatch | None:
+        """Each row as a partial of its own, in the form that the group-by gives; None when the batch does not fit it."""
+        form, keys = self._form, self._element.key.columns
+        assert form is not None
+        columns = [key_normalised(batch.column(name)) for name in keys]
+        if any(column.type != form.field(i).type for i, column in enumerate(columns)):
+            return None
+        values = value_columns(self._element, batch)
+        assert values is not None
+        at = len(keys)
+        for aggregator, column in zip(self._element.parts(), self._element.value_by_part(values), strict=True):
+            for function, _ in aggregator.partials:
+                made = _partial_of_each(function, batch, column, form.field(at).type)
+                if made is None:
+                    return None
+                columns.append(made)
+                at += 1
+        return pa.RecordBatch.from_arrays(columns, schema=form)
+
+
+def _schema_of(partial: pa.RecordBatch | None) -> pa.Schema | None:
+    return partial.schema if partial is not None else None
+
+
+def _partial_of_each(function: str, batch: pa.RecordBatch, column: str | None, kind: pa.DataType) -> pa.Array | None:
+    if function == "count_all":
+        return pa.array(np.ones(batch.num_rows, dtype=np.int64))
+    values = batch.column(column)
+    if function == "count":
+        return pc.is_valid(values).cast(kind) if values.null_count else pa.array(np.ones(batch.num_rows, dtype=np.int64))
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+__all__ = ["Combiner"]

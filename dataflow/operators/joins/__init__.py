@@ -1,0 +1,1 @@
+"""Joins by key, without windows and within them; rows and columns."""

@@ -1,0 +1,476 @@
+"""The join's columnar half: both sides in sorted runs of columns, each arriving batch matched in bulk.
+
+A row carries a code: its key when that is one integer column on both sides, else the key's 64-bit hash, and then the keys of what matches
+are compared as well. A run is sorted by code; a batch that arrives is sorted once, searched for in the runs of the other side, and becomes
+a run. Four runs of like size become one, so that there are few to search and a row is copied a logarithmic number of times.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayad.dataflow.logical_graph import KeySelector
+from rayad.dataflow.operators.joins.matching import matches
+from rayad.dataflow.operators.keys.column_keys import Numbers, common_type, equal_keys, plain
+from rayad.dataflow.operators.keys.keyed import distinct_names, require_columns
+from rayad.dataflow.operators.results import pair_array
+from rayad.dataflow.operators.state.key_groups import Groups, chosen, compacted
+from rayad.dataflow.operators.state.stored_columns import narrow, stored, taken_back
+from rayad.dataflow.operators.state.touched_keys import Additions
+from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.operators.windows.panes import one_batch
+from rayad.dataflow.records.batches import ROWS_KEY, keyed_columns, mark_keyed, take_rows, to_rows
+from rayad.dataflow.records.calling import mapped
+from rayad.dataflow.records.hashing import groups_of_hashes, hash_columns, mix64_array
+from rayad.progress import Timestamp
+
+RECORD_KEY = b"rayad.record"
+"""In a schema's metadata: the order of the record's own columns, and how its rows are read."""
+_NEVER_NULL = frozenset((str, int, float, bool, bytes))
+_FAN_IN = 4
+_SMALL_RUN = 1 << 12
+
+
+class NotColumnar(Exception):
+    """These columns do not go together as columns: the join goes on with rows."""
+
+
+@dataclass(slots=True)
+class KeyFirst(Element):
+    """Batches for a join: the key columns first, the record's other columns behind them; rows as ``(key, record)``.
+
+    As in SQL a null key equals nothing, no other null key either: records with one are left out, see :func:`with_key`.
+    """
+
+    key: KeySelector
+
+    def apply(self, batch: Any) -> Any:
+        if isinstance(batch, pa.RecordBatch) and self.key.columns and len(set(self.key.columns)) == len(self.key.columns):
+            require_columns(batch, self.key.columns)
+            usable = plain(batch, self.key.columns)
+            if usable is not None:
+                return key_first(with_key(usable, self.key.columns), self.key.columns)
+        rows = to_rows(batch)
+        keys = mapped(self.key.row_key(), rows)
+        return without_null_keys(keys, list(zip(keys, rows, strict=True)))
+
+
+def with_key(batch: pa.RecordBatch, keys: tuple[str, ...]) -> pa.RecordBatch:
+    """The rows whose key has no null."""
+    require_columns(batch, keys)
+    columns = [batch.column(name) for name in keys]
+    if not any(map(_nulls, columns)):
+        return batch
+    there = np.logical_and.reduce([_is_there(column) for column in columns])
+    return batch if there.all() else take_rows(batch, pa.array(np.flatnonzero(there)))
+
+
+def _is_there(column: pa.Array) -> Any:
+    return pc.is_valid(pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column).to_numpy(zero_copy_only=False)
+
+
+def _nulls(column: pa.Array) -> bool:
+    kind = column.type
+    if pa.types.is_run_end_encoded(kind):
+        return bool(column.values.null_count)
+    return bool(column.null_count) or (pa.types.is_dictionary(kind) and bool(column.dictionary.null_count))
+
+
+def without_null_keys(keys: list[Any], pairs: list[Any]) -> list[Any]:
+    """The pairs whose key is not null; of a tuple no part may be, as of several columns.
+
+    >>> without_null_keys([1, None, (1, None)], ["a", "b", "c"])
+    ['a']
+    """
+    kinds = set(map(type, keys))
+    if kinds <= _NEVER_NULL:
+        return pairs
+    return [pair for key, pair in zip(keys, pairs, strict=True) if not _is_null(key)]
+
+
+def _is_null(key: Any) -> bool:
+    return key is None or (isinstance(key, tuple) and any(part is None for part in key))
+
+
+def key_first(batch: pa.RecordBatch, keys: tuple[str, ...], extra: tuple[tuple[str, pa.Array], ...] = ()) -> pa.RecordBatch:
+    """The batch with its key columns in front, then ``extra`` columns; its metadata says how to get the record back."""
+    require_columns(batch, keys)
+    names = batch.schema.names
+    order = [*(names.index(name) for name in keys), *(i for i, name in enumerate(names) if name not in keys)]
+    mark = (batch.schema.metadata or {}).get(ROWS_KEY)
+    back = {"order": [order.index(i) for i in range(len(order))], "mark": mark.decode() if mark else None}
+    at = len(keys)
+    back |= {"keys": at, "extra": len(extra)}
+    columns, labels = [batch.column(i) for i in order], [names[i] for i in order]
+    taken = distinct_names(labels, [name for name, _ in extra])[len(labels) :]
+    columns[at:at], labels[at:at] = [column for _, column in extra], taken
+    out = pa.RecordBatch.from_arrays(columns, names=labels).replace_schema_metadata({RECORD_KEY: json.dumps(back).encode()})
+    return mark_keyed(out, at)
+
+
+def record_of(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The records of a batch with the columns of ``schema``, which :func:`key_first` made."""
+    back = json.loads(schema.metadata[RECORD_KEY])
+    keys, extra = back["keys"], back["extra"]
+    at = [i if i < keys else i + extra for i in back["order"]]
+    out = pa.RecordBatch.from_arrays([batch.column(i) for i in at], names=[schema.names[i] for i in at])
+    return out.replace_schema_metadata({ROWS_KEY: back["mark"].encode()}) if back["mark"] else out
+
+
+def keys_of(batch: pa.RecordBatch) -> list[Any]:
+    """The key of each row, as a Python object."""
+    columns = [batch.column(i).to_pylist() for i in range(keyed_columns(batch.schema) or 0)]
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def pairs_of(batch: Any) -> list[Any]:
+    """What :class:`KeyFirst` gave as ``(key, record)`` pairs."""
+    if not isinstance(batch, pa.RecordBatch):
+        return to_rows(batch)
+    return list(zip(keys_of(batch), to_rows(record_of(batch, batch.schema)), strict=True))
+
+
+@dataclass(slots=True)
+class Run:
+    """Rows as they came, and an index of them: sorted ``codes`` with the positions of their rows.
+
+    ``times`` are numbers of the rows' times, one for all or shape (rows,).
+    """
+
+    codes: Numbers
+    positions: Any
+    rows: pa.RecordBatch
+    times: Any
+    groups: Groups | None = None
+    """The key-group of each row, while a change of layout needs it."""
+
+    @property
+    def tier(self) -> int:
+        """Its order of magnitude."""
+        return int(math.log(max(1.0, len(self.codes) / _SMALL_RUN), _FAN_IN))
+
+    @staticmethod
+    def of(codes: Numbers, rows: pa.RecordBatch, times: Any) -> Run:
+        """An index of codes in the order of the rows."""
+        if len(codes) > 1 and not (codes[1:] >= codes[:-1]).all():
+            order = np.argsort(codes)
+            return Run(codes[order], order, rows, times)
+        return Run(codes, np.arange(len(codes)), rows, times)
+
+    @staticmethod
+    def together(runs: list[Run]) -> Run:
+        """Several runs as one."""
+        if len(runs) == 1:
+            return runs[0]
+        times = runs[0].times
+        if any(not isinstance(r.times, int) or r.times != times for r in runs):
+            times = np.concatenate([np.full(len(r.codes), r.times, np.int32) if isinstance(r.times, int) else r.times for r in runs])
+        groups = None
+        if all(r.groups is not None for r in runs):
+            groups = np.concatenate([r.groups for r in runs if r.groups is not None])
+        codes = np.concatenate([r.codes for r in runs])
+        begins = np.cumsum([0, *(len(r.codes) for r in runs)])
+        positions = np.concatenate([r.positions + begin for r, begin in zip(runs, begins[:-1], strict=True)])
+        order = np.argsort(codes, kind="stable")  # they are sorted already: it merges them
+        return Run(codes[order], positions[order], one_batch(pa.Table.from_batches([r.rows for r in runs])), times, groups)
+
+
+class ColumnJoin:
+    """All rows of both sides so far."""
+
+    def __init__(self) -> None:
+        self.schemas: list[pa.Schema | None] = [None, None]
+        self.runs: list[list[Run]] = [[], []]
+        self._fresh: list[list[Run]] = [[], []]
+        """Not searched yet: together they become a run when a batch of the other side comes."""
+        self.times: list[Timestamp] = []
+        self._numbers: dict[Timestamp, int] = {}
+        self.hashed = False
+        """Whether codes are hashes."""
+        self._rows = self._times_written = 0
+        self._given: set[int] = set()
+        """Groups that were given to another replica; their rows are still here, see :meth:`forget_groups`."""
+        self._added = Additions()
+
+    def accept(self, side: int, batch: pa.RecordBatch, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
+        """Take a batch in and give its pairs with the other side's rows. Raises NotColumnar, at once, when rows must do it."""
+        known = self.schemas[side]
+        if known is None:
+            self._learn(side, batch.schema)
+        elif not known.equals(batch.schema, check_metadata=True):
+            raise NotColumnar
+        if not self.hashed and batch.column(0).null_count:
+            self._hash_all()
+        number = self._number(time)
+        run = self._put(side, batch, number)
+        self._added.note((side, batch, number), batch.num_rows, self._rows)
+        return self._pairs(side, run, time)
+
+    def _number(self, time: Timestamp) -> int:
+        number = self._numbers.get(time)
+        if number is None:
+            number = self._numbers[time] = len(self.times)
+            self.times.append(time)
+        return number
+
+    def _put(self, side: int, batch: pa.RecordBatch, times: Any) -> Run:
+        run = Run.of(self._codes(batch), batch, times)
+        self._fresh[side].append(run)
+        self._rows += batch.num_rows
+        return run
+
+    def _learn(self, side: int, schema: pa.Schema) -> None:
+        keys = keyed_columns(schema) or 0
+        kinds = [schema.field(i).type for i in range(keys)]
+        other = self.schemas[1 - side]
+        if other is not None:
+            theirs = [other.field(i).type for i in range(keyed_columns(other) or 0)]
+            if len(theirs) != keys or None in map(common_type, kinds, theirs):
+                raise NotColumnar
+        self.schemas[side] = schema
+        if not self.hashed and not (keys == 1 and pa.types.is_integer(kinds[0]) and kinds[0] != pa.uint64()):
+            self._hash_all()
+
+    def _codes(self, batch: pa.RecordBatch) -> Numbers:
+        if not self.hashed:
+            return batch.column(0).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)  # type: ignore[no-any-return]
+        return hash_columns([batch.column(i) for i in range(keyed_columns(batch.schema) or 0)]).view(np.int64)
+
+    def _hash_all(self) -> None:
+        self.hashed = True
+        for runs in (*self.runs, *self._fresh):
+            runs[:] = [replace(Run.of(self._codes(run.rows), run.rows, run.times), groups=run.groups) for run in runs]
+
+    def _searchable(self, side: int) -> list[Run]:
+        """The runs of a side, few of each order of magnitude."""
+        runs, fresh = self.runs[side], self._fresh[side]
+        if fresh:
+            runs.append(self._together(fresh))
+            fresh.clear()
+            while len(runs) >= _FAN_IN and runs[-_FAN_IN].tier <= runs[-1].tier:
+                runs[-_FAN_IN:] = [self._together(runs[-_FAN_IN:])]
+        return runs
+
+    def _pairs(self, side: int, batch: Run, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
+        for run in list(self._searchable(1 - side)):
+            for mine, theirs in matches(batch.codes, run.codes):
+                at_mine, at_theirs = batch.positions[mine], run.positions[theirs]
+                if isinstance(run.times, int):
+                    yield from self._met(side, batch.rows, at_mine, run.rows, at_theirs, time.join(self.times[run.times]))
+                    continue
+                then = run.times[at_theirs]
+                upper: dict[Timestamp, list[int]] = {}
+                for number in np.flatnonzero(np.bincount(then)).tolist():
+                    upper.setdefault(time.join(self.times[number]), []).append(number)
+                for at, numbers in upper.items():
+                    some = slice(None) if len(upper) == 1 else np.isin(then, numbers)
+                    yield from self._met(side, batch.rows, at_mine[some], run.rows, at_theirs[some], at)
+
+    def _met(
+        self, side: int, batch: pa.RecordBatch, mine: Any, others: pa.RecordBatch, theirs: Any, at: Timestamp
+    ) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
+        met = batch.take(pa.array(mine)), others.take(pa.array(theirs))
+        left, right = met if side == 0 else met[::-1]
+        keys = keyed_columns(batch.schema) or 0
+        if self.hashed:
+            same = np.logical_and.reduce([equal_keys(left.column(i), right.column(i)) for i in range(keys)])
+            if not same.all():
+                left, right = left.filter(pa.array(same)), right.filter(pa.array(same))
+        if left.num_rows:
+            yield at, joined_batch(left, right, self.schemas)
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> dict[str, Any]:
+        """The rows of each run and the numbers of their times; what is sorted is sorted anew by :meth:`restore`."""
+        self._drop_given()
+        runs = [(side, run.rows, run.times) for side in (0, 1) for run in self.runs[side]]
+        fresh = [(side, run.rows, run.times) for side in (0, 1) for run in self._fresh[side]]
+        return {"hashed": self.hashed, "times": self.times, "runs": [_stored_rows([one]) for one in runs], "fresh": _stored_sides(fresh)}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        self.hashed = state["hashed"]
+        self._put_back(state["times"], state["runs"])
+        self.runs, self._fresh = self._fresh, [[], []]
+        self._put_back([], state["fresh"])
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """The rows that have come since the last call; None where these are more than half of all."""
+        known, added = self._times_written, self._added.take()
+        self._times_written = len(self.times)
+        return None if added is None else lambda: (self.times[known:], _stored_sides(added))
+
+    def restore_changes(self, changes: Any) -> None:
+        """Take back what the function of :meth:`take_changes` gave."""
+        self._put_back(*changes)
+
+    def forget_changes(self) -> None:
+        """The next of :meth:`take_changes` gives None."""
+        self._added.forget()
+
+    def _put_back(self, times: list[Timestamp], parts: list[Any]) -> None:
+        for time in times:
+            self._numbers[time] = len(self.times)
+            self.times.append(time)
+        for side, rows, numbers in parts:
+            batch = taken_back(rows)[0]
+            if self.schemas[side] is None:
+                self._learn(side, batch.schema)
+            if not self.hashed and batch.column(0).null_count:
+                self._hash_all()
+            self._put(side, batch, numbers if isinstance(numbers, int) else numbers.astype(np.int32))
+
+    # -- to rows -------------------------------------------------------------------
+    def sides(self) -> tuple[dict[Any, list[Any]], dict[Any, list[Any]]]:
+        """All rows as ``{key: [(record, time)]}``."""
+        self._drop_given()
+        out: tuple[dict[Any, list[Any]], dict[Any, list[Any]]] = ({}, {})
+        for side in (0, 1):
+            for run in self.runs[side] + self._fresh[side]:
+                times = [run.times] * len(run.codes) if isinstance(run.times, int) else run.times.tolist()
+                _put_rows(out[side], run.rows, [self.times[number] for number in times])
+        return out
+
+    # -- to other replicas ---------------------------------------------------------
+    def index_groups(self, key_groups: int) -> Iterator[None]:
+        """Find out the key-group of each row, a run at a time."""
+        for run in [run for runs in (*self.runs, *self._fresh) for run in runs]:
+            self._groups_of(run, key_groups)
+            yield
+
+    def _groups_of(self, run: Run, key_groups: int) -> Groups:
+        if run.groups is None:
+            hashes = run.codes.view(np.uint64) if self.hashed else mix64_array(run.codes)  # a code is the key or its hash
+            run.groups = np.empty(len(run.codes), np.uint16)
+            run.groups[run.positions] = groups_of_hashes(hashes, key_groups)
+        return run.groups
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Given:
+        """The rows of these groups. They are not taken out before :meth:`forget_groups`: nothing meets them, since no records of these
+        groups come any more."""
+        self._given |= groups
+        leaves = chosen(groups, key_groups)
+        times: dict[int, int] = {}
+        parts: list[_Part] = []
+        for side in (0, 1):
+            for run in self.runs[side] + self._fresh[side]:
+                rows = np.flatnonzero(leaves[self._groups_of(run, key_groups)])
+                if not len(rows):
+                    continue
+                self._rows -= len(rows)
+                if isinstance(run.times, int):
+                    numbers: Any = times.setdefault(run.times, len(times))
+                else:
+                    used, which = np.unique(run.times[rows], return_inverse=True)
+                    numbers = np.array([times.setdefault(number, len(times)) for number in used.tolist()], np.int32)[which]
+                parts.append((side, compacted(take_rows(run.rows, pa.array(rows))), numbers))
+        return [self.times[number] for number in times], parts
+
+    def take(self, given: Given) -> Sides:
+        """Keep what :meth:`give` gave; what does not go together with the columns here is given back as rows."""
+        self._drop_given()
+        times, parts = given
+        own = np.array([self._number(time) for time in times], np.int32)
+        left: list[_Part] = []
+        for side, batch, numbers in parts:
+            known = self.schemas[side]
+            try:
+                if known is None:
+                    self._learn(side, batch.schema)
+                elif not known.equals(batch.schema, check_metadata=True):
+                    raise NotColumnar
+            except NotColumnar:
+                left.append((side, batch, numbers))
+                continue
+            if not self.hashed and batch.column(0).null_count:
+                self._hash_all()
+            self._put(side, batch, int(own[numbers]) if isinstance(numbers, int) else own[numbers])
+        return rows_of_given((times, left))
+
+    def forget_groups(self) -> None:
+        """The change of layout is over: what was given goes."""
+        self._drop_given()
+        for runs in (*self.runs, *self._fresh):
+            for run in runs:
+                run.groups = None
+
+    def _drop_given(self) -> None:
+        if not self._given:
+            return
+        for runs in (*self.runs, *self._fresh):
+            runs[:] = [left for left in (self._without_given(run) for run in runs) if len(left.codes)]
+        self._given = set()
+
+    def _together(self, runs: list[Run]) -> Run:
+        return Run.together([self._without_given(run) for run in runs] if self._given else runs)
+
+    def _without_given(self, run: Run) -> Run:
+        if run.groups is None:
+            return run  # it has come since
+        stays = ~np.isin(run.groups, list(self._given))
+        if stays.all():
+            return run
+        indexed = stays[run.positions]
+        positions = (np.cumsum(stays) - 1)[run.positions[indexed]]
+        times = run.times if isinstance(run.times, int) else run.times[stays]
+        return Run(run.codes[indexed], positions, take_rows(run.rows, pa.array(np.flatnonzero(stays))), times, run.groups[stays])
+
+
+_Part = tuple[int, pa.RecordBatch, Any]
+"""Side, rows, numbers of their times."""
+
+
+Given: TypeAlias = tuple[list[Timestamp], list[_Part]]
+"""Rows on their way to another replica, and their times by number."""
+Sides: TypeAlias = tuple[dict[Any, list[Any]], dict[Any, list[Any]]]
+"""Rows of both sides as ``{key: [(record, time)]}``."""
+
+
+def rows_of_given(given: Given) -> Sides:
+    """What :meth:`ColumnJoin.give` gave as rows."""
+    out: Sides = ({}, {})
+    times, parts = given
+    for side, batch, numbers in parts:
+        _put_rows(out[side], batch, [times[number] for number in np.broadcast_to(numbers, batch.num_rows).tolist()])
+    return out
+
+
+def _put_rows(side: dict[Any, list[Any]], batch: pa.RecordBatch, times: list[Timestamp]) -> None:
+    for (key, record), time in zip(pairs_of(batch), times, strict=True):
+        side.setdefault(key, []).append((record, time))
+
+
+def _stored_sides(parts: Sequence[_Part]) -> list[Any]:
+    sides = [[part for part in parts if part[0] == side] for side in (0, 1)]
+    return [_stored_rows(some) for some in sides if some]
+
+
+def _stored_rows(parts: Sequence[_Part]) -> tuple[int, Any, Any]:
+    """Rows of one side together."""
+    times = parts[0][2]
+    if any(not isinstance(numbers, int) or numbers != times for _, _, numbers in parts):
+        times = narrow(np.concatenate([np.broadcast_to(numbers, rows.num_rows) for _, rows, numbers in parts]))
+    return parts[0][0], stored([one_batch(pa.Table.from_batches([rows for _, rows, _ in parts]))]), times
+
+
+def joined_batch(
+    left: pa.RecordBatch, right: pa.RecordBatch, schemas: Any, between: tuple[tuple[str, pa.Array], ...] = ()
+) -> pa.RecordBatch:
+    """Rows that have met: the left side's key columns, ``between``, and the column ``pair``."""
+    keys = keyed_columns(schemas[0]) or 0
+    right_names = schemas[1].names[: keyed_columns(schemas[1]) or 0]
+    pairs = pair_array(record_of(left, schemas[0]), record_of(right, schemas[1]), right_names)
+    labels = distinct_names(schemas[0].names[:keys], [*(name for name, _ in between), "pair"])
+    columns = [*left.columns[:keys], *(column for _, column in between), pairs]
+    return mark_keyed(pa.RecordBatch.from_arrays(columns, names=labels), keys)
+
+
+__all__ = ["KeyFirst", "ColumnJoin", "NotColumnar", "joined_batch", "key_first", "pairs_of", "record_of"]

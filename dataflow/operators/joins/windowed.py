@@ -1,0 +1,408 @@
+"""Joins within event-time windows: records of two streams with equal keys that a window holds both of.
+
+Each side has a watermark of its own; a window fires when the lesser of the two passes its end, and both sides' records of it are matched
+at once. Until then a record waits in its pane, once however many windows hold it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rayad.dataflow.operators.joins.columns import NotColumnar, joined_batch, keys_of, pairs_of, record_of
+from rayad.dataflow.operators.joins.matching import matches
+from rayad.dataflow.operators.keys.column_keys import common_type, in_common, key_numbers
+from rayad.dataflow.operators.state.key_groups import Kept, MovingVertex
+from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
+from rayad.dataflow.operators.state.touched_keys import Additions
+from rayad.dataflow.operators.windows.assigning import SENT_ROWS_MAX, assigner
+from rayad.dataflow.operators.windows.pane_runs import Panes
+from rayad.dataflow.operators.windows.panes import Form, grid_of, moment_ticks, one_batch, windows_between, windows_of_place
+from rayad.dataflow.operators.windows.watermarks import Marks
+from rayad.dataflow.records.batches import keyed_columns, to_rows
+from rayad.dataflow.vertex import EndVertex
+from rayad.dataflow.windows import Sliding, Tumbling, Window
+from rayad.progress import Timestamp
+
+
+class RecordForm(Form):
+    """Records are never put together."""
+
+    def group(self, table: pa.Table) -> pa.RecordBatch | None:
+        return None
+
+
+class WindowJoinColumns:
+    """Records of both sides whose windows are open, in columns."""
+
+    def __init__(self, windows: Tumbling | Sliding) -> None:
+        self.windows = windows
+        self.schemas: list[pa.Schema | None] = [None, None]
+        self.sides: list[Panes | None] = [None, None]
+
+    @property
+    def rows(self) -> int:
+        """Records kept."""
+        return sum(side.rows for side in self.sides if side is not None)
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        """The schema and the records of each side."""
+        return self.schemas, [None if panes is None else panes.checkpoint() for panes in self.sides]
+
+    def restore(self, state: Any) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        schemas, sides = state
+        self.learn(schemas)
+        for panes, kept in zip(self.sides, sides, strict=True):
+            if panes is not None:
+                panes.restore(kept)
+
+    def learn(self, schemas: list[pa.Schema | None]) -> None:
+        """What records look like, for sides of which that is not known."""
+        for side, schema in enumerate(schemas):
+            if self.sides[side] is None and schema is not None:
+                form = RecordForm(schema.remove_metadata(), keyed_columns(schema) or 0, 1, ())
+                self.schemas[side], self.sides[side] = schema, Panes(form, grid_of(self.windows, form.bound))
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """The records that have come since the last call; None when these are most of them, or not known."""
+        changed = [panes and panes.take_changes() for panes in self.sides]
+        if any(panes is not None and some is None for panes, some in zip(self.sides, changed, strict=True)):
+            return None
+        return lambda: [some and some() for some in changed]
+
+    def restore_changes(self, changes: Any) -> None:
+        """Take back what the function of :meth:`take_changes` gave."""
+        for panes, some in zip(self.sides, changes, strict=True):
+            if panes is not None:
+                panes.restore_changes(some)
+
+    def forget_changes(self) -> None:
+        """The next of :meth:`take_changes` gives None."""
+        for panes in self.sides:
+            if panes is not None:
+                panes.forget_changes()
+
+    # -- to other replicas -----------------------------------------------------------
+    def index_groups(self, key_groups: int) -> Iterator[None]:
+        """Find out the key-group of each record, some at a time."""
+        for panes in self.sides:
+            if panes is not None:
+                yield from panes.index_groups(key_groups)
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        """What these groups have of both sides."""
+        return list(self.schemas), [panes and panes.give(groups, key_groups) for panes in self.sides]
+
+    def take(self, given: Any) -> bool:
+        """Keep what :meth:`give` gave; False, with nothing kept, where it does not go together with what is."""
+        schemas, sides = given
+        try:
+            for side, schema in enumerate(schemas):
+                if schema is not None:
+                    self.check(side, [pa.RecordBatch.from_pylist([], schema=schema)])
+        except NotColumnar:
+            return False
+        for panes, kept in zip(self.sides, sides, strict=True):
+            if panes is not None:
+                panes.take(kept or [])
+        return True
+
+    def forget_groups(self) -> None:
+        """The change of layout is over."""
+        for panes in self.sides:
+            if panes is not None:
+                panes.forget_groups()
+
+    # -- records -------------------------------------------------------------------
+    def check(self, side: int, batches: list[pa.RecordBatch]) -> None:
+        """Raises NotColumnar, with nothing changed, unless these go together with each other and with what is kept."""
+        known = self.schemas[side] or batches[0].schema
+        keys = keyed_columns(known) or 0
+        if any(not b.schema.equals(known, check_metadata=True) for b in batches):
+            raise NotColumnar
+        other = self.schemas[1 - side]
+        if other is not None and (
+            keys != keyed_columns(other)
+            or any(common_type(known.field(i).type, other.field(i).type) is None for i in range(keys))
+            or not known.field(keys).type.equals(other.field(keys).type)
+        ):
+            raise NotColumnar
+        self.learn([known, None] if side == 0 else [None, known])
+
+    def accept(self, side: int, batches: list[pa.RecordBatch], watermark: Any) -> list[Any]:
+        """Take records in; gives those that are late as ``(key, window, record)``. To be called after :meth:`check`."""
+        panes = self.sides[side]
+        assert panes is not None
+        mark = None if watermark is None else moment_ticks(watermark, panes.form.bound, self.windows)
+        run = panes.run_of(pa.Table.from_batches([b.replace_schema_metadata(None) for b in batches]))
+        late = [] if mark is None else self._late(side, panes.windows([run], mark))
+        panes.keep(run, mark)
+        return late
+
+    def _late(self, side: int, found: tuple[pa.Table, bool] | None) -> list[Any]:
+        if found is None:
+            return []
+        return [(key, window, record) for key, window, record in self._rows(side, one_batch(found[0]))]
+
+    def _rows(self, side: int, batch: pa.RecordBatch) -> list[tuple[Any, Window, Any]]:
+        schema, panes = self.schemas[side], self.sides[side]
+        assert schema is not None
+        assert panes is not None
+        windows = windows_between(batch.column(panes.form.keys), panes.ends_of(batch), self.windows).to_pylist()
+        keys = keys_of(batch.replace_schema_metadata(schema.metadata))
+        return list(zip(keys, windows, to_rows(record_of(batch, schema)), strict=True))
+
+    def due(self, watermark: Any) -> list[pa.RecordBatch]:
+        """Pairs in the windows that have not fired and end at or before the watermark (None: no bound)."""
+        tables = []
+        for panes in self.sides:
+            if panes is not None:
+                found = panes.due(None if watermark is None else moment_ticks(watermark, panes.form.bound, self.windows))
+                if found is not None:
+                    tables.append(one_batch(found[0]))
+        if len(tables) < 2:
+            return []
+        left, right = tables
+        panes = self.sides[0]
+        assert panes is not None
+        at = panes.form.keys + 1
+        together = [pa.concat_arrays(in_common(left.column(i), right.column(i))) for i in range(at)]
+        numbers = key_numbers(together)
+        halves = numbers[: left.num_rows], numbers[left.num_rows :]
+        orders = [np.argsort(half, kind="stable") for half in halves]
+        out = []
+        for mine, theirs in matches(*(half[order] for half, order in zip(halves, orders, strict=True))):
+            pairs = left.take(pa.array(orders[0][mine])), right.take(pa.array(orders[1][theirs]))
+            windows = windows_between(pairs[0].column(at - 1), panes.ends_of(pairs[0]), self.windows)
+            out.append(joined_batch(*pairs, self.schemas, (("window", windows),)))
+        return out
+
+    def taken_as_rows(self) -> list[list[tuple[Any, Window, Any]]]:
+        """What is kept of both sides as ``(key, window, record)``; nothing is kept any more."""
+        out: list[list[tuple[Any, Window, Any]]] = []
+        for side, panes in enumerate(self.sides):
+            found = None if panes is None else panes.due(None)
+            out.append([] if found is None else self._rows(side, one_batch(found[0])))
+        return out
+
+
+class WindowJoin(MovingVertex, EndVertex):
+    """Fires ``(key, window, (left, right))`` for each pair within a window when the watermarks of both sides have passed its end.
+
+    Ports 0 and 1 take the records of the left and right side, the others the largest event times of each batch. What comes for a window
+    that has fired goes to output port 1: ``(key, window, (record, None))``, or ``(key, window, (None, record))`` from the right.
+    """
+
+    sequential = True
+    broadcast_may_repeat = True
+    may_change = frozenset({"delays"})
+
+    def __init__(self, windows: Tumbling | Sliding, delays: tuple[Any, ...]) -> None:
+        self.windows = windows
+        self.pending: dict[Timestamp, tuple[list[Any], list[Any]]] = {}
+        self.marks = Marks(delays)
+        self.columns = WindowJoinColumns(windows)
+        self.open: dict[Window, tuple[dict[Any, list[Any]], dict[Any, list[Any]]]] = {}
+        self._added = Additions()
+        self._placed_rows = 0  # since none were kept
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        return {**self._pending(), "open": self.open, "columns": self.columns.checkpoint()}
+
+    def restore(self, state: Any) -> None:
+        self._restore_pending(state)
+        self.open = state["open"]
+        self._placed_rows = sum(map(_rows_of, self.open.values()))
+        self.columns.restore(state["columns"])
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        if self.marks.watermark.uneven:
+            self._forget_changes()
+        if self.columns.rows:
+            self._added.forget()
+            changed = self.columns.take_changes()
+            return None if changed is None else lambda: {**self._pending(), "columns": changed()}
+        self.columns.forget_changes()
+        added, schemas = self._added.take(), list(self.columns.schemas)
+        if added is None:
+            return None
+        return lambda: {
+            **self._pending(),
+            "schemas": schemas,
+            "added": [(side, stored_mixed([batch]), mark) for side, batch, mark in added],
+        }
+
+    def restore_changes(self, changes: Any) -> None:
+        self._restore_pending(changes)
+        if "columns" in changes:
+            self.columns.restore_changes(changes["columns"])
+            return
+        self.columns.learn(changes["schemas"])
+        for side, batch, mark in changes["added"]:
+            self._take_rows(side, taken_back_mixed(batch)[0], mark, [])
+        mark = self.marks.watermark.now
+        self.open = {window: sides for window, sides in self.open.items() if mark is None or window.end > mark}
+
+    def _pending(self) -> dict[str, Any]:
+        pending = {time: tuple(map(stored_mixed, sides)) for time, sides in self.pending.items()}
+        return {"pending": pending, "marks": self.marks.checkpoint()}
+
+    def _restore_pending(self, state: Any) -> None:
+        self.pending = {time: (taken_back_mixed(left), taken_back_mixed(right)) for time, (left, right) in state["pending"].items()}
+        self.marks.restore(state["marks"])
+
+    # -- to other replicas -----------------------------------------------------------
+    def kept_by_key(self) -> Iterable[Kept]:
+        return [self.columns, *(side for sides in self.open.values() for side in sides)]
+
+    def gave(self) -> None:
+        super().gave()
+        self.columns.forget_groups()
+
+    def give(self, groups: frozenset[int]) -> Any:
+        """As ``EventWindows.give``: with the watermarks, and the largest event times of all times that wait."""
+        leaving = self.leaving()
+        pending = {time: tuple(leaving.out_of_mixed(side, groups) for side in sides) for time, sides in self.pending.items()}
+        kept = {window: tuple(leaving.out_of(side, groups) for side in sides) for window, sides in self.open.items()}
+        self.open = {window: sides for window, sides in self.open.items() if any(sides)}
+        self._placed_rows -= sum(map(_rows_of, kept.values()))
+        self._forget_changes()
+        return {
+            "pending": {time: sides for time, sides in pending.items() if any(sides)},
+            "marks": self.marks.give(),
+            "open": {window: sides for window, sides in kept.items() if any(sides)},
+            "columns": self.columns.give(groups, self.key_groups),
+        }
+
+    def take(self, state: Any) -> None:
+        self.columns.forget_groups()
+        for time, sides in state["pending"].items():
+            waiting = self._waiting(time)
+            for mine, theirs in zip(waiting, sides, strict=True):
+                mine += theirs
+        for time in chain(*state["marks"][0]):
+            self._waiting(time)
+        self.marks.take(state["marks"])
+        opened = state["open"]
+        columns = state["columns"]
+        if any(columns[1]) and (self.open or not self.columns.take(columns)):
+            theirs = WindowJoinColumns(self.windows)
+            theirs.take(columns)
+            self._keep_rows(self.columns)
+            self._keep_rows(theirs)
+        if opened:
+            self._keep_rows(self.columns)
+            for window, sides in opened.items():
+                for side, rows in enumerate(sides):
+                    self._came_back(self.open.get(window, ({}, {}))[side], rows)
+                    self.open.setdefault(window, ({}, {}))[side].update(rows)  # of keys that are not here
+            self._placed_rows += sum(map(_rows_of, opened.values()))
+        self._forget_changes()
+
+    def _forget_changes(self) -> None:
+        self._added.forget()
+        self.columns.forget_changes()
+
+    def _keep_rows(self, columns: WindowJoinColumns) -> None:
+        """What is in columns as rows of state."""
+        for side, rows in enumerate(columns.taken_as_rows()):
+            for key, window, record in rows:
+                self._keep(side, key, window, record)
+            self._placed_rows += len(rows)
+        self._added.forget()
+
+    def _waiting(self, time: Timestamp) -> tuple[list[Any], list[Any]]:
+        waiting = self.pending.get(time)
+        if waiting is None:
+            waiting = self.pending[time] = ([], [])
+            self.notify_at(time)
+        return waiting
+
+    # -- times -----------------------------------------------------------------------
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        waiting = self._waiting(time)
+        if edge < 2:
+            waiting[edge].append(batch)
+            return
+        self.marks.see(edge - 2, to_rows(batch), time)
+
+    def on_notify(self, time: Timestamp) -> None:
+        late: list[Any] = []
+        mark = self.marks.ahead_of(time)
+        for side, batches in enumerate(self.pending.pop(time, ())):
+            if batches:
+                self._take(side, batches, mark, late)
+        if late:
+            self.send_by(1, late, time)
+        if self.marks.advance(time):
+            self._fire(time, self.marks.watermark.now)
+
+    def on_end(self, time: Timestamp) -> None:
+        self._fire(time, None)
+
+    def _take(self, side: int, batches: list[Any], mark: Any, late: list[Any]) -> None:
+        if not self.open and all(isinstance(batch, pa.RecordBatch) for batch in batches):
+            try:
+                self.columns.check(side, batches)
+            except NotColumnar:
+                pass
+            else:
+                late += [(key, window, _pair(side, record)) for key, window, record in self.columns.accept(side, batches, mark)]
+                return
+        if self.columns.rows:
+            self._keep_rows(self.columns)
+        if not self.open:
+            self._placed_rows = 0
+        for batch in batches:
+            self._take_rows(side, batch, mark, late)
+
+    def _take_rows(self, side: int, batch: Any, mark: Any, late: list[Any]) -> None:
+        placed = self._placed(batch)
+        for key, record, windows in placed:
+            for window in windows:
+                if mark is not None and window.end <= mark:
+                    late.append((key, window, _pair(side, record)))
+                else:
+                    self._keep(side, key, window, record)
+        self._placed_rows += len(placed)
+        self._added.note((side, batch, mark), len(placed), self._placed_rows)
+
+    def _placed(self, batch: Any) -> list[tuple[Any, Any, list[Window]]]:
+        """``(key, record, windows)``."""
+        if not isinstance(batch, pa.RecordBatch):
+            assign = assigner(self.windows)
+            return [(key, record, assign(time, record)) for key, (time, record) in batch]
+        panes = batch.column(keyed_columns(batch.schema) or 0).to_pylist()
+        found = {pane: windows_of_place((pane,), self.windows) for pane in set(panes)}
+        return [(key, record, found[pane]) for pane, (key, record) in zip(panes, pairs_of(batch), strict=True)]
+
+    def _keep(self, side: int, key: Any, window: Window, record: Any) -> None:
+        self.open.setdefault(window, ({}, {}))[side].setdefault(key, []).append(record)
+
+    def _fire(self, time: Timestamp, mark: Any) -> None:
+        if mark is None:
+            self._added.forget()
+        if self.columns.rows:
+            for batch in self.columns.due(mark):
+                for at in range(0, batch.num_rows, SENT_ROWS_MAX):
+                    self.send_by(0, batch.slice(at, SENT_ROWS_MAX), time)
+        for window in sorted(w for w in self.open if mark is None or w.end <= mark):
+            left, right = self.open.pop(window)
+            out = [(key, window, (mine, theirs)) for key, some in left.items() for mine in some for theirs in right.get(key, ())]
+            if out:
+                self.send_by(0, out, time)
+
+
+def _rows_of(sides: Iterable[dict[Any, list[Any]]]) -> int:
+    return sum(len(records) for side in sides for records in side.values())
+
+
+def _pair(side: int, record: Any) -> tuple[Any, Any]:
+    return (record, None) if side == 0 else (None, record)

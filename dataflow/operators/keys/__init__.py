@@ -1,0 +1,1 @@
+"""Keys of records: selected from rows and columns, grouped, packed and matched."""

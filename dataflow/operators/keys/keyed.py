@@ -1,0 +1,182 @@
+"""Before the exchange: records become ``(key, something)`` pairs, combined per batch where the aggregation allows it.
+
+These elements are stateless and run in the sender's process. A batch that leaves them is either a list of pairs or a columnar batch whose
+leading columns are the key (see ``columnar.mark_keyed``); :data:`PAIRS` routes both.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayad.dataflow.logical_graph import KeySelector
+from rayad.dataflow.operators.keys.column_keys import key_normalised
+from rayad.dataflow.operators.keys.dense_groups import dense_group
+from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.records.batches import mark_keyed, one_array, to_rows
+from rayad.dataflow.records.calling import checked_function, mapped
+from rayad.progress import DataflowError, show
+
+PAIRS = KeySelector(function=itemgetter(0), pairs=True)
+"""Selector of batches made by the elements of this module: the first of each pair, or the leading key columns."""
+
+
+def unhashable(key: Any) -> DataflowError:
+    """The error for a key that cannot be a dict key."""
+    return DataflowError(
+        f"a key is not hashable: {show(key)} of type {type(key).__name__}; key_by must give hashable values (a tuple instead of a list)"
+    )
+
+
+class DefaultValue:
+    """What sum, min, max ... take when no value was named: of a pair the second, of a record with columns the one besides the key, else
+    the record itself. Picklable.
+
+    >>> DefaultValue(("k",))({"k": "a", "v": 3}), DefaultValue()(("a", 3)), DefaultValue()(3)
+    (3, 3, 3)
+    """
+
+    __slots__ = ("keys",)
+
+    def __init__(self, keys: tuple[str, ...] = ()) -> None:
+        self.keys = keys
+
+    def __call__(self, record: Any) -> Any:
+        if isinstance(record, tuple):
+            return record[1] if len(record) == 2 else record
+        return record[sole_value(list(record), self.keys)] if isinstance(record, dict) else record
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSelector:
+    """Where a record's value is: a function, a column name, or None for :class:`DefaultValue`."""
+
+    function: Callable[[Any], Any] | None = None
+    column: str | None = None
+
+    def row_value(self, keys: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+        """A function from a record to its value. ``keys``: the key columns, if the key is columns."""
+        if self.column is not None:
+            return itemgetter(self.column)
+        return self.function or DefaultValue(keys)
+
+    @staticmethod
+    def of(value: Any, what: str = "what takes the value of a record") -> ValueSelector:
+        """From what a user gave; ``what`` says where, if it is a function."""
+        if value is None:
+            return ValueSelector()
+        if isinstance(value, str):
+            return ValueSelector(column=value)
+        if callable(value):
+            return ValueSelector(function=checked_function(value, what, "record"))
+        raise DataflowError(f"the value to aggregate is {show(value)}: give a function of the record or a column name")
+
+
+def require_columns(batch: pa.RecordBatch | pa.Table, names: tuple[str, ...]) -> None:
+    """Raise DataflowError if a column is missing."""
+    missing = [name for name in names if name not in batch.schema.names]
+    if missing:
+        raise DataflowError(f"there is no column {missing[0]!r}: the batch has {batch.schema.names}")
+
+
+def sole_value_column(batch: pa.RecordBatch | pa.Table, keys: tuple[str, ...]) -> str:
+    """The one column that is not a key."""
+    return str(sole_value(batch.schema.names, keys))
+
+
+def sole_value(names: list[Any], keys: tuple[str, ...]) -> Any:
+    """The one name that is not a key. Raises DataflowError where it is not clear."""
+    rest = [name for name in names if name not in keys]
+    if len(rest) != 1:
+        raise DataflowError(f"which column to aggregate is not clear: besides the key {list(keys)} there are {rest}; name one")
+    return rest[0]
+
+
+def import_conversions() -> None:
+    """Load what Arrow needs to give a column to numpy: its first conversion imports pandas."""
+    pa.array([0]).to_numpy()
+
+
+def import_group_by() -> None:
+    """Load what ``Table.group_by`` needs: it takes a while, which belongs to the start of a job and not to its first batch."""
+    importlib.import_module("pyarrow.acero")
+    import_conversions()
+
+
+@dataclass(slots=True)
+class PairValue(Element):
+    """``(key, value)`` pairs."""
+
+    key: KeySelector
+    value: ValueSelector
+
+    def apply(self, batch: Any) -> Any:
+        rows = to_rows(batch)
+        return list(zip(mapped(self.key.row_key(), rows), mapped(self.value.row_value(self.key.columns), rows), strict=True))
+
+
+def require_hashable(key: Any) -> None:
+    """Raise DataflowError if ``key`` cannot be a dict key."""
+    try:
+        hash(key)
+    except TypeError as error:
+        raise unhashable(key) from error
+
+
+def numeric_column(batch: pa.RecordBatch | pa.Table, value: ValueSelector, keys: tuple[str, ...]) -> str | None:
+    """The column of numbers that a selector means; None when it is a function, or the column holds something else."""
+    if value.function is not None:
+        return None
+    column = value.column or sole_value_column(batch, keys)
+    require_columns(batch, (column,))
+    kind = batch.schema.field(column).type
+    return column if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind) else None
+
+
+def may_overflow(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether a sum over some of these values could leave 64 bits; Arrow would wrap around silently, Python's ints do not."""
+    kind = column.type
+    if not pa.types.is_integer(kind) or (kind.bit_width <= 32 and len(column) < 1 << 31):
+        return False
+    bounds = pc.min_max(column).as_py()
+    if bounds["max"] is None:
+        return False
+    largest = (1 << 64) if pa.types.is_unsigned_integer(kind) else (1 << 63)
+    return bool(max(abs(bounds["min"]), abs(bounds["max"])) * len(column) >= largest)
+
+
+def group(batch: pa.RecordBatch | pa.Table, keys: list[str], aggregations: list[Any], names: list[str]) -> pa.RecordBatch:
+    """Arrow's group-by as one keyed batch: the key columns first, then the aggregated columns under ``names`` (with ``_`` behind
+    one that is taken)."""
+    table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
+    if len(keys) == 1:
+        dense = dense_group(table, keys[0], aggregations)
+        if dense is not None:
+            return mark_keyed(pa.RecordBatch.from_arrays(dense, names=distinct_names(keys, names)), 1)
+    # Arrow calls its results after column and function: numbers in place of the user's names, so that no two are called alike.
+    number = {name: str(at) for at, name in enumerate(dict.fromkeys([*keys, *(column for column, _ in aggregations if column != [])]))}
+    table = table.select(list(number)).rename_columns(list(number.values()))
+    leading = [number[name] for name in keys]
+    for position in range(len(keys)):
+        if pa.types.is_floating(table.schema.field(position).type):
+            table = table.set_column(position, leading[position], key_normalised(table.column(position)))
+    wanted = [(column if column == [] else number[column], function) for column, function in aggregations]
+    out = table.unify_dictionaries().group_by(leading, use_threads=False).aggregate(wanted).combine_chunks()
+    columns = [out.column(name) for name in leading] + [out.column(i) for i in range(len(keys), out.num_columns)]
+    return mark_keyed(pa.RecordBatch.from_arrays([one_array(c) for c in columns], names=distinct_names(keys, names)), len(keys))
+
+
+def distinct_names(taken: list[str], names: list[str]) -> list[str]:
+    """``taken`` and then ``names``, each of these with as many ``_`` behind it as make it new."""
+    out = list(taken)
+    for name in names:
+        while name in out:
+            name += "_"
+        out.append(name)
+    return out

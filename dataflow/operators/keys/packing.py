@@ -1,0 +1,99 @@
+"""Several integer columns as one: a key and its pane, say. One number is grouped faster than two columns, and often it is small enough to
+be a place in an array (see ``dense_groups``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rayad.dataflow.operators.keys.dense_groups import RANGE_MAX, ROWS_MIN, dense_group
+
+Ticks = np.ndarray[Any, np.dtype[np.int64]]
+_PANES_MIN, _PANES_MAX = 8, 1 << 12
+_PLACES_PER_ROW = 16
+"""Two columns cost the hash table more than one: places may be emptier."""
+_KEY_MAX = 1 << 48
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """``key * count + number of the pane``, panes counted from ``base``.
+
+    Args:
+        pane: length of a pane in ticks.
+        key: type of the key column.
+        bound: type of the pane column.
+    """
+
+    base: int
+    pane: int
+    count: int
+    key: pa.DataType
+    bound: pa.DataType
+
+    @staticmethod
+    def for_panes(panes: Ticks, pane: int, key: pa.DataType, bound: pa.DataType) -> Packing | None:
+        """One that these panes and their neighbours fit in; None when there are too many."""
+        low, high = int(panes.min()), int(panes.max())
+        span = (high - low) // pane + 1
+        if span > _PANES_MAX:
+            return None
+        count = max(_PANES_MIN, 1 << (2 * span - 1).bit_length())
+        return Packing(low - (count - span) // 4 * pane, pane, count, key, bound)
+
+    def packed(self, keys: Ticks, panes: Ticks) -> Ticks | None:
+        """A number for each row; None when one does not fit."""
+        numbers = (panes - self.base) // self.pane
+        if not len(numbers) or numbers.min() < 0 or numbers.max() >= self.count or keys.max() > _KEY_MAX or keys.min() < -_KEY_MAX:
+            return None
+        return keys * self.count + numbers
+
+    def opened(self, numbers: Ticks) -> tuple[pa.Array, pa.Array]:
+        """Keys and panes."""
+        keys, places = np.divmod(numbers, self.count)
+        return pa.array(keys).cast(self.key), pa.array(self.base + places * self.pane).cast(self.bound)
+
+
+def can_be_packed(column: pa.Array | pa.ChunkedArray) -> bool:
+    """Whether a column holds integers, or moments, and no nulls."""
+    kind = column.type
+    whole = (pa.types.is_integer(kind) and kind != pa.uint64()) or pa.types.is_timestamp(kind)
+    return bool(whole) and column.null_count == 0
+
+
+def packed_group(table: pa.Table, keys: list[str], aggregations: list[Any]) -> list[pa.Array] | None:
+    """The distinct keys, a column for each of ``keys``, then a column for each aggregation, as :func:`dense_group`; None where the keys
+    together are no small range of integers.
+
+    >>> table = pa.table({"a": [1, 2] * 1000, "b": [5, 5] * 1000, "v": [1, 10] * 1000})
+    >>> [column.to_pylist() for column in packed_group(table, ["a", "b"], [("v", "sum")])]
+    [[1, 2], [5, 5], [1000, 10000]]
+    """
+    if table.num_rows < ROWS_MIN or not all(can_be_packed(table.column(name)) for name in keys):
+        return None
+    columns = [table.column(name).cast(pa.int64()).to_numpy() for name in keys]
+    lows = [int(column.min()) for column in columns]
+    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    places = 1
+    for size in sizes:
+        places *= size
+        if places > min(RANGE_MAX, _PLACES_PER_ROW * table.num_rows):
+            return None
+    packed = columns[0] - lows[0]
+    for column, low, size in zip(columns[1:], lows[1:], sizes[1:], strict=True):
+        packed *= size
+        packed += column - low
+    values = [name for name in table.schema.names if name not in keys]
+    label = "packed" + "_" * max((len(name) for name in values), default=0)
+    out = dense_group(pa.table([pa.array(packed), *(table.column(name) for name in values)], names=[label, *values]), label, aggregations)
+    if out is None:
+        return None
+    rest = out[0].to_numpy()
+    opened: list[pa.Array] = []
+    for name, low, size in zip(reversed(keys), reversed(lows), reversed(sizes), strict=True):
+        rest, part = np.divmod(rest, size)
+        opened.insert(0, pa.array(part + low).cast(table.schema.field(name).type))
+    return [*opened, *out[1:]]

@@ -1,0 +1,323 @@
+"""What windows and joins give, in columns: Arrow extension types whose Python values are those of the row path.
+
+A column ``window`` holds ``start`` and ``end`` of each row and reads as :class:`Window`; a column ``pair`` holds the columns of the two
+records that a join brought together and reads as ``(left, right)``. So a columnar batch turns into exactly the rows that the row path
+gives, and nothing is copied to make it; a column ``record`` likewise holds whole records. :func:`plain_columns` opens all of them into
+ordinary columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import starmap
+from typing import Any
+
+import pyarrow as pa
+
+from rayad.dataflow.operators.keys.keyed import distinct_names
+from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.records.batches import ROWS_KEY, keyed_columns, mark_keyed, to_record_batch, to_rows
+from rayad.dataflow.records.exact import ARRAYS, array_of, cast_exactly, wider_type
+from rayad.dataflow.windows import Window
+from rayad.progress import DataflowError
+
+
+class WindowArray(pa.ExtensionArray):  # type: ignore[misc]
+    """Windows of one type of bounds, shape (rows,)."""
+
+    def to_pylist(self, **options: Any) -> list[Any]:
+        """A :class:`Window` for each, or None."""
+        windows = list(starmap(Window, zip(self.starts.to_pylist(), self.ends.to_pylist(), strict=True)))
+        if not self.storage.null_count:
+            return windows
+        return [window if valid else None for window, valid in zip(windows, self.storage.is_valid().to_pylist(), strict=True)]
+
+    @property
+    def starts(self) -> pa.Array:
+        """The first event time of each window."""
+        return self.storage.field(0)
+
+    @property
+    def ends(self) -> pa.Array:
+        """The first event time beyond each window."""
+        return self.storage.field(1)
+
+
+class WindowScalar(pa.ExtensionScalar):  # type: ignore[misc]
+    """One window."""
+
+    def as_py(self, **options: Any) -> Window:
+        """As a :class:`Window`."""
+        return Window(self.value["start"].as_py(), self.value["end"].as_py())
+
+
+class WindowType(pa.ExtensionType):  # type: ignore[misc]
+    """``struct<start, end>`` that reads as :class:`Window`."""
+
+    def __init__(self, bound: pa.DataType) -> None:
+        super().__init__(pa.struct([("start", bound), ("end", bound)]), "rayad.window")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> WindowType:
+        return cls(storage.field(0).type)
+
+    def __hash__(self) -> int:  # a schema is hashed by what it holds
+        return hash((self.extension_name, str(self.storage_type), self.__arrow_ext_serialize__()))
+
+    def __arrow_ext_class__(self) -> type:
+        return WindowArray
+
+    def __arrow_ext_scalar_class__(self) -> type:
+        return WindowScalar
+
+
+def window_array(starts: pa.Array, ends: pa.Array) -> pa.ExtensionArray:
+    """Windows from their bounds, two arrays of one type and shape."""
+    return WindowType(starts.type).wrap_array(pa.StructArray.from_arrays([starts, ends], names=["start", "end"]))
+
+
+def _record_rows(records: pa.StructArray, mark: str | None) -> list[Any]:
+    """The records of a struct column as the row path has them."""
+    batch = pa.RecordBatch.from_struct_array(records)
+    return to_rows(batch.replace_schema_metadata({ROWS_KEY: mark.encode()}) if mark else batch)
+
+
+class RecordArray(pa.ExtensionArray):  # type: ignore[misc]
+    """Whole records, shape (rows,)."""
+
+    def to_pylist(self, **options: Any) -> list[Any]:
+        """Each as the row path has it."""
+        return _record_rows(self.storage, self.type.mark)
+
+
+class RecordScalar(pa.ExtensionScalar):  # type: ignore[misc]
+    """One record."""
+
+    def as_py(self, **options: Any) -> Any:
+        """As the row path has it."""
+        return self.type.wrap_array(pa.array([self.value.as_py()], self.type.storage_type)).to_pylist()[0]
+
+
+class RecordType(pa.ExtensionType):  # type: ignore[misc]
+    """A struct that reads as a record; ``mark`` as in :class:`PairType`."""
+
+    def __init__(self, storage: pa.DataType, mark: str | None = None) -> None:
+        self.mark = mark
+        super().__init__(storage, "rayad.record")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return (self.mark or "").encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> RecordType:
+        return cls(storage, serialized.decode() or None)
+
+    def __hash__(self) -> int:  # a schema is hashed by what it holds
+        return hash((self.extension_name, str(self.storage_type), self.__arrow_ext_serialize__()))
+
+    def __arrow_ext_class__(self) -> type:
+        return RecordArray
+
+    def __arrow_ext_scalar_class__(self) -> type:
+        return RecordScalar
+
+
+def record_array(batch: pa.RecordBatch) -> pa.ExtensionArray:
+    """The rows of a batch as one column; nothing is copied."""
+    mark = (batch.schema.metadata or {}).get(ROWS_KEY)
+    storage = _struct(batch)
+    return RecordType(storage.type, mark.decode() if mark else None).wrap_array(storage)
+
+
+class PairArray(pa.ExtensionArray):  # type: ignore[misc]
+    """Pairs of records, shape (rows,)."""
+
+    def to_pylist(self, **options: Any) -> list[Any]:
+        """A tuple ``(left, right)`` for each."""
+        sides = [_record_rows(self.storage.field(i), self.type.marks[i]) for i in (0, 1)]
+        return list(zip(*sides, strict=True))
+
+
+class PairScalar(pa.ExtensionScalar):  # type: ignore[misc]
+    """One pair of records."""
+
+    def as_py(self, **options: Any) -> Any:
+        """As a tuple."""
+        one = pa.array([self.value.as_py()], self.type.storage_type)
+        return self.type.wrap_array(one).to_pylist()[0]
+
+
+class PairType(pa.ExtensionType):  # type: ignore[misc]
+    """``struct<left: struct, right: struct>`` that reads as a tuple of two records.
+
+    Args:
+        left, right: struct types of the records' columns.
+        marks: how rows of either side are read (the value of ``rayad.rows`` in the schema's metadata); None: as dicts.
+        right_keys: the columns of the right side that hold the key.
+    """
+
+    def __init__(
+        self, left: pa.DataType, right: pa.DataType, marks: Sequence[str | None] = (None, None), right_keys: Sequence[str] = ()
+    ) -> None:
+        self.marks = tuple(marks)
+        self.right_keys = tuple(right_keys)
+        super().__init__(pa.struct([("left", left), ("right", right)]), "rayad.pair")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return json.dumps([self.marks, self.right_keys]).encode()
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> PairType:
+        return cls(storage.field(0).type, storage.field(1).type, *json.loads(serialized))
+
+    def __hash__(self) -> int:  # a schema is hashed by what it holds
+        return hash((self.extension_name, str(self.storage_type), self.__arrow_ext_serialize__()))
+
+    def __arrow_ext_class__(self) -> type:
+        return PairArray
+
+    def __arrow_ext_scalar_class__(self) -> type:
+        return PairScalar
+
+
+def pair_array(left: pa.RecordBatch, right: pa.RecordBatch, right_keys: Sequence[str] = ()) -> pa.ExtensionArray:
+    """Row i of ``left`` with row i of ``right``; neither is copied. ``right_keys``: the columns of ``right`` that hold the key."""
+    marks = [(batch.schema.metadata or {}).get(ROWS_KEY) for batch in (left, right)]
+    sides = [_struct(batch) for batch in (left, right)]
+    kind = PairType(sides[0].type, sides[1].type, [mark.decode() if mark else None for mark in marks], right_keys)
+    return kind.wrap_array(pa.StructArray.from_arrays(sides, names=["left", "right"]))
+
+
+def _struct(batch: pa.RecordBatch) -> pa.StructArray:
+    return pa.StructArray.from_arrays(batch.columns, fields=list(batch.schema.remove_metadata()))
+
+
+for _registered in (WindowType(pa.int64()), RecordType(pa.struct([])), PairType(pa.struct([]), pa.struct([]))):
+    try:
+        pa.register_extension_type(_registered)
+    except pa.ArrowKeyError:  # registered already: the module was loaded anew
+        pa.unregister_extension_type(_registered.extension_name)
+        pa.register_extension_type(_registered)
+
+
+def _windows(values: list[Any]) -> pa.Array:
+    """Windows of rows, some of them perhaps None, as a column."""
+    bounds = [array_of([None if w is None else getattr(w, side) for w in values], None, f"window {side}") for side in ("start", "end")]
+    kind = wider_type(bounds[0].type, bounds[1].type)
+    if kind is None:
+        raise TypeError(f"windows start at {bounds[0].type} and end at {bounds[1].type}")
+    starts, ends = (cast_exactly(bound, kind, "window") for bound in bounds)
+    missing = pa.array([w is None for w in values])
+    return WindowType(kind).wrap_array(pa.StructArray.from_arrays([starts, ends], names=["start", "end"], mask=missing))
+
+
+ARRAYS[Window] = _windows
+
+
+# -- as ordinary columns ---------------------------------------------------------------------------
+
+
+def plain_columns(batch: Any, names: Sequence[str] = ()) -> Any:
+    """Windows as ``window_start`` and ``window_end``, records and dicts as a column for each field; all other columns as they are.
+
+    Of a joined pair the right side's columns come behind the left side's; those of the key are there once, and one whose name is
+    taken gets ``_right`` behind it. Rows become columns. ``names`` says what the columns are called, in order; by default they keep
+    their names, and rows get ``key``, ``window_start``, ``window_end``, ``value`` and the names in their dicts.
+
+    >>> windowed = pa.record_batch({"k": ["a"], "window": window_array(pa.array([0]), pa.array([10])), "count": [3]})
+    >>> plain_columns(windowed, ["key", "since", "until", "n"]).to_pylist()
+    [{'key': 'a', 'since': 0, 'until': 10, 'n': 3}]
+    >>> plain_columns([("a", Window(0, 10), 3)]).schema.names
+    ['key', 'window_start', 'window_end', 'value']
+
+    Raises DataflowError when there are not as many columns as names.
+    """
+    if not isinstance(batch, pa.RecordBatch):
+        rows = [_opened_row(row) for row in to_rows(batch)]
+        if not rows:
+            return []
+        labels = _checked(rows[0], names)
+        return to_record_batch([dict(zip(labels, row.values(), strict=True)) for row in rows])
+    keys = batch.schema.names[: keyed_columns(batch.schema) or 0]
+    columns: dict[str, pa.Array] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        for opened_name, opened in _opened(name, column, keys):
+            columns[distinct_names(list(columns), [opened_name])[-1]] = opened
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=_checked(columns, names))
+
+
+def _checked(columns: dict[str, Any], names: Sequence[str]) -> list[str]:
+    if names and len(names) != len(columns):
+        raise DataflowError(f"as_columns was given {len(names)} names, {list(names)}, for {len(columns)} columns: {list(columns)}")
+    return list(names or columns)
+
+
+def _opened(name: str, column: pa.Array, keys: list[str]) -> list[tuple[str, pa.Array]]:
+    if isinstance(column, WindowArray):
+        return [(f"{name}_start", column.starts), (f"{name}_end", column.ends)]
+    if isinstance(column, PairArray):
+        left, right = (_fields(column.storage.field(i)) for i in (0, 1))
+        taken = {*keys, *(n for n, _ in left)}
+        mine = [(n, c) for n, c in left if n not in keys]
+        return mine + [(f"{n}_right" if n in taken else n, c) for n, c in right if n not in column.type.right_keys]
+    if isinstance(column, RecordArray):
+        return [(n, c) for n, c in _fields(column.storage) if n not in keys]
+    return _fields(column) if pa.types.is_struct(column.type) else [(name, column)]
+
+
+def _fields(column: pa.StructArray) -> list[tuple[str, pa.Array]]:
+    return [(field.name, array) for field, array in zip(column.type, column.flatten(), strict=True)]
+
+
+def _opened_row(row: Any) -> dict[str, Any]:
+    """A row of results by name."""
+    if isinstance(row, dict):
+        return row
+    if not isinstance(row, tuple):
+        return {"value": row}
+    out: dict[str, Any] = {}
+    for position, part in enumerate(row):
+        fields: dict[str, Any]
+        if isinstance(part, Window):
+            fields = {"window_start": part.start, "window_end": part.end}
+        elif isinstance(part, dict):
+            fields = part
+        elif isinstance(part, tuple):
+            sides = [side if isinstance(side, dict) else {f"{'key' if position == 0 else 'value'}{i}": side} for i, side in enumerate(part)]
+            fields = {}
+            for side in sides:
+                fields.update({f"{n}_right" if n in fields else n: v for n, v in side.items()})
+        else:
+            fields = {"key" if position == 0 else "value": part}
+        for name, value in fields.items():
+            out[distinct_names(list(out), [name])[-1]] = value
+    return out
+
+
+@dataclass(slots=True)
+class AsColumns(Element):
+    """:func:`plain_columns` of each batch."""
+
+    names: tuple[str, ...]
+
+    def apply(self, batch: Any) -> Any:
+        return plain_columns(batch, self.names)
+
+    def culprit(self, batch: Any) -> Any:
+        return None
+
+
+@dataclass(slots=True)
+class WithoutKey(Element):
+    """Results of windows over all records: without the key that they do not have."""
+
+    def apply(self, batch: Any) -> Any:
+        if not isinstance(batch, pa.RecordBatch):
+            return [row[1:] for row in to_rows(batch)]
+        rest = pa.RecordBatch.from_arrays(batch.columns[1:], schema=pa.schema(list(batch.schema)[1:]))
+        return mark_keyed(rest, 1)

@@ -1,0 +1,1 @@
+"""Keyed state: by key-group, with what changed since the last snapshot, as snapshots store it."""

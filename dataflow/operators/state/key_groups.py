@@ -1,0 +1,326 @@
+"""State by key-group, for replicas that come and go while a job runs: what of it belongs to groups that leave, found without looking at
+all of it each time.
+
+A change of layout moves a few groups at a time (docs/design/rescaling.md). While one is under way a vertex keeps a :class:`Leaving`,
+which knows the groups of what was there at its beginning; what has come since is hashed when the next groups leave. The group of a key is
+that by which its records are routed (``records.hashing``): every operator behind an exchange keeps its state by the routing key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from itertools import compress, islice, repeat
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rayad.dataflow.records.batches import keyed_columns, take_rows
+from rayad.dataflow.records.hashing import groups_of_hashes, hash_columns, hash_keys
+from rayad.dataflow.vertex import Vertex
+
+SLICE_KEYS = 1 << 12
+"""So many keys are hashed and put into their groups between two activations: one to three milliseconds, as they are simple or not."""
+SLICE_ROWS = 1 << 13
+"""The same of rows in columns."""
+
+Groups = npt.NDArray[np.uint16]
+Chosen = npt.NDArray[np.bool_]
+_NOTHING: Any = object()
+
+
+def groups_of_rows(batch: pa.RecordBatch, key_groups: int) -> Groups:
+    """The key-group of each row of a batch whose leading columns are marked as the key (``columnar.mark_keyed``), shape (rows,)."""
+    return groups_of_columns(batch.columns[: keyed_columns(batch.schema) or 0], key_groups)
+
+
+def groups_of_columns(columns: list[Any], key_groups: int) -> Groups:
+    """The key-group of each row of key columns, shape (rows,)."""
+    return groups_of_hashes(hash_columns(columns), key_groups)
+
+
+def groups_of_keys(keys: list[Any], key_groups: int) -> Groups:
+    """The key-group of each key, shape (keys,)."""
+    return groups_of_hashes(hash_keys(keys), key_groups)
+
+
+def chosen(groups: Collection[int], key_groups: int) -> Chosen:
+    """Whether a group is one of these, shape (key_groups,).
+
+    >>> chosen({2}, 4).tolist()
+    [False, False, True, False]
+    """
+    out = np.zeros(key_groups, np.bool_)
+    out[list(groups)] = True
+    return out
+
+
+def compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a batch with dictionaries of what they hold alone: a few rows of many should not bring the values of all along.
+
+    >>> names = pa.DictionaryArray.from_arrays(pa.array([1], pa.int32()), pa.array(["a", "b"]))
+    >>> compacted(pa.record_batch({"name": names})).column("name").dictionary.to_pylist()
+    ['b']
+    """
+    for at, column in enumerate(batch.columns):
+        if pa.types.is_dictionary(column.type) and len(column.dictionary) > len(column):
+            indices = column.indices.dictionary_encode()
+            values = column.dictionary.take(indices.dictionary.drop_null())
+            small = pa.DictionaryArray.from_arrays(indices.indices.cast(column.type.index_type), values, ordered=column.type.ordered)
+            batch = batch.set_column(at, batch.schema.field(at), small)
+    return batch
+
+
+class ByGroups(Protocol):
+    """Columnar state that can tell the groups of its rows in advance."""
+
+    def index_groups(self, key_groups: int) -> Iterator[None]:
+        """Get ready, in slices."""
+
+
+class GroupIndex:
+    """The keys of a dict by key-group, while values change and keys come and go.
+
+    A dict keeps its keys in the order in which they came, so those that have come since are the ones at its end. A key that was removed
+    and comes again stands there, too: whoever removes one says so.
+
+    >>> kept = {"a": 1, "b": 2}
+    >>> index = GroupIndex(kept, 1)
+    >>> kept["c"] = 3
+    >>> index.taken_out([0]), kept
+    ({'a': 1, 'b': 2, 'c': 3}, {})
+    """
+
+    def __init__(self, kept: dict[Any, Any], key_groups: int) -> None:
+        self.kept = kept
+        self._key_groups = key_groups
+        self._by_group: list[list[Any]] = [[] for _ in range(key_groups)]
+        self._order = list(kept)
+        self._indexed = 0
+        self._removed: set[Any] = set()
+
+    def slices(self) -> Iterator[None]:
+        """Put all keys into their groups, some at a time."""
+        while self._indexed < len(self._order):
+            some = self._order[self._indexed : self._indexed + SLICE_KEYS]
+            by_group = self._by_group
+            for key, group in zip(some, groups_of_keys(some, self._key_groups).tolist(), strict=True):
+                by_group[group].append(key)
+            self._indexed += len(some)
+            yield
+
+    def removed(self, keys: Iterable[Any]) -> None:
+        """These keys were removed; they may come again."""
+        self._removed.update(keys)
+
+    def taken_out(self, groups: Iterable[int]) -> dict[Any, Any]:
+        """What these groups have, no longer in the dict."""
+        self._catch_up()
+        out: dict[Any, Any] = {}
+        for group in groups:
+            keys, self._by_group[group] = self._by_group[group], []
+            values = map(self.kept.pop, keys, repeat(_NOTHING))
+            out.update({key: value for key, value in zip(keys, values, strict=True) if value is not _NOTHING})
+        return out
+
+    def _catch_up(self) -> None:
+        kept, order, removed = self.kept, self._order, self._removed
+        for _ in self.slices():
+            pass
+        at = len(order)
+        while at and (order[at - 1] in removed or order[at - 1] not in kept):
+            at -= 1
+        del order[at:]
+        last = order[-1] if order else _NOTHING
+        fresh = []
+        for key in reversed(kept):
+            if key is last:
+                break
+            fresh.append(key)
+        self._indexed = len(order)
+        order.extend(reversed(fresh))
+        removed.clear()
+        for _ in self.slices():
+            pass
+
+
+class PairIndex:
+    """The ``(key, something)`` pairs of a set that only grows, by key-group.
+
+    >>> seen = {("a", 1)}
+    >>> index = PairIndex(seen, 1)
+    >>> index.taken_out([0]), seen
+    ([('a', 1)], set())
+    """
+
+    def __init__(self, kept: set[Any], key_groups: int) -> None:
+        self.kept = kept
+        self._key_groups = key_groups
+        self._by_group: list[list[Any]] = [[] for _ in range(key_groups)]
+        self._waiting = list(kept)
+
+    def slices(self) -> Iterator[None]:
+        """Put all pairs into their groups, some at a time."""
+        while self._waiting:
+            some = self._waiting[-SLICE_KEYS:]
+            del self._waiting[-SLICE_KEYS:]
+            for pair, group in zip(some, groups_of_keys([pair[0] for pair in some], self._key_groups).tolist(), strict=True):
+                self._by_group[group].append(pair)
+            yield
+
+    def added(self, pairs: Iterable[Any]) -> None:
+        """These have come."""
+        self._waiting.extend(pairs)
+
+    def taken_out(self, groups: Iterable[int]) -> list[Any]:
+        """The pairs of these groups, no longer in the set."""
+        for _ in self.slices():
+            pass
+        out: list[Any] = []
+        for group in groups:
+            out.extend(self._by_group[group])
+            self._by_group[group] = []
+        self.kept.difference_update(out)
+        return out
+
+
+Kept: TypeAlias = dict[Any, Any] | set[Any] | ByGroups
+"""State that can be indexed: by key, pairs, or columns."""
+
+
+class Leaving:
+    """What a vertex knows of the groups of its state while a change is under way.
+
+    Args:
+        key_groups: how many there are.
+    """
+
+    def __init__(self, key_groups: int) -> None:
+        self.key_groups = key_groups
+        self._indices: dict[int, GroupIndex] = {}
+        self._sets: dict[int, PairIndex] = {}
+        self._lists: dict[int, tuple[list[Any], Groups]] = {}
+        self._batches: dict[int, tuple[pa.RecordBatch, Groups]] = {}
+
+    def slices(self, kept: Iterable[Kept]) -> Iterator[None]:
+        """Get ready for what is kept, some at a time."""
+        for part in kept:
+            if isinstance(part, dict):
+                yield from self._index(part).slices()
+            elif isinstance(part, set):
+                yield from self._pairs(part).slices()
+            else:
+                yield from part.index_groups(self.key_groups)
+
+    def _index(self, kept: dict[Any, Any]) -> GroupIndex:
+        index = self._indices.get(id(kept))
+        if index is None or index.kept is not kept:
+            index = self._indices[id(kept)] = GroupIndex(kept, self.key_groups)
+        return index
+
+    def removed(self, kept: dict[Any, Any], key: Any) -> None:
+        """A key was removed from a dict, to which it may come again."""
+        self.came_back(kept, (key,))
+
+    def came_back(self, kept: dict[Any, Any], keys: Iterable[Any]) -> None:
+        """These keys come from another replica; perhaps they were here before."""
+        index = self._indices.get(id(kept))
+        if index is not None:
+            index.removed(keys)
+
+    def out_of(self, kept: dict[Any, Any], groups: frozenset[int]) -> dict[Any, Any]:
+        """Take what these groups have out of a dict by key."""
+        return self._index(kept).taken_out(sorted(groups)) if kept else {}
+
+    def out_of_set(self, kept: set[Any], groups: frozenset[int]) -> list[Any]:
+        """Take the ``(key, something)`` pairs of these groups out of a set."""
+        return self._pairs(kept).taken_out(sorted(groups))
+
+    def added(self, kept: set[Any], pairs: Iterable[Any]) -> None:
+        """These pairs are new in a set."""
+        index = self._sets.get(id(kept))
+        if index is not None:
+            index.added(pairs)
+
+    def _pairs(self, kept: set[Any]) -> PairIndex:
+        index = self._sets.get(id(kept))
+        if index is None or index.kept is not kept:
+            index = self._sets[id(kept)] = PairIndex(kept, self.key_groups)
+        return index
+
+    def out_of_pairs(self, pairs: list[Any], groups: frozenset[int]) -> list[Any]:
+        """Take the pairs of these groups out of a list of ``(key, something)`` to which pairs are only added."""
+        known = self._lists.get(id(pairs))
+        before = known[1] if known is not None and known[0] is pairs else np.zeros(0, np.uint16)
+        fresh = groups_of_keys([pair[0] for pair in islice(pairs, len(before), None)], self.key_groups)
+        numbers = np.concatenate([before, fresh]) if len(before) else fresh
+        leaves = chosen(groups, self.key_groups)[numbers]
+        out = list(compress(pairs, leaves.tolist()))
+        if out:
+            stays = ~leaves
+            pairs[:] = compress(pairs, stays.tolist())
+            numbers = numbers[stays]
+        self._lists[id(pairs)] = (pairs, numbers)
+        return out
+
+    def out_of_parts(self, parts: list[list[Any]], groups: frozenset[int]) -> list[Any]:
+        """The same for a list of such lists, which become one list, or none where nothing is left."""
+        if not parts:
+            return []
+        together = parts[0] if id(parts[0]) in self._lists else list(parts[0])  # what came is not ours to change
+        for part in parts[1:]:
+            together.extend(part)
+        out = self.out_of_pairs(together, groups)
+        parts[:] = [together] if together else []
+        return out
+
+    def out_of_batches(self, batches: list[pa.RecordBatch], groups: frozenset[int]) -> list[pa.RecordBatch]:
+        """Take the rows of these groups out of a list of batches with a marked key; what is left empty goes."""
+        out, kept = [], []
+        for batch in batches:
+            known = self._batches.pop(id(batch), None)
+            numbers = known[1] if known is not None and known[0] is batch else groups_of_rows(batch, self.key_groups)
+            leaves = chosen(groups, self.key_groups)[numbers]
+            if leaves.any():
+                out.append(compacted(take_rows(batch, pa.array(np.flatnonzero(leaves)))))
+                batch, numbers = take_rows(batch, pa.array(np.flatnonzero(~leaves))), numbers[~leaves]
+            if batch.num_rows:
+                self._batches[id(batch)] = (batch, numbers)
+                kept.append(batch)
+        batches[:] = kept
+        return out
+
+    def out_of_mixed(self, parts: list[Any], groups: frozenset[int]) -> list[Any]:
+        """:meth:`out_of_parts` and :meth:`out_of_batches` of the rows and the columns in one list; gives batches of either kind."""
+        rows, columns = ([part for part in parts if isinstance(part, pa.RecordBatch) is kind] for kind in (False, True))
+        pairs = self.out_of_parts(rows, groups)
+        out = [*([pairs] if pairs else []), *self.out_of_batches(columns, groups)]
+        parts[:] = rows + columns
+        return out
+
+
+class MovingVertex(Vertex):
+    """A vertex with state by key: the part of ``give`` and ``index_for_giving`` that is the same for all."""
+
+    _leaving: Leaving | None = None
+
+    def kept_by_key(self) -> Iterable[Kept]:
+        """What is worth indexing before it is given away."""
+        return ()
+
+    def index_for_giving(self) -> Iterator[None]:
+        return self.leaving().slices(list(self.kept_by_key()))
+
+    def gave(self) -> None:
+        self._leaving = None
+
+    def _came_back(self, kept: dict[Any, Any], keys: Iterable[Any]) -> None:
+        if self._leaving is not None:
+            self._leaving.came_back(kept, keys)
+
+    def leaving(self) -> Leaving:
+        """What is known of the groups of the state; :meth:`gave` forgets it."""
+        if self._leaving is None:
+            self._leaving = Leaving(self.key_groups)
+        return self._leaving

@@ -1,0 +1,250 @@
+"""Stateless operators: functions from a batch to a batch, run inside a neighbour's process.
+
+Each is a small picklable object with ``apply(batch) -> batch``. Row operators take columnar batches by turning them into Python
+objects first.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence, Set
+from dataclasses import dataclass
+from itertools import chain, compress
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from rayad.dataflow.records.batches import one_or_more, require_distinct, to_rows
+from rayad.dataflow.records.calling import Whole, mapped, require_result
+from rayad.progress import DataflowError, Timestamp, show
+
+
+class Gatherer(ABC):
+    """Records that a step keeps back while its replica is busy, so that they leave in fewer, larger batches. One per step and replica.
+
+    The runtime calls :meth:`flush` before it reports the progress of what was added: no time with records kept back counts as complete.
+    """
+
+    @property
+    @abstractmethod
+    def holding(self) -> bool:
+        """Whether there is something to flush."""
+
+    @abstractmethod
+    def add(self, time: Timestamp, batch: Any) -> list[Any]:
+        """Take a batch in; gives the batches of this time that leave at once."""
+
+    def add_rows(self, time: Timestamp, rows: Iterable[Any]) -> list[Any]:
+        """The same with records that are made as they are taken."""
+        return self.add(time, list(rows))
+
+    @abstractmethod
+    def flush(self) -> list[tuple[Timestamp, Any]]:
+        """All that was kept back, as ``(time, batch)``; afterwards nothing is."""
+
+
+class Element(ABC):
+    """One stateless step."""
+
+    @abstractmethod
+    def apply(self, batch: Any) -> Any:
+        """The records that come out of a batch."""
+
+    def for_replica(self) -> Element:
+        """Called once in the replica: the step as it runs there, with what is made once for each replica."""
+        return self
+
+    def warm_up(self) -> None:
+        """Called once in the replica while the job starts: import what the first batch would otherwise wait for."""
+        return
+
+    gathers_rows: ClassVar[bool] = False
+    """Whether :meth:`gatherer` gives one."""
+
+    def lazily(self, rows: Iterable[Any]) -> Iterable[Any]:
+        """The records that come out of ``rows``, made one by one as they are taken. Steps in a row that define this run as one loop."""
+        out: Iterable[Any] = to_rows(self.apply(list(rows)))
+        return out
+
+    def gatherer(self) -> Gatherer | None:
+        """Called once in the replica: what replaces :meth:`apply` there; None when each batch is handled alone."""
+        return None
+
+    def culprit(self, batch: Any) -> Any:
+        """The first record on which :meth:`apply` fails, for the error message; None when it is not one record's fault."""
+        for row in to_rows(batch):
+            try:
+                self.apply([row])
+            except Exception:
+                return row
+        return None
+
+
+@dataclass(slots=True)
+class Map(Element):
+    """``f(record)`` for each record."""
+
+    function: Callable[[Any], Any]
+    is_seen: bool = False
+    """Whether a result has been looked at: coroutines are refused."""
+
+    def apply(self, batch: Any) -> Any:
+        rows = to_rows(batch)
+        out = mapped(self.function, rows)
+        if not self.is_seen:
+            self._look(out)
+        return out
+
+    def lazily(self, rows: Iterable[Any]) -> Iterable[Any]:
+        if self.is_seen:
+            return map(self.function, rows)
+        return chain.from_iterable(map(self._first, rows))  # one by one until a result was looked at
+
+    def _first(self, row: Any) -> tuple[Any]:
+        out = (self.function(row),)
+        if not self.is_seen:
+            self._look(out)
+        return out
+
+    def _look(self, out: Sequence[Any]) -> None:
+        if out:
+            require_result(out[0], "map")
+            self.is_seen = True
+
+
+@dataclass(slots=True)
+class FlatMap(Element):
+    """All records of ``f(record)`` for each record."""
+
+    function: Callable[[Any], Iterable[Any]]
+
+    def apply(self, batch: Any) -> Any:
+        rows = to_rows(batch)
+        whole = Whole(rows)
+        out = list(chain.from_iterable(map(self.function, whole)))
+        if not whole.is_taken:
+            for row in rows:  # once more, for the line in the traceback
+                self.function(row)
+            whole.check()
+        return out
+
+    def lazily(self, rows: Iterable[Any]) -> Iterable[Any]:
+        return chain.from_iterable(map(self.function, rows))
+
+
+@dataclass(slots=True)
+class Filter(Element):
+    """The records for which ``f(record)`` holds."""
+
+    function: Callable[[Any], Any]
+    is_seen: bool = False
+
+    def apply(self, batch: Any) -> Any:
+        rows = to_rows(batch)
+        return list(compress(rows, mapped(self._holds if not self.is_seen else self.function, rows)))
+
+    def lazily(self, rows: Iterable[Any]) -> Iterable[Any]:
+        return filter(self._holds if not self.is_seen else self.function, rows)
+
+    def _holds(self, row: Any) -> Any:
+        answer = self.function(row)
+        if not self.is_seen:
+            require_result(answer, "filter")
+            self.is_seen = True
+        return answer
+
+
+@dataclass(slots=True)
+class MapBatches(Element):
+    """``f(batch)``: a list or RecordBatch in, a list, RecordBatch, Table or pandas DataFrame out; of a class: of an instance, one for each
+    replica."""
+
+    function: Callable[[Any], Any]
+
+    def for_replica(self) -> Element:
+        make: Any = self.function
+        return MapBatches(make()) if is_built(make) else self
+
+    def apply(self, batch: Any) -> Any:
+        return as_batch(self.function(batch))
+
+    def culprit(self, batch: Any) -> Any:
+        return None
+
+
+def is_built(function: Any) -> bool:
+    """Whether a class is given whose instances are called with batches; a class such as ``list`` is itself called."""
+    return isinstance(function, type) and any("__call__" in vars(cls) for cls in function.__mro__)
+
+
+def as_batch(out: Any) -> Any:
+    """What a function of batches gave, as a batch (a Table where one batch cannot hold it). Raises DataflowError where it is something
+    else."""
+    what = "the function given to map_batches"
+    if isinstance(out, (pa.RecordBatch, pa.Table)):
+        require_distinct(out.schema, f"what {what} returned")
+        if isinstance(out, pa.RecordBatch):
+            return out
+        parts = one_or_more(out)
+        return pa.Table.from_batches(parts) if len(parts) > 1 else parts[0] if parts else []
+    if hasattr(out, "iloc") and hasattr(out, "columns"):
+        return _of_frame(out, what)
+    require_result(out, "map_batches")
+    if isinstance(out, (Sequence, Set, MappingView, Iterator)) and not isinstance(out, (str, bytes)):
+        records: Any = out
+        rows: list[Any] = records if isinstance(records, list) else list(records)
+        if rows and (isinstance(rows[0], (pa.RecordBatch, pa.Table)) or hasattr(rows[0], "iloc")):
+            raise DataflowError(
+                f"{what} returned several batches, the first a {type(rows[0]).__name__}: give one, e.g. by pyarrow.concat_tables"
+            )
+        return rows
+    if out is None:
+        raise DataflowError(f"{what} returned None; it must return a list, a RecordBatch, a Table or a pandas DataFrame")
+    hint = "for columns give pyarrow.table(x)" if isinstance(out, Mapping) else "for records give list(x)"
+    raise DataflowError(
+        f"{what} returned a {type(out).__name__}, {show(out, 60)}; it must return a list, a RecordBatch, a Table or a pandas DataFrame: "
+        f"{hint}"
+    )
+
+
+def _of_frame(frame: Any, what: str) -> Any:
+    """A pandas DataFrame as a batch: named levels of its index become columns, one without a name is left out, as nothing can name it."""
+    named = [name for name in frame.index.names if name is not None]
+    names = [*named, *frame.columns]
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise DataflowError(f"{what} returned a DataFrame with columns {show(names, 120)}: they must be strings that differ, rename them")
+    if named:
+        frame = frame.reset_index(level=named)
+    try:
+        return as_batch(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None))
+    except pa.ArrowException as error:
+        raise DataflowError(f"{what} returned a DataFrame that Arrow cannot hold as columns: {'; '.join(map(str, error.args))}") from error
+
+
+@dataclass(slots=True)
+class Same(Element):
+    """The batch as it is."""
+
+    def apply(self, batch: Any) -> Any:
+        return batch
+
+    def lazily(self, rows: Iterable[Any]) -> Iterable[Any]:
+        return rows
+
+
+@dataclass(slots=True)
+class Inspect(Element):
+    """Calls ``f(record)`` and passes records on unchanged."""
+
+    function: Callable[[Any], Any]
+    is_seen: bool = False
+
+    def apply(self, batch: Any) -> Any:
+        function, rows = self.function, to_rows(batch)
+        if rows and not self.is_seen:
+            require_result(function(rows[0]), "inspect")
+            self.is_seen = True
+            rows = rows[1:]
+        for row in rows:
+            function(row)
+        return batch

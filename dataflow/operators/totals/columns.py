@@ -1,0 +1,311 @@
+"""Running totals of columnar partials: numpy arrays, and an index from key to slot.
+
+Columns stay columns from the sender to the output. The index from key to slot is not made before a second time needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rayad.dataflow.operators.keys.schemas import as_schema
+from rayad.dataflow.operators.state.key_groups import chosen, compacted
+from rayad.dataflow.operators.state.key_index import KeyIndex
+from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotGroups, SlotKeys, columns_of_slots
+from rayad.dataflow.operators.state.stored_columns import narrow, stored, taken_back
+from rayad.dataflow.operators.windows.panes import one_batch
+
+
+class ColumnTotals:
+    """Totals per key in numpy arrays; keys keep their slot for ever.
+
+    Args:
+        merges: how each partial column merges: "sum", "min" or "max".
+        schema: of the partials: ``key_columns`` keys, then one column for each of ``merges``.
+    """
+
+    def __init__(self, merges: tuple[str, ...], schema: pa.Schema, key_columns: int) -> None:
+        self.schema = schema
+        self.key_columns = key_columns
+        self.merges = merges
+        self._index: KeyIndex | None = None
+        self._first_keys: list[pa.Array] | None = None  # of the first time: their slots are their positions
+        self._changes: _Changes | None = None
+        self._groups: SlotGroups | None = None
+        self._given: npt.NDArray[np.bool_] | None = None  # slots whose totals were given to another replica
+        self.arrays = [np.zeros(0, dtype=schema.field(key_columns + i).type.to_pandas_dtype()) for i in range(len(merges))]
+
+    def merge(self, partial: pa.RecordBatch) -> list[Any]:
+        """Add one row per distinct key; gives the totals of those keys, as arrays in the same order.
+
+        Raises OverflowError, before anything has changed, when a sum could leave 64 bits.
+        """
+        before = len(self)
+        slots = self._slots_of(partial)
+        needed = len(self)
+        if self._changes is not None and not self._changes.note(partial.columns[: self.key_columns], slots, before, needed):
+            self._changes = None
+        if self._given is not None:
+            self._given[slots if isinstance(slots, slice) else slots[slots < len(self._given)]] = False
+        columns = []
+        grown = [self._grown(i, needed, how) for i, how in enumerate(self.merges)]
+        for i, (how, array) in enumerate(zip(self.merges, grown, strict=True)):
+            column = partial.column(self.key_columns + i)
+            neutral = self._neutral(array.dtype, how)
+            values = (column.fill_null(neutral) if column.null_count else column).to_numpy(zero_copy_only=False)
+            if how == "sum" and array.dtype.kind != "f" and _leaves(array[slots], values):
+                raise OverflowError(f"{self.schema.names[self.key_columns + i]} leaves 64 bits")
+            columns.append((how, array, values))
+        out = []
+        for how, array, values in columns:
+            if how == "sum":
+                array[slots] += values
+            elif how == "min":
+                array[slots] = np.fmin(array[slots], values)
+            else:
+                array[slots] = np.fmax(array[slots], values)
+            out.append(array[slots].copy() if isinstance(slots, slice) else array[slots])
+        return out
+
+    def __len__(self) -> int:
+        return len(self._index) if self._index is not None else len(self._first_keys[0]) if self._first_keys is not None else 0
+
+    def _slots_of(self, partial: pa.RecordBatch) -> Any:
+        columns = partial.columns[: self.key_columns]
+        if self._index is None and self._first_keys is None:
+            self._first_keys = columns
+            return slice(0, partial.num_rows)
+        return self._made_index().slots_of(columns)
+
+    def _made_index(self) -> KeyIndex:
+        if self._index is None:
+            self._index = KeyIndex(self.key_columns)
+            if self._first_keys is not None:
+                self._index.slots_of(self._first_keys)
+                self._first_keys = None
+        return self._index
+
+    def _grown(self, i: int, needed: int, how: str) -> Any:
+        array = self.arrays[i]
+        if needed > len(array):
+            size = max(needed, 2 * len(array), 1024)
+            grown = np.full(size, self._neutral(array.dtype, how), dtype=array.dtype)
+            grown[: len(array)] = array
+            self.arrays[i] = array = grown
+        return array
+
+    @staticmethod
+    def _neutral(dtype: Any, how: str) -> Any:
+        if how == "sum":
+            return dtype.type(0).item()
+        if dtype.kind == "f":
+            return float("nan")  # fmin and fmax pass NaN over
+        info = np.iinfo(dtype)
+        return int(info.max if how == "min" else info.min)
+
+    def rows(self) -> list[tuple[Any, tuple[Any, ...]]]:
+        """``(key, partials)`` of every key."""
+        columns = [array.tolist() for array in self.arrays]
+        given = set() if self._given is None else set(np.flatnonzero(self._given).tolist())
+        keys = enumerate(self._made_index().keys())
+        return [(key, tuple(column[slot] for column in columns)) for slot, key in keys if slot not in given]
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> dict[str, Any]:
+        """Keys by slot and their totals; the index is made anew by :meth:`restore`."""
+        types = [self.schema.field(i).type for i in range(self.key_columns)]
+        keys = self._index.key_columns(types) if self._index is not None else self._first_keys
+        totals = [_narrowed(a[: len(self)]) for a in self.arrays]
+        return {"schema": self.schema, "keys": _stored_keys(keys), "totals": totals, "given": self._given_slots()}
+
+    @staticmethod
+    def restore(state: dict[str, Any], merges: tuple[str, ...]) -> ColumnTotals:
+        """What :meth:`checkpoint` gave."""
+        columns = ColumnTotals(merges, state["schema"], len(state["schema"]) - len(merges))
+        keys = state["keys"]
+        if isinstance(keys, list):
+            columns._made_index().restore(keys)
+        elif keys is not None:
+            columns._first_keys = _columns_of(keys)
+        columns.arrays = [total.astype(own.dtype) for total, own in zip(state["totals"], columns.arrays, strict=True)]
+        columns._restore_given(state["given"])
+        return columns
+
+    def take_changes(self) -> Callable[[], dict[str, Any]] | None:
+        """The keys that are new since the last call, and the totals that have changed, or all of them where these are more than half."""
+        changes, self._changes = self._changes, _Changes(len(self))
+        return None if changes is None else lambda: self._changed(changes)
+
+    def _changed(self, changes: _Changes) -> dict[str, Any]:
+        is_most = 2 * changes.count(len(self)) > len(self)
+        old: Any = slice(0, changes.known) if is_most else changes.touched()
+        new = slice(changes.known, len(self))
+        return {
+            "keys": _stored(changes.new_keys),
+            "slots": None if is_most else narrow(old),
+            "given": self._given_slots(),
+            "totals": [(_narrowed(array[old]), _narrowed(array[new])) for array in self.arrays],
+        }
+
+    def restore_changes(self, changes: dict[str, Any]) -> None:
+        """Take back what the function of :meth:`take_changes` gave."""
+        known = len(self)
+        if changes["keys"] is not None:
+            self._made_index().slots_of(taken_back(changes["keys"])[0].columns)
+        for i, (how, (old, new)) in enumerate(zip(self.merges, changes["totals"], strict=True)):
+            array = self._grown(i, len(self), how)
+            array[slice(0, known) if changes["slots"] is None else changes["slots"]] = old
+            array[known : len(self)] = new
+        self._restore_given(changes["given"])
+
+    def _given_slots(self) -> Any:
+        return None if self._given is None or not self._given.any() else narrow(np.flatnonzero(self._given))
+
+    def _restore_given(self, slots: Any) -> None:
+        self._given = None if slots is None else np.zeros(len(self), np.bool_)
+        if self._given is not None:
+            self._given[slots] = True
+
+    # -- to other replicas ---------------------------------------------------------
+    def _slot_keys(self) -> SlotKeys:
+        if self._index is not None:
+            return self._index.slot_keys()
+        return [] if self._first_keys is None else tuple(self._first_keys)
+
+    def index_groups(self, key_groups: int) -> Iterator[None]:
+        """Find out the key-group of each slot, some at a time."""
+        self._groups = SlotGroups(key_groups)
+        return self._groups.slices(self._slot_keys())
+
+    def give(self, groups: frozenset[int], key_groups: int) -> pa.RecordBatch | None:
+        """The totals of these groups as partials, for :meth:`merge` at another replica; they are no longer here. Their slots stay behind
+        with nothing in them, see :meth:`forget_groups`.
+
+        Raises NotColumns, with nothing given, where Arrow does not have the keys.
+        """
+        if not len(self):
+            return None
+        self._groups = self._groups or SlotGroups(key_groups)
+        keys = self._slot_keys()
+        leaves = chosen(groups, key_groups)[self._groups.of(keys)]
+        given = np.zeros(len(leaves), np.bool_)
+        if self._given is not None:
+            given[: len(self._given)] = self._given
+        slots = np.flatnonzero(leaves & ~given)
+        if not len(slots):
+            return None
+        out = self._partials_of(slots)
+        given[slots] = True
+        self._given = given
+        for array, how in zip(self.arrays, self.merges, strict=True):
+            array[slots] = self._neutral(array.dtype, how)
+        return compacted(out)
+
+    def _partials_of(self, slots: Any) -> pa.RecordBatch:
+        fields = list(self.schema)
+        columns = columns_of_slots(self._slot_keys(), slots, [field.type for field in fields[: self.key_columns]])
+        totals = [pa.array(array[slots], field.type) for array, field in zip(self.arrays, fields[self.key_columns :], strict=True)]
+        return pa.RecordBatch.from_arrays([*columns, *totals], schema=self.schema)
+
+    def with_schema(self, schema: pa.Schema) -> ColumnTotals:
+        """The same totals in types that hold them all (``column_schemas.common_schema``).
+
+        Raises NotColumns where Arrow does not have the keys.
+        """
+        if self.schema.equals(schema):
+            return self
+        out = ColumnTotals(self.merges, schema, self.key_columns)
+        slots = (
+            np.arange(len(self)) if self._given is None else np.append(np.flatnonzero(~self._given), np.arange(len(self._given), len(self)))
+        )
+        if len(slots):
+            out.merge(as_schema(self._partials_of(slots), schema))
+        return out
+
+    def forget_changes(self) -> None:
+        """The next of :meth:`take_changes` gives None."""
+        self._changes = None
+
+    def forget_groups(self) -> None:
+        """The change of layout is over: the slots that were left behind go, where they are most of all."""
+        self._groups = None
+        if self._given is None or 2 * np.count_nonzero(self._given) < len(self):
+            return
+        slots = np.append(np.flatnonzero(~self._given), np.arange(len(self._given), len(self)))
+        types = [self.schema.field(i).type for i in range(self.key_columns)]
+        try:
+            keys = columns_of_slots(self._slot_keys(), slots, types)
+        except NotColumns:
+            return
+        self.arrays = [array[slots] for array in self.arrays]
+        self._index, self._first_keys, self._given, self._changes = None, keys if len(slots) else None, None, None
+
+
+def _stored_keys(keys: list[Any] | None) -> Any:
+    """Key columns as bytes; keys that Arrow does not have as they are."""
+    if keys is None or not all(isinstance(column, pa.Array) for column in keys):
+        return keys
+    wide = [column.type == pa.int64() and not column.null_count for column in keys]
+    return _stored([[pa.array(narrow(column.to_numpy())) if is_wide else column for column, is_wide in zip(keys, wide, strict=True)]]), wide
+
+
+def _narrowed(array: Any) -> Any:
+    """Integers in as few bytes as hold them, others as they are; a copy in either case, so that it stays as it was."""
+    small = narrow(array) if array.dtype == np.int64 else array
+    own = small.copy() if small is array else small
+    own.flags.writeable = False  # the writer needs no copy of its own
+    return own
+
+
+def _stored(keys: list[list[pa.Array]]) -> Any:
+    batches = [pa.RecordBatch.from_arrays(columns, names=[f"k{i}" for i in range(len(columns))]) for columns in keys]
+    return tuple(stored([one_batch(pa.Table.from_batches(batches))])) if batches else None
+
+
+def _columns_of(keys: Any) -> list[pa.Array]:
+    parts, wide = keys
+    columns: list[pa.Array] = taken_back(parts)[0].columns
+    return [column.cast(pa.int64()) if is_wide else column for column, is_wide in zip(columns, wide, strict=True)]
+
+
+class _Changes:
+    """Which of ``known`` slots have been touched, and the keys of later ones."""
+
+    def __init__(self, known: int) -> None:
+        self.known = known
+        self._dirty: npt.NDArray[np.bool_] = np.zeros(known, np.bool_)
+        self.new_keys: list[list[pa.Array]] = []
+
+    def note(self, keys: list[pa.Array], slots: Any, before: int, now: int) -> bool:
+        """Rows with these keys, each a different one, had these slots, those from ``before`` on for the first time. False, and no longer
+        right, when most slots of now are new."""
+        if 2 * self.known < now:
+            return False
+        if now == before == self.known:
+            self._dirty[slots] = True
+            return True
+        self._dirty[slots[slots < self.known]] = True
+        if now > before:
+            fresh = pa.array(np.flatnonzero(slots >= before))
+            self.new_keys.append([column.take(fresh) for column in keys])
+        return True
+
+    def count(self, now: int) -> int:
+        """How many slots of ``now`` were touched."""
+        return int(np.count_nonzero(self._dirty)) + now - self.known
+
+    def touched(self) -> npt.NDArray[np.int64]:
+        """The known ones of them."""
+        return np.flatnonzero(self._dirty)
+
+
+def _leaves(left: Any, right: Any) -> bool:
+    """Whether some sum of two elements could leave the integer type; decided by the extremes alone."""
+    if not len(left):
+        return False
+    info = np.iinfo(left.dtype)
+    return bool(int(left.max()) + int(right.max()) > info.max or int(left.min()) + int(right.min()) < info.min)

@@ -1,0 +1,219 @@
+"""The columnar half of the state of a window vertex: from partials to results, without an object for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
+from rayad.dataflow.operators.keys.keyed import distinct_names
+from rayad.dataflow.operators.windows.pane_runs import Panes
+from rayad.dataflow.operators.windows.panes import Form, filled, grid_of, moment_ticks, one_batch, windows_between, windows_of_place
+from rayad.dataflow.operators.windows.sessions import Sessions
+from rayad.dataflow.records.batches import keyed_columns, mark_keyed
+from rayad.dataflow.windows import Given, Session, Window
+
+COMPACT_ROWS = 1 << 19
+"""Partials of one time are merged when so many wait."""
+
+Pairs = list[tuple[Any, tuple[Window, Any]]]
+
+
+class WindowColumns:
+    """Open windows in columns. All columnar batches have one schema as long as anything is kept."""
+
+    def __init__(self, aggregator: Aggregator, windows: Any) -> None:
+        self.aggregator = aggregator
+        self.windows = windows
+        self.form: Form | None = None
+        self.state: Panes | Sessions | None = None
+
+    @property
+    def rows(self) -> int:
+        """Partials kept."""
+        return 0 if self.state is None else self.state.rows
+
+    # -- snapshots ----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        """What is kept, and how it arrives."""
+        return (self._arriving(), self.state.checkpoint()) if self.state is not None and self.rows else None
+
+    def restore(self, state: Any) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+        if state is not None:
+            schema, kept = state
+            self.takes([pa.RecordBatch.from_pylist([], schema=schema)])
+            assert self.state is not None
+            self.state.restore(kept)
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """What has changed since the last call; None when that is most of it, or not known."""
+        return None if self.state is None else self.state.take_changes()
+
+    def restore_changes(self, changes: Any) -> None:
+        """Take back what the function of :meth:`take_changes` gave."""
+        assert self.state is not None
+        self.state.restore_changes(changes)
+
+    def _arriving(self) -> pa.Schema:
+        """The schema of what arrives, marked with its key."""
+        assert self.form is not None
+        return mark_keyed(pa.RecordBatch.from_pylist([], schema=self.form.schema), self.form.keys).schema
+
+    def forget_changes(self) -> None:
+        """The next of :meth:`take_changes` gives None."""
+        if self.state is not None:
+            self.state.forget_changes()
+
+    # -- to other replicas --------------------------------------------------------
+    def index_groups(self, key_groups: int) -> Iterator[None]:
+        """Find out the key-groups of what is kept, some at a time."""
+        if self.state is not None:
+            yield from self.state.index_groups(key_groups)
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        """What these groups have, and how it arrives."""
+        if self.state is None or not self.rows:
+            return None
+        given = self.state.give(groups, key_groups)
+        return (self._arriving(), given) if given else None
+
+    def take(self, given: Any) -> bool:
+        """Keep what :meth:`give` gave; False, with nothing changed, where it does not go together with what is kept."""
+        schema, kept = given
+        if self.rows and not self._arriving().equals(schema, check_metadata=True):
+            return False
+        if not self.takes([pa.RecordBatch.from_pylist([], schema=schema)]):
+            return False
+        assert self.state is not None
+        self.state.take(kept)
+        return True
+
+    def forget_groups(self) -> None:
+        """The change of layout is over."""
+        if self.state is not None:
+            self.state.forget_groups()
+
+    # -- in ----------------------------------------------------------------------
+    def put_by(self, waiting: list[pa.RecordBatch], batch: pa.RecordBatch) -> None:
+        """Add a batch to those that wait for their time; merges them when there are many rows."""
+        waiting.append(batch)
+        if len(waiting) > 1 and sum(b.num_rows for b in waiting if b.num_rows < COMPACT_ROWS) >= COMPACT_ROWS:
+            form = self._form_of(batch)
+            small = [b for b in waiting if b.num_rows < COMPACT_ROWS and b.schema.equals(form.schema)]
+            merged = form.group(pa.Table.from_batches(small, schema=form.schema))
+            if merged is not None:
+                kept = [b for b in waiting if not any(b is other for other in small)]
+                waiting[:] = [*kept, mark_keyed(merged, form.keys)]
+
+    def _form_of(self, batch: pa.RecordBatch) -> Form:
+        keys = keyed_columns(batch.schema) or 0
+        places = 2 if isinstance(self.windows, Given) else 1
+        merges = tuple(how for _, how in self.aggregator.partials)
+        return Form(batch.schema.remove_metadata(), keys, places, merges)
+
+    def takes(self, batches: list[pa.RecordBatch]) -> bool:
+        """Whether these go together with each other and with what is kept."""
+        form = self._form_of(batches[0])
+        if any(not b.schema.equals(form.schema) for b in batches):
+            return False
+        if self.form is not None and self.rows:
+            return bool(self.form.schema.equals(form.schema))
+        self.form = form
+        if isinstance(self.windows, Given):
+            self.state = Panes(form, None)
+            return True
+        grid = grid_of(self.windows, form.bound)
+        assert grid is not None  # senders make columns only where there is one
+        self.state = Sessions(form, grid.size) if isinstance(self.windows, Session) else Panes(form, grid)
+        return True
+
+    def accept(self, batches: list[pa.RecordBatch], watermark: Any) -> None:
+        """Take partials in, but for those that are late.
+
+        Raises OverflowError, before anything has changed, when a sum of sessions could leave 64 bits.
+        """
+        assert self.state is not None
+        assert self.form is not None
+        batches = [b.replace_schema_metadata(None) for b in batches]
+        mark = None if watermark is None else self._mark(watermark)
+        if isinstance(self.state, Sessions):
+            self.state.accept(batches, mark)
+        else:
+            self.state.keep(self.state.run_of(pa.Table.from_batches(batches)), mark)
+
+    def _mark(self, watermark: Any) -> int:
+        assert self.form is not None
+        return moment_ticks(watermark, self.form.bound, self.windows)
+
+    # -- out ---------------------------------------------------------------------
+    def due(self, watermark: Any) -> pa.RecordBatch | list[Any] | None:
+        """Results of the windows that have not fired and end at or before the watermark (None: no bound)."""
+        assert self.state is not None
+        assert self.form is not None
+        return self._results(self.state.due(None if watermark is None else self._mark(watermark)))
+
+    def _results(self, found: tuple[pa.Table, bool] | None) -> pa.RecordBatch | list[Any] | None:
+        """Merged and finished, with the column ``window``; rows where a sum leaves 64 bits."""
+        if found is None:
+            return None
+        assert self.state is not None
+        assert self.form is not None
+        table, grouped = found
+        form = self.state.form
+        batch, grouped = (one_batch(table), True) if grouped else form.merged(table)
+        if not grouped:
+            return self._rows(batch)
+        names = self.form.schema.names
+        first = form.keys + form.places
+        totals = [filled(batch.column(first + i), how) for i, how in enumerate(form.merges)]
+        finished = self.aggregator.finish(names[self.form.keys + self.form.places :], totals)
+        windows = windows_between(batch.column(form.keys), self.state.ends_of(batch), self.windows)
+        columns = [*batch.columns[: form.keys], windows]
+        if isinstance(self.aggregator, Several):
+            value = pa.StructArray.from_arrays([column for _, column in finished], names=[name for name, _ in finished])
+            finished = [("value", value)]
+        labels = distinct_names(names[: form.keys], ["window", *(name for name, _ in finished)])
+        return mark_keyed(pa.RecordBatch.from_arrays([*columns, *(c for _, c in finished)], names=labels), form.keys)
+
+    def _rows(self, batch: pa.RecordBatch) -> list[Any]:
+        """Results through the row form."""
+        merged: dict[Any, Any] = {}
+        for key, (window, accumulator) in self._pairs(batch):
+            at = (key, window)
+            merged[at] = self.aggregator.merge(merged[at], accumulator) if at in merged else accumulator
+        return [(key, window, self.aggregator.result(a)) for (key, window), a in merged.items()]
+
+    # -- to rows -----------------------------------------------------------------
+    def _pairs(self, batch: pa.RecordBatch) -> Pairs:
+        """What :meth:`_results` begins with as ``(key, (window, accumulator))``."""
+        assert self.state is not None
+        form = self.state.form
+        first = form.keys + form.places
+        windows = windows_between(batch.column(form.keys), self.state.ends_of(batch), self.windows).to_pylist()
+        columns = [column.to_pylist() for column in batch.columns]
+        keys = columns[0] if form.keys == 1 else list(zip(*columns[: form.keys], strict=True))
+        accumulators = map(self.aggregator.accumulator, zip(*columns[first:], strict=True))
+        return list(zip(keys, zip(windows, accumulators, strict=True), strict=True))
+
+    def taken_as_pairs(self) -> Pairs:
+        """All open windows as pairs; nothing is kept."""
+        if self.state is None or self.form is None:
+            return []
+        found = self.state.due(None)
+        return [] if found is None else [pair for batch in found[0].to_batches() for pair in self._pairs(batch)]
+
+    def pairs_of(self, batches: list[pa.RecordBatch]) -> Pairs:
+        """Partials that have just come as pairs, one for each window."""
+        out: Pairs = []
+        for batch in batches:
+            form = self._form_of(batch)
+            columns = [column.to_pylist() for column in batch.columns]
+            keys = columns[0] if form.keys == 1 else list(zip(*columns[: form.keys], strict=True))
+            places = columns[form.keys : form.keys + form.places]
+            accumulators = map(self.aggregator.accumulator, zip(*columns[form.keys + form.places :], strict=True))
+            for key, place, accumulator in zip(keys, zip(*places, strict=True), accumulators, strict=True):
+                out.extend((key, (window, accumulator)) for window in windows_of_place(place, self.windows))
+        return out

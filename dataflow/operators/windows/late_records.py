@@ -1,0 +1,158 @@
+"""Late records: what came for windows that had fired, as it came.
+
+Windows combine records before the exchange, so what reaches them is no record any more. Whoever asks for ``late`` gets a vertex of its own
+beside them, to which the records travel too. Its watermark is a function of the data and the epochs, and so the same as theirs: a record is
+here for each window that it is not in there. Whether it is late is known when the time before its own is complete, so the records of a time
+wait until then. Nobody who does not ask pays for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rayad.dataflow.logical_graph import KeySelector
+from rayad.dataflow.operators.joins.columns import key_first, with_key, without_null_keys
+from rayad.dataflow.operators.keys.keyed import ValueSelector
+from rayad.dataflow.operators.state.key_groups import MovingVertex
+from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
+from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.operators.windows.assigning import assigner
+from rayad.dataflow.operators.windows.best import with_windows
+from rayad.dataflow.operators.windows.panes import as_bounds, grid_of, moment_ticks, panes_of, ticks, windows_between
+from rayad.dataflow.operators.windows.watermarks import Marks
+from rayad.dataflow.records.batches import keyed_columns, mark_keyed, take_rows, to_rows
+from rayad.dataflow.records.calling import mapped
+from rayad.dataflow.records.event_times import event_time
+from rayad.dataflow.windows import Given, Session
+from rayad.progress import Timestamp
+
+
+@dataclass(slots=True)
+class PlaceRecords(Element):
+    """Records with their places in time: key columns, pane (for windows that records bring along: start and end), then the record's
+    other columns; rows as ``(key, (event time, record))``. For a join records with a null key are left out."""
+
+    key: KeySelector
+    times: ValueSelector
+    windows: Any
+    keyless: bool = False
+    joins: bool = False
+
+    def apply(self, batch: Any) -> Any:
+        keys = self.key.columns
+        if isinstance(batch, pa.RecordBatch) and (self.keyless or (keys and len(set(keys)) == len(keys))):
+            found = panes_of(with_key(batch, keys) if self.joins else batch, keys, self.times.column, self.windows)
+            if found is not None:
+                usable, panes = found
+                extra = [("key", pa.array(np.zeros(usable.num_rows, np.int64)))] if self.keyless else []
+                extra += [(f"pane{i}", pane) for i, pane in enumerate(panes)]
+                return mark_keyed(key_first(usable, keys, tuple(extra)), len(keys) or 1)
+        time_of, rows = self.times.row_value(), to_rows(batch)
+        keys_found = mapped(self.key.row_key(), rows)
+        pairs = list(zip(keys_found, rows, strict=True))
+        if self.joins:
+            pairs = without_null_keys(keys_found, pairs)
+        return [(key, (event_time(time_of(row), row), row)) for key, row in pairs]
+
+
+class LateRecords(MovingVertex):
+    """Gives ``(key, window, record)`` for each record and each of its windows that had ended at the watermark before its time.
+
+    Port 0 takes what :class:`PlaceRecords` makes, the others the largest event times, as those of the windows' own vertex.
+    """
+
+    sequential = True
+    broadcast_may_repeat = True
+    may_change = frozenset({"delays"})
+
+    def __init__(self, windows: Any, delays: tuple[Any, ...]) -> None:
+        self.windows = windows
+        self.marks = Marks(delays)
+        self.pending: dict[Timestamp, list[Any]] = {}
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        return {"pending": {time: stored_mixed(batches) for time, batches in self.pending.items()}, "marks": self.marks.checkpoint()}
+
+    def restore(self, state: Any) -> None:
+        self.pending = {time: taken_back_mixed(batches) for time, batches in state["pending"].items()}
+        self.marks.restore(state["marks"])
+
+    # -- to other replicas -----------------------------------------------------------
+    def give(self, groups: frozenset[int]) -> Any:
+        leaving = self.leaving()
+        pending = {time: leaving.out_of_mixed(batches, groups) for time, batches in self.pending.items()}
+        self.pending = {time: batches for time, batches in self.pending.items() if batches}
+        return {"pending": {time: batches for time, batches in pending.items() if batches}, "marks": self.marks.give()}
+
+    def take(self, state: Any) -> None:
+        for time in sorted({*state["pending"], *chain(*state["marks"][0])}, key=Timestamp.sort_key):
+            if not self._waits(time):
+                self.notify_at(time)
+            if time in state["pending"]:
+                self.pending.setdefault(time, []).extend(state["pending"][time])
+        self.marks.take(state["marks"])
+
+    def _waits(self, time: Timestamp) -> bool:
+        return time in self.pending or self.marks.waits(time)
+
+    # -- times -----------------------------------------------------------------------
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        if not self._waits(time):
+            self.notify_at(time)
+        if edge:
+            self.marks.see(edge - 1, to_rows(batch), time)
+        else:
+            self.pending.setdefault(time, []).append(batch)
+
+    def on_notify(self, time: Timestamp) -> None:
+        mark = self.marks.ahead_of(time)
+        batches = self.pending.pop(time, [])
+        if mark is not None:
+            for batch in batches:
+                for late in late_of(batch, self.windows, mark):
+                    self.send_by(0, late, time)
+        self.marks.advance(time)
+
+
+def late_of(batch: Any, windows: Any, mark: Any) -> list[Any]:
+    """``(key, window, record)`` of what :class:`PlaceRecords` gave, for each window that has ended at ``mark``."""
+    if isinstance(batch, pa.RecordBatch):
+        return _late_columns(batch, windows, mark)
+    assign = assigner(windows)
+    late = [(key, window, row) for key, (time, row) in batch for window in assign(time, row) if window.end <= mark]
+    return [late] if late else []
+
+
+def _late_columns(batch: pa.RecordBatch, windows: Any, mark: Any) -> list[pa.RecordBatch]:
+    schema, at = batch.schema, keyed_columns(batch.schema) or 0
+    bound = schema.field(at).type
+    reached = moment_ticks(mark, bound, windows)
+    if isinstance(windows, Given):
+        return _those(batch, ticks(batch.column(at)), ticks(batch.column(at + 1)), reached, windows)
+    grid = grid_of(windows, bound)
+    assert grid is not None  # senders make columns only where there is one
+    panes = ticks(batch.column(at))
+    if not (panes < reached).any():
+        return []
+    out = []
+    for back in reversed(range(1 if isinstance(windows, Session) else grid.windows_of_pane_max)):
+        starts = grid.starts(panes, back)
+        ends = starts + grid.size
+        out += _those(batch, starts, np.where(ends > panes, ends, reached + 1), reached, windows)
+    return out
+
+
+def _those(batch: pa.RecordBatch, starts: Any, ends: Any, reached: int, windows: Any) -> list[pa.RecordBatch]:
+    """The records of windows that end at or before a tick."""
+    chosen = np.flatnonzero(ends <= reached)
+    if not len(chosen):
+        return []
+    bound = batch.schema.field(keyed_columns(batch.schema) or 0).type
+    found = windows_between(as_bounds(starts[chosen], bound), as_bounds(ends[chosen], bound), windows)
+    return [with_windows(take_rows(batch, pa.array(chosen)), batch.schema, found)]

@@ -1,0 +1,1 @@
+"""Records and batches as values: rows and columns, exact types, event times, stable hashes, calls of users' functions."""

@@ -1,0 +1,288 @@
+"""`Dataflow`: where a program begins."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Unpack
+
+from rayad.dataflow import hooks
+from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout, not_acted_on, not_asked_locally
+from rayad.dataflow.items import ItemsSource, LiveInput, as_items
+from rayad.dataflow.logical_graph import LogicalGraph, NodeKind, check_count, check_name, users_level
+from rayad.dataflow.records.call_errors import explains_calls
+from rayad.dataflow.records.calling import checked_function, require_methods
+from rayad.dataflow.resources import Asked, resources_asked
+from rayad.dataflow.source import Source
+from rayad.dataflow.streams import updates
+from rayad.dataflow.streams.keyed_stream import KeyedStream, input_link
+from rayad.dataflow.streams.stream import Stream
+from rayad.dataflow.vertex import Vertex, check_reentrancy
+from rayad.progress import ConfigError, DataflowError, RayadError, arguments, show
+
+if TYPE_CHECKING:
+    from rayad.dataflow.plan import Plan
+    from rayad.dataflow.streams.loops import Loop
+
+
+@explains_calls
+class Dataflow:
+    """A graph of sources, vertices and loops, and how to run it.
+
+    >>> flow = Dataflow("wordcount")
+    >>> words = flow.from_items(["to be", "or not to be"]).flat_map(str.split)
+    >>> words.key_by(lambda w: w).count(name="counts").collect("counts").name
+    'counts'
+    """
+
+    def __init__(self, name: str = "dataflow") -> None:
+        self.name = check_name(name, "the dataflow's name")
+        self.graph = LogicalGraph()
+
+    def __repr__(self) -> str:
+        return f"Dataflow({self.name!r}, {len(self.graph.nodes)} nodes)"
+
+    # -- sources -------------------------------------------------------------
+    def source(
+        self, source: Source, *, name: str | None = None, parallelism: int | None = None, base: str = "source", **asked: Unpack[Asked]
+    ) -> Stream:
+        """Read a :class:`Source`; as many replicas as it has parts, up to the parallelism. ``num_cpus=...`` and so on: see
+        :meth:`Stream.map`."""
+        if not isinstance(source, Source):
+            raise DataflowError(f"source() was given {show(source, 60)}: it takes an instance of a subclass of rd.Source")
+        require_methods(source, Source, ("list_parts", "build_part", "fingerprint"))
+        resources = resources_asked("source", asked)
+        node = self.graph.add(NodeKind.SOURCE, 0, name=name, base=base, op=source, parallelism=parallelism, resources=resources)
+        return Stream(self, node.id)
+
+    def from_items(self, items: Iterable[Any], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
+        """Records in memory, all in epoch 0."""
+        source = ItemsSource([as_items(items, "items")], batch_rows, parts)
+        source.one_epoch = True
+        return self.source(source, name=name, base="items")
+
+    def from_epochs(self, epochs: Iterable[Iterable[Any]], *, name: str | None = None, parts: int = 1, batch_rows: int = 4096) -> Stream:
+        """Records in memory: item i of the outer list is epoch i."""
+        if isinstance(epochs, (str, bytes, Mapping)) or not isinstance(epochs, Iterable):
+            raise DataflowError(f"from_epochs was given {show(epochs, 60)}: give a list with one list of records for each epoch")
+        lists = [as_items(items, f"epoch {i}") for i, items in enumerate(epochs)]
+        return self.source(ItemsSource(lists, batch_rows, parts), name=name, base="epochs")
+
+    def input(self, name: str) -> Stream:
+        """A live input, fed by ``job.input(name)``."""
+        node = self.graph.add(NodeKind.INPUT, 0, name=name, base="input", op=LiveInput())
+        return Stream(self, node.id)
+
+    def from_arrow(self, table: Any, *, epoch: str | None = None, name: str | None = None, **options: Any) -> Stream:
+        """An Arrow table or batches, columnar; ``epoch`` names an integer column that says the epoch of each row."""
+        return self.source(hooks.call("from_arrow", table, epoch=epoch, **options), name=name, base="arrow")
+
+    def from_spark(self, frame: Any, *, epoch: str | None = None, name: str | None = None, **options: Any) -> Stream:
+        """A Spark DataFrame (batch), through RayDP, columnar and by reference."""
+        return self.source(hooks.call("from_spark", frame, epoch=epoch, **options), name=name, base="spark")
+
+    def from_ray_dataset(self, dataset: Any, *, epoch: str | None = None, name: str | None = None, **options: Any) -> Stream:
+        """A Ray Dataset, columnar and by reference."""
+        return self.source(hooks.call("from_ray_dataset", dataset, epoch=epoch, **options), name=name, base="ray-data")
+
+    def read_text(self, path: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """Lines of text files."""
+        return self.source(hooks.call("read_text", path, **options), name=name, base="text")
+
+    def read_csv(self, path: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """CSV files, columnar."""
+        return self.source(hooks.call("read_csv", path, **options), name=name, base="csv")
+
+    def read_json(self, path: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """JSON-lines files, columnar."""
+        return self.source(hooks.call("read_json", path, **options), name=name, base="json")
+
+    def read_parquet(self, path: Any, *, name: str | None = None, **options: Any) -> Stream:
+        """Parquet files, columnar."""
+        return self.source(hooks.call("read_parquet", path, **options), name=name, base="parquet")
+
+    # -- vertices and loops ------------------------------------------------------
+    def vertex(
+        self,
+        vertex: Callable[[], Vertex],
+        *,
+        inputs: Sequence[Stream | KeyedStream],
+        outputs: int = 1,
+        name: str | None = None,
+        parallelism: int | None = None,
+        **asked: Unpack[Asked],
+    ) -> Any:
+        """A stateful vertex from a class or factory: one Stream, a tuple of Streams for several outputs, None for no output.
+
+        Input i of ``inputs`` arrives as ``edge`` i. A keyed input is exchanged by its key; another one stays in its replica where
+        the replica counts allow it, so that a vertex with unkeyed inputs has as many replicas as what feeds it. ``num_cpus``,
+        ``num_gpus``, ``memory`` (bytes) and ``resources``: what each replica needs of its node, as in Ray Data.
+        """
+        if not callable(vertex):
+            raise DataflowError(
+                f"vertex() was given {show(vertex, 60)}: give the class (or a function that makes an instance), so that each replica "
+                "has its own"
+            )
+        if isinstance(vertex, type) and not issubclass(vertex, Vertex):
+            raise DataflowError(f"vertex() was given the class {vertex.__name__}: it must be a subclass of rd.Vertex")
+        checked_function(vertex, "vertex()")
+        if isinstance(vertex, type) and issubclass(vertex, Vertex):
+            require_methods(vertex, Vertex, ("setup", "on_recv", "on_notify", "checkpoint", "restore"))
+            check_reentrancy(vertex.reentrancy, f"vertex() was given the class {vertex.__name__}, which")
+        outputs = check_count(outputs, "outputs", least=0)
+        if isinstance(inputs, (Stream, KeyedStream)) or not isinstance(inputs, Sequence):
+            raise DataflowError(f"vertex() was given inputs={show(inputs)}: give a list of streams")
+        if not inputs:
+            raise DataflowError("vertex() was given no inputs: use flow.source(MySource()) for something that makes records by itself")
+        links = [input_link(self, stream) for stream in inputs]
+        scope = scope_of(inputs[0])
+        base = getattr(vertex, "__name__", type(vertex).__name__).strip("<>") or "vertex"
+        node = self.graph.add(
+            NodeKind.VERTEX,
+            scope,
+            name=name,
+            base=base,
+            op=vertex,
+            inputs=links,
+            outputs=outputs,
+            parallelism=parallelism,
+            resources=resources_asked("vertex", asked),
+        )
+        node.options[updates.OF_USER] = True
+        streams = tuple(Stream(self, node.id, port) for port in range(outputs))
+        return streams[0] if outputs == 1 else streams if outputs else None
+
+    def loop(self, name: str | None = None, *, inside: Loop | None = None) -> Loop:
+        """A loop context: ``enter`` streams, make a ``feedback``, ``leave``. See :class:`Loop`."""
+        from rayad.dataflow.streams.loops import Loop
+
+        if inside is not None and not isinstance(inside, Loop):
+            raise DataflowError(f"loop: inside is {show(inside, 60)}: it must be a loop, made by flow.loop(), or None")
+        return Loop(self, name, inside.scope if inside is not None else None)
+
+    # -- looking and running -------------------------------------------------------
+    def plan(
+        self,
+        parallelism: Any = None,
+        *,
+        scaling: ScalingConfig | None = None,
+        key_groups: int | None = None,
+        fingerprints: bool = False,
+    ) -> Plan:
+        """Compile to stages; raises DataflowError where the graph is wrong. ``fingerprints``: also ask sources for theirs."""
+        from rayad.dataflow.compiler import compile_plan
+        from rayad.dataflow.fingerprints import with_fingerprints
+
+        config = _scaling_of(scaling, parallelism, "plan")
+        if key_groups is not None:
+            key_groups = arguments.whole(key_groups, "plan: key_groups", least=1, most=KEY_GROUPS_MOST)
+        plan = compile_plan(self, config, key_groups=key_groups)
+        return with_fingerprints(plan) if arguments.flag(fingerprints, "plan: fingerprints") else plan
+
+    def to_mermaid(self, parallelism: Any = None) -> str:
+        """The graph as a Mermaid flowchart: loops as boxes, stages by colour."""
+        from rayad.dataflow.compiling.explain import to_mermaid
+
+        return to_mermaid(self, self.plan(parallelism))
+
+    def explain(self, parallelism: Any = None) -> str:
+        """The plan in words: stages, replicas, what is fused, how edges are partitioned and counted."""
+        from rayad.dataflow.compiling.explain import explain
+
+        return explain(self, self.plan(parallelism))
+
+    def submit(
+        self,
+        run: RunConfig | None = None,
+        scaling: ScalingConfig | None = None,
+        *,
+        runtime: str = "ray",
+        parallelism: Any = None,
+        seed: int = 0,
+        resume: str | int | None = None,
+        **options: Any,
+    ) -> Any:
+        """Start the dataflow and give a job handle at once. ``resume``: short for ``RunConfig(resume=...)``."""
+        if run is not None and not isinstance(run, RunConfig):
+            raise DataflowError(f"submit() was given {show(run, 60)} as first argument: it takes a RunConfig, then a ScalingConfig")
+        scaling = _scaling_of(scaling, parallelism, "submit")
+        arguments.choice(runtime, "runtime", "ray", "local", error=ConfigError)
+        seed = arguments.whole(seed, "seed", error=ConfigError)
+        if resume is not None:
+            if run is not None and run.resume not in (None, resume):
+                raise DataflowError(f"resume={resume!r} and RunConfig(resume={run.resume!r}) were given: give one of them")
+            run = replace(run or RunConfig(), resume=resume)
+        for promise in [*not_acted_on(run or RunConfig(), scaling, runtime, seed), *not_asked_locally(self.graph, runtime)]:
+            warnings.warn(promise, UserWarning, stacklevel=users_level())
+        if run is None or not run.keeps_snapshots:  # else the runtime finds out whether the job begins afresh
+            self._check_sinks()
+        return hooks.call("submit", self, run or RunConfig(), scaling, runtime=runtime, seed=seed, **options)
+
+    def _check_sinks(self) -> None:
+        for node in self.graph.nodes:
+            if node.kind is NodeKind.SINK:
+                try:
+                    node.op.check()
+                except RayadError as error:
+                    raise type(error)(f"sink {node.options['key']!r} ({node.where}): {error}") from error
+
+    def run(
+        self,
+        run: RunConfig | None = None,
+        scaling: ScalingConfig | None = None,
+        *,
+        runtime: str = "ray",
+        parallelism: Any = None,
+        seed: int = 0,
+        resume: str | int | None = None,
+        timeout_s: float | None = None,
+        **options: Any,
+    ) -> Any:
+        """Run to the end and give the results: a mapping from sink name to what that sink gives.
+
+        ``runtime="ray"`` joins the cluster it is in, else starts one; ``runtime="local"`` runs everything in this process, in an order
+        drawn from ``seed``: equal programs and seeds do equal steps. Only intervals of snapshots and timeouts follow the clock;
+        ``clock=f`` gives another one, a function without arguments. It also refuses functions that change shared records in place;
+        ``check_records=False`` saves the cost of that check.
+
+        ``resume="latest"`` resumes from the newest snapshot of the job of this name, a path from that one. A job that is not complete after
+        ``timeout_s`` is cancelled (TimeoutError); ``job.wait(timeout_s)`` after submit() leaves it running.
+        """
+        check_timeout(timeout_s, "run(timeout_s=...)")
+        live = [node.name for node in self.graph.nodes if node.kind is NodeKind.INPUT]
+        if live:
+            raise DataflowError(
+                f"{self.name!r} has live inputs {live}: use submit(), feed job.input({live[0]!r}) and close() it, then job.wait()"
+            )
+        job = self.submit(run, scaling, runtime=runtime, parallelism=parallelism, seed=seed, resume=resume, **options)
+        try:
+            return job.wait(timeout_s=timeout_s)
+        except TimeoutError:
+            job.cancel()
+            raise TimeoutError(
+                f"job {job.name!r} was not complete after {timeout_s} s and has been cancelled: give run() a longer timeout_s, or use "
+                "submit() and job.wait(timeout_s), which leaves it running"
+            ) from None
+        except BaseException:
+            job.cancel()
+            raise
+
+
+def _scaling_of(scaling: Any, parallelism: Any, what: str) -> ScalingConfig:
+    """How many replicas were asked for, as a ScalingConfig or by ``parallelism=``."""
+    if scaling is None:
+        return ScalingConfig(parallelism=1 if parallelism is None else parallelism)
+    if not isinstance(scaling, ScalingConfig):
+        raise DataflowError(
+            f"{what}() was given {show(scaling, 60)} as ScalingConfig: it takes rd.ScalingConfig(...); for numbers of replicas alone "
+            "give parallelism=2, or parallelism={name: 2}"
+        )
+    if parallelism is not None:
+        raise DataflowError("both a ScalingConfig and parallelism= were given: give one of them")
+    return scaling
+
+
+def scope_of(stream: Stream | KeyedStream) -> int:
+    """The scope that a stream is in."""
+    return stream.scope if isinstance(stream, Stream) else stream.stream.scope

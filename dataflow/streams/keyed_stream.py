@@ -1,0 +1,253 @@
+"""`KeyedStream`: running totals, joins and other operators that keep state per key.
+
+Each puts a stateless step before the exchange, which makes pairs and combines what it can, and a vertex behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rayad.dataflow.compiling.state_identity import describe
+from rayad.dataflow.logical_graph import KeySelector, Link, NodeKind, Partition, PartitionKind, users_line
+from rayad.dataflow.operators import stateless as el
+from rayad.dataflow.operators.aggregates import aggregators as agg
+from rayad.dataflow.operators.aggregates.combining import Combine
+from rayad.dataflow.operators.distinct import Distinct
+from rayad.dataflow.operators.joins.columns import KeyFirst
+from rayad.dataflow.operators.joins.join import Join
+from rayad.dataflow.operators.keys import keyed
+from rayad.dataflow.operators.keys.keyed import PAIRS, ValueSelector
+from rayad.dataflow.operators.stateful_map import StatefulMap
+from rayad.dataflow.operators.totals import totals
+from rayad.dataflow.records.call_errors import explains_calls
+from rayad.dataflow.records.calling import checked_function
+from rayad.dataflow.streams import updates
+from rayad.dataflow.streams.misplaced import Advising
+from rayad.dataflow.streams.stream import Stream, own_stream
+from rayad.progress import DataflowError, arguments, show
+
+if TYPE_CHECKING:
+    from rayad.dataflow.streams.flow import Dataflow
+    from rayad.dataflow.streams.windowed_stream import WindowedStream
+
+BY_PAIR = Partition(PartitionKind.KEYS, PAIRS)
+"""The exchange of pairs that the elements of ``operators.keyed`` make."""
+
+
+def input_link(flow: Dataflow, stream: Any, what: str = "an input") -> Link:
+    """The edge that a stream becomes when a vertex takes it as input."""
+    if isinstance(stream, KeyedStream):
+        inner = own_stream(flow, stream.stream, what).materialised()
+        return Link(inner.node, inner.port, Partition(PartitionKind.KEYS, stream.key))
+    if not isinstance(stream, Stream):
+        raise DataflowError(f"{what} at {users_line()} is {show(stream)}: it must be a Stream or KeyedStream of this dataflow")
+    stream = own_stream(flow, stream, what)
+    return Link(stream.node, stream.port, stream.partition)
+
+
+@explains_calls
+class KeyedStream(Advising):
+    """Records with a key. Results are ``(key, value)`` records: running totals over epochs, each touched key once per completed epoch.
+
+    Where there is more than one epoch these are updates, each replacing the key's earlier one: operators that keep state refuse them
+    (``Stream.as_records``).
+    """
+
+    def __init__(self, stream: Stream, key: KeySelector) -> None:
+        self.stream = stream
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"<KeyedStream {self.stream.name!r} of {self.flow.name!r} by {self.key.describe()}>"
+
+    @property
+    def flow(self) -> Dataflow:
+        """The dataflow that this stream belongs to."""
+        return self.stream.flow
+
+    def require_records(self, what: str, *, per_time: bool = False) -> None:
+        """Raise DataflowError if this stream has updates, which an operator with state must not take for records (``updates``)."""
+        updates.require_records(self.flow.graph, self.stream.node, self.stream.scope, what, per_time=per_time)
+
+    def _exchange(self, base: str, element: el.Element, make: Make, name: str | None, *, per_time: bool = False) -> Stream:
+        graph = self.flow.graph
+        graph.require_free(name)
+        self.require_records(base, per_time=per_time)
+        prepared = self.stream._stateless(f"{name or base}.prepare", element, None)
+        link = Link(prepared.node, 0, BY_PAIR)
+        make.reading(key=self.key, value=getattr(element, "value", None))
+        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base=base, op=make, inputs=[link])
+        node.options[updates.TAKES] = (base, per_time)
+        return Stream(self.flow, node.id)
+
+    def _running(self, base: str, element: el.Element, make: Any, name: str | None) -> Stream:
+        out = self._exchange(base, element, make, name)
+        updates.gives_updates(self.flow.graph, out.node, self.stream.node)
+        return out
+
+    def _aggregate(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
+        element = Combine(self.key, ValueSelector.of(value), aggregator)
+        return self._running(aggregator.name, element, Make(totals.Totals, aggregator, columnar=bool(self.key.columns)), name)
+
+    def count(self, *, name: str | None = None) -> Stream:
+        """How many records each key has had."""
+        return self._aggregate(agg.Count(), None, name)
+
+    def sum(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
+        """Sum of ``value`` (function or column; by default the second of a pair, the one column besides the key, or the record itself).
+
+        Exact for integers, decimals and fractions. Floats are added in the order of arrival, so two runs may differ by rounding; with
+        ``exact`` they are added exactly and rounded once, record by record, also where the input is columns. Text and lists are refused.
+        """
+        return self._aggregate(agg.ExactSum() if arguments.flag(exact, "sum: exact") else agg.Sum(), value, name)
+
+    def min(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Smallest ``value``."""
+        return self._aggregate(agg.Min(), value, name)
+
+    def max(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Largest ``value``."""
+        return self._aggregate(agg.Max(), value, name)
+
+    def mean(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
+        """Arithmetic mean of ``value``; ``exact`` as for :meth:`sum`. Decimals are rounded to 28 digits, or as many as their sum has."""
+        return self._aggregate(agg.ExactMean() if arguments.flag(exact, "mean: exact") else agg.Mean(), value, name)
+
+    def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
+        """``function(a, b)``, associative and commutative, over all records of a key (or over ``value`` of them)."""
+        return self._aggregate(agg.Reduce(checked_function(function, "reduce", "left", "right")), record_unless(value), name)
+
+    def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
+        """The ``k`` largest records (or ``value`` of them) of each key, a list, largest first; ``by`` (function or column)
+        gives the value that is compared. Null and NaN are ignored."""
+        return self._aggregate(agg.TopK(k, by), record_unless(value), name)
+
+    def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
+        """An :class:`Aggregator` of yours, or a dict of several: ``{"flights": "count", "delay": ("mean", "dep_delay")}`` gives
+        ``(key, dict)``."""
+        if isinstance(aggregator, dict):
+            combined, values = several(aggregator, self.key.columns)
+            return self._aggregate(combined, values, name)
+        return self._aggregate(agg.by_name(aggregator), value, name)
+
+    def fold(self, initial: Any, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
+        """``function(state, value) -> state``, beginning with ``initial`` (or what it returns, if callable)."""
+        _check_initial(initial, "fold (initial)")
+        element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
+        return self._running("fold", element, Make(totals.Fold, initial, checked_function(function, "fold", "state", "value")), name)
+
+    def distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Each distinct ``(key, record)`` once (or ``(key, value)``). Records are compared by content, also dicts, lists and NaN."""
+        element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
+        return self._exchange("distinct", element, Make(Distinct), name)
+
+    def stateful_map(
+        self, function: Callable[[Any, Any], tuple[Any, Any]], initial: Any = None, value: Any = None, *, name: str | None = None
+    ) -> Stream:
+        """``function(state, record) -> (state, out)`` on each record as it arrives; gives ``(key, out)``; a state of None is
+        forgotten, an ``out`` of None is not sent. ``initial`` is the state of a new key, or a function that makes one."""
+        _check_initial(initial, "stateful_map (initial)")
+        element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
+        make = Make(StatefulMap, checked_function(function, "stateful_map", "state", "record"), initial)
+        return self._exchange("stateful_map", element, make, name)
+
+    def join(self, other: KeyedStream, *, name: str | None = None, parallelism: int | None = None) -> Stream:
+        """Inner join: ``(key, (left, right))`` for each pair of records with equal keys, at the least upper
+        bound of their times."""
+        if not isinstance(other, KeyedStream):
+            raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
+        own_stream(self.flow, other.stream, "join")
+        graph = self.flow.graph
+        graph.require_free(name)
+        if other.stream.scope != self.stream.scope:
+            raise DataflowError(
+                f"join at {users_line()}: one side is in {graph.scopes[self.stream.scope].name!r}, the other in "
+                f"{graph.scopes[other.stream.scope].name!r}: an edge may not cross scopes; use loop.enter(stream) or loop.leave(stream)"
+            )
+        for side in (self, other):
+            side.require_records("join")
+        links = []
+        for side in (self, other):
+            prepared = side.stream._stateless(f"{name or 'join'}.prepare", KeyFirst(side.key), None)
+            links.append(Link(prepared.node, 0, BY_PAIR))
+        make = Make(Join).reading(key=self.key, right_key=other.key)
+        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=links, parallelism=parallelism)
+        node.options[updates.TAKES] = ("join", False)
+        return Stream(self.flow, node.id)
+
+    def window(self, windows: Any) -> WindowedStream:
+        """Aggregate per window: see :mod:`rayad.windows`. Results are ``(key, window, value)``.
+
+        A window of event times fires in the epoch in which the watermark passes its end. Windows that are open when the input ends fire in
+        the last epoch that any input upstream reached, even if none of its records came here; for a live input that is the last
+        ``advance_to``.
+        """
+        from rayad.dataflow.streams.windowed_stream import WindowedStream
+
+        return WindowedStream(self, windows)
+
+    def vertex(self, vertex: Any, *, outputs: int = 1, name: str | None = None, parallelism: int | None = None) -> Any:
+        """``flow.vertex`` with this stream as its only input, exchanged by key."""
+        return self.flow.vertex(vertex, inputs=[self], outputs=outputs, name=name, parallelism=parallelism)
+
+
+def _check_initial(initial: Any, what: str) -> None:
+    if callable(initial):
+        checked_function(initial, what)
+
+
+def _identity(record: Any) -> Any:
+    return record
+
+
+def record_unless(value: Any) -> Any:
+    """The value that a user named, else the whole record."""
+    return _identity if value is None else value
+
+
+class Make:
+    """A picklable vertex factory: a class and its arguments."""
+
+    def __init__(self, cls: Any, *args: Any, **kwargs: Any) -> None:
+        self.cls = cls
+        self.args = args
+        self.kwargs = kwargs
+        self.reads: dict[str, Any] = {}
+        self.__name__ = cls.__name__
+
+    def reading(self, **selectors: Any) -> Make:
+        """Note where its keys, values and times come from: columns are part of the state's identity. Gives itself again."""
+        self.reads = {name: describe(selector) for name, selector in selectors.items()}
+        return self
+
+    def __call__(self) -> Any:
+        return self.cls(*self.args, **self.kwargs)
+
+
+class Tuple:
+    """A picklable function: several values of one record as a tuple."""
+
+    def __init__(self, functions: list[Callable[[Any], Any]]) -> None:
+        self.functions = functions
+
+    def __call__(self, record: Any) -> tuple[Any, ...]:
+        return tuple([f(record) for f in self.functions])
+
+
+def several(spec: dict[str, Any], others: tuple[str, ...]) -> tuple[agg.Several, Tuple]:
+    """The aggregation that a dict describes, and what takes its values out of a record, whose columns ``others`` are no values."""
+    if not spec:
+        raise DataflowError("aggregate was given an empty dict: name at least one aggregation")
+    parts: dict[str, agg.Aggregator] = {}
+    selectors: list[ValueSelector] = []
+    for name, entry in spec.items():
+        if not isinstance(name, str):
+            raise DataflowError(f"aggregate was given {show(name, 60)} as a name: it must be a string")
+        if isinstance(entry, tuple) and len(entry) != 2:
+            raise DataflowError(f"aggregate was given {show(entry)} for {name!r}: give an aggregation, or a pair (aggregation, value)")
+        how, value = entry if isinstance(entry, tuple) else (entry, None)
+        parts[name] = agg.by_name(how)
+        of_record = parts[name].name == "count" or isinstance(parts[name], (agg.Reduce, agg.TopK))
+        selectors.append(ValueSelector.of(record_unless(value) if of_record else value))
+    return agg.Several(parts, selectors), Tuple([selector.row_value(others) for selector in selectors])

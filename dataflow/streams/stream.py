@@ -1,0 +1,391 @@
+"""`Stream`: the operators a user calls on records without a key.
+
+A stream is a position in the logical graph (a node's output port) and nothing else; operators add nodes and give new positions.
+A call that is refused adds nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Unpack
+
+from rayad.dataflow import hooks
+from rayad.dataflow.items import CollectSink
+from rayad.dataflow.logical_graph import FORWARD, KeySelector, Link, NodeKind, Partition, PartitionKind, check_name, users_line
+from rayad.dataflow.operators import stateless as el
+from rayad.dataflow.operators.keys.keyed import ValueSelector
+from rayad.dataflow.operators.results import AsColumns
+from rayad.dataflow.operators.windows import assigning as windowing
+from rayad.dataflow.records.call_errors import explains_calls
+from rayad.dataflow.records.calling import checked_function, require_arguments, require_methods
+from rayad.dataflow.records.event_times import plain_length
+from rayad.dataflow.resources import Asked, Resources, resources_asked
+from rayad.dataflow.sink import Sink
+from rayad.dataflow.streams import updates
+from rayad.dataflow.streams.misplaced import Advising
+from rayad.progress import DataflowError, arguments, show
+
+if TYPE_CHECKING:
+    from rayad.dataflow.streams.flow import Dataflow
+    from rayad.dataflow.streams.keyed_stream import KeyedStream
+    from rayad.dataflow.streams.loops import Loop
+    from rayad.dataflow.streams.windowed_stream import WindowedStream
+
+
+SINK_METHODS = ("check", "open", "publish", "commit", "identity", "adopt", "roll_back", "abort", "result")
+
+
+def constant(record: Any) -> int:
+    """The one key of records that have none."""
+    return 0
+
+
+def _union_of(streams: list[Stream]) -> windowing.EventTime | None:
+    """The event time of a union of streams that have it."""
+    sides: list[windowing.Side] = []
+    selectors = set()
+    for stream in streams:
+        found = stream.event_time
+        if found is None:  # an exchange behind a union, where its sides can no longer be distinguished
+            return None
+        sides += found.sides or (windowing.Side(stream.node, stream.port, found.selector or ValueSelector(), found.max_delay),)
+        selectors.add(found.selector)
+    together = all(not stream.event_time.sides or stream.event_time.together for stream in streams if stream.event_time is not None)
+    if len(selectors) > 1 and not together:
+        return None
+    return windowing.EventTime(selectors.pop() if len(selectors) == 1 else None, None, tuple(sides), together)
+
+
+def own_stream(flow: Dataflow, stream: Any, what: str) -> Stream:
+    """``stream``, if it is an unkeyed stream of ``flow``. ``what`` was given it, for the message."""
+    if not isinstance(stream, Stream):
+        raise DataflowError(
+            f"{what} at {users_line()} was given {show(stream)}: it takes a Stream; a keyed one is not, call it before key_by"
+        )
+    if stream.flow is not flow:
+        raise DataflowError(f"{what} at {users_line()} was given {show(stream)}, a stream of another dataflow than this {flow!r}")
+    return stream
+
+
+def _of_batches(function: Any) -> Any:
+    """What ``map_batches`` may be given: a function of a batch, or a class that is made without arguments and called with one."""
+    if not el.is_built(function):
+        return checked_function(function, "map_batches", "batch")
+    checked_function(function, "map_batches, to make one in each replica,")
+    call = inspect.getattr_static(function, "__call__")
+    if isinstance(call, FunctionType):
+        require_arguments(call, "map_batches, for each batch,", ("self", "batch"))
+    return function
+
+
+def _require_loop(loop: Any, what: str) -> None:
+    from rayad.dataflow.streams.loops import Loop
+
+    if not isinstance(loop, Loop):
+        raise DataflowError(f"{what} at {users_line()} was given {show(loop, 60)}: it takes a loop, made by flow.loop()")
+
+
+@explains_calls
+class Stream(Advising):
+    """Records in motion. Immutable: every operator gives a new stream."""
+
+    def __init__(
+        self, flow: Dataflow, node: int, port: int = 0, event_time: windowing.EventTime | None = None, partition: Partition = FORWARD
+    ) -> None:
+        self.flow = flow
+        self.node = node
+        self.port = port
+        self.event_time = event_time
+        self.partition = partition
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r} of {self.flow.name!r}>"
+
+    @property
+    def name(self) -> str:
+        """The name of the node that makes this stream."""
+        return self.flow.graph.nodes[self.node].name
+
+    @property
+    def scope(self) -> int:
+        """The number of the scope that this stream is in; 0 is outside all loops."""
+        graph = self.flow.graph
+        return graph.scope_of_output(graph.nodes[self.node])
+
+    def _stateless(
+        self, base: str, element: el.Element, name: str | None, *, keeps_time: bool = False, asked: Mapping[str, Any] | None = None
+    ) -> Stream:
+        self.flow.graph.require_free(name)
+        resources = resources_asked(base, asked or {})
+        if resources is not None:
+            return self._on_its_own(base, element, name, resources, keeps_time=keeps_time)
+        if keeps_time and self.event_time is not None and self.event_time.together and self.partition.kind is PartitionKind.FORWARD:
+            return self._of_each_side(base, element, name)
+        start = self.materialised()
+        node = self.flow.graph.add(NodeKind.STATELESS, self.scope, name=name, base=base, op=element, inputs=[Link(start.node, start.port)])
+        return Stream(self.flow, node.id, 0, start.event_time if keeps_time else None)
+
+    def _of_each_side(self, base: str, element: el.Element, name: str | None) -> Stream:
+        """A step that keeps event times of a union: applied to each of its streams, which keep their own event times."""
+        assert self.event_time is not None
+        sides = []
+        for side in self.event_time.sides:
+            link = Link(side.node, side.port)
+            node = self.flow.graph.add(NodeKind.STATELESS, self.scope, name=None, base=base, op=element, inputs=[link])
+            sides.append(replace(side, node=node.id, port=0))
+        inputs = [Link(side.node, side.port) for side in sides]
+        together = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base=f"{base}.union", inputs=inputs)
+        return Stream(self.flow, together.id, 0, replace(self.event_time, sides=tuple(sides)))
+
+    def _on_its_own(self, base: str, element: el.Element, name: str | None, resources: Resources, *, keeps_time: bool) -> Stream:
+        """A stateless operator that asks for resources runs in replicas of its own, and is not fused with the step before it."""
+        graph = self.flow.graph
+        before = self if self.partition.name is None else self.materialised()
+        link = Link(before.node, before.port, before.partition)
+        head = graph.add(NodeKind.EXCHANGE, self.scope, name=name, base=base, inputs=[link], resources=resources)
+        made = graph.add(
+            NodeKind.STATELESS, self.scope, name=None, base=f"{head.name}.function", op=element, inputs=[Link(head.id, 0)], called=head.name
+        )
+        return Stream(self.flow, made.id, 0, before.event_time and before.event_time.moved() if keeps_time else None)
+
+    def materialised(self) -> Stream:
+        """This stream with its exchange, if it has one, made a node."""
+        if self.partition.kind is PartitionKind.FORWARD:
+            return self
+        link = Link(self.node, self.port, self.partition)
+        node = self.flow.graph.add(NodeKind.EXCHANGE, self.scope, name=self.partition.name, base=self.partition.kind.value, inputs=[link])
+        return Stream(self.flow, node.id, 0, self.event_time and self.event_time.moved())
+
+    # -- stateless ---------------------------------------------------------------
+    def map(self, function: Callable[[Any], Any], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
+        """``function(record)`` for each record. As everywhere, the function must not change the record in place: others may hold it.
+
+        ``num_cpus``, ``num_gpus``, ``memory`` (bytes) and ``resources``: what each replica needs of its node on Ray, as in Ray Data; the
+        operator then has replicas of its own, as many as ``parallelism`` says for its name, in which the steps fused behind it run as well.
+        """
+        return self._stateless("map", el.Map(checked_function(function, "map", "record")), name, asked=asked)
+
+    def flat_map(self, function: Callable[[Any], Iterable[Any]], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
+        """All records of ``function(record)``. ``num_cpus=...`` and so on: see :meth:`map`."""
+        return self._stateless("flat_map", el.FlatMap(checked_function(function, "flat_map", "record")), name, asked=asked)
+
+    def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
+        """The records for which ``predicate(record)`` holds. ``num_cpus=...`` and so on: see :meth:`map`."""
+        return self._stateless("filter", el.Filter(checked_function(predicate, "filter", "record")), name, keeps_time=True, asked=asked)
+
+    def map_batches(self, function: Callable[[Any], Any], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
+        """``function(batch)`` for each batch: a list or a RecordBatch in, a list, RecordBatch, Table or pandas DataFrame out.
+
+        It is the way to stay columnar. A class with ``__call__(self, batch)`` is made once in each replica, without arguments (to load a
+        model, say). Of a DataFrame named levels of the index become columns; its NaN is null, as Arrow reads pandas.
+
+        ``num_cpus=...`` and so on: see :meth:`map`.
+        """
+        return self._stateless("map_batches", el.MapBatches(_of_batches(function)), name, asked=asked)
+
+    def as_columns(self, *names: str, name: str | None = None) -> Stream:
+        """Results of aggregations, windows and joins as ordinary columns: ``window_start`` and ``window_end``, a column for each value,
+        those of both records of a pair (a right one whose name is taken gets ``_right`` behind it). ``names`` renames all, in order."""
+        for given in names:
+            if not isinstance(given, str):
+                raise DataflowError(f"as_columns was given {show(given, 60)}: it takes names of columns")
+        return self._stateless("as_columns", AsColumns(names), name)
+
+    def inspect(self, function: Callable[[Any], Any], *, name: str | None = None) -> Stream:
+        """Call ``function(record)`` in passing."""
+        return self._stateless("inspect", el.Inspect(checked_function(function, "inspect", "record")), name, keeps_time=True)
+
+    def union(self, *others: Stream, name: str | None = None) -> Stream:
+        """The records of this and the other streams, all in the same scope.
+
+        Event times are kept where all streams have them, or else none may. The watermark is then the smallest of theirs: a stream that has
+        brought nothing yet holds it back.
+        """
+        for other in others:
+            own_stream(self.flow, other, "union")
+        without = [s for s in (self, *others) if s.event_time is None]
+        if 0 < len(without) <= len(others):
+            timed = next(s for s in (self, *others) if s.event_time is not None)
+            raise DataflowError(
+                f"union at {users_line()}: the stream {timed.name!r} has event times and {without[0].name!r} has none; call "
+                "assign_timestamps(...) on each of them, or on the union alone"
+            )
+        self.flow.graph.require_free(name)
+        streams = [s.materialised() for s in (self, *others)]
+        node = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base="union", inputs=[Link(s.node, s.port) for s in streams])
+        return Stream(self.flow, node.id, 0, None if without else _union_of(streams))
+
+    def as_records(self, *, name: str | None = None) -> Stream:
+        """Treat the updates of running totals as records, each on its own: a key may come several times, each time with another value.
+
+        Operators with state refuse running totals over several epochs, since they would use a key once for each of its values:
+        ``counts.key_by(n).count()`` would count each word under all counts that it ever had. Where you want that (a history of
+        changes, say) or it cannot happen (each key is touched in one epoch only), say so by this. The records stay as they are.
+        """
+        out = self._stateless("as_records", el.Same(), name, keeps_time=True)
+        self.flow.graph.nodes[out.node].options[updates.RECORDS] = True
+        return out
+
+    # -- distribution --------------------------------------------------------------
+    def key_by(self, key: Callable[[Any], Any] | str | list[str] | tuple[str, ...]) -> KeyedStream:
+        """Key records by a function, a column, or several columns. Keys must be hashable, and equal keys meet in one replica."""
+        from rayad.dataflow.streams.keyed_stream import KeyedStream
+
+        if isinstance(key, str):
+            selector = KeySelector(columns=(key,))
+        elif isinstance(key, (list, tuple)):
+            if not key or not all(isinstance(k, str) for k in key):
+                raise DataflowError(f"key_by was given {show(key)}: give a function, a column name or a non-empty list of column names")
+            selector = KeySelector(columns=tuple(key))
+        else:
+            selector = KeySelector(function=checked_function(key, "key_by", "record"))
+        return KeyedStream(self, selector)
+
+    def rebalance(self, *, buffer: int = 2, keep_batches: bool = False, name: str | None = None) -> Stream:
+        """Give records to whichever replica of the next operators has room, on demand.
+
+        On Ray, a replica has at most ``buffer`` batches at once: the one that it works on and what comes next. 1 is right for few items
+        that take seconds each; more than 2 helps when latency is high. The size of a batch follows from the time that its records
+        take: long ones go one by one, tiny ones by the thousand; ``keep_batches=True`` leaves batches as they are. Source: seed 002, 5.4.8.
+
+        ``name``: of the vertex that the stateless operators behind it make (``parallelism={name: 4}``, ``job.rescale(name, 4)``); by
+        default "rebalance". A vertex with state behind it has its own name.
+        """
+        buffer = arguments.whole(buffer, "rebalance: buffer, a number of batches,", least=1)
+        keep_batches = arguments.flag(keep_batches, "rebalance: keep_batches")
+        self.flow.graph.require_free(name)
+        partition = Partition(PartitionKind.REBALANCE, buffer=buffer, keeps_batches=keep_batches, name=name)
+        return Stream(self.flow, self.node, self.port, self.event_time, partition)
+
+    def broadcast(self) -> Stream:
+        """Give every batch to every replica of the next operator."""
+        return Stream(self.flow, self.node, self.port, self.event_time, Partition(PartitionKind.BROADCAST))
+
+    def single(self) -> Stream:
+        """Bring everything to one replica of the next operator."""
+        return Stream(self.flow, self.node, self.port, self.event_time, Partition(PartitionKind.SINGLE))
+
+    def ordered(self, *, memory_bytes: int = 64 * 1024 * 1024, spill_directory: str | None = None, name: str | None = None) -> Stream:
+        """Restore the order that records had before ``rebalance()``: ``frames.rebalance().map(draw).ordered()``.
+
+        That is the order in which they reached the first ``rebalance()`` above, one epoch after the other; with a source of one part
+        it is the source's order. Between the two there may be any number of stateless operators and exchanges, with any number of replicas.
+        Records that wait for their turn beyond ``memory_bytes`` are kept in files in ``spill_directory`` (None: where temporary files go).
+        """
+        from rayad.dataflow.streams.ordered import restore_order
+
+        return restore_order(self, memory_bytes, spill_directory, name)
+
+    # -- stateful -------------------------------------------------------------------
+    def vertex(
+        self, vertex: Any, *, outputs: int = 1, name: str | None = None, parallelism: int | None = None, **asked: Unpack[Asked]
+    ) -> Any:
+        """``flow.vertex`` with this stream as its only input."""
+        return self.flow.vertex(vertex, inputs=[self], outputs=outputs, name=name, parallelism=parallelism, **asked)
+
+    def join(self, other: Stream, on: Any, right_on: Any = None, *, name: str | None = None) -> Stream:
+        """Inner join of two streams: ``(key, (left, right))``; ``on`` is a key as in :meth:`key_by`, ``right_on`` that of ``other``."""
+        own_stream(self.flow, other, "join")
+        return self.key_by(on).join(other.key_by(on if right_on is None else right_on), name=name)
+
+    def assign_timestamps(self, time: Callable[[Any], Any] | str, *, max_delay: Any = None) -> Stream:
+        """Say where a record's event time is (function or column) and by how much a record may come after newer ones. It stays through
+        filter, inspect and union; after a map assign it again."""
+        if not (isinstance(time, str) or callable(time)):
+            raise DataflowError(f"assign_timestamps was given {show(time, 60)}: give a function of the record or a column name")
+        selector = ValueSelector.of(time, "assign_timestamps")
+        delay = plain_length(max_delay)
+        if max_delay is not None and (delay is None or delay < (dt.timedelta(0) if isinstance(delay, dt.timedelta) else 0)):
+            raise DataflowError(
+                f"max_delay is {show(max_delay, 60)}: it must be a number or timedelta of at least 0, in the unit of the event times"
+            )
+        return Stream(self.flow, self.node, self.port, windowing.EventTime(selector, delay), self.partition)
+
+    def window(self, windows: Any) -> WindowedStream:
+        """Windows over all records together; results are ``(window, value)``."""
+        from rayad.dataflow.streams.windowed_stream import WindowedStream
+
+        return WindowedStream(self.key_by(constant), windows, keyless=True)
+
+    # -- loops ------------------------------------------------------------------------
+    def iterate(self, body: Callable[[Stream], tuple[Stream, Stream]], max_rounds: int | None = None, name: str | None = None) -> Stream:
+        """A loop: ``body(inner)`` gives ``(again, out)``; ``again`` is fed back, ``out`` leaves. It ends when nothing is left in it."""
+        from rayad.dataflow.streams.loops import iterate
+
+        return iterate(self, body, max_rounds, name)
+
+    def enter(self, loop: Loop) -> Stream:
+        """``loop.enter(self)``."""
+        _require_loop(loop, "enter")
+        return loop.enter(self)
+
+    def leave(self, loop: Loop) -> Stream:
+        """``loop.leave(self)``."""
+        _require_loop(loop, "leave")
+        return loop.leave(self)
+
+    # -- ends ---------------------------------------------------------------------------
+    def sink(self, sink: Sink, name: str | None = None) -> Stream:
+        """Write to a :class:`Sink`; gives this stream again. ``result[name]`` is what the sink gives."""
+        return self._sink(sink, name, "sink")
+
+    def _sink(self, sink: Sink, name: str | None, base: str) -> Stream:
+        """``base``: what results without a name are called; a second one is ``base-2``, as other nodes are."""
+        if not isinstance(sink, Sink):
+            raise DataflowError(f"sink() was given {show(sink, 60)}: it takes an instance of a subclass of rd.Sink")
+        require_methods(sink, Sink, SINK_METHODS)
+        sinks = self.flow.graph.sinks
+        if name is None:
+            name = self.flow.graph.free_sink(base)
+        else:
+            check_name(name, "the sink name")
+            if name in sinks:
+                raise DataflowError(
+                    f"the sink name {name!r} is used twice: at {sinks[name].where} and at {users_line()}; each names one entry of "
+                    "the result"
+                )
+        free = self.flow.graph.is_free(name)
+        start = self.materialised()
+        sinks[name] = self.flow.graph.add(
+            NodeKind.SINK,
+            self.scope,
+            name=name if free else None,
+            base=f"{name}.sink",
+            op=sink,
+            inputs=[Link(start.node, start.port)],
+            outputs=0,
+            key=name,
+        )
+        return self
+
+    def collect(self, name: str | None = None, *, columnar: bool = False) -> Stream:
+        """Keep everything: ``result[name]`` is a list of ``(Timestamp, record)``, or with ``columnar`` one Arrow table.
+
+        Without a name it is ``result["collect"]``, of a second one ``result["collect-2"]``. A table holds rows as well as columns, in the
+        narrowest types that hold each value as it is; DataflowError where there are none. None where there were no records.
+        """
+        return self._sink(CollectSink(columnar=arguments.flag(columnar, "collect: columnar")), name, "collect")
+
+    def probe(self, name: str | None = None) -> Stream:
+        """A place to look at progress: ``job.probe(name)`` tells which times can still appear here. Gives this stream again."""
+        self.flow.graph.require_free(name)
+        start = self.materialised()
+        self.flow.graph.add(NodeKind.PROBE, self.scope, name=name, base="probe", inputs=[Link(start.node, start.port)], outputs=0)
+        return self
+
+    def write_parquet(self, path: str, *, name: str | None = None, **options: Any) -> Stream:
+        """Write Parquet files into a folder; they appear when the job is complete, or with each of its snapshots. Readers find what is
+        committed by ``rd.read_committed``. ``options``: see :class:`rayad.integrations.ParquetSink`."""
+        return self._sink(hooks.call("write_parquet", path, **options), name, "parquet")
+
+    def to_ray_dataset(self, name: str | None = None, **options: Any) -> Stream:
+        """``result[name]`` is a Ray Dataset."""
+        return self._sink(hooks.call("to_ray_dataset", **options), name, "ray-dataset")
+
+    def to_spark(self, spark: Any, name: str | None = None, **options: Any) -> Stream:
+        """``result[name]`` is a Spark DataFrame of the session ``spark``."""
+        return self._sink(hooks.call("to_spark", spark, **options), name, "spark")

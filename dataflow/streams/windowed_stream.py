@@ -1,0 +1,253 @@
+"""`WindowedStream`: a keyed stream cut into windows over epochs or event time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from rayad.dataflow.logical_graph import Link, NodeKind, Partition, PartitionKind, users_line
+from rayad.dataflow.operators.aggregates import aggregators as agg
+from rayad.dataflow.operators.aggregates.combining import Combine
+from rayad.dataflow.operators.joins import windowed as window_join
+from rayad.dataflow.operators.keys.keyed import ValueSelector
+from rayad.dataflow.operators.results import WithoutKey
+from rayad.dataflow.operators.totals.epochs import EpochWindows
+from rayad.dataflow.operators.windows import assigning as windowing
+from rayad.dataflow.operators.windows import late_records
+from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EachRecord, EpochBest
+from rayad.dataflow.operators.windows.firing import EventWindows
+from rayad.dataflow.records.call_errors import explains_calls
+from rayad.dataflow.records.calling import checked_function
+from rayad.dataflow.records.event_times import kind_of_lengths
+from rayad.dataflow.streams.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
+from rayad.dataflow.streams.misplaced import Advising
+from rayad.dataflow.streams.stream import Stream, own_stream
+from rayad.dataflow.windows import Given, PerEpoch, Session, Sliding, Tumbling
+from rayad.progress import DataflowError, arguments, show
+
+
+@explains_calls
+class WindowedStream(Advising):
+    """A keyed stream cut into windows."""
+
+    def __init__(self, keyed_stream: KeyedStream, windows: Any, *, keyless: bool = False) -> None:
+        if not isinstance(windows, (PerEpoch, Tumbling, Sliding, Session, Given)):
+            raise DataflowError(
+                f"window was given {show(windows, 60)}: use rd.windows.per_epoch(), tumbling(...), sliding(...), session(...) or given(...)"
+            )
+        self.keyed = keyed_stream
+        self.windows = windows
+        self.keyless = keyless
+        stream = keyed_stream.stream
+        if not isinstance(windows, PerEpoch):
+            check_lengths(stream, windows)
+            keyed_stream.require_records("window")
+            if stream.event_time is None:
+                raise DataflowError(
+                    f"window at {users_line()}: the stream {stream.name!r} has no event time; call assign_timestamps(...) after the "
+                    "last map before it"
+                )
+            if stream.scope != 0:
+                raise DataflowError(
+                    f"window at {users_line()}: event-time windows stay open until the input ends, which inside a loop would never "
+                    "happen; use "
+                    "rd.windows.per_epoch() there, or window outside the loop"
+                )
+
+    def _finish(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
+        selector = ValueSelector.of(value)
+        if isinstance(self.windows, PerEpoch):
+            element = Combine(self.keyed.key, selector, aggregator)
+            make = Make(EpochWindows, aggregator, columnar=bool(self.keyed.key.columns))
+            out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, make, name, per_time=True)
+        else:
+            out = self._event_windows(aggregator, selector, name)
+        return self._bare(out)
+
+    def _bare(self, out: Stream) -> Stream:
+        if not self.keyless:
+            return out
+        bare = out._stateless("without-key", WithoutKey(), None)
+        if not isinstance(out, LateStream):
+            return bare
+        return LateStream(bare.flow, bare.node, 0, lambda: out.late._stateless("without-key", WithoutKey(), None))
+
+    def _event_windows(self, aggregator: agg.Aggregator, value: ValueSelector, name: str | None, behind: Any = None) -> Stream:
+        graph = self.keyed.flow.graph
+        graph.require_free(name)
+        base = name or f"{aggregator.name}-windows"
+        key, windows = self.keyed.key, self.windows
+        stream = self.keyed.stream.materialised()
+        sides = sides_of(stream)
+        delays = tuple(side.max_delay for side in sides)
+
+        def element(times: ValueSelector) -> Any:
+            return windowing.AssignWindows(key, value, aggregator, times, windows, self.keyless)
+
+        links = [Link(placed(stream, f"{base}.prepare", element), 0, BY_PAIR), *largest_of(self.keyed.flow, sides, base)]
+        make = Make(EventWindows, aggregator, windows, delays, columnar=bool(key.columns) or self.keyless)
+        make.reading(key=key, value=value, time=[side.selector for side in sides])
+        node = graph.add(NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=links)
+
+        def late() -> Stream:
+            start = placed(stream, f"{base}.late.prepare", lambda times: late_records.PlaceRecords(key, times, windows, self.keyless))
+            make = Make(late_records.LateRecords, windows, delays).reading(key=key, time=[side.selector for side in sides])
+            inputs = [Link(start, 0, BY_PAIR), *links[1:]]
+            beside = graph.add(NodeKind.VERTEX, stream.scope, name=None, base=f"{base}.late", op=make, inputs=inputs)
+            return Stream(self.keyed.flow, beside.id)
+
+        result = LateStream(self.keyed.flow, node.id, 0, late)
+        if behind is None:
+            return result
+        return LateStream(self.keyed.flow, result._stateless(f"{base}.each", behind, None).node, 0, late)
+
+    def count(self, *, name: str | None = None) -> Stream:
+        """Records per key and window."""
+        return self._finish(agg.Count(), None, name)
+
+    def sum(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
+        """Sum of ``value`` per key and window; ``value`` and ``exact`` as in :meth:`KeyedStream.sum`."""
+        return self._finish(agg.ExactSum() if arguments.flag(exact, "sum: exact") else agg.Sum(), value, name)
+
+    def min(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Smallest ``value`` per key and window."""
+        return self._finish(agg.Min(), value, name)
+
+    def max(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Largest ``value`` per key and window."""
+        return self._finish(agg.Max(), value, name)
+
+    def mean(self, value: Any = None, *, exact: bool = False, name: str | None = None) -> Stream:
+        """Mean of ``value`` per key and window; ``exact`` as in :meth:`KeyedStream.mean`."""
+        return self._finish(agg.ExactMean() if arguments.flag(exact, "mean: exact") else agg.Mean(), value, name)
+
+    def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
+        """``function(a, b)`` per key and window."""
+        return self._finish(agg.Reduce(checked_function(function, "reduce", "left", "right")), record_unless(value), name)
+
+    def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
+        """The ``k`` largest values per key and window."""
+        return self._finish(agg.TopK(k, by), record_unless(value), name)
+
+    def join(self, other: KeyedStream, *, name: str | None = None, parallelism: int | None = None) -> LateStream:
+        """Inner join in each tumbling or sliding window: ``(key, window, (left, right))`` for each pair of records with equal keys.
+
+        ``other`` is keyed and has event times of its own (``assign_timestamps``). A window fires when the watermarks of both streams
+        have passed its end; a pair that several sliding windows hold is given in each. ``late`` has what came for a window that
+        had fired, as ``(key, window, (record, None))``, or ``(key, window, (None, record))`` of ``other``.
+        """
+        stream, graph = self.keyed.stream, self.keyed.flow.graph
+        if not isinstance(other, KeyedStream) or self.keyless:
+            raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
+        if not isinstance(self.windows, (Tumbling, Sliding)):
+            raise DataflowError(f"join at {users_line()}: windows of a join are tumbling or sliding, not {show(self.windows)}")
+        own_stream(self.keyed.flow, other.stream, "join")
+        other.require_records("join")
+        times = (stream.event_time, other.stream.event_time)
+        if times[0] is None or times[1] is None:
+            raise DataflowError(
+                f"join at {users_line()}: the stream {other.stream.name!r} has no event time; call assign_timestamps(...) after the last "
+                "map before it"
+            )
+        if other.stream.scope != stream.scope:
+            raise DataflowError(f"join at {users_line()}: one side is inside a loop; windows over event time are outside of all loops")
+        check_lengths(other.stream, self.windows)
+        graph.require_free(name)
+        base = name or "window-join"
+        links: list[Link] = []
+        largest: list[Link] = []
+        delays: tuple[Any, ...] = ()
+        selectors: list[ValueSelector] = []
+        for side in (self.keyed, other):
+            start = side.stream.materialised()
+            sides = sides_of(start)
+            element = partial(late_records.PlaceRecords, side.key, windows=self.windows, joins=True)
+            links.append(Link(placed(start, f"{base}.prepare", element), 0, BY_PAIR))
+            largest += largest_of(self.keyed.flow, sides, base)
+            delays += tuple(each.max_delay for each in sides)
+            selectors += [each.selector for each in sides]
+        make = Make(window_join.WindowJoin, self.windows, delays).reading(key=self.keyed.key, right_key=other.key, time=selectors)
+        node = graph.add(
+            NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=links + largest, outputs=2, parallelism=parallelism
+        )
+        return LateStream(self.keyed.flow, node.id, 0, lambda: Stream(self.keyed.flow, node.id, 1))
+
+    def max_by(self, value: Any, *, name: str | None = None) -> Stream:
+        """The records with the largest ``value`` (function or column) per key and window, each as ``(key, window, record)``; all of
+        them where several share it."""
+        return self._best(BestRecords(ValueSelector.of(value), largest=True), name)
+
+    def min_by(self, value: Any, *, name: str | None = None) -> Stream:
+        """The records with the smallest ``value``, as :meth:`max_by`."""
+        return self._best(BestRecords(ValueSelector.of(value), largest=False), name)
+
+    def _best(self, aggregator: BestRecords, name: str | None) -> Stream:
+        if isinstance(self.windows, PerEpoch):
+            element = BestOfBatch(self.keyed.key, aggregator, self.keyless)
+            out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, Make(EpochBest, aggregator), name, per_time=True)
+            return self._bare(out)
+        return self._bare(self._event_windows(aggregator, ValueSelector.of(record_unless(None)), name, EachRecord()))
+
+    def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
+        """As :meth:`KeyedStream.aggregate`, per key and window."""
+        if isinstance(aggregator, dict):
+            sides = [] if isinstance(self.windows, PerEpoch) else sides_of(self.keyed.stream)
+            times = [side.selector.column for side in sides if side.selector is not None and side.selector.column is not None]
+            combined, values = several(aggregator, (*self.keyed.key.columns, *times))
+            return self._finish(combined, values, name)
+        return self._finish(agg.by_name(aggregator), value, name)
+
+
+class LateStream(Stream):
+    """The results of event-time windows, and what came too late for them."""
+
+    def __init__(self, flow: Any, node: int, port: int, late: Callable[[], Stream]) -> None:
+        super().__init__(flow, node, port)
+        self._make_late = late
+        self._late: Stream | None = None
+
+    @property
+    def late(self) -> Stream:
+        """The records that came after their window had fired, unchanged: ``(key, window, record)``, or ``(window, record)`` of windows over
+        all records. A record comes once for each window that it missed. The first use adds a vertex beside that
+        of the windows, which gets all records, and keeps those of a time until the time before it is complete.
+        """
+        if self._late is None:
+            self._late = self._make_late()
+        return self._late
+
+
+def check_lengths(stream: Stream, windows: Any) -> None:
+    """Raise DataflowError where a ``max_delay`` of the stream does not go with the windows."""
+    if isinstance(windows, Given) or stream.event_time is None:
+        return
+    own = [windows.gap] if isinstance(windows, Session) else [windows.size]
+    found = stream.event_time
+    for delay in (found.max_delay, *(side.max_delay for side in found.sides)):
+        if delay is not None:
+            kind_of_lengths([*own, delay])
+
+
+def sides_of(stream: Stream) -> tuple[windowing.Side, ...]:
+    """The streams whose event times make the watermark."""
+    found = stream.event_time
+    assert found is not None
+    return found.sides or (windowing.Side(stream.node, stream.port, found.selector or ValueSelector(), found.max_delay),)
+
+
+def placed(stream: Stream, base: str, element: Callable[[ValueSelector], Any]) -> int:
+    """A node with the results of ``element``, which is told where event times are."""
+    found = stream.event_time
+    assert found is not None
+    if found.selector is not None:
+        return stream._stateless(base, element(found.selector), None).node
+    each = [Stream(stream.flow, side.node, side.port)._stateless(base, element(side.selector), None) for side in found.sides]
+    inputs = [Link(one.node, one.port) for one in each]
+    return stream.flow.graph.add(NodeKind.UNION, stream.scope, name=None, base=f"{base}.union", inputs=inputs).id
+
+
+def largest_of(flow: Any, sides: tuple[windowing.Side, ...], base: str) -> list[Link]:
+    """The largest event times of each batch of each side, for every replica."""
+    each = [Stream(flow, s.node, s.port)._stateless(f"{base}.largest-time", windowing.LargestTime(s.selector), None) for s in sides]
+    return [Link(one.node, 0, Partition(PartitionKind.BROADCAST)) for one in each]

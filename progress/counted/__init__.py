@@ -1,0 +1,1 @@
+"""Counted sets of times and their least elements: the data structures under frontiers."""
