@@ -7,16 +7,14 @@ loop context. ``where`` is the user's line that made it, for error messages.
 from __future__ import annotations
 
 import enum
-import functools
-import os
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any, Protocol
 
+from rayad.dataflow.records.selectors import KeySelector
+from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.resources import Resources
 from rayad.progress import DataflowError, RayadError, arguments, show
 
@@ -92,34 +90,6 @@ class PartitionKind(enum.Enum):
     REBALANCE = "rebalance"
     BROADCAST = "broadcast"
     SINGLE = "single"
-
-
-@dataclass(frozen=True, slots=True)
-class KeySelector:
-    """Where a record's key is: a function of the record, or one or more column names.
-
-    ``pairs``: the batches were made by ``operators.keyed``: the key is the first of each pair, or the leading key columns.
-    """
-
-    function: Callable[[Any], Any] | None = None
-    columns: tuple[str, ...] = ()
-    pairs: bool = False
-
-    def row_key(self) -> Callable[[Any], Any]:
-        """A function from a record (a Python object) to its key."""
-        if self.function is not None:
-            return self.function
-        if len(self.columns) == 1:
-            name = self.columns[0]
-            return lambda row: row[name]
-        names = self.columns
-        return lambda row: tuple(row[name] for name in names)
-
-    def describe(self) -> str:
-        """For graphs and messages."""
-        if self.columns:
-            return ",".join(self.columns)
-        return getattr(self.function, "__name__", "key")
 
 
 @dataclass(frozen=True, slots=True)

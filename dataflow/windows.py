@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from rayad.dataflow.records.call_errors import explained
 from rayad.dataflow.records.event_times import Lengths, Scale, offset_ticks, plain_length, shifted
+from rayad.dataflow.records.selectors import ValueSelector
 from rayad.progress import DataflowError, show
 
 
@@ -205,8 +206,6 @@ def given(start: Any, end: Any) -> Given:
     ``start`` and ``end`` are columns or functions of the record. A record whose event time is not within ``start <= t < end`` belongs to no
     window and is left out. Windows of different keys, and of one key, may overlap.
     """
-    from rayad.dataflow.operators.keys.keyed import ValueSelector
-
     for value, what in ((start, "start"), (end, "end")):
         if value is None:
             raise DataflowError(f"given: {what} is None: give a function of the record or a column name")

@@ -29,8 +29,8 @@ from rayad.actors.replica.upstream import Region, region_of
 from rayad.actors.replica.user_errors import restarts_of, sign_of
 from rayad.actors.store.job_store import JobStore, NothingWhole, Superseded
 from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured, not_changed_locally
-from rayad.dataflow.logical_graph import users_level
 from rayad.dataflow.plan import Plan
+from rayad.dataflow.records.users_line import users_level
 from rayad.dataflow.streams.flow import Dataflow
 from rayad.progress import ConfigError, DataflowError, InternalError, ProtocolError, RescaleRefused, SnapshotError, arguments, show
 from rayad.snapshots.coordination import SnapshotStatistics

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rayad.dataflow.logical_graph import KeySelector
 from rayad.dataflow.records.batches import keyed_columns, take_rows, to_rows
 from rayad.dataflow.records.hashing import hash_columns, key_group
+from rayad.dataflow.records.selectors import KeySelector
 
 CACHE_ENTRIES_MAX = 1 << 20
 

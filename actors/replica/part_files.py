@@ -11,6 +11,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from rayad.actors.replica import older_names
 from rayad.actors.replica.rest import FORMAT, PartRest, ResumedPart
 from rayad.actors.replica.source_parts import SourceShare, shared_out
 from rayad.dataflow.logical_graph import NodeKind
@@ -96,12 +97,14 @@ def loaded(data: bytes) -> Any:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds classes of ours also under the names that they had: until 2026-11-22 those that change began with ``Mutable``."""
+    """Finds classes of ours also under the names that they had when an older snapshot was written."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module.startswith("rayad.") and name.startswith("Mutable"):
-            with suppress(AttributeError):
-                return super().find_class(module, name.removeprefix("Mutable"))
+        if not module.startswith("rayad."):
+            return super().find_class(module, name)
+        for place, called in older_names.places(module, name):
+            with suppress(AttributeError, ModuleNotFoundError):
+                return super().find_class(place, called)
         return super().find_class(module, name)
 
 

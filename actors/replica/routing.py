@@ -19,12 +19,13 @@ from rayad.autoscale.statistics import ReplicaCounters
 from rayad.dataflow.compiling.sharing import RecordWatch, Shared
 from rayad.dataflow.config import BATCH_ROWS
 from rayad.dataflow.logical_graph import PartitionKind
-from rayad.dataflow.operators.keys.keyed import import_conversions, require_columns
+from rayad.dataflow.operators.keys.keyed import import_conversions
 from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, Stage
 from rayad.dataflow.records.batches import keyed_columns, to_rows
 from rayad.dataflow.records.calling import Whole
 from rayad.dataflow.records.hashing import Router
+from rayad.dataflow.records.selectors import require_columns
 from rayad.dataflow.sink import SinkWriter
 from rayad.progress import RayadError, Timestamp, show
 

@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from rayad.dataflow.logical_graph import KeySelector, NodeKind
-from rayad.dataflow.operators.keys.keyed import ValueSelector
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Stage
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 
 Identity = Any
 """Plain JSON. ``{"is": class name, "version": int, "with": {argument: ...}}`` of an operator; None: not known."""

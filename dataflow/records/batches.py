@@ -226,3 +226,10 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             f"schema drift: expected {schema.to_string(show_schema_metadata=False)!r}, got "
             f"{batch.schema.to_string(show_schema_metadata=False)!r}: {error}; cast it with map_batches() before this step"
         ) from error
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch."""
+    columns = [one_array(column) for column in table.unify_dictionaries().columns]
+    fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, table.schema.metadata))

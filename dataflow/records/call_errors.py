@@ -13,8 +13,8 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any, TypeVar
 
-from rayad.dataflow.logical_graph import users_line
 from rayad.dataflow.records.calling import WrongCall, did_you_mean, told_parameters
+from rayad.dataflow.records.users_line import users_line
 from rayad.progress import RayadError
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -9,19 +9,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.compiling.state_identity import describe
-from rayad.dataflow.logical_graph import KeySelector, Link, NodeKind, Partition, PartitionKind, users_line
+from rayad.dataflow.logical_graph import Link, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.aggregates import aggregators as agg
 from rayad.dataflow.operators.aggregates.combining import Combine
 from rayad.dataflow.operators.distinct import Distinct
-from rayad.dataflow.operators.joins.columns import KeyFirst
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.keys import keyed
-from rayad.dataflow.operators.keys.keyed import PAIRS, ValueSelector
+from rayad.dataflow.operators.keys.key_first import KeyFirst
+from rayad.dataflow.operators.keys.keyed import PAIRS
 from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.operators.totals import totals
 from rayad.dataflow.records.call_errors import explains_calls
 from rayad.dataflow.records.calling import checked_function
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector
+from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams import updates
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream

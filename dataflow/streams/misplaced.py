@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
-from rayad.dataflow.logical_graph import users_line
+from rayad.dataflow.records.users_line import users_line
 from rayad.progress import DataflowError
 
 _KEYED = (

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rayad.dataflow.logical_graph import Link, LogicalGraph, Node, NodeKind, Partition, PartitionKind, users_line
+from rayad.dataflow.logical_graph import Link, LogicalGraph, Node, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators.order.ordered import NUMBERS, NumberRecords, RestoreOrder, WithNumbers, carries_numbers
+from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams.updates import PASSES
 from rayad.progress import DataflowError, arguments
 

@@ -14,7 +14,8 @@ docs/decisions/030-running-totals-are-updates.md says why.
 
 from __future__ import annotations
 
-from rayad.dataflow.logical_graph import LogicalGraph, Node, NodeKind, users_line
+from rayad.dataflow.logical_graph import LogicalGraph, Node, NodeKind
+from rayad.dataflow.records.users_line import users_line
 from rayad.progress import DataflowError
 
 UPDATES_OF = "updates of"

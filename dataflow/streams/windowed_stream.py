@@ -6,11 +6,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rayad.dataflow.logical_graph import Link, NodeKind, Partition, PartitionKind, users_line
+from rayad.dataflow.logical_graph import Link, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators.aggregates import aggregators as agg
 from rayad.dataflow.operators.aggregates.combining import Combine
 from rayad.dataflow.operators.joins import windowed as window_join
-from rayad.dataflow.operators.keys.keyed import ValueSelector
 from rayad.dataflow.operators.results import WithoutKey
 from rayad.dataflow.operators.totals.epochs import EpochWindows
 from rayad.dataflow.operators.windows import assigning as windowing
@@ -20,6 +19,8 @@ from rayad.dataflow.operators.windows.firing import EventWindows
 from rayad.dataflow.records.call_errors import explains_calls
 from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.records.event_times import kind_of_lengths
+from rayad.dataflow.records.selectors import ValueSelector
+from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream

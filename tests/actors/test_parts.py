@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import struct
 import threading
@@ -16,6 +17,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.host.part_writer import PartWriter, Written
+from rayad.actors.replica import older_names
 from rayad.actors.replica.part_files import StateChain, dumped, loaded, read_part
 from rayad.actors.replica.participant import Capture
 from rayad.actors.replica.rest import PartRest
@@ -222,6 +224,12 @@ def test_increments_end_when_they_outweigh_the_whole() -> None:
 def test_state_of_a_class_under_its_older_name_is_read() -> None:
     """Found by resuming with this version from a savepoint of the one before it."""
     (whole, *_) = dumped(None)
-    older = b"crayad.dataflow.operators.windows.watermarks\nMutableWatermark\n."
+    older = b"crayad.dataflow.operators.watermarks\nMutableWatermark\n."
     data = bytes(whole[:8]) + struct.pack("<QQ", 1, len(older)) + older
     assert loaded(data) is watermarks.Watermark
+
+
+@pytest.mark.parametrize("module", sorted(older_names.MOVED))
+def test_places_of_classes_with_older_names_exist(module: str) -> None:
+    for place in older_names.MOVED[module]:
+        importlib.import_module(f"rayad.{place}")

@@ -11,12 +11,11 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
-from rayad.dataflow.logical_graph import KeySelector
 from rayad.dataflow.operators.aggregates import combining
 from rayad.dataflow.operators.aggregates.aggregators import Count, Max, Mean, Min, Several, Sum
 from rayad.dataflow.operators.aggregates.combining import Combine, Combiner
-from rayad.dataflow.operators.keys.keyed import ValueSelector
 from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.progress import DataflowError, Timestamp
 
 T = Timestamp

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayad.dataflow.logical_graph import KeySelector
 from rayad.dataflow.operators.distinct import Distinct
-from rayad.dataflow.operators.joins.columns import KeyFirst
 from rayad.dataflow.operators.joins.join import Join
+from rayad.dataflow.operators.keys.key_first import KeyFirst
 from rayad.dataflow.operators.state import touched_keys
 from rayad.dataflow.operators.stateful_map import StatefulMap
+from rayad.dataflow.records.selectors import KeySelector
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
 from tests.dataflow.driven import Driven, Step, check, steps_with

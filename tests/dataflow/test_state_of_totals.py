@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayad.dataflow.logical_graph import KeySelector
 from rayad.dataflow.operators.aggregates.aggregators import Count, Max, Mean, Min, Reduce, Several, Sum, TopK
 from rayad.dataflow.operators.aggregates.combining import Combine
-from rayad.dataflow.operators.keys.keyed import ValueSelector
 from rayad.dataflow.operators.state import touched_keys
 from rayad.dataflow.operators.totals.epochs import EpochWindows
 from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
 from rayad.dataflow.records.batches import mark_keyed
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
 from tests.dataflow.driven import Driven, check, steps_with

@@ -14,16 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.logical_graph import KeySelector
 from rayad.dataflow.operators.aggregates.aggregators import Count, Reduce, Several, Sum, TopK
 from rayad.dataflow.operators.joins.windowed import WindowJoin
-from rayad.dataflow.operators.keys.keyed import ValueSelector
 from rayad.dataflow.operators.state import touched_keys
 from rayad.dataflow.operators.windows.assigning import AssignWindows, LargestTime
 from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EpochBest
 from rayad.dataflow.operators.windows.firing import EventWindows
 from rayad.dataflow.operators.windows.late_records import PlaceRecords
 from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
 from tests.dataflow.driven import Driven, Step, check, steps_with

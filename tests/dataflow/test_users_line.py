@@ -11,7 +11,7 @@ import pytest
 
 import rayad
 import rayad as rd
-from rayad.dataflow.logical_graph import users_line
+from rayad.dataflow.records.users_line import users_line
 
 CODE = """
 def make(flow):

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.logical_graph import KeySelector
-from rayad.dataflow.operators.keys.keyed import ValueSelector
 from rayad.dataflow.operators.windows.assigning import LargestTime
 from rayad.dataflow.operators.windows.late_records import LateRecords, PlaceRecords
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.progress import DataflowError
 from tests.dataflow.driven import check, steps_with
 

@@ -8,7 +8,7 @@ import pytest
 
 import rayad.progress
 
-MODULES = [f"rayad.progress.{info.name}" for info in pkgutil.iter_modules(rayad.progress.__path__)]
+MODULES = [info.name for info in pkgutil.walk_packages(rayad.progress.__path__, "rayad.progress.")]
 
 
 @pytest.mark.parametrize("name", MODULES)

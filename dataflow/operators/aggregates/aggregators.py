@@ -366,7 +366,7 @@ class TopK(_Plain):
 class Several(Aggregator):
     """Named aggregations side by side; a value is a tuple with one element for each, the result a dict.
 
-    ``values`` are the selectors (``operators.keyed.ValueSelector``) of those elements.
+    ``values`` are the selectors (``ValueSelector``) of those elements.
     """
 
     parts: dict[str, Aggregator]

@@ -18,22 +18,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.logical_graph import KeySelector
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Count, Max, Min, Several
 from rayad.dataflow.operators.keys.column_keys import key_normalised, plain
 from rayad.dataflow.operators.keys.dense_groups import has_dense_range
-from rayad.dataflow.operators.keys.keyed import (
-    ValueSelector,
-    group,
-    import_group_by,
-    may_overflow,
-    numeric_column,
-    require_columns,
-    require_hashable,
-)
+from rayad.dataflow.operators.keys.keyed import group, import_group_by, may_overflow, numeric_column, require_hashable
 from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.calling import Whole, mapped
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns
 from rayad.progress import Timestamp
 
 KEYS_MAX = 1 << 17

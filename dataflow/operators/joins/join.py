@@ -7,7 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.dataflow.operators.joins.columns import ColumnJoin, NotColumnar, pairs_of, rows_of_given
+from rayad.dataflow.operators.joins.columns import ColumnJoin, NotColumnar, rows_of_given
+from rayad.dataflow.operators.keys.key_first import pairs_of
 from rayad.dataflow.operators.state.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.progress import Timestamp

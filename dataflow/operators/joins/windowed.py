@@ -13,17 +13,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.joins.columns import NotColumnar, joined_batch, keys_of, pairs_of, record_of
+from rayad.dataflow.operators.joins.columns import NotColumnar, joined_batch
 from rayad.dataflow.operators.joins.matching import matches
 from rayad.dataflow.operators.keys.column_keys import common_type, in_common, key_numbers
+from rayad.dataflow.operators.keys.key_first import keys_of, pairs_of, record_of
 from rayad.dataflow.operators.state.key_groups import Kept, MovingVertex
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.windows.assigning import SENT_ROWS_MAX, assigner
 from rayad.dataflow.operators.windows.pane_runs import Panes
-from rayad.dataflow.operators.windows.panes import Form, grid_of, moment_ticks, one_batch, windows_between, windows_of_place
+from rayad.dataflow.operators.windows.panes import Form, grid_of, moment_ticks, windows_between, windows_of_place
 from rayad.dataflow.operators.windows.watermarks import Marks
-from rayad.dataflow.records.batches import keyed_columns, to_rows
+from rayad.dataflow.records.batches import keyed_columns, one_batch, to_rows
 from rayad.dataflow.vertex import EndVertex
 from rayad.dataflow.windows import Sliding, Tumbling, Window
 from rayad.progress import Timestamp

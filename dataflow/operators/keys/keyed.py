@@ -7,7 +7,6 @@ leading columns are the key (see ``columnar.mark_keyed``); :data:`PAIRS` routes 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -15,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.logical_graph import KeySelector
 from rayad.dataflow.operators.keys.column_keys import key_normalised
 from rayad.dataflow.operators.keys.dense_groups import dense_group
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.records.batches import mark_keyed, one_array, to_rows
-from rayad.dataflow.records.calling import checked_function, mapped
+from rayad.dataflow.records.calling import mapped
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns, sole_value_column
 from rayad.progress import DataflowError, show
 
 PAIRS = KeySelector(function=itemgetter(0), pairs=True)
@@ -32,70 +31,6 @@ def unhashable(key: Any) -> DataflowError:
     return DataflowError(
         f"a key is not hashable: {show(key)} of type {type(key).__name__}; key_by must give hashable values (a tuple instead of a list)"
     )
-
-
-class DefaultValue:
-    """What sum, min, max ... take when no value was named: of a pair the second, of a record with columns the one besides the key, else
-    the record itself. Picklable.
-
-    >>> DefaultValue(("k",))({"k": "a", "v": 3}), DefaultValue()(("a", 3)), DefaultValue()(3)
-    (3, 3, 3)
-    """
-
-    __slots__ = ("keys",)
-
-    def __init__(self, keys: tuple[str, ...] = ()) -> None:
-        self.keys = keys
-
-    def __call__(self, record: Any) -> Any:
-        if isinstance(record, tuple):
-            return record[1] if len(record) == 2 else record
-        return record[sole_value(list(record), self.keys)] if isinstance(record, dict) else record
-
-
-@dataclass(frozen=True, slots=True)
-class ValueSelector:
-    """Where a record's value is: a function, a column name, or None for :class:`DefaultValue`."""
-
-    function: Callable[[Any], Any] | None = None
-    column: str | None = None
-
-    def row_value(self, keys: tuple[str, ...] = ()) -> Callable[[Any], Any]:
-        """A function from a record to its value. ``keys``: the key columns, if the key is columns."""
-        if self.column is not None:
-            return itemgetter(self.column)
-        return self.function or DefaultValue(keys)
-
-    @staticmethod
-    def of(value: Any, what: str = "what takes the value of a record") -> ValueSelector:
-        """From what a user gave; ``what`` says where, if it is a function."""
-        if value is None:
-            return ValueSelector()
-        if isinstance(value, str):
-            return ValueSelector(column=value)
-        if callable(value):
-            return ValueSelector(function=checked_function(value, what, "record"))
-        raise DataflowError(f"the value to aggregate is {show(value)}: give a function of the record or a column name")
-
-
-def require_columns(batch: pa.RecordBatch | pa.Table, names: tuple[str, ...]) -> None:
-    """Raise DataflowError if a column is missing."""
-    missing = [name for name in names if name not in batch.schema.names]
-    if missing:
-        raise DataflowError(f"there is no column {missing[0]!r}: the batch has {batch.schema.names}")
-
-
-def sole_value_column(batch: pa.RecordBatch | pa.Table, keys: tuple[str, ...]) -> str:
-    """The one column that is not a key."""
-    return str(sole_value(batch.schema.names, keys))
-
-
-def sole_value(names: list[Any], keys: tuple[str, ...]) -> Any:
-    """The one name that is not a key. Raises DataflowError where it is not clear."""
-    rest = [name for name in names if name not in keys]
-    if len(rest) != 1:
-        raise DataflowError(f"which column to aggregate is not clear: besides the key {list(keys)} there are {rest}; name one")
-    return rest[0]
 
 
 def import_conversions() -> None:

@@ -17,7 +17,7 @@ from rayad.dataflow.operators.state.key_groups import chosen, compacted
 from rayad.dataflow.operators.state.key_index import KeyIndex
 from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotGroups, SlotKeys, columns_of_slots
 from rayad.dataflow.operators.state.stored_columns import narrow, stored, taken_back
-from rayad.dataflow.operators.windows.panes import one_batch
+from rayad.dataflow.records.batches import one_batch
 
 
 class ColumnTotals:

@@ -1,4 +1,4 @@
-"""Event-time windows before the exchange: senders assign windows and combine. What merges and fires them is in ``event_windows.py``."""
+"""Event-time windows before the exchange: senders assign windows and combine. What merges and fires them is in ``firing.py``."""
 
 from __future__ import annotations
 
@@ -11,17 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.logical_graph import KeySelector
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Count, Several
 from rayad.dataflow.operators.aggregates.combining import Combine, value_columns
-from rayad.dataflow.operators.keys.keyed import (
-    ValueSelector,
-    distinct_names,
-    import_group_by,
-    require_columns,
-    require_hashable,
-    sole_value_column,
-)  # fmt: skip
+from rayad.dataflow.operators.keys.keyed import distinct_names, import_group_by, require_hashable
 from rayad.dataflow.operators.keys.packing import Packing, can_be_packed
 from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.operators.windows.best import BestRecords, best_of_batch
@@ -29,6 +21,7 @@ from rayad.dataflow.operators.windows.panes import grid_of, panes_of, ticks, win
 from rayad.dataflow.records.batches import mark_keyed, to_rows
 from rayad.dataflow.records.calling import mapped
 from rayad.dataflow.records.event_times import event_time, later
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns, sole_value_column
 from rayad.dataflow.windows import Given, Session, Window
 from rayad.progress import DataflowError, Timestamp, show
 

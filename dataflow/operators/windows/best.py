@@ -9,19 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.logical_graph import KeySelector
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
-from rayad.dataflow.operators.joins.columns import key_first, keys_of, pairs_of, record_of
 from rayad.dataflow.operators.keys.column_keys import beginnings, key_numbers, plain
-from rayad.dataflow.operators.keys.keyed import ValueSelector, distinct_names, require_columns, require_hashable
+from rayad.dataflow.operators.keys.key_first import key_first, keys_of, pairs_of, record_of
+from rayad.dataflow.operators.keys.keyed import distinct_names, require_hashable
 from rayad.dataflow.operators.results import record_array, window_array
 from rayad.dataflow.operators.state.key_groups import MovingVertex
 from rayad.dataflow.operators.state.stored_columns import stored_by_time, taken_back_by_time
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.operators.windows.columns import Pairs, WindowColumns
-from rayad.dataflow.operators.windows.panes import Form, one_batch, windows_between, windows_of_place
-from rayad.dataflow.records.batches import keyed_columns, mark_keyed, to_rows
+from rayad.dataflow.operators.windows.panes import Form, windows_between, windows_of_place
+from rayad.dataflow.records.batches import keyed_columns, mark_keyed, one_batch, to_rows
 from rayad.dataflow.records.calling import mapped
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns
 from rayad.dataflow.windows import Given, Window
 from rayad.progress import Timestamp
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
 from rayad.dataflow.operators.keys.keyed import distinct_names
 from rayad.dataflow.operators.windows.pane_runs import Panes
-from rayad.dataflow.operators.windows.panes import Form, filled, grid_of, moment_ticks, one_batch, windows_between, windows_of_place
+from rayad.dataflow.operators.windows.panes import Form, filled, grid_of, moment_ticks, windows_between, windows_of_place
 from rayad.dataflow.operators.windows.sessions import Sessions
-from rayad.dataflow.records.batches import keyed_columns, mark_keyed
+from rayad.dataflow.records.batches import keyed_columns, mark_keyed, one_batch
 from rayad.dataflow.windows import Given, Session, Window
 
 COMPACT_ROWS = 1 << 19

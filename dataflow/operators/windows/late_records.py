@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.logical_graph import KeySelector
-from rayad.dataflow.operators.joins.columns import key_first, with_key, without_null_keys
-from rayad.dataflow.operators.keys.keyed import ValueSelector
+from rayad.dataflow.operators.keys.key_first import key_first, with_key, without_null_keys
 from rayad.dataflow.operators.state.key_groups import MovingVertex
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.stateless import Element
@@ -28,6 +26,7 @@ from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, take_rows, to_rows
 from rayad.dataflow.records.calling import mapped
 from rayad.dataflow.records.event_times import event_time
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.windows import Given, Session
 from rayad.progress import Timestamp
 

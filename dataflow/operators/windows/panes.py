@@ -19,11 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.keys.column_keys import plain
-from rayad.dataflow.operators.keys.keyed import group, may_overflow, require_columns
+from rayad.dataflow.operators.keys.keyed import group, may_overflow
 from rayad.dataflow.operators.keys.packing import packed_group
 from rayad.dataflow.operators.results import window_array
-from rayad.dataflow.records.batches import one_array
+from rayad.dataflow.records.batches import one_batch
 from rayad.dataflow.records.event_times import DAY_TICKS, EXACT_FLOATS_MAX, Lengths, Scale, nanoseconds
+from rayad.dataflow.records.selectors import require_columns
 from rayad.dataflow.windows import Given, Session, Sliding, Tumbling, Window
 from rayad.progress import DataflowError
 
@@ -322,13 +323,6 @@ class Form:
         """:meth:`group` and True, or where that cannot be the same rows as one batch and False."""
         out = self.group(table)
         return (one_batch(table), False) if out is None else (out, True)
-
-
-def one_batch(table: pa.Table) -> pa.RecordBatch:
-    """A table as one batch."""
-    columns = [one_array(column) for column in table.unify_dictionaries().columns]
-    fields = [field.with_type(column.type) for field, column in zip(table.schema, columns, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, table.schema.metadata))
 
 
 def filled(column: pa.Array, how: str) -> Any:

@@ -19,7 +19,8 @@ from rayad.dataflow.operators.keys.keyed import group, may_overflow
 from rayad.dataflow.operators.state.key_groups import SLICE_ROWS, Groups, chosen, compacted, groups_of_columns
 from rayad.dataflow.operators.state.stored_columns import Stored, stored, taken_back
 from rayad.dataflow.operators.state.touched_keys import Additions
-from rayad.dataflow.operators.windows.panes import Form, as_bounds, one_batch, ticks
+from rayad.dataflow.operators.windows.panes import Form, as_bounds, ticks
+from rayad.dataflow.records.batches import one_batch
 
 
 class Sessions:
