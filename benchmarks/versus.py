@@ -94,9 +94,8 @@ def main(revision: str, names: tuple[str, ...], pairs: int, quick: bool) -> None
                 for one in (tree, ROOT) if pair % 2 == 0 else (ROOT, tree):
                     runs[one].append(measured(one, name, quick=quick))
             head = ["measured", "unit", "before", "after", "after / before", "least", "most", "above 1"]
-            click.echo(
-                f"## {name}: {runs[ROOT][0].about['commit']} over {revision}, {pairs} pairs\n\n{as_table(head, compared(runs[tree], runs[ROOT]))}\n"
-            )
+            title = f"## {name}: {runs[ROOT][0].about['commit']} over {revision}, {pairs} pairs"
+            click.echo(f"{title}\n\n{as_table(head, compared(runs[tree], runs[ROOT]))}\n")
 
 
 if __name__ == "__main__":
