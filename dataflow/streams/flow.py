@@ -172,8 +172,8 @@ class Dataflow:
         fingerprints: bool = False,
     ) -> Plan:
         """Compile to stages; raises DataflowError where the graph is wrong. ``fingerprints``: also ask sources for theirs."""
-        from rayad.dataflow.compiler import compile_plan
-        from rayad.dataflow.fingerprints import with_fingerprints
+        from rayad.dataflow.compiling.compiler import compile_plan
+        from rayad.dataflow.compiling.fingerprints import with_fingerprints
 
         config = _scaling_of(scaling, parallelism, "plan")
         if key_groups is not None:
