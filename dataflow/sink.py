@@ -19,7 +19,8 @@ a run that keeps no snapshots      ``check()`` on the driver; at the end ``publi
 =================================  ====================================================================================================
 
 A process may die at any point of any of these; what it was doing is then called again, from ``roll_back`` on. So each has to be repeatable,
-and ``commit`` has to take effect in one step. A table in a database does so when each row has the number of its snapshot:
+and ``commit`` has to take effect in one step; ``rayad.testing.check_sink`` plays such histories against a sink. A table in a database
+does so when each row has the number of its snapshot:
 
 >>> TABLE: dict[int, list[str]] = {}  # stands for a table; one statement of Python, for one transaction
 >>> class TableWriter(SinkWriter):

@@ -2,7 +2,7 @@
 
 One source is read by many replicas: :meth:`Source.list_parts` runs on the driver, the parts are
 assigned to the replicas of the source, and each replica reads its parts in order. A part must give the same batches again when
-it is built again from the same ``resume`` value; exactly-once recovery rests on that.
+it is built again from the same ``resume`` value; exactly-once recovery rests on that. ``rayad.testing.check_source`` tries a source.
 """
 
 from __future__ import annotations

@@ -1,0 +1,417 @@
+"""Try a connector against the contracts of sources and sinks (``dataflow/source.py``, ``dataflow/sink.py``), on the local runtime.
+
+Each law has a name, which the error begins with. What is tried is what the runtime may do: parts are built again from any offset, in
+another process; a commit is repeated, a job resumes from an older snapshot, a coordinator that was taken for dead commits once more.
+
+>>> import rayad as rd
+>>> from rayad.dataflow.items import ItemsSource
+>>> check_source(lambda: ItemsSource([["a", "b"], ["c"]], parts=2), records=["a", "b", "c"])
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import time as clock
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import cloudpickle  # type: ignore[import-untyped]
+
+from rayad.dataflow.config import RunConfig, SnapshotConfig
+from rayad.dataflow.operators.state.contents import Contents
+from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.sink import Sink, SinkWriter
+from rayad.dataflow.source import Source, SourcePart
+from rayad.dataflow.streams.flow import Dataflow
+from rayad.progress import RayadError, Timestamp, show
+
+BLOCKS_S = 0.1
+"""A ``next_batch`` that gives nothing yet and takes longer keeps its replica from everything else."""
+QUIET_S = 0.3
+"""A part that gives nothing for so long has given what it has."""
+
+
+BEGINNING = 1
+"""The number of a run's beginning, which is kept like a snapshot in which nothing was staged."""
+
+
+class LawBroken(AssertionError):
+    """A connector breaks its contract: the law, what was done, what came and what had to come."""
+
+
+class _Read(NamedTuple):
+    """One batch as it was read."""
+
+    offset: bytes
+    epoch: int
+    rows: list[Any]
+
+
+def _law(name: str, holds: bool, told: str) -> None:
+    if not holds:
+        raise LawBroken(f"{name}: {told}")
+
+
+def _copy(value: Any) -> Any:
+    """As another process gets it."""
+    return cloudpickle.loads(cloudpickle.dumps(value))
+
+
+def _same(left: Any, right: Any) -> bool:
+    return bool(Contents(left) == Contents(right))
+
+
+def _counted(rows: Iterable[Any]) -> Counter[Contents]:
+    return Counter(map(Contents, rows))
+
+
+def _difference(got: Counter[Contents], wanted: Counter[Contents]) -> str:
+    missing, more = ([one.value for one in (side).elements()] for side in (wanted - got, got - wanted))
+    return f"missing: {show(missing[:5])} ({len(missing)} in all); too many: {show(more[:5])} ({len(more)} in all)"
+
+
+# -- sources -------------------------------------------------------------------------------------------------
+
+
+def check_source(
+    make: Callable[[], Source],
+    records: Iterable[Any] | None = None,
+    *,
+    batches: int = 1000,
+    resumes: int = 20,
+    quiet_s: float = QUIET_S,
+    seed: int = 0,
+) -> None:
+    """Try a source. Raises :class:`LawBroken`.
+
+    Args:
+        make: gives the source, of the same input each time.
+        records: all that it has to give, in any order; None: whatever comes.
+        batches: of an endless part so many are read.
+        resumes: at so many places in each part reading is resumed, chosen by the seed.
+        quiet_s: a part that is not exhausted and gives nothing for so long has given what it has.
+    """
+    draw = random.Random(seed)
+    source = make()
+    parts = list(source.list_parts())
+    _check_fingerprint(source, parts)
+    is_bounded = True
+    rows: list[Any] = []
+    for number, part in enumerate(parts):
+        what = f"part {number} of {len(parts)} ({show(part, 60)})"
+        got, end = _read(_copy(source), _copy(part), None, what, batches, quiet_s)
+        is_bounded = is_bounded and end is not None
+        rows.extend(row for one in got for row in one.rows)
+        _check_resumes(source, part, got, end, what, resumes, quiet_s, draw)
+        _check_side_by_side(source, part, got, what, quiet_s)
+    if records is not None:
+        got_rows, wanted = _counted(rows), _counted(records)
+        _law("all records come once", got_rows == wanted, _difference(got_rows, wanted))
+    if is_bounded:
+        _check_in_a_job(make, _counted(rows), seed)
+
+
+def _check_fingerprint(source: Source, parts: list[Any]) -> None:
+    told = source.fingerprint(parts)
+    again = _copy(source).fingerprint(_copy(parts))
+    _law("a fingerprint is a function of the input", told == again, f"{show(told)} here, {show(again)} from a copy")
+    try:
+        json.dumps(told)
+    except (TypeError, ValueError) as error:
+        raise LawBroken(f"a fingerprint is plain JSON: {show(told)}: {error}") from error
+
+
+def _read(source: Source, part: Any, resume: Any, what: str, batches: int, quiet_s: float) -> tuple[list[_Read], bytes | None]:
+    """Up to so many batches, and the last offset where the part is exhausted."""
+    opened = source.build_part(part, resume)
+    out: list[_Read] = []
+    held: list[tuple[Any, bytes]] = []
+    try:
+        low = 0
+        while len(out) < batches:
+            offset = opened.offset()
+            frozen = cloudpickle.dumps(offset)
+            held.append((offset, frozen))
+            again = opened.offset()
+            _law("offset() only looks", _same(offset, again), f"{what}: {show(offset)}, asked again {show(again)}")
+            floor = opened.epoch_floor()
+            _law("an epoch floor does not go back", floor >= low, f"{what}: {floor} after {low}")
+            low = floor
+            given = _next(opened, what, quiet_s)
+            if given is None:
+                frozen = cloudpickle.dumps(opened.offset())
+                _check_held(held, what)
+                return out, frozen
+            if given is _QUIET:
+                break
+            epoch, rows = given
+            last = out[-1].epoch if out else 0
+            _law("epochs do not go back within a part", epoch >= last, f"{what}: epoch {epoch} after {last}")
+            _law("no batch is below the epoch floor", epoch >= floor, f"{what}: epoch {epoch}, the floor was {floor}")
+            out.append(_Read(frozen, epoch, rows))
+        _check_held(held, what)
+        return out, None
+    finally:
+        opened.close()
+
+
+_QUIET: Any = object()
+
+
+def _next(opened: SourcePart, what: str, quiet_s: float) -> Any:
+    """The next records with their epoch; None at the end; ``_QUIET`` when nothing has come for so long."""
+    began_s = clock.monotonic()
+    while True:
+        asked_s = clock.monotonic()
+        given = opened.next_batch()
+        took_s = clock.monotonic() - asked_s
+        if given is None:
+            return None
+        epoch, batch = given if isinstance(given, tuple) and len(given) == 2 else (0, given)
+        rows = to_rows(batch)
+        is_epoch = isinstance(epoch, int) and not isinstance(epoch, bool) and epoch >= 0
+        _law("an epoch is an integer of at least 0", is_epoch, f"{what}: epoch {show(epoch)}")
+        if rows:
+            return epoch, list(rows)
+        _law("next_batch does not wait", took_s < BLOCKS_S, f"{what}: it took {took_s:.2f} s to say that nothing is there yet")
+        if clock.monotonic() - began_s > quiet_s:
+            return _QUIET
+        clock.sleep(0.001)
+
+
+def _check_held(held: list[tuple[Any, bytes]], what: str) -> None:
+    for offset, frozen in held:
+        before = cloudpickle.loads(frozen)
+        told = f"{what}: {show(before)} has become {show(offset)} while reading went on"
+        _law("an offset does not change after it was given", _same(offset, before), told)
+
+
+def _check_resumes(
+    source: Source, part: Any, got: list[_Read], end: bytes | None, what: str, resumes: int, quiet_s: float, draw: random.Random
+) -> None:
+    places = list(range(len(got)))
+    for at in sorted(draw.sample(places, min(resumes, len(places)))):
+        offset = cloudpickle.loads(got[at].offset)
+        rest, _ = _read(_copy(source), _copy(part), offset, what, len(got) - at, quiet_s)
+        wanted = [(one.epoch, one.rows) for one in got[at:]]
+        came = [(one.epoch, one.rows) for one in rest]
+        told = f"{what}, resumed before batch {at} from {show(offset)}: got {show(came, 200)}, wanted {show(wanted, 200)}"
+        _law("a resumed part gives the same rest, cut in the same way", _same(came, wanted), told)
+    if end is not None:
+        rest, _ = _read(_copy(source), _copy(part), cloudpickle.loads(end), what, 1, quiet_s)
+        _law("a part that is resumed at its end gives nothing", not rest, f"{what}: {show([one.rows for one in rest])}")
+
+
+def _check_side_by_side(source: Source, part: Any, got: list[_Read], what: str, quiet_s: float) -> None:
+    """Two replicas of one process read, one of them a part that another one has read before."""
+    one, other = source.build_part(part, None), source.build_part(part, None)
+    try:
+        for at, wanted in enumerate(got[:20]):
+            for opened in (one, other):
+                given = _next(opened, what, quiet_s)
+                told = f"{what}: batch {at} is {show(given)} beside another reader, {show((wanted.epoch, wanted.rows))} alone"
+                _law(
+                    "readers do not share their place",
+                    _same(given, (wanted.epoch, wanted.rows)),
+                    told,
+                )
+    finally:
+        one.close()
+        other.close()
+
+
+def _check_in_a_job(make: Callable[[], Source], wanted: Counter[Contents], seed: int) -> None:
+    """Crashed again and again, a job gives each record once."""
+    with tempfile.TemporaryDirectory(prefix="rayad-testing-") as folder:
+        flow = Dataflow("connector")
+        flow.source(make(), parallelism=2).collect("out")
+        config = RunConfig(storage_path=folder, snapshots=SnapshotConfig(interval_s=None))
+        job = flow.submit(config, runtime="local", seed=seed, parallelism=2)
+        for _ in range(3):
+            for _ in range(7):
+                job.step()
+            job.savepoint()
+            for _ in range(5):
+                job.step()
+            job.crash()
+        got = _counted(row for _, row in job.wait()["out"])
+        _law("a job that is crashed and resumed gets all records once", got == wanted, _difference(got, wanted))
+
+
+# -- sinks ---------------------------------------------------------------------------------------------------
+
+
+def default_batch(number: int) -> list[Any]:
+    """Records that differ from batch to batch."""
+    return [{"batch": number, "row": row, "text": f"record {row} of batch {number}"} for row in range(3)]
+
+
+def check_sink(
+    make: Callable[[], Sink],
+    read: Callable[[Sink], Iterable[Any]],
+    *,
+    batch: Callable[[int], Any] = default_batch,
+    histories: int = 20,
+    steps: int = 12,
+    seed: int = 0,
+) -> None:
+    """Try a sink. Raises :class:`LawBroken`.
+
+    Args:
+        make: gives a sink that writes to a place where nothing is, another place at each call.
+        read: the records that readers of that place see; an empty list where there is nothing yet.
+        batch: gives the records of batch 0, 1, ...: a list or a RecordBatch.
+        histories: so many random histories of writes, snapshots, crashes, resumes and new runs are played, of so many ``steps`` each.
+    """
+    for number in range(histories):
+        history = _History(make(), read, batch, random.Random(seed * 1_000_003 + number))
+        try:
+            history.play(steps)
+        except LawBroken as broken:
+            raise LawBroken(f"{broken}\nhistory {number}: {'; '.join(history.told)}") from None
+
+
+class _History:
+    """One job's life as its sink sees it, beside a model: a dict from snapshot to records."""
+
+    def __init__(self, sink: Sink, read: Callable[[Sink], Iterable[Any]], batch: Callable[[int], Any], draw: random.Random) -> None:
+        self.told: list[str] = []
+        self._program = cloudpickle.dumps(sink)
+        self._driver = sink
+        self._sink: Sink = sink
+        self._read = read
+        self._batch = batch
+        self._draw = draw
+        self._batches = 0
+        self._replicas = draw.choice((1, 2))
+        self._next = BEGINNING + 1
+        self._kept: dict[int, tuple[list[Any], list[Any]]] = {BEGINNING: ([], [])}  # snapshot: what was staged, which records
+        self._given_up: list[Any] = []
+        self._pending: list[list[Any]] = []
+        self._staged_rows: list[Any] = []
+        self._receipt: Any = None
+        self._writers: list[SinkWriter] = []
+
+    def play(self, steps: int) -> None:
+        sink = self._sink
+        sink.check()
+        sink.check()
+        self._identity = sink.identity()
+        self._open()
+        self._sees("a sink shows nothing before the first commit")
+        choices: list[Callable[[], None]] = [self._write, self._write, self._give_up]
+        if sink.commits:
+            choices += [self._snapshot, self._snapshot, self._crash, self._new_run]
+        for _ in range(steps):
+            self._draw.choice(choices)()
+        self._end()
+
+    def _note(self, what: str) -> None:
+        self.told.append(what)
+
+    def _open(self) -> None:
+        self._writers = [_copy(self._sink).open(replica, self._replicas) for replica in range(self._replicas)]
+        self._pending = [[] for _ in self._writers]
+        self._given_up, self._staged_rows = [], []
+
+    def _write(self) -> None:
+        at = self._draw.randrange(self._replicas)
+        records = self._batch(self._batches)
+        self._note(f"replica {at} writes batch {self._batches}")
+        self._writers[at].write(Timestamp(self._batches), records)
+        self._pending[at].extend(to_rows(records))
+        self._batches += 1
+        self._sees("what is written shows with a commit and not before")
+
+    def _stage(self) -> list[Any]:
+        """What all writers stage, as the coordinator reads it from a snapshot."""
+        staged = [_copy(writer.stage()) for writer in self._writers]
+        self._staged_rows.extend(row for rows in self._pending for row in rows)
+        self._pending = [[] for _ in self._writers]
+        return staged
+
+    def _give_up(self) -> None:
+        """A snapshot does not become complete: what was staged comes with the next one."""
+        self._note(f"snapshot {self._next} is staged and given up")
+        self._given_up.extend(self._stage())
+        self._next += 1
+        self._sees("what is staged shows with a commit and not before")
+
+    def _snapshot(self) -> None:
+        number = self._next
+        staged = [*self._given_up, *self._stage()]
+        self._sees("what is staged shows with a commit and not before")
+        self._kept[number] = (staged, self._staged_rows)
+        self._given_up, self._staged_rows = [], []
+        self._next += 1
+        times = self._draw.choice((1, 1, 2))
+        self._note(f"snapshot {number} is committed" + (" twice" if times == 2 else ""))
+        for _ in range(times):
+            self._receipt = self._sink.commit(number, _copy(staged))
+            self._sees("a commit shows what it is given, once")
+        cloudpickle.dumps(self._receipt)
+
+    def _resume(self) -> None:
+        """From one of the snapshots; those above it are void."""
+        last = self._draw.choice([*self._kept][-3:])
+        void = range(last + 1, self._next)
+        old = _copy(self._sink)
+        self._note(f"resume from snapshot {last}, the next is {self._next}")
+        self._sink.roll_back(last, self._next)
+        self._kept = {number: kept for number, kept in self._kept.items() if number <= last}
+        self._receipt = self._sink.commit(last, _copy(self._kept[last][0]))
+        self._sees("a job that resumes shows what its snapshot has")
+        if void and self._draw.random() < 0.5:
+            self._commit_void(old, self._draw.choice(void))
+        self._open()
+
+    def _commit_void(self, old: Sink, number: int) -> None:
+        self._note(f"a coordinator that was taken for dead commits snapshot {number}")
+        try:
+            writer = _copy(old).open(0, 1)
+            writer.write(Timestamp(self._batches), self._batch(self._batches))
+            old.commit(number, [_copy(writer.stage())])
+        except RayadError:
+            pass  # refused
+        self._batches += 1
+        self._sees("a void snapshot is not shown")
+
+    def _crash(self) -> None:
+        for writer in self._writers:
+            if self._draw.random() < 0.5:
+                writer.abort()
+        self._note("all replicas die")
+        self._sees("what is shown stays when writers abort")
+        self._resume()
+
+    def _new_run(self) -> None:
+        self._note("the driver dies; another run")
+        self._sink = cloudpickle.loads(self._program)
+        if self._identity is not None:
+            self._sink.adopt(self._identity)
+        self._resume()
+
+    def _end(self) -> None:
+        if self._sink.commits:
+            self._snapshot()
+        else:
+            staged = [*self._given_up, *self._stage()]
+            self._kept[BEGINNING] = (staged, self._staged_rows)
+            self._note("the job is complete: published twice")
+            for _ in range(2):
+                self._receipt = self._sink.publish(_copy(staged))
+                self._sees("what is published is shown, once")
+        self._driver.result(_copy(self._receipt))
+        self._sees("result() only looks")
+
+    def _sees(self, law: str) -> None:
+        wanted = _counted(row for _, rows in self._kept.values() for row in rows)
+        got = _counted(self._read(self._sink))
+        if got != wanted:
+            raise LawBroken(f"{law}: {_difference(got, wanted)}")
+
+
+__all__: Sequence[str] = ["LawBroken", "check_sink", "check_source", "default_batch"]
