@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 
-from rayad.autoscale.decisions import Decision, Hold, Layout, Policy, Record, ScalingState
+from rayad.autoscale.decisions import Decision, Hold, Policy, Record, ReplicaCounts, ScalingState
 from rayad.autoscale.journal import DecisionJournal
 from rayad.autoscale.policies import check_target
 from rayad.autoscale.samples import JobSample, sample_between
@@ -40,7 +40,7 @@ class AutoscalerCore:
         self,
         graph: ScalingGraph,
         policy: Policy,
-        layout: Layout,
+        layout: ReplicaCounts,
         now_s: float,
         *,
         window_s: float = 0.0,
@@ -82,7 +82,7 @@ class AutoscalerCore:
         self.journal.add(samples, self._layout, decision, now_s)
         return decision
 
-    def on_rescaled(self, layout: Layout, now_s: float, answer: str = "") -> None:
+    def on_rescaled(self, layout: ReplicaCounts, now_s: float, answer: str = "") -> None:
         """A layout is in effect: the one asked for, or one that a user asked for."""
         if self.journal.waiting is not None:
             if {**self._layout, **self.journal.waiting.decision.changes} == dict(layout):

@@ -16,7 +16,7 @@ from rayad.autoscale.samples import JobSample
 from rayad.autoscale.scaling_graph import ScalingGraph
 from rayad.progress import ConfigError
 
-Layout = Mapping[str, int]
+ReplicaCounts = Mapping[str, int]
 """Replicas by vertex name."""
 
 
@@ -52,12 +52,12 @@ class Decision:
 
     reason: str
     figures: Mapping[str, float] = field(default_factory=dict)
-    wanted: Layout = field(default_factory=dict)
+    wanted: ReplicaCounts = field(default_factory=dict)
     expected: Mapping[str, Expected] = field(default_factory=dict)
     correction: float | None = None
 
     @property
-    def changes(self) -> Layout:
+    def changes(self) -> ReplicaCounts:
         """New replicas of the vertices that change."""
         return {}
 
@@ -81,10 +81,10 @@ class Hold(Decision):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Change(Decision):
-    replicas: Layout
+    replicas: ReplicaCounts
 
     @property
-    def changes(self) -> Layout:
+    def changes(self) -> ReplicaCounts:
         """New replicas of the vertices that change."""
         return self.replicas
 
@@ -104,7 +104,7 @@ class Rescale(_Change):
     """Some vertices get more replicas and some fewer, in one change."""
 
 
-def decision_for(layout: Layout, target: Layout, decision: Decision) -> Decision:
+def decision_for(layout: ReplicaCounts, target: ReplicaCounts, decision: Decision) -> Decision:
     """The decision that leads from ``layout`` to ``target`` (vertices that it does not name stay), with all else as in ``decision``.
 
     >>> decision_for({"a": 1, "b": 3}, {"a": 2, "b": 3}, Hold(reason="twice the load")).changes
@@ -120,7 +120,7 @@ def decision_for(layout: Layout, target: Layout, decision: Decision) -> Decision
     return kind(**common, replicas=changes)
 
 
-def with_target(decision: Decision, layout: Layout, target: Layout, note: str) -> Decision:
+def with_target(decision: Decision, layout: ReplicaCounts, target: ReplicaCounts, note: str) -> Decision:
     """The decision changed to another target, with a note at the end of its reason; as it is, where nothing changes."""
     if {**layout, **target} == {**layout, **decision.changes}:
         return decision
@@ -156,7 +156,7 @@ class Record:
 
     number: int
     decided_s: float
-    layout: Layout
+    layout: ReplicaCounts
     saw: Mapping[str, Seen]
     decision: Decision
     outcome: Outcome
@@ -191,7 +191,7 @@ class ScalingState:
     """
 
     graph: ScalingGraph
-    layout: Layout
+    layout: ReplicaCounts
     changed_s: float
     history: tuple[Record, ...] = ()
 

@@ -10,9 +10,9 @@ from rayad.autoscale.decisions import (
     Decision,
     Expected,
     Hold,
-    Layout,
     Outcome,
     Record,
+    ReplicaCounts,
     Rescale,
     ScaleDown,
     ScaleUp,
@@ -82,7 +82,7 @@ class DecisionJournal:
         """The decision that was asked for and has no answer yet."""
         return next((r for r in reversed(self._records) if r.outcome is Outcome.ASKED), None)
 
-    def add(self, samples: JobSample | None, layout: Layout, decision: Decision, now_s: float) -> Record:
+    def add(self, samples: JobSample | None, layout: ReplicaCounts, decision: Decision, now_s: float) -> Record:
         """A decision that has been made; one with changes waits for its outcome."""
         if decision.changes and self.waiting is not None:
             raise InternalError(f"decision {self.waiting.number} has no outcome yet, and another one is added: {decision.reason}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rayad.autoscale.decisions import Decision, Hold, Layout, Policy, ScalingState, with_target
+from rayad.autoscale.decisions import Decision, Hold, Policy, ReplicaCounts, ScalingState, with_target
 from rayad.autoscale.samples import JobSample
 from rayad.progress import ConfigError, show
 
@@ -177,7 +177,7 @@ class Bounds:
         return least, most
 
 
-def share_out(wanted: Layout, least: Layout, replicas: int) -> dict[str, int]:
+def share_out(wanted: ReplicaCounts, least: ReplicaCounts, replicas: int) -> dict[str, int]:
     """At most so many replicas for all together (but never fewer than ``least``), in proportion to what is wanted.
 
     >>> share_out({"parse": 2, "count": 8}, {"parse": 1, "count": 1}, 5)

@@ -37,7 +37,7 @@ QUICK = Sizes(repetitions=2, barriers=300, round_trips=50, replicas=(2, 1))
 
 
 class Barriers(rd.Vertex):
-    """Asks for the next epoch in each notification; in the end it tells when each one ran."""
+    """Asks for the next epoch in each notification; at the end it reports when each one ran."""
 
     def __init__(self, barriers: int) -> None:
         self.barriers = barriers

@@ -1,7 +1,7 @@
-"""Where the time of a record, of an iteration and of a barrier goes: each stage alone, in one process, in processor time.
+"""The cost of a record, of an iteration and of a barrier: each stage alone, in one process, in processor time.
 
-The stages are those that the replicas run, in the same order on the same data: reading, the fused steps, what the combiners held (combine
-and route), encoding, decoding, the keyed vertex, its result. Sockets, wake-ups and waiting are what a run on Ray takes beside them
+The stages are those that the replicas run, in the same order on the same data: reading, the fused steps, flushing the combiners (combine
+and route), encoding, decoding, the keyed vertex, its result. A run on Ray adds sockets, wake-ups and waiting
 (`transport` measures these); docs/performance.md puts the two together.
 """
 
@@ -54,7 +54,7 @@ class Laps:
         self._at_s = time.process_time()
 
     def lap(self, stage: str) -> None:
-        """What was done since the last call was this stage."""
+        """The time since the last call belongs to this stage."""
         now_s = time.process_time()
         self.spent_s[stage] += now_s - self._at_s  # type: ignore[assignment]
         self._at_s = now_s
@@ -102,7 +102,7 @@ def walk(flow: rd.Dataflow, sizes: Sizes) -> tuple[Counter[str], int]:
 
 
 def programs(sizes: Sizes) -> dict[str, tuple[Callable[[], rd.Dataflow], int]]:
-    """What is walked through, and how many units (words, rows, records) one source record is."""
+    """The programs, and how many units (words, rows, records) one source record is."""
     text = inputs.text_folder(sizes.lines, 10, 50_000 if sizes.lines > 10_000 else 500, 1.2, 2)
     out: dict[str, tuple[Callable[[], rd.Dataflow], int]] = {
         "word count, rows": (partial(wordcount.rows, f"{text}/*.txt"), 10),

@@ -1,4 +1,4 @@
-"""One clock for all that is compared: from *everything is started* to *the caller has the result in the form that was asked for*.
+"""One clock for all comparisons: from *everything is started* to *the caller has the result in the form that was asked for*.
 
 *Started* is: the interpreter with its imports, the engine, its threads, processes, sessions and actors, after a first tiny piece of
 work where an engine loads at first use. What is read of the input (listing files, footers, schemas) comes after that, so it counts, and
@@ -41,7 +41,7 @@ def timed(build: Callable[[], rd.Dataflow], form: Callable[[Any], Any], **option
 
 
 def first_use() -> None:
-    """A tiny dataflow in this process, as every engine is given a first query: what is loaded at first use is not its speed."""
+    """A tiny dataflow in this process, as every engine gets a first query: loading at first use is not its speed."""
     flow = rd.Dataflow("first-use")
     flow.from_arrow(pa.table({"key": ["a", "b"], "value": [1, 2]})).key_by("key").sum("value").collect("sums", columnar=True)
     flow.run(runtime="local")

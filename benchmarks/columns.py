@@ -63,7 +63,7 @@ def batches_of(part: int, sizes: Sizes) -> Iterator[pa.RecordBatch]:
 
 
 def prepare(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Some arithmetic on a whole column, the same for all who are compared."""
+    """Some arithmetic on a whole column, the same for all compared systems."""
     return pa.RecordBatch.from_arrays([batch.column(0), pc.subtract(batch.column(1), FAR)], names=["key", "value"])
 
 
@@ -147,7 +147,7 @@ def sums_of(batches: list[pa.RecordBatch], *, threads: bool) -> pa.RecordBatch:
 
 
 def plain(sizes: Sizes, *, threads: bool) -> pa.RecordBatch:
-    """The same in one process, the way one would write it."""
+    """The same in one process, as a user would write it."""
     return sums_of([prepare(batch) for part in range(PARTS) for batch in batches_of(part, sizes)], threads=threads)
 
 

@@ -1,7 +1,7 @@
 """DS2 on real Ray: decisions until every vertex has the replicas that its load needs, from one replica and from too many.
 
-Waiting work (sleep), so that more replicas than processors can be compared. Lines come by the clock into a word count (split, count), and
-numbers into a loop that each of them goes round several times. What is needed follows from rate and work: it is computed here, by hand.
+Waiting work (sleep), so that more replicas than processors can be compared. Lines arrive by the clock at a word count (split, count), and
+numbers at a loop that each of them goes round several times. The replicas needed follow from rate and work: here they are computed.
 Source: the issue asks for at most three decisions, as the paper has it.
 """
 
@@ -126,7 +126,7 @@ class Step:
 
 
 class TooMany:
-    """Holds until a vertex has so many replicas, then decides as another policy does."""
+    """Gives `Hold` until a vertex has so many replicas, then decides as another policy does."""
 
     def __init__(self, policy: Any, replicas: int) -> None:
         self.policy, self.replicas, self.begins = policy, replicas, False

@@ -79,7 +79,7 @@ class Arrived(rd.Vertex):
     """Takes edges and does nothing with them."""
 
     def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
-        """Let go of it."""
+        """Drop it."""
 
 
 class Sorted(GraphVertex):

@@ -1,6 +1,6 @@
-"""Seeded input files, made when first needed below ``.cache/benchmarks/``: every system that is compared reads the same files.
+"""Seeded input files, made when first needed below ``.cache/benchmarks/``: every compared system reads the same files.
 
-A folder is named after what is in it, and appears whole or not at all. Beside the data lies ``_digest.json``: the digest of the right
+A folder is named after its contents, and appears whole or not at all. Beside the data lies ``_digest.json``: the digest of the right
 result, from the numbers that the files were written from; no system that is measured had a part in it.
 """
 

@@ -57,7 +57,7 @@ QUICK = Sizes(repetitions=1, keys=1_000, epoch_rows=2_000, seconds=8.0, failure_
 
 @dataclass(slots=True)
 class Run:
-    """One job: epochs that its last snapshot holds, and what it showed."""
+    """One job: epochs in its last snapshot, and its measurements."""
 
     epochs: int = 0
     failures: int = 0
@@ -135,7 +135,7 @@ def sums(sizes: Sizes, out: str) -> rd.Dataflow:
 
 
 def committed_epochs(out: str) -> int:
-    """How many epochs a reader of the output sees whole, from the first on; -1 when there is one twice, or a hole before another."""
+    """How many epochs a reader of the output sees whole, from the first on; -1 when one is there twice, or missing before another."""
     try:
         if not rd.committed_files(out).files:
             return 0

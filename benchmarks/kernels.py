@@ -1,4 +1,4 @@
-"""What the columnar operators are made of, beside what they could be made of: the measurements behind decision 014.
+"""The kernels of the columnar operators, beside other choices: the measurements behind decision 014.
 
 One thread each, in memory, CPU nanoseconds a row, since a replica has one core: grouping by integer keys in a small range (by place, by
 Arrow's hash tables, by pandas' incremental one, by sorting) and by words; splitting lines into words; and cutting batches for two

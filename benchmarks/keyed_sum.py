@@ -1,4 +1,4 @@
-"""Sum of a value for each key, in columns read from Parquet files, beside what one would use instead; few keys and many.
+"""Sum of a value for each key, in columns read from Parquet files, beside the alternatives; few keys and many.
 
 Two sizes. The large one is for systems that work in columns: all read the same Parquet files and give two arrays of numbers. The small
 one is for those that handle each row by itself, and like stands beside like: Python rows from Parquet (Bytewax), columns that are summed

@@ -1,9 +1,9 @@
-"""One record at a time, 1,000 a second, through a keyed stateful vertex with two replicas to a sink; beside what one would use instead.
+"""One record at a time, 1,000 a second, through a keyed stateful vertex with two replicas to a sink; beside the alternatives.
 
 Records are made by the clock, whether the system keeps up or not (an open loop): each has a time at which it is *due*. A record carries
 that time and the one when it was *made*; the sink subtracts both from its own clock, which all processes of a machine share. *From
-made* is what the system takes; *from due* adds what the maker had to wait, because the system did not take the record before or did not
-wake its source in time. So a system that stops for a moment is not spared the records that would have come meanwhile.
+made* is what the system takes; *from due* adds the time that the maker had to wait, because the system did not take the record earlier or
+did not wake its source in time. So a system that pauses still has to account for the records that were due meanwhile.
 
 - *Rayad, live input*: the driver makes the records, as a service would: driver, input actor, replica; two processes further on.
 - *Rayad, source inside*: a source in the dataflow makes them, as in the peers: each goes to a replica, so to another process.

@@ -39,7 +39,7 @@ QUICK = Sizes(repetitions=2, rounds=200, replicas=(2,), depths=(1, 2))
 
 
 class Token(NamedTuple):
-    """What goes round; ``trail`` tells in the end who had it, in which order."""
+    """The token; ``trail`` shows which replicas had it, in order."""
 
     key: int
     round: int

@@ -1,4 +1,4 @@
-"""What a benchmark needs of the machine: what to say about it, a Ray of its own, peers in other processes, memory of processes.
+"""The machine of a benchmark: its description, a Ray of its own, peers in other processes, memory of processes.
 
 Ray starts its workers at nice 15. A plain process that is compared with them is started at the benchmark's own nice level and at 15,
 and the tables say which.

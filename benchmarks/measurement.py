@@ -1,8 +1,8 @@
-"""Samples and what is made of them: medians, spreads, ratios, Markdown and JSON. No figure in any document is typed by hand.
+"""Samples and their medians, spreads, ratios, as Markdown and JSON. No figure in any document is typed by hand.
 
 A *series* is one thing measured several times (repetitions), each time with one or many samples. Its value in a repetition is
-the median of that repetition's samples. A *ratio* divides two series repetition by repetition, since these were interleaved: what
-else the machine did hit both alike.
+the median of that repetition's samples. A *ratio* divides two series repetition by repetition, since these were interleaved: other
+load of the machine affected both alike.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Series:
 
 @dataclass(slots=True)
 class Ratio:
-    """``over / under``, and what was hoped for."""
+    """``over / under``, and its aim."""
 
     over: str
     under: str

@@ -207,7 +207,7 @@ def measure_waiting(name: str, sizes: Sizes, out: Measurement) -> None:
 
 
 def measure_changes(sizes: Sizes, out: Measurement) -> None:
-    """Runs whose replicas come and go all the time: what share of them the replica that stood still most did so."""
+    """Runs with one rescale after another: the share of a run during which the most affected replica was paused."""
     head = ["application", "changes", "run, s", "mean time of a change, s", "replica stood still, ms", "share of the run", "longest, ms"]
     table = out.new_table("Replicas that come and go without a break", *head)
     for name in (MANDELBROT, LANES, BZIP2, CHUNKS):  # primes one by one are done before the first newcomer is there

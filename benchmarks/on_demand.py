@@ -1,4 +1,4 @@
-"""Uneven work on demand: how long it takes over the shortest possible time, and how much of their time replicas idle.
+"""Uneven work on demand: its time over the shortest possible time, and the share of time that replicas idle.
 
 Waiting work (sleep), so that more replicas than cores can be compared. Each workload runs with ``rebalance()`` and, beside it, with up
 to 64 batches queued at each replica and dealt out as they come, of one item and of many. The shortest possible time is that of the longest

@@ -1,4 +1,4 @@
-"""What a report costs the progress core, by length and nesting of the graph; and that inner rounds cost the outside nothing.
+"""The cost of a report in the progress core, by length and nesting of the graph; and that inner rounds cost outer scopes nothing.
 
 No processes: the tracker of a real plan, fed with the reports that its replicas would send. A report is applied and the views
 are taken, as the progress actor does when reports come one at a time, which is when they cost most.

@@ -1,10 +1,10 @@
-"""Replicas come and go under load: what of it the output shows.
+"""Rescaling under load: its effect on the output.
 
 A source gives records by the clock, whether the system keeps up or not (an open loop), after it has given every key once. A keyed vertex
 counts them, with a million keys of state, and a sink notes how old each record is. Meanwhile the vertex goes from 1 replica to 4 and to 2:
 
 - *fluid*: ``job.rescale``, a few key-groups at a time; *all at once*: the same with all that move in one step.
-- *restart*: what one would do without: a savepoint, an end, a start from it with the other number of replicas.
+- *restart*: the alternative: a savepoint, an end, a start from it with the other number of replicas.
 
 The *gap* is the longest time without any output, the *latency* that of the records made from the beginning of a change until it is done,
 beside those made before the first one. Every record is counted exactly once, and in order within its key, or the benchmark fails.

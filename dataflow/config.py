@@ -233,7 +233,7 @@ def configured(run: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
 
 
 Parallelism = int | Mapping[str, int | tuple[int, int]]
-Policy = str | Callable[[Any, Any, float], Any]
+PolicyChoice = str | Callable[[Any, Any, float], Any]
 
 
 @explains_calls
@@ -263,7 +263,7 @@ class ScalingConfig:
 
     parallelism: Parallelism = 1
     default: int = 1
-    policy: Policy | None = None
+    policy: PolicyChoice | None = None
     mpr_folder: str | None = None
     report_interval_s: float = 2.0
     window_s: float = 10.0

@@ -1,4 +1,4 @@
-"""What a user gives as an argument, as a plain value of Python: one copy of each rule, for every public name.
+"""Arguments of users as plain values of Python: one copy of each rule, for every public name.
 
 Each function takes the value and what it is called (``"top_k (k)"``, ``"RunConfig.key_groups"``), and gives the value as Python's own
 type: numpy's integers and floats are numbers like others, a ``pathlib.Path`` is a path. Anything else is refused with the same words
@@ -54,7 +54,7 @@ def number(value: Any, what: str, *, zero: bool = False, error: type[RayadError]
 
 
 def seconds_or_none(value: Any, what: str, *, error: type[RayadError] = DataflowError) -> int | float | None:
-    """A time to wait at most: seconds, or None, which stands for as long as it takes."""
+    """A timeout: seconds, or None for as long as it takes."""
     infinite = isinstance(value, float) and math.isinf(value)
     return None if value is None else number(value, what, zero=True, error=error, more=", or None for as long as it takes" * infinite)
 

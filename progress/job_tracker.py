@@ -29,10 +29,10 @@ Report = Iterable[tuple[int, Timestamp, int]]
 
 
 class View(NamedTuple):
-    """What a node may know: the frontier of what can still arrive, and the minimal pending notifications over all its replicas.
+    """What a node knows of progress: its input frontier, and the minimal pending notifications over all its replicas.
 
-    Both are sorted by `Timestamp.sort_key`. ``end``, when nothing can arrive any more: the latest time to which an input before the node
-    had come. Which frontiers a node sees on the way depends on timing, this does not. None where no input has said so, and inside loops.
+    Both are sorted by `Timestamp.sort_key`. ``end``, when nothing can arrive any more: the latest time that an input upstream of the node
+    reached. The frontiers that a node sees depend on timing, this does not. None where no input has reported it, and inside loops.
     """
 
     input_frontier: tuple[Timestamp, ...]
@@ -41,7 +41,7 @@ class View(NamedTuple):
 
 
 class _Watch(NamedTuple):
-    """What the view of a node is made of."""
+    """The parts of a node's view."""
 
     inputs: MutableAntichain[Timestamp]  # implications at all its inputs
     pending: MutableAntichain[Timestamp]  # counts at N
@@ -84,7 +84,7 @@ class JobTracker:
         self._noted: list[tuple[int, Timestamp, int]] = []
         self._subscribed: set[int] = set()
         self._changed: set[int] = set()  # nodes to look at in the next `views`
-        self._unpublished: set[int] = set(graph.node_by_id)  # nodes whose view changed while nobody waited for it
+        self._unpublished: set[int] = set(graph.node_by_id)  # nodes whose view changed while nothing waited there
         self._published: dict[int, View] = {}
         self._ends: dict[Place, Timestamp] = {}  # by place: the latest time at which a replica of a source before it has ended
         self._reachability: FlatReachability | None = None

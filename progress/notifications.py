@@ -81,7 +81,7 @@ class Notificator:
         return [notification for time in taken for notification in self._delivered(time)]
 
     def _next_in_order(self, view: View) -> list[Notification]:
-        """What holds one back holds back everything with a larger sort key."""
+        """Whatever blocks one blocks every one with a larger sort key."""
         inputs, pending = view.input_frontier, view.notify_frontier
         due: list[Notification] = []
         while (time := self._times.first()) is not None:
@@ -95,8 +95,8 @@ class Notificator:
     def next_by_input(self, view: View) -> list[Notification]:
         """Take out the notifications of the smallest pending time, if no input can bring that time any more; else none.
 
-        For a vertex outside loops whose replicas have nothing to do with each other: there no output comes back as input, so that what
-        other replicas still have to notify cannot reach this one. One time at a call: running it may ask for another one before the next.
+        For a vertex outside loops whose replicas share nothing: there no output comes back as input, so pending notifications of
+        other replicas cannot result in anything here. One time at a call: its callback may ask for another time before the next one.
         """
         time = self._times.first()
         if time is None or any(front <= time for front in view.input_frontier):

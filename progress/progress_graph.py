@@ -19,7 +19,7 @@ from rayad.progress.timestamp import Timestamp
 
 
 class NodeKind(Enum):
-    """What a node does to times, and what is counted at it."""
+    """The kinds of nodes: their effect on times, and what is counted at them."""
 
     OPERATOR = "operator"  # identity; messages, notifications and capabilities are counted
     FEEDBACK = "feedback"  # adds 1 to the innermost counter; only messages are counted

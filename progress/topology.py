@@ -1,7 +1,7 @@
 """One scope of a progress graph, laid out as the locations, slots and edges of a `ReachabilityTracker`.
 
 Why fewer locations than the graph has: paths `T_i -> N -> C -> edges` are identities, so an operator needs one location per input, one
-that joins several inputs (what its views show), and one for everything that leaves it, fed by N and C. An operator without outgoing edges
+that joins several inputs (shown in its views), and one for everything that leaves it, fed by N and C. An operator without outgoing edges
 has none of the last kind. Feedbacks and probes are one location. A child scope is one location per input and per output, joined by its
 internal summary.
 """

@@ -34,7 +34,7 @@ S_co = TypeVar("S_co", covariant=True)
 
 
 class Summary(Protocol[S_contra, S_co]):
-    """What the tracker needs of a path summary from times to times."""
+    """A path summary as the tracker needs it."""
 
     @property
     def is_identity(self) -> bool: ...

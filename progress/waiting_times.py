@@ -1,7 +1,7 @@
-"""Times that wait for a frontier to pass: of notifications, of batches that are held back.
+"""Times that wait for a frontier to pass: of notifications, of batches that wait for their turn.
 
-A few are looked at one by one. Many lie by epoch, and in each epoch by counters, with an index over the least counters of each: what a
-frontier lets through is found without looking at what it does not, however many times wait.
+A few are compared one by one. Many are sorted by epoch, and in each epoch by counters, with an index over the least counters of each
+epoch: the times that a frontier lets through are found without comparing the others, however many wait.
 """
 
 from __future__ import annotations

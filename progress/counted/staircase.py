@@ -2,8 +2,8 @@
 
 Timestamps in loops are such pairs: epoch and loop counters, each totally ordered (`timestamp`). A `MutableAntichain` that loses an
 element of its frontier looks at all others, as any of them may be minimal now; with E epochs in one loop each of E steps looked at E
-others. Here what comes to light is looked for: it lies between the lost element and the next one of the frontier, below the one before,
-and an index finds each of them in logarithmic time. An update costs a logarithm for each element that enters or leaves the frontier.
+others. Here only the new minimal elements are searched: they lie between the lost element and the next one of the frontier, below the one
+before, and an index finds each in logarithmic time. An update costs a logarithm for each element that enters or leaves the frontier.
 
 Few elements are scanned, as that is faster; the index is built when there are many, and given up when nearly all have gone.
 
@@ -129,7 +129,7 @@ class Staircase(MutableAntichain[T]):
         return touched
 
     def _settle(self, x: int, moved: dict[T, int]) -> None:
-        """Bring the frontier up to date at `x`; what is left of it is so already. `moved` collects what entered and left.
+        """Update the frontier at `x`; to the left it is up to date. `moved` collects what entered and left.
 
         An element of the frontier further right may have gone from the counts by now: it is settled in its own turn, from the bound
         that this one leaves.
