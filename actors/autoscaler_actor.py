@@ -92,7 +92,7 @@ class Autoscaler:
         layout: replicas by vertex, at the beginning.
         scaling: what the user asked for.
         journal: path of the journal's file; None: there is none.
-        goes_on: whether the job goes on from an earlier run, and the autoscaler from its journal.
+        goes_on: whether the job continues an earlier run, and the autoscaler resumes from its journal.
     """
 
     def __init__(
@@ -264,5 +264,5 @@ def _journal_before(path: str) -> DecisionJournal | None:
     try:
         return journal_of(read_lines(path))
     except (ConfigError, KeyError, TypeError, ValueError):
-        _log.warning("the journal %s cannot be gone on from; a new one begins behind it", path, exc_info=True)
+        _log.warning("the journal %s cannot be resumed from; a new one begins behind it", path, exc_info=True)
         return None

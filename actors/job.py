@@ -173,8 +173,8 @@ class Probe(ABC):
 class JobInput(ABC):
     """The sending end of a live input. Epochs begin at 0 and only grow.
 
-    In a job that goes on from a snapshot (``RunConfig(resume=...)``) ``sent``, ``epoch`` and ``closed`` tell what of the input the snapshot
-    holds: the driver sends again from call number ``sent`` on, counted from 0.
+    In a job that resumes from a snapshot (``RunConfig(resume=...)``) ``sent``, ``epoch`` and ``closed`` say how much of the input is in the
+    snapshot: the driver sends again from call number ``sent`` on, counted from 0.
     """
 
     def __init__(self, name: str) -> None:

@@ -50,8 +50,8 @@ class FedJob:
 class InputPlane:
     """The driver's planes, one for each live input of a job; guarded by a lock, since a plane is for one thread at a time.
 
-    In a job that survives failures, what was sent since the last snapshot is kept, up to a bound, and sent again when the job goes on from
-    there. Elsewhere nothing could use it, and nothing is kept.
+    In a job that survives failures, what was sent since the last snapshot is kept, up to a bound, and sent again when the job resumes from
+    there. In other jobs nothing could use it, and nothing is kept.
     """
 
     def __init__(self, job: FedJob) -> None:
@@ -77,7 +77,7 @@ class InputPlane:
         return self._job.has_outcome()
 
     def open(self, peer: str, name: str) -> tuple[int, int | None]:
-        """An input is going to be used: how many batches have been sent to it, and its epoch, when the job goes on from a snapshot."""
+        """Before an input is used: how many batches have been sent to it, and its epoch, when the job resumes from a snapshot."""
         with self._lock:
             self._names[peer] = name
             if not self._resumes:
@@ -169,7 +169,7 @@ class InputPlane:
                 self._reset(peer)
 
     def _reset(self, peer: str) -> None:
-        """The replica is gone: forget the connection; the next one begins where its incarnation went on from."""
+        """The replica is gone: forget the connection; the next one begins where its incarnation resumed."""
         plane = self._planes.pop(peer, None)
         if plane is not None:
             plane.close(linger_s=0.0)
@@ -270,7 +270,7 @@ class InputPlane:
         return plane
 
     def _where(self, peer: str) -> tuple[Address, int, dict[str, Any]]:
-        """Where an input's replica is, in which incarnation, and the notes of the snapshot that it went on from, once the job runs."""
+        """Where an input's replica is, its incarnation, and the notes of the snapshot from which it resumed, once the job runs."""
         timeout_s = self._job.config.start_timeout_s
         found: tuple[Address, int, dict[str, Any]] | None
         found = self._job.ask_again("where", peer, timeout_s, timeout_s=timeout_s + ANSWER_S)

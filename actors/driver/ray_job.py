@@ -220,8 +220,8 @@ class RayJob(Job):
         return Outcome(JobState.FAILED, {}, JobStatistics(), Failure(THE_COORDINATOR, told, str(gone), None, False))
 
     def _start_again(self, line: CoordinatorLine, gone: Gone) -> bool:
-        """The coordinator of a line died, and with it all actors: another one goes on from the last snapshot, as often and after such
-        delays as the configuration says; meanwhile the line stays. False when none does."""
+        """The coordinator of a line died, and with it all actors: start another one, which resumes from the last snapshot, as often and
+        after such delays as the configuration says; meanwhile the line stays. False when none may start."""
         with self._restarting:
             if self._line is not line:
                 return True  # another thread has done so
@@ -241,7 +241,7 @@ class RayJob(Job):
             self._coordinators_lost += 1
             failures = dataclasses.replace(self._config.failures, max_failures=self._failures_max - decision.number)
             self._config = dataclasses.replace(self._config, failures=failures)
-            told = "job %r: the coordinator died; after %.1f s another one goes on from the last snapshot: %s"
+            told = "job %r: the coordinator died; after %.1f s another one resumes from the last snapshot: %s"
             _log.warning(told, self.name, decision.delay_s, gone)
             self._start_coordinator(clock.time())
             return True

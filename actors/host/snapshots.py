@@ -33,7 +33,7 @@ class HostSnapshots:
         place: what it shares with the other parts of the host.
         statistics: of the host.
         store: where parts go.
-        part: what the replica goes on from; None: from the beginning.
+        part: what the replica resumes from; None: it starts afresh.
     """
 
     def __init__(self, place: Workplace, statistics: HostStatistics, store: SnapshotStore, part: ReplicaPart | SourceShare | None) -> None:

@@ -87,7 +87,7 @@ def read_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def journal_of(lines: Iterable[Mapping[str, Any]]) -> DecisionJournal:
-    """The journal that the lines tell of, so that an autoscaler can go on from it."""
+    """The journal in these lines, from which an autoscaler can resume."""
     records = {line["number"]: dict(line) for line in lines if line["kind"] == "decision"}
     return DecisionJournal.from_json([records[number] for number in sorted(records)])
 

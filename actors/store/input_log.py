@@ -20,7 +20,7 @@ class InputLog:
 
     def __init__(self, first: int = 0) -> None:
         self.first = first
-        """The number of the oldest frame that is kept; also: how many the snapshot that was gone on from had consumed."""
+        """The number of the oldest frame that is kept; after a resume it is the number of frames that the snapshot had consumed."""
         self.taken = first
         self.bytes = 0
         """Of the frames that are kept."""

@@ -45,7 +45,7 @@ class JobStore:
         store: instead of the one that ``config`` names.
         run: tells this run from others of the job.
         calls: who calls the sinks, for others to look at.
-        earlier: runs whose coordinators have died: where one of them has begun, this one goes on from there, whatever was asked for.
+        earlier: runs whose coordinators have died: if one of them has begun, this one resumes from its snapshots, whatever ``resume`` says.
     """
 
     def __init__(
@@ -69,17 +69,17 @@ class JobStore:
         self._earlier = earlier
         self.begun: Manifest | None = None
         self.manifest: Manifest | None = None
-        """What a recovery goes on from."""
+        """What a recovery resumes from."""
         self.receipts: dict[str, Any] = {}
         self.identities: dict[str, str] = {}
-        """By sink: what every copy of it has to adopt before its writers are opened, when the job goes on from an earlier run."""
+        """By sink: what every copy of it has to adopt before its writers are opened, when the job continues an earlier run."""
         self.remarks: list[str] = []
         self.savepoints: list[int] = []
         self._newest = 0  # that this run has published
-        self._void: list[int] = []  # what must not be gone on from, although it is in the store
+        self._void: list[int] = []  # snapshots in the store from which nothing may resume
 
     def begin(self) -> Manifest:
-        """Choose what to go on from, claim the store, and let sinks publish again what that snapshot had staged."""
+        """Choose the snapshot to resume from, claim the store, and let sinks publish again what that snapshot had staged."""
         resume = self.config.resume
         if isinstance(resume, str) and resume not in ("latest", NEVER):
             resume = self._number_of(resume)
@@ -131,7 +131,7 @@ class JobStore:
             self.manifest = manifest
             self._go_on_from(manifest)
             return manifest
-        raise NothingWhole(f"job {self.job!r} has no whole snapshot to go on from in {self.store.folder!r}: " + "; ".join(refused))
+        raise NothingWhole(f"job {self.job!r} has no whole snapshot to resume from in {self.store.folder!r}: " + "; ".join(refused))
 
     def read(self, manifest: Manifest, plan: Plan) -> dict[tuple[str, int], ResumedPart]:
         """What each replica of the plan resumes from, read back and verified; empty for a fresh start."""
@@ -228,7 +228,7 @@ class JobStore:
         return int(name)
 
     def _take_again(self, manifest: Manifest) -> Manifest:
-        """An older snapshot than the newest is gone on from: the newer ones are void, also if they can be read again some day."""
+        """The job resumes from an older snapshot than the newest: the newer ones are void, also if they can be read again later."""
         claim = claim_of(manifest, self.store.numbers(), graph=self.graph, run=self.run)
         self.store.publish(claim)
         self._newest = claim.number
@@ -273,7 +273,7 @@ class JobStore:
 
 
 def number_for_sinks(manifest: Manifest) -> int:
-    """Under which number sinks have committed what a manifest names: a claim stands for the snapshot that its run went on from."""
+    """The number under which sinks have committed what a manifest names: a claim stands for the snapshot from which its run resumed."""
     return int(manifest.notes.get("stands_for", manifest.number))
 
 
@@ -282,7 +282,7 @@ class Superseded(SnapshotError):
 
 
 class NothingWhole(SnapshotError):
-    """No snapshot of this run can be gone on from: trying again does not help."""
+    """The job can resume from no snapshot of this run: trying again does not help."""
 
 
 def describe_snapshot(statistics: SnapshotStatistics) -> str:
