@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -61,16 +61,17 @@ class DecisionJournal:
     Args:
         changes_keep: how many decisions that changed something, or tried to, are kept.
         holds_keep: how many others, which come every round.
+        records: what an earlier one kept, whose numbers are continued.
 
     Law: at most one record, the last that is not a hold, is waiting for its outcome.
     """
 
-    def __init__(self, *, changes_keep: int = 256, holds_keep: int = 64) -> None:
+    def __init__(self, *, changes_keep: int = 256, holds_keep: int = 64, records: Iterable[Record] = ()) -> None:
         if changes_keep < 1 or holds_keep < 1:
             raise ConfigError(f"a journal keeps {changes_keep} changes and {holds_keep} holds: both must be at least 1")
         self._keep = (changes_keep, holds_keep)
-        self._records: list[Record] = []
-        self._next = 0
+        self._records: list[Record] = list(records)
+        self._next = self._records[-1].number + 1 if self._records else 0
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -131,10 +132,7 @@ class DecisionJournal:
     @classmethod
     def from_json(cls, values: list[dict[str, Any]], *, changes_keep: int = 256, holds_keep: int = 64) -> DecisionJournal:
         """A journal that continues one that was stored; a decision without an outcome counts as refused."""
-        journal = cls(changes_keep=changes_keep, holds_keep=holds_keep)
-        for value in values:
-            journal._records.append(_record_from(value))
-            journal._next = int(value["number"]) + 1
+        journal = cls(changes_keep=changes_keep, holds_keep=holds_keep, records=map(_record_from, values))
         if journal.waiting is not None:
             journal.on_refused("the autoscaler ended before it was answered")
         return journal

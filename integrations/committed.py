@@ -43,6 +43,10 @@ class CommittedFile(NamedTuple):
     job: str
     snapshot: int
 
+    def as_json(self) -> dict[str, str | int]:
+        """As it stands in the manifest."""
+        return self._asdict()
+
 
 class PublishedFiles(NamedTuple):
     """What ``result[name]`` is: the directory, its files (relative names, all that the manifest lists), their rows, and the id of the job
@@ -66,6 +70,10 @@ class OutputManifest(NamedTuple):
     files: tuple[CommittedFile, ...]
     schema: pa.Schema | None = None
     digest: str = ""
+
+    def says_the_same(self, other: OutputManifest) -> bool:
+        """Whether the texts are alike; the digest is of one of them."""
+        return self[:-1] == other[:-1]
 
     def published(self, path: str) -> PublishedFiles:
         """Names and rows."""
@@ -107,7 +115,7 @@ def write_manifest(filesystem: fs.FileSystem, path: str, manifest: OutputManifes
         "jobs": manifest.jobs,
         "rows": sum(file.rows for file in manifest.files),
         "schema": base64.b64encode(manifest.schema.serialize()).decode() if manifest.schema is not None else None,
-        "files": [file._asdict() for file in manifest.files],
+        "files": [file.as_json() for file in manifest.files],
     }
     text = json.dumps(plain).encode()
     replace_file(filesystem, f"{path}/{MANIFEST}", text, through=f"{path}/{STAGING}/manifest-{manifest.job}")

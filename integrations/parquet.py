@@ -230,7 +230,7 @@ class ParquetSink(Sink):
         jobs = {job: ranges for job, ranges in before.jobs.items() if self.mode == "append"} | {self.job: void}
         schema = files[0].schema if files else before.schema if before.job == self.job else None
         after = OutputManifest(self.job, jobs, tuple(kept[name] for name in sorted(kept)), schema or self._declared())
-        if after != before._replace(digest=""):
+        if not after.says_the_same(before):
             write_manifest(self.filesystem, self.path, after)
         if not self._swept:
             self._sweep(set(kept))

@@ -16,6 +16,7 @@ from typing import Any
 from rayad.integrations.java import JavaHome, find_java, java_version, open_modules, use_java
 from rayad.integrations.refs import first_line
 from rayad.integrations.spark_fit import NodeRoom, SparkNeeds, explain_misfit, spark_needs
+from rayad.integrations.spark_java import java_session, session_of_this_process
 from rayad.progress import ConfigError
 
 _MASTER_SUFFIX = "_SPARK_MASTER"
@@ -110,17 +111,14 @@ def refuse_ray_client(where: str) -> None:
 
 def session_alive(session: Any) -> bool:
     """Whether the session's SparkContext still runs."""
-    context = session.sparkContext
     try:
-        return context._jsc is not None and not context._jsc.sc().isStopped()
+        return not java_session(session).sparkContext().isStopped()
     except Exception:
         return False
 
 
 def _running_session() -> Any:
-    from pyspark.sql import SparkSession
-
-    session = _started.get("session") or SparkSession._instantiatedSession
+    session = _started.get("session") or session_of_this_process()
     if session is None:
         return None
     if session_alive(session):
@@ -226,7 +224,7 @@ def _start(
 
 def _wait_for_executors(session: Any, wanted: int, deadline: float) -> int:
     """How many executors are registered, once it is ``wanted`` or the deadline has passed."""
-    status = session.sparkContext._jsc.sc()
+    status = java_session(session).sparkContext()
     while True:
         up = int(status.getExecutorMemoryStatus().size()) - 1  # the driver counts itself
         if up >= wanted or time.monotonic() >= deadline:
@@ -247,8 +245,10 @@ def _kill_master(name: str) -> None:
 def _logs_directory() -> str:
     import ray
 
-    node = ray._private.worker._global_node
-    return str(node.get_logs_dir_path()) if node is not None else "/tmp/ray/session_latest/logs"
+    if not ray.is_initialized():
+        return "/tmp/ray/session_latest/logs"
+    known = ray.init(ignore_reinit_error=True)  # gives what this process has joined, and starts nothing
+    return os.path.join(known.address_info["session_dir"], "logs")
 
 
 __all__ = ["actor_exists", "import_raydp", "nodes_room", "refuse_ray_client", "session_alive", "spark_session", "stop_spark"]

@@ -14,7 +14,6 @@ is ``staging_path``: Parquet that Spark reads.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,6 +25,7 @@ from rayad.integrations.committed import read_manifest
 from rayad.integrations.parquet import ParquetSink
 from rayad.integrations.raydp_session import actor_exists, import_raydp, refuse_ray_client, session_alive
 from rayad.integrations.refs import BlockRef, RefSource, Replay, check_replay, number_blocks
+from rayad.integrations.spark_java import arrow_batches_to_java, java_frame, java_packages, java_session
 from rayad.integrations.spark_types import for_spark, for_sparks_files
 from rayad.integrations.staged import ArrowSink
 from rayad.progress import ConfigError, DataflowError, say
@@ -139,13 +139,12 @@ def fetch_partitions(frame: Any) -> list[tuple[Any, int]]:
     All are in the object store when this returns. DataflowError where Spark fails or a partition gets lost.
     """
     import ray
-    from pyspark import StorageLevel
 
-    context = frame.sparkSession.sparkContext
     try:
-        writer = context._jvm.org.apache.spark.sql.raydp.ObjectStoreWriter
-        info = writer.prepareRecoverableRDD(frame._jdf, context._getJavaStorageLevel(StorageLevel.MEMORY_AND_DISK))
-        places = _executor_actors(context, list(info.locations()))
+        packages = java_packages(frame.sparkSession).org.apache.spark
+        level = packages.storage.StorageLevel.MEMORY_AND_DISK()
+        info = packages.sql.raydp.ObjectStoreWriter.prepareRecoverableRDD(java_frame(frame), level)
+        places = _executor_actors(frame.sparkSession, list(info.locations()))
         arguments = (info.rddId(), info.schemaJson(), info.driverAgentUrl())
     except Exception as error:
         if not session_alive(frame.sparkSession):
@@ -166,7 +165,7 @@ def fetch_partitions(frame: Any) -> list[tuple[Any, int]]:
     return blocks
 
 
-def _executor_actors(context: Any, executors: Sequence[str]) -> list[str]:
+def _executor_actors(spark: Any, executors: Sequence[str]) -> list[str]:
     """The name of the Ray actor of each Spark executor.
 
     An executor that died and was started again has a new id in Spark but its actor keeps the name with the first one; RayDP's master
@@ -176,9 +175,9 @@ def _executor_actors(context: Any, executors: Sequence[str]) -> list[str]:
     names: list[str] = []
     for executor in executors:
         if not actor_exists(_ACTOR + executor) and not restarted:
-            jvm = context._jvm
-            master = jvm.io.ray.api.Ray.getActor("RAY_APP_MASTER").get()  # ends with this call: get() of an Optional
-            restarted = dict(jvm.org.apache.spark.deploy.raydp.RayAppMasterUtils.getRestartedExecutors(master))
+            packages = java_packages(spark)
+            master = packages.io.ray.api.Ray.getActor("RAY_APP_MASTER").get()  # ends with this call: get() of an Optional
+            restarted = dict(packages.org.apache.spark.deploy.raydp.RayAppMasterUtils.getRestartedExecutors(master))
         names.append(_ACTOR + restarted.get(executor, executor))
     return names
 
@@ -299,7 +298,6 @@ def _spark_schema(schema: pa.Schema) -> Any:
 def to_data_frame(spark: Any, tables: Sequence[pa.Table]) -> Any:
     """A Spark DataFrame with the rows of ``tables`` (all of one schema), column by column; DataflowError where a type does not survive."""
     from pyspark.sql import DataFrame
-    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
 
     if not tables:
         raise DataflowError("to_spark: there are no records, so the columns are not known; give schema=pyarrow.schema(...)")
@@ -308,14 +306,8 @@ def to_data_frame(spark: Any, tables: Sequence[pa.Table]) -> Any:
     batches = [batch for table in ready for batch in table.to_batches(max_chunksize=BATCH_ROWS_TO_SPARK) if batch.num_rows]
     if not batches:
         return spark.createDataFrame([], schema)
-    context, jvm = spark.sparkContext, spark._jvm
-    read = functools.partial(_read_stream, jvm)
-    iterator = context._serialize_to_jvm(batches, ArrowStreamSerializer(), read, jvm.ArrowIteratorServer)
-    return DataFrame(jvm.PythonSQLUtils.toDataFrame(iterator, schema.json(), spark._jsparkSession), spark)
-
-
-def _read_stream(jvm: Any, path: str) -> Any:
-    return jvm.PythonSQLUtils.readArrowStreamFromFile(path)
+    iterator = arrow_batches_to_java(spark, batches)
+    return DataFrame(java_packages(spark).PythonSQLUtils.toDataFrame(iterator, schema.json(), java_session(spark)), spark)
 
 
 __all__ = ["BATCH_ROWS_TO_SPARK", "SparkSink", "SparkSource", "fetch_partitions", "to_data_frame"]

@@ -25,6 +25,14 @@ class SparkNeeds(NamedTuple):
     master_cpus: float = 1.0
     master_stays: bool = False
 
+    def of_cpus_alone(self) -> SparkNeeds:
+        """As if memory were no matter."""
+        return self._replace(memory_bytes=1)
+
+    def of_memory_alone(self) -> SparkNeeds:
+        """As if CPUs were no matter."""
+        return self._replace(cpus=0.0)
+
 
 class NodeRoom(NamedTuple):
     """What a node of the Ray cluster has free, and in all."""
@@ -99,9 +107,9 @@ def _executors_that_fit(needs: SparkNeeds, nodes: Sequence[NodeRoom], *, free: b
 def _scarce(needs: SparkNeeds, nodes: Sequence[NodeRoom]) -> str:
     """Which of CPU and memory is short."""
     short = []
-    if _executors_that_fit(needs._replace(memory_bytes=1), nodes, free=True) < needs.executors:
+    if _executors_that_fit(needs.of_cpus_alone(), nodes, free=True) < needs.executors:
         short.append("CPUs are short")
-    if _executors_that_fit(needs._replace(cpus=0.0), nodes, free=True) < needs.executors:
+    if _executors_that_fit(needs.of_memory_alone(), nodes, free=True) < needs.executors:
         short.append("memory is short")
     return ", ".join(short) or "CPUs and memory are free, but not on one node"
 

@@ -82,7 +82,7 @@ class Antichain(Generic[T]):
         >>> Antichain([3]).dominates(Antichain([4])), Antichain([3]).dominates(Antichain()), Antichain().dominates(Antichain([3]))
         (True, True, False)
         """
-        return all(self.less_equal(element) for element in other._elements)
+        return all(self.less_equal(element) for element in other)
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._elements)
@@ -93,7 +93,7 @@ class Antichain(Generic[T]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Antichain):
             return NotImplemented
-        return set(self._elements) == set(other._elements)
+        return set(self._elements) == set(other)
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 

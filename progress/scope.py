@@ -82,7 +82,7 @@ class ScopeTracker(Scope):
         self._graph = graph
         self._children = dict(children)
         told = {identifier: child.get_internal_summary() for identifier, child in children.items()}
-        self.topology = ScopeTopology.build(graph, spec, {identifier: summary for identifier, (summary, _) in told.items()})
+        self.topology = ScopeTopology(spec, graph, {identifier: summary for identifier, (summary, _) in told.items()})
         self._paths = self.topology.paths()
         self._egress = PathSummary.egress(self.topology.depth) if spec.parent is not None else None
         self.tracker = self._build_tracker()
@@ -150,10 +150,10 @@ class ScopeTracker(Scope):
     def set_external_summary(self, summaries: ScopeSummary, external: PortChanges) -> None:
         """Also passes the surroundings of each child on to it; refuses a cycle through the outside that does not advance time."""
         self._check_external(summaries)
-        self._set_outside(lambda: summaries, external)
+        self.set_outside(lambda: summaries, external)
 
-    def _set_outside(self, outside: Callable[[], ScopeSummary], external: PortChanges) -> None:
-        """The same for a child of a graph that has been validated: it asks what is outside only when somebody wants to know.
+    def set_outside(self, outside: Callable[[], ScopeSummary], external: PortChanges) -> None:
+        """As :meth:`set_external_summary` for a graph that has been validated: it asks what is outside only when somebody wants to know.
 
         N loops in one loop are N searches round that one, and no search is needed to track them.
         """
@@ -163,7 +163,7 @@ class ScopeTracker(Scope):
         initial = dict(self.take_external_progress())
         for identifier, child in self._children.items():
             if isinstance(child, ScopeTracker):
-                child._set_outside(partial(self._around, identifier), initial.get(identifier, []))
+                child.set_outside(partial(self._around, identifier), initial.get(identifier, []))
             else:
                 child.set_external_summary(self._around(identifier), initial.get(identifier, []))
 

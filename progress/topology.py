@@ -9,7 +9,7 @@ internal summary.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 
 from rayad.progress.antichain import Antichain
 from rayad.progress.progress_graph import ChildPort, NodeKind, NodePort, NodeSpec, ProgressGraph, ScopeInput, ScopeOutput, ScopeSpec
@@ -22,10 +22,12 @@ ScopeSummary = list[list[Antichain[PathSummary]]]
 
 @dataclass(slots=True)
 class ScopeTopology:
-    """Numbering of one scope; `build` fills it once, then it is only read."""
+    """Numbering of one scope, with its child scopes as nodes of the given internal summaries; it is only read."""
 
     scope: ScopeSpec
-    depth: int
+    graph: InitVar[ProgressGraph]
+    child_summaries: InitVar[Mapping[int, ScopeSummary]]
+    depth: int = field(init=False)
     names: list[str] = field(default_factory=list)
     edges: list[tuple[int, int, PathSummary]] = field(default_factory=list)
     slots: list[int | None] = field(default_factory=list)
@@ -42,19 +44,17 @@ class ScopeTopology:
     outputs: list[int] = field(default_factory=list)  # they are reached, but track nothing
     slot_ends: list[int | None] = field(default_factory=list)  # where a slot's paths start, for the projection
 
-    @staticmethod
-    def build(graph: ProgressGraph, scope: ScopeSpec, child_summaries: Mapping[int, ScopeSummary]) -> ScopeTopology:
-        """Lay out `scope`, with its child scopes as nodes of the given internal summaries."""
-        topology = ScopeTopology(scope, graph.depth_by_scope[scope.id])
+    def __post_init__(self, graph: ProgressGraph, child_summaries: Mapping[int, ScopeSummary]) -> None:
+        scope = self.scope
+        self.depth = graph.depth_by_scope[scope.id]
         with_edges = {edge.source.node for edge in graph.edges_by_scope[scope.id] if isinstance(edge.source, NodePort)}
-        topology.inputs = [topology._location(f"input {port} of {scope.name!r}") for port in range(scope.inputs)]
+        self.inputs = [self._location(f"input {port} of {scope.name!r}") for port in range(scope.inputs)]
         for node in graph.nodes_by_scope[scope.id]:
-            topology._add_node(graph, node, node.id in with_edges)
+            self._add_node(graph, node, node.id in with_edges)
         for child in graph.children(scope.id):
-            topology._add_child(graph, child, child_summaries[child.id])
-        topology.outputs = [topology._location(f"output {port} of {scope.name!r}") for port in range(scope.outputs)]
-        topology._add_edges(graph)
-        return topology
+            self._add_child(graph, child, child_summaries[child.id])
+        self.outputs = [self._location(f"output {port} of {scope.name!r}") for port in range(scope.outputs)]
+        self._add_edges(graph)
 
     def _location(self, name: str, owner: int | None = None) -> int:
         self.names.append(name)

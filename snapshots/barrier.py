@@ -31,6 +31,10 @@ class Barrier(NamedTuple):
         """
         return marshal.dumps(tuple(self))
 
+    def turned_unaligned(self) -> Barrier:
+        """The same attempt, which from here on overtakes what is on the way."""
+        return self._replace(unaligned=True)
+
     @staticmethod
     def unpack(payload: bytes | memoryview) -> Barrier:
         """The inverse of :meth:`pack`."""

@@ -93,6 +93,38 @@ def test_actors_shows_the_four_actors_and_the_handle_of_a_job() -> None:
     assert {path.stem for path in (ROOT / "actors").glob("*.py")} == meant, "what is not an actor goes into a folder below"
 
 
+PRIVATE_NAMES_USED = {
+    "_jvm": "PySpark has no public way to its Java side; all of its names stand in integrations/spark_java.py",
+    "_jsparkSession": "the same",
+    "_jdf": "the same",
+    "_serialize_to_jvm": "the same: how PySpark itself hands Arrow batches to Java",
+    "_instantiatedSession": "the same: the session of this process, in whichever thread; the public one is that of a thread",
+    "_exit": "os._exit is a documented function of os, in spite of its name",
+    "_current_frames": "sys._current_frames is a documented function of sys, and the only way to another thread's stack",
+    "_actor_id": "Ray's list of actors knows them by id, and a handle does not tell its own in public",
+    "_context": "the user's classes inherit from Vertex: a public name of ours could be one of theirs",
+}
+"""Names private to another class that are used, each in one place, and why. At most 10: give the owner a narrow public method instead."""
+
+
+def test_names_private_to_another_class_are_used_only_where_there_is_a_reason() -> None:
+    used = [
+        (path, node)
+        for path in [*python_files(*PACKAGES), *python_files("src")]
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Attribute) and re.match("_(?!_)", node.attr) and ast.unparse(node.value) not in {"self", "cls", "super()"}
+    ]
+    refuse(
+        [
+            Breach(path, node.lineno, ast.unparse(node), "let its owner have a public method that does what is needed here")
+            for path, node in used
+            if node.attr not in PRIVATE_NAMES_USED
+        ]
+    )
+    assert sorted(node.attr for _, node in used) == sorted(PRIVATE_NAMES_USED), "once each, and no reason for what is not used any more"
+    assert len(PRIVATE_NAMES_USED) <= 10
+
+
 def test_no_class_is_a_manager() -> None:
     refuse(
         [

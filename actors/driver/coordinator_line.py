@@ -23,6 +23,10 @@ from rayad.progress import RayadError
 
 ANSWER_S = 10.0
 """How long an answer that the coordinator does not have to wait for may take."""
+GLANCE_S = 0.9
+"""How long state, progress and explain_stuck wait for the coordinator; then they tell what was last known."""
+LOOK_AGAIN_S = 0.1
+"""How often is looked, while the place of an actor that died is free."""
 LAST_WORDS_S = 1.0
 """After the end of the long call: how long an answer may still be on its way."""
 END_S = 10.0

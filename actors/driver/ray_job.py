@@ -12,8 +12,8 @@ import random
 import secrets
 import threading
 import time as clock
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -24,8 +24,9 @@ from rayad.actors.cluster.failure import Failure
 from rayad.actors.cluster.joining import ensure_ray
 from rayad.actors.coordinator.outcome import Look, Outcome, rebuild_error
 from rayad.actors.coordinator_actor import Coordinator
-from rayad.actors.driver.coordinator_line import ANSWER_S, END_S, CoordinatorLine, Gone, NoAnswer
+from rayad.actors.driver.coordinator_line import ANSWER_S, END_S, GLANCE_S, LOOK_AGAIN_S, CoordinatorLine, Gone, NoAnswer
 from rayad.actors.driver.inputs import FedJob, InputPlane, RayInput
+from rayad.actors.driver.probes import Holding, ProbedJob, RayProbe
 from rayad.actors.driver.termination import OF_THIS_PROCESS
 from rayad.actors.driver.worker_modules import check_can_travel
 from rayad.actors.job import (
@@ -47,7 +48,7 @@ from rayad.actors.replica.user_errors import restarts_of
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, check_timeout, configured
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.streams.flow import Dataflow
-from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, Timestamp, arguments, say
+from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, arguments, say
 from rayad.snapshots.restarts import End, Succession
 
 _log = logging.getLogger(__name__)
@@ -58,14 +59,8 @@ _GROUPS = {
     "changes": ("stop", "savepoint", "rescale", "configure"),
 }
 _THREADS = {PULSE: 2, "looks": 4, "waits": WAITING, "changes": 8}
-GLANCE_S = 0.9
-"""How long state, progress and explain_stuck wait for the coordinator; then they tell what was last known."""
 WATCH_EVERY_S = 0.5
 """How often the coordinator's end, and its silence, are looked for."""
-LOOK_AGAIN_S = 0.1
-"""The same, while the place of a coordinator that died is free."""
-HOLD_S = 0.5
-"""How long one question of a waiting probe is held, so that a death in between is noticed; among many, less."""
 CANCEL_S = 10.0
 STOP_S = 40.0
 """How long a running job may take to hear that it is to drain."""
@@ -104,7 +99,6 @@ class RayJob(Job):
         self._cancelling = False
         self._state = JobState.STARTING
         self._seen = JobProgress(JobState.STARTING, (), 0, scaling=self._autoscaler.told if self._autoscaler is not None else None)
-        self._probes_waiting = 0
         self._inputs: dict[str, RayInput] = {}
         self._start_coordinator(asked_s)
         self._feed = InputPlane(
@@ -119,6 +113,14 @@ class RayJob(Job):
                 is_over=self._is_over,
                 raise_outcome=lambda: self.wait(timeout_s=30),
             )
+        )
+        self._probed = ProbedJob(
+            self.name,
+            patience_s=lambda: self._config.start_timeout_s + ANSWER_S,
+            ask_again=self._ask_again,
+            is_over=self._is_over,
+            raise_outcome=lambda: self.wait(END_S),
+            holding=Holding(),
         )
         self._is_terminated = False
         OF_THIS_PROCESS.watch(self, config.termination_s)
@@ -477,17 +479,6 @@ class RayJob(Job):
                         f"{what}: not within {most_s:g} s: {THE_COORDINATOR} died, and another one has not begun yet"
                     ) from None
 
-    @contextmanager
-    def _probe_waits(self) -> Iterator[Callable[[], float]]:
-        """A thread waits for a probe: gives for how long one question of it may be held. Few threads of the coordinator hold them all."""
-        with self._restarting:
-            self._probes_waiting += 1
-        try:
-            yield lambda: HOLD_S * min(1.0, WAITING / max(1, self._probes_waiting))
-        finally:
-            with self._restarting:
-                self._probes_waiting -= 1
-
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)
         if name not in self._inputs:
@@ -495,48 +486,4 @@ class RayJob(Job):
         return self._inputs[name]
 
     def probe(self, name: str) -> Probe:
-        return RayProbe(name, self, self._known(name, "probe", self.plan.probes))
-
-
-class RayProbe(Probe):
-    """Asks the progress actor."""
-
-    def __init__(self, name: str, job: RayJob, node: int) -> None:
-        super().__init__(name)
-        self._job = job
-        self._node = node
-
-    def frontier(self) -> tuple[Timestamp, ...]:
-        job = self._job
-        patience_s = job._config.start_timeout_s + ANSWER_S
-        deadline_s = clock.monotonic() + patience_s
-        while True:
-            found = job._ask_again("frontier", self._node, timeout_s=patience_s)
-            if found is not None:
-                return tuple(found)
-            if job._is_over():
-                job.wait(END_S)  # raises what ended the job
-                return ()
-            if clock.monotonic() > deadline_s:
-                raise TimeoutError(f"probe {self.name!r}: the progress actor of job {job.name!r} does not answer; see job.explain_stuck()")
-            clock.sleep(LOOK_AGAIN_S)  # it died, and the coordinator has not taken notice yet
-
-    def _wait(self, epoch: int, timeout_s: float | None) -> bool:
-        job = self._job
-        deadline_s = float("inf") if timeout_s is None else clock.monotonic() + timeout_s
-        with job._probe_waits() as hold_s:
-            while True:
-                left_s = max(0.0, deadline_s - clock.monotonic())
-                try:
-                    held_s = min(left_s, hold_s())
-                    answer_s = min(held_s + ANSWER_S, left_s + GLANCE_S)
-                    done = job._ask_again("wait_epoch", self._node, epoch, held_s, timeout_s=answer_s, successor_s=left_s)
-                except NoAnswer:
-                    done = False  # its heartbeat ends it, if it is for long
-                if done:
-                    return True
-                if job._is_over():
-                    job.wait(END_S)  # raises what ended the job
-                    return True
-                if clock.monotonic() >= deadline_s:
-                    return False
+        return RayProbe(name, self._probed, self._known(name, "probe", self.plan.probes))

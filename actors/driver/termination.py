@@ -9,7 +9,6 @@ Ctrl-C stays a cancel without a savepoint. Prior art: Flink's stop with a savepo
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -17,6 +16,8 @@ import time as clock
 import weakref
 from types import FrameType
 from typing import Any, NoReturn, Protocol
+
+from rayad.actors.process.ending import end_at_once
 
 STATUS = 128 + signal.SIGTERM
 """What the process ends with."""
@@ -40,7 +41,7 @@ class Termination:
         exit_now: ends the process at once; for tests.
     """
 
-    def __init__(self, exit_now: Any = os._exit) -> None:
+    def __init__(self, exit_now: Any = end_at_once) -> None:
         self._jobs: weakref.WeakSet[Any] = weakref.WeakSet()
         self._exit_now = exit_now
         self._timeout_s = 0.0

@@ -2,7 +2,7 @@
 
 The copy sees the state as it was at the capture, however long pickling takes, and shares its memory until either side writes; the replica
 goes on after the few milliseconds that fork takes. (Redis saves its data in the same way.) In the copy runs one thread, which only pickles
-into a pipe: it uses none of the sockets and threads that it inherited, and ends by ``os._exit``.
+into a pipe: it uses none of the sockets and threads that it inherited, and ends by ``end_at_once``.
 
 A lock that another thread held at the fork is never released in the copy: what waits for it there (a ``__reduce__`` that asks a client
 library, an allocator) hangs. So a copy that gives nothing and uses no processor is killed, its attempt fails, and from then on the state
@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rayad.actors.process.ending import end_at_once
 from rayad.actors.replica.part_files import dumped, write_rest, write_staged, write_state
 from rayad.actors.replica.participant import Capture
 from rayad.dataflow.plan import Stage
@@ -251,7 +252,7 @@ def _in_the_copy(make: Callable[[], Any], data: int, trouble: int) -> None:
     except BaseException as error:
         os.write(trouble, f"{type(error).__name__}: {say(error)}".encode()[:4000])
     finally:
-        os._exit(code)
+        end_at_once(code)
 
 
 def _ticks_of(process: int) -> int:

@@ -247,7 +247,7 @@ class HostSnapshots:
         newest = max((entry[2].number for entry in barriers), default=0)
         for edge, peer, barrier in barriers:
             if barrier.number == newest:
-                self._overtake(edge, peer, barrier._replace(unaligned=True))
+                self._overtake(edge, peer, barrier.turned_unaligned())
         if participant.alignment.is_aligning and participant.barrier is not None:
             began_s = clock.perf_counter()
             participant.turn_unaligned()

@@ -128,7 +128,7 @@ class Participant:
         """Alignment takes too long: capture now, log the channels that have not yet brought the barrier."""
         barrier = self.barrier
         if barrier is not None:
-            self._act(self.alignment.turn_unaligned(), barrier._replace(unaligned=True))
+            self._act(self.alignment.turn_unaligned(), barrier.turned_unaligned())
 
     def give_up(self, number: int = 0) -> None:
         """The coordinator has given an attempt up, by default the one that is pending here; a newer one goes on."""

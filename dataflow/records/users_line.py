@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import re
-import sys
 from types import FrameType
 
 _FOLDERS = ("actors", "autoscale", "dataflow", "graphs", "integrations", "progress", "snapshots")
@@ -16,7 +16,7 @@ _KERNEL_CELL = re.compile(r"[/\\\\]ipykernel_\d+[/\\\\]\d+\.py$")
 
 def users_line() -> str:
     """``file.py:12``: the innermost line of the call stack that is not Rayad's own; in a notebook ``In[3]:2``."""
-    frame: FrameType | None = sys._getframe(1)
+    frame = inspect.currentframe()
     while frame is not None:
         filename = frame.f_code.co_filename
         shown = _shown(filename)
@@ -28,7 +28,8 @@ def users_line() -> str:
 
 def users_level() -> int:
     """The ``stacklevel`` of a warning that the caller gives, so that it points at the line that :func:`users_line` names."""
-    frame: FrameType | None = sys._getframe(1)
+    here = inspect.currentframe()
+    frame = here and here.f_back
     level = 1
     while frame is not None and _shown(frame.f_code.co_filename) is None:
         frame, level = frame.f_back, level + 1

@@ -76,12 +76,16 @@ class KeyedStream(Advising):
         graph = self.flow.graph
         graph.require_free(name)
         self.require_records(base, per_time=per_time)
-        prepared = self.stream._stateless(f"{name or base}.prepare", element, None)
+        prepared = self.stream.through(f"{name or base}.prepare", element)
         link = Link(prepared.node, 0, BY_PAIR)
         make.reading(key=self.key, value=getattr(element, "value", None))
         node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base=base, op=make, inputs=[link])
         node.options[updates.TAKES] = (base, per_time)
         return Stream(self.flow, node.id)
+
+    def each_epoch(self, aggregate: str, element: el.Element, make: Make, name: str | None) -> Stream:
+        """The operator ``make`` of each epoch alone, behind an exchange by key; ``element`` prepares what is exchanged."""
+        return self._exchange(f"{aggregate}-per-epoch", element, make, name, per_time=True)
 
     def _running(self, base: str, element: el.Element, make: Any, name: str | None) -> Stream:
         out = self._exchange(base, element, make, name)
@@ -171,7 +175,7 @@ class KeyedStream(Advising):
             side.require_records("join")
         links = []
         for side in (self, other):
-            prepared = side.stream._stateless(f"{name or 'join'}.prepare", KeyFirst(side.key), None)
+            prepared = side.stream.through(f"{name or 'join'}.prepare", KeyFirst(side.key))
             links.append(Link(prepared.node, 0, BY_PAIR))
         make = Make(Join).reading(key=self.key, right_key=other.key)
         node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=links, parallelism=parallelism)

@@ -130,6 +130,10 @@ class Stream(Advising):
         node = self.flow.graph.add(NodeKind.STATELESS, self.scope, name=name, base=base, op=element, inputs=[Link(start.node, start.port)])
         return Stream(self.flow, node.id, 0, start.event_time if keeps_time else None)
 
+    def through(self, base: str, element: el.Element) -> Stream:
+        """This stream behind a step of ours that the user does not name: how an operator prepares what it exchanges."""
+        return self._stateless(base, element, None)
+
     def _of_each_side(self, base: str, element: el.Element, name: str | None) -> Stream:
         """A step that keeps event times of a union: applied to each of its streams, which keep their own event times."""
         assert self.event_time is not None

@@ -61,7 +61,7 @@ class WindowedStream(Advising):
         if isinstance(self.windows, PerEpoch):
             element = Combine(self.keyed.key, selector, aggregator)
             make = Make(EpochWindows, aggregator, columnar=bool(self.keyed.key.columns))
-            out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, make, name, per_time=True)
+            out = self.keyed.each_epoch(aggregator.name, element, make, name)
         else:
             out = self._event_windows(aggregator, selector, name)
         return self._bare(out)
@@ -69,10 +69,10 @@ class WindowedStream(Advising):
     def _bare(self, out: Stream) -> Stream:
         if not self.keyless:
             return out
-        bare = out._stateless("without-key", WithoutKey(), None)
+        bare = out.through("without-key", WithoutKey())
         if not isinstance(out, LateStream):
             return bare
-        return LateStream(bare.flow, bare.node, 0, lambda: out.late._stateless("without-key", WithoutKey(), None))
+        return LateStream(bare.flow, bare.node, 0, lambda: out.late.through("without-key", WithoutKey()))
 
     def _event_windows(self, aggregator: agg.Aggregator, value: ValueSelector, name: str | None, behind: Any = None) -> Stream:
         graph = self.keyed.flow.graph
@@ -101,7 +101,7 @@ class WindowedStream(Advising):
         result = LateStream(self.keyed.flow, node.id, 0, late)
         if behind is None:
             return result
-        return LateStream(self.keyed.flow, result._stateless(f"{base}.each", behind, None).node, 0, late)
+        return LateStream(self.keyed.flow, result.through(f"{base}.each", behind).node, 0, late)
 
     def count(self, *, name: str | None = None) -> Stream:
         """Records per key and window."""
@@ -186,7 +186,7 @@ class WindowedStream(Advising):
     def _best(self, aggregator: BestRecords, name: str | None) -> Stream:
         if isinstance(self.windows, PerEpoch):
             element = BestOfBatch(self.keyed.key, aggregator, self.keyless)
-            out = self.keyed._exchange(f"{aggregator.name}-per-epoch", element, Make(EpochBest, aggregator), name, per_time=True)
+            out = self.keyed.each_epoch(aggregator.name, element, Make(EpochBest, aggregator), name)
             return self._bare(out)
         return self._bare(self._event_windows(aggregator, ValueSelector.of(record_unless(None)), name, EachRecord()))
 
@@ -242,13 +242,13 @@ def placed(stream: Stream, base: str, element: Callable[[ValueSelector], Any]) -
     found = stream.event_time
     assert found is not None
     if found.selector is not None:
-        return stream._stateless(base, element(found.selector), None).node
-    each = [Stream(stream.flow, side.node, side.port)._stateless(base, element(side.selector), None) for side in found.sides]
+        return stream.through(base, element(found.selector)).node
+    each = [Stream(stream.flow, side.node, side.port).through(base, element(side.selector)) for side in found.sides]
     inputs = [Link(one.node, one.port) for one in each]
     return stream.flow.graph.add(NodeKind.UNION, stream.scope, name=None, base=f"{base}.union", inputs=inputs).id
 
 
 def largest_of(flow: Any, sides: tuple[windowing.Side, ...], base: str) -> list[Link]:
     """The largest event times of each batch of each side, for every replica."""
-    each = [Stream(flow, s.node, s.port)._stateless(f"{base}.largest-time", windowing.LargestTime(s.selector), None) for s in sides]
+    each = [Stream(flow, s.node, s.port).through(f"{base}.largest-time", windowing.LargestTime(s.selector)) for s in sides]
     return [Link(one.node, 0, Partition(PartitionKind.BROADCAST)) for one in each]

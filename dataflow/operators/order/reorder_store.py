@@ -37,6 +37,11 @@ class Numbered:
         """What a :class:`ReorderStore` counts for it."""
 
     @property
+    def is_spilled(self) -> bool:
+        """Whether the records are on disk."""
+        return isinstance(self._content, Spilled)
+
+    @property
     def batch(self) -> Any:
         """The records, read from disk where they are there."""
         content = self._content
@@ -128,7 +133,7 @@ class ReorderStore:
 
     def keep(self, item: Numbered) -> Numbered:
         """What to keep in the place of ``item`` until :meth:`let_go`. Raises DataflowError when it cannot be written."""
-        if item.memory_bytes or isinstance(item._content, Spilled):
+        if item.memory_bytes or item.is_spilled:
             return item
         size = estimated_bytes(item.batch)
         if self.memory_bytes + size <= self.memory_bytes_max:

@@ -135,7 +135,7 @@ class StoredRows:
         for piece in changes.pieces.value:
             keys.extend(pickle.loads(piece.data)[len(keys) - piece.first :])
             if piece.first == self._pickled:
-                self._pieces.append(piece._replace(data=out_of_band(piece.data)))
+                self._pieces.append(Piece(piece.first, piece.last, out_of_band(piece.data)))
         state.update(zip(keys, changes.values, strict=True))
 
     @property

@@ -126,14 +126,18 @@ class ColumnTotals:
     def restore(state: dict[str, Any], merges: tuple[str, ...]) -> ColumnTotals:
         """What :meth:`checkpoint` gave."""
         columns = ColumnTotals(merges, state["schema"], len(state["schema"]) - len(merges))
+        columns.begin_with(state)
+        return columns
+
+    def begin_with(self, state: dict[str, Any]) -> None:
+        """Hold what :meth:`checkpoint` gave; nothing is held yet."""
         keys = state["keys"]
         if isinstance(keys, list):
-            columns._made_index().restore(keys)
+            self._made_index().restore(keys)
         elif keys is not None:
-            columns._first_keys = _columns_of(keys)
-        columns.arrays = [total.astype(own.dtype) for total, own in zip(state["totals"], columns.arrays, strict=True)]
-        columns._restore_given(state["given"])
-        return columns
+            self._first_keys = _columns_of(keys)
+        self.arrays = [total.astype(own.dtype) for total, own in zip(state["totals"], self.arrays, strict=True)]
+        self._restore_given(state["given"])
 
     def take_changes(self) -> Callable[[], dict[str, Any]] | None:
         """The keys that are new since the last call, and the totals that have changed, or all of them where these are more than half."""
