@@ -11,9 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from benchmarks.interval_paper import DAY, HOUR, MINUTE, TABLE_1, Experiment, claims, implied_cost_s
-from benchmarks.measurement import Chart, Line, Measurement, Panel, Ratio
-from rayad.snapshots.interval import IntervalBounds, IntervalEstimator, optimal_interval_s, utilization
-from rayad.snapshots.interval_simulation import (
+from benchmarks.interval_simulation import (
     IntervalChoice,
     Phase,
     ScheduledInterval,
@@ -22,6 +20,8 @@ from rayad.snapshots.interval_simulation import (
     run_job,
     simulated_utilization,
 )
+from benchmarks.measurement import Chart, Line, Measurement, Panel, Ratio
+from rayad.snapshots.interval import IntervalBounds, IntervalEstimator, optimal_interval_s, utilization
 
 TITLE = "Snapshot interval: model, simulation, choice"
 NEEDS_RAY = False

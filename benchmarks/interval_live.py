@@ -18,12 +18,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import rayad as rd
+from benchmarks.interval_simulation import Phase, ScheduledInterval, run_job
 from benchmarks.machine import settle
 from benchmarks.measurement import Measurement, Ratio
 from benchmarks.snapshot_cost import Rows, keyed, storage
 from rayad.snapshots.coordination import FIRST_SOON
 from rayad.snapshots.interval import IntervalEstimator, optimal_interval_s, utilization
-from rayad.snapshots.interval_simulation import Phase, ScheduledInterval, run_job
 
 TITLE = "The interval a job chooses itself, with kills"
 NEEDS_RAY = True

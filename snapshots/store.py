@@ -80,7 +80,7 @@ class Manifest:
     Args:
         number: of the snapshot; they only grow.
         job: the job's name.
-        graph: fingerprint of each vertex by name, see ``recovery.fingerprint``.
+        graph: fingerprint of each vertex by name, see ``resume_point.Graph``.
         key_groups: into how many groups keys hash.
         parts: of all replicas.
         staged: what sinks publish because of this snapshot; for sinks that publish once, at the end, all since the beginning.

@@ -18,7 +18,7 @@ def edge_names(plan: Plan) -> dict[int, str]:
 
 
 def graph_shape(plan: Plan) -> dict[str, Any]:
-    """Vertices, edges, sinks, and what the sources' input is made of, by name, for :func:`rayad.snapshots.recovery.misfits`."""
+    """Vertices, edges, sinks, and what the sources' input is made of, by name, for :func:`rayad.snapshots.resume_point.misfits`."""
     vertices: dict[str, dict[str, Any]] = {}
     for stage in plan.stages:
         where = {"replicas": stage.parallelism, "depth": stage.depth}

@@ -14,7 +14,7 @@ import rayad as rd
 from rayad.dataflow import Source
 from rayad.integrations import RayDatasetSource, SparkSource
 from rayad.progress import DataflowError
-from rayad.snapshots.recovery import input_changes
+from rayad.snapshots.resume_point import input_changes
 from tests.cluster.spark_fixtures import spark
 from tests.integrations.driving import check_resume, drain
 

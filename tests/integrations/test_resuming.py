@@ -24,7 +24,7 @@ from rayad.integrations import ArrowSource, CsvSource, JsonLinesSource, JsonRows
 from rayad.integrations.refs import RefSource, check_replay, number_blocks
 from rayad.integrations.staged_blocks import BlockFolder, StagedBlock
 from rayad.progress import ConfigError, DataflowError
-from rayad.snapshots.recovery import input_changes
+from rayad.snapshots.resume_point import input_changes
 from tests.integrations.driving import check_resume, records
 
 ROWS = st.lists(st.tuples(st.integers(0, 4), st.sampled_from(["", "x", "yy", "a,b", "é"])), min_size=1, max_size=25)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.interval_simulation import Phase, ScheduledInterval, failure_times_s, run_job
 from rayad.progress import ConfigError
 from rayad.snapshots.interval import IntervalBounds, IntervalEstimator, optimal_interval_s
-from rayad.snapshots.interval_simulation import Phase, ScheduledInterval, failure_times_s, run_job
 
 TIMES = st.floats(0.0, 1e6)
 EVENTS = st.lists(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import heapq
 import math
 from itertools import pairwise
@@ -12,9 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayad.progress import ConfigError
-from rayad.snapshots.interval import utilization
-from rayad.snapshots.interval_simulation import (
+from benchmarks import interval_simulation
+from benchmarks.interval_simulation import (
     Phase,
     ScheduledInterval,
     complete_snapshots,
@@ -23,6 +23,8 @@ from rayad.snapshots.interval_simulation import (
     run_job,
     simulated_utilization,
 )
+from rayad.progress import ConfigError
+from rayad.snapshots.interval import utilization
 
 EIGHTHS = st.integers(0, 4000).map(lambda eighths: eighths / 8)  # exact in binary: ties are ties in any order of additions
 
@@ -177,3 +179,7 @@ def test_what_cannot_be_simulated_is_refused(call: object, said: str) -> None:
 def test_rounding_takes_no_snapshot_away() -> None:
     """0.3 / 0.1 is a little less than 3 in floating point."""
     assert complete_snapshots(np.array([]), 0.1, 0.0, 0.0, horizon_s=0.3, runs=1).tolist() == [3.0]
+
+
+def test_examples_in_its_docstrings_run() -> None:
+    assert doctest.testmod(interval_simulation) == doctest.TestResults(failed=0, attempted=3)
