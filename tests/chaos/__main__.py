@@ -1,6 +1,6 @@
 """``make chaos``: jobs on real Ray whose processes are killed, stopped and confused; whatever happens, the results are the model's.
 
-Each run is one of twelve dataflows (``topologies.py``) under a seed, which also draws the faults. A fault strikes at a phase that
+Each run is one of twelve dataflows (``programs/topologies.py``) under a seed, which also draws the faults. A fault strikes at a phase that
 is waited for: steady, aligning (a barrier has been taken somewhere and not everywhere), writing (parts), committing (the manifest is there,
 sinks publish), changing (with ``--rescale``: its layout), recovering (from the fault before). A fault counts when it has been seen to
 happen. The table at the end has how often.
@@ -31,9 +31,9 @@ import ray
 from rayad.progress import SnapshotError
 from tests.chaos import machines
 from tests.chaos.disturbed import FAULTS, recovery_of
-from tests.chaos.topologies import TOPOLOGIES
 from tests.chaos.victims import PHASES, Victim, Violation
 from tests.cluster.recovering import away
+from tests.programs.catalog import TOPOLOGIES
 
 KILLS = (*["replica"] * 8, *["progress"] * 5, *["coordinator"] * 2, "driver")
 STOP_S = 5.0

@@ -14,10 +14,12 @@ from typing import Any, Literal, NamedTuple
 
 import rayad as rd
 from rayad.integrations import ParquetSink
-from tests.chaos.topologies import TOPOLOGIES
 from tests.cluster.recovering import Paced
 from tests.programs import model
+from tests.programs.catalog import TOPOLOGIES
 
+PAUSE_S = 0.03
+"""How long each batch of a source takes."""
 TARDY_S = 0.25
 """How long a batch of the tardy source takes: so long its barrier may be late, and the vertices behind it align."""
 WRITING_S = 0.15
@@ -132,7 +134,8 @@ def disturbed_flow(name: str, seed: int, count: int, folder: str) -> rd.Dataflow
     def built() -> None:
         mark(folder, "source")
 
-    flow, stream = TOPOLOGIES[name].flow(seed, count, built)
+    topology = TOPOLOGIES[name]
+    flow, stream = topology.flow("chaos", topology.epochs(seed, count), lambda epochs: Paced(epochs, pause_s=PAUSE_S, built=built))
     tardy = flow.source(Paced(tardy_epochs(count), pause_s=TARDY_S, built=built), name="tardy")
     watched = stream.union(tardy).single().vertex(lambda: Watch(folder), name="watch", parallelism=1)
     watched.collect("out")
@@ -142,7 +145,8 @@ def disturbed_flow(name: str, seed: int, count: int, folder: str) -> rd.Dataflow
 
 def disturbed_model(name: str, seed: int, count: int) -> model.Timed:
     """What it gives."""
-    return TOPOLOGIES[name].model(seed, count) + model.epochs(tardy_epochs(count))
+    topology = TOPOLOGIES[name]
+    return topology.model(topology.epochs(seed, count)) + model.epochs(tardy_epochs(count))
 
 
 def recovery_of(seed: int) -> Literal["graph", "upstream"]:

@@ -22,11 +22,11 @@ import ray
 
 import rayad as rd
 from rayad.actors.replica.migration import may_move
-from tests.chaos import disturbed, topologies
+from tests.chaos import disturbed
 from tests.cluster import recovering
-from tests.programs import loops, model, program, totals, vertices
+from tests.programs.catalog import MODULES, TOPOLOGIES
 
-BY_VALUE = (disturbed, topologies, recovering, model, loops, program, totals, vertices)
+BY_VALUE = (disturbed, recovering, *MODULES)
 
 
 def rescale(job: Any, seed: int, folder: str) -> None:
@@ -59,7 +59,7 @@ def main(address: str, topology: str, seed: str, count: str, folder: str, heartb
     ray.init(address=address, logging_level="ERROR", log_to_driver=True)
     flow = disturbed.disturbed_flow(topology, int(seed), int(count), folder)
     config = disturbed.run_config(int(seed), folder, float(heartbeat_timeout_s), float(cpus))
-    job = flow.submit(config, parallelism=topologies.TOPOLOGIES[topology].parallelism or 1)
+    job = flow.submit(config, parallelism=TOPOLOGIES[topology].parallelism or 1)
 
     def explain(*_: object) -> None:
         threading.Thread(target=lambda: print(job.progress(), job.explain_stuck(), sep="\n", flush=True), daemon=True).start()

@@ -1,7 +1,7 @@
 """Removal of nodes: ``python -m tests.chaos.nodes --removals 3``.
 
 A Ray of two nodes on this machine, so large that a job needs both. The second node is ended as a power cut would, another one takes its
-place, and the job goes on there; again and again, for a dataflow of ``topologies.py`` each.
+place, and the job goes on there; again and again, for a dataflow of ``programs/topologies.py`` each.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 import ray
 from ray.cluster_utils import Cluster
 
-from tests.chaos.topologies import TOPOLOGIES
 from tests.chaos.victims import Victim, Violation
 from tests.cluster.recovering import actors
+from tests.programs.catalog import TOPOLOGIES
 
 CPUS = 0.5
 

@@ -19,7 +19,6 @@ import pyarrow as pa
 
 import rayad as rd
 from tests.programs import model as m
-from tests.programs.random_programs import PerTime
 from tests.programs.windowed import event_windows, sessions
 
 MODULUS = 97
@@ -94,6 +93,22 @@ def _plain(value: Any) -> str:
 
 
 # -- vertices ------------------------------------------------------------------------------------------------------------------
+class PerTime(rd.Vertex):
+    """Counts the records of each time."""
+
+    def __init__(self) -> None:
+        self.counts: dict[rd.Timestamp, int] = {}
+
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        if time not in self.counts:
+            self.counts[time] = 0
+            self.notify_at(time)
+        self.counts[time] += len(batch)
+
+    def on_notify(self, time: rd.Timestamp) -> None:
+        self.send_by(0, [self.counts.pop(time)], time)
+
+
 class Halves(rd.Vertex):
     """In a loop: gives what comes, and sends half of it round."""
 

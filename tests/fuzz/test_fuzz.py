@@ -14,6 +14,7 @@ from tests.fuzz.grammar import OPERATORS, TYPES, Program, Step, flat, typed
 from tests.fuzz.runs import Case, case_of, kinds_of, run, shrink
 
 SEEDS = 30
+UNDISTURBED = 60
 
 
 def test_random_programs_give_what_the_model_says_whatever_happens_to_them() -> None:
@@ -24,6 +25,14 @@ def test_random_programs_give_what_the_model_says_whatever_happens_to_them() -> 
     assert sum(outcome.resumes for outcome in outcomes) > 0
     figures = r"\d+ with crashes, \d+ rescales, \d+ resumes with other parallelism: 0 violations"
     assert re.fullmatch(rf"{SEEDS} runs, {figures}", summary(outcomes))
+
+
+@pytest.mark.parametrize("exchange", [False, True], ids=["fused", "exchanged"])
+def test_random_programs_give_what_the_model_says_fused_or_not(exchange: bool) -> None:
+    """Under any interleaving, with any number of replicas; nothing happens to them."""
+    drawn = [case_of(seed) for seed in range(1000, 1000 + UNDISTURBED)]
+    cases = [replace(case, program=replace(case.program, exchange=exchange), events=()) for case in drawn]
+    assert [f"seed {case.seed}: {outcome.violation}" for case in cases if (outcome := run(case)).violation] == []
 
 
 def test_a_few_hundred_seeds_draw_every_operator_and_every_type() -> None:

@@ -1,151 +1,22 @@
-"""Programs for the simulation: small graphs with enough records that snapshots find some on every kind of edge, each with its model.
-
-Together with those of ``tests/programs`` they are the topologies that the simulation draws from.
-"""
+"""What the simulation draws from besides the catalogue of ``tests/programs``: its topologies, with enough records that snapshots find some
+on every kind of edge, and what only the simulation has a use for (epochs out of order, increments, live inputs that look at probes)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import rayad as rd
 from tests.programs import connected, loops, vertices
 from tests.programs import model as m
+from tests.programs.catalog import TOPOLOGIES as SHARED
 from tests.programs.program import Expected, Program
-from tests.programs.totals import first, second
+from tests.programs.totals import first
 
 NUMBERS = [[(7 * e + 3 * i) % 23 for i in range(6)] for e in range(6)]
 PAIRS = [[(n % 4, n + e) for n in numbers] for e, numbers in enumerate(NUMBERS)]
-
-
-def pipeline(flow: rd.Dataflow) -> None:
-    flow.from_epochs(NUMBERS, parts=2, batch_rows=2).map(_double).rebalance().filter(_is_small).rebalance().map(_less).collect("out")
-
-
-def _double(n: int) -> int:
-    return 2 * n
-
-
-def _is_small(n: int) -> bool:
-    return n < 40
-
-
-def _less(n: int) -> int:
-    return n - 1
-
-
-def pipeline_expected() -> Expected:
-    return {"out": m.mapped(m.filtered(m.mapped(m.epochs(NUMBERS), _double), _is_small), _less)}
-
-
-def union(flow: rd.Dataflow) -> None:
-    a, b = flow.from_epochs(NUMBERS, parts=2, batch_rows=2), flow.from_epochs(NUMBERS[:3], batch_rows=2, name="b")
-    a.union(b.map(_double), a.filter(_is_small)).rebalance().map(_less).collect("out")
-
-
-def union_expected() -> Expected:
-    a, b = m.epochs(NUMBERS), m.mapped(m.epochs(NUMBERS[:3]), _double)
-    return {"out": m.mapped(a + b + m.filtered(a, _is_small), _less)}
-
-
-def join(flow: rd.Dataflow) -> None:
-    left, right = flow.from_epochs(PAIRS[:4], parts=2, batch_rows=2), flow.from_epochs(PAIRS[2:5], batch_rows=1, name="right")
-    left.key_by(second).join(right.key_by(second)).collect("pairs")
-
-
-def join_expected() -> Expected:
-    return {"pairs": m.joined(m.epochs(PAIRS[:4]), m.epochs(PAIRS[2:5]), second, second)}
-
-
-class Sums(rd.Vertex):
-    """Every replica sums everything and says so when a time is complete; only the first one speaks."""
-
-    def __init__(self) -> None:
-        self.sums: dict[rd.Timestamp, int] = {}
-
-    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
-        if time not in self.sums:
-            self.notify_at(time)
-        self.sums[time] = self.sums.get(time, 0) + sum(batch)
-
-    def on_notify(self, time: rd.Timestamp) -> None:
-        self.send_by(0, [(self.replica, self.sums.pop(time))], time)
-
-
-def broadcast(flow: rd.Dataflow) -> None:
-    flow.from_epochs(NUMBERS, parts=2, batch_rows=2).broadcast().vertex(Sums, name="sums").filter(_of_the_first).map(second).collect("sums")
-
-
-def _of_the_first(pair: tuple[int, int]) -> bool:
-    return pair[0] == 0
-
-
-def broadcast_expected() -> Expected:
-    return {"sums": [(rd.Timestamp(e), sum(numbers)) for e, numbers in enumerate(NUMBERS)]}
-
-
-def keyed(flow: rd.Dataflow) -> None:
-    flow.from_epochs(PAIRS, parts=3, batch_rows=1).key_by(first).sum(second, name="sums").collect("sums")
-
-
-def keyed_expected() -> Expected:
-    return {"sums": m.collected(m.epochs(PAIRS), first, second, sum)}
-
-
-def window(flow: rd.Dataflow) -> None:
-    flow.from_epochs(PAIRS, parts=2, batch_rows=1).key_by(first).window(rd.windows.per_epoch()).count().collect("counts")
-
-
-def window_expected() -> Expected:
-    return {"counts": m.per_epoch(m.epochs(PAIRS), first, len)}
-
-
-STARTS = [[6, 7, 9, 11], [3, 12], [9, 10, 25]]
-
-
-def loop(flow: rd.Dataflow) -> None:
-    """Exchanged at the head, so that batches are on the feedback edge most of the time."""
-    begun = flow.from_epochs(STARTS, parts=2, batch_rows=1).map(lambda n: (n, n, 0))
-
-    def body(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
-        stepped = inner.rebalance().filter(loops._open).map(loops._step)
-        return stepped, stepped.filter(lambda record: not loops._open(record))
-
-    begun.iterate(body, name="collatz").map(lambda r: (r[0], r[2])).collect("steps")
-
-
-def loop_expected() -> Expected:
-    def body(inner: m.Timed) -> tuple[m.Timed, m.Timed]:
-        stepped = m.mapped(m.filtered(inner, loops._open), loops._step)
-        return stepped, m.filtered(stepped, lambda record: not loops._open(record))
-
-    return {"steps": m.mapped(m.iterated(m.mapped(m.epochs(STARTS), lambda n: (n, n, 0)), body), lambda r: (r[0], r[2]))}
-
-
+STARTS = [[4, 5, 7, 9], [1, 10], [7, 8, 23]]
 RING = [[(n, (n + 1) % 6) for n in range(6)], [(10, 11), (11, 12), (12, 3)], [(20, 21), (21, 20)]]
-
-
-def loop_join(flow: rd.Dataflow) -> None:
-    """The smallest node that each reaches."""
-    edges = flow.from_epochs(RING, parts=2, batch_rows=1).flat_map(loops._both_ways)
-    inside = flow.loop("components")
-    labels, links = inside.enter(edges.map(lambda e: (e[0], e[0]))), inside.enter(edges)
-    back = inside.feedback()
-    fresh = labels.union(back).key_by(first).min(second).key_by(first).distinct(second, name="fresh")
-    back.connect(fresh.key_by(first).join(links.key_by(first)).map(lambda r: (r[1][1][1], r[1][0][1])))
-    inside.leave(fresh).collect("labels")
-
-
-def loop_join_expected() -> Expected:
-    edges = m.flat_mapped(m.epochs(RING), loops._both_ways)
-    links = m.entered(edges)
-
-    def body(inner: m.Timed) -> tuple[m.Timed, m.Timed]:
-        fresh = m.distinct(m.collected(inner, first, second, min), first, second)
-        return m.mapped(m.joined(fresh, links, first, first), lambda r: (r[1][1][1], r[1][0][1])), fresh
-
-    return {"labels": m.iterated(m.mapped(edges, lambda e: (e[0], e[0])), body)}
 
 
 def sources(flow: rd.Dataflow) -> None:
@@ -271,15 +142,15 @@ def live_loop(flow: rd.Dataflow) -> None:
 
 
 TOPOLOGIES = [
-    Program("sim pipeline", pipeline, pipeline_expected),
-    Program("sim union", union, union_expected),
-    Program("sim join", join, join_expected),
-    Program("sim broadcast", broadcast, broadcast_expected),
-    Program("sim keyed", keyed, keyed_expected),
-    Program("sim window", window, window_expected),
-    Program("sim loop", loop, loop_expected),
-    Program("sim nested loops", partial(loops.nested, depth=2, keyed=True), partial(loops.nested_expected, depth=2, keyed=True)),
-    Program("sim loop with join", loop_join, loop_join_expected),
+    SHARED["pipeline"].program("sim pipeline", NUMBERS, batch_rows=2),
+    SHARED["union"].program("sim union", NUMBERS, NUMBERS[:3], batch_rows=2),
+    SHARED["join"].program("sim join", NUMBERS[:4], NUMBERS[2:5]),
+    SHARED["broadcast"].program("sim broadcast", NUMBERS, batch_rows=2),
+    SHARED["keyed"].program("sim keyed", NUMBERS, parts=3),
+    SHARED["window"].program("sim window", NUMBERS),
+    SHARED["loop"].program("sim loop", STARTS),
+    SHARED["nested"].program("sim nested loops", [[(2, 2)], [(1, 1), (0, 0)]]),
+    SHARED["loop-join"].program("sim loop with join", RING),
     Program("sim totals in loop", loops.totals_in_order, loops.totals_in_order_expected),
     Program("sim several sources", sources, sources_expected),
     Program("sim in order", in_order, in_order_expected),

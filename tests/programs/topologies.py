@@ -1,26 +1,29 @@
-"""Twelve dataflows that take long enough to be disturbed, and what they must give, by the model of ``programs/model.py``."""
+"""Twelve dataflows between sources and one stream of results, and what they must give, by the model of ``programs/model.py``.
+
+They say nothing of how their input comes. The simulation reads a few epochs (:meth:`Topology.program`), ``make chaos`` draws many and
+paces them, so that there is time to disturb the job (:meth:`Topology.flow`).
+"""
 
 from __future__ import annotations
 
 import collections
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import rayad as rd
-from tests.cluster.recovering import Paced
 from tests.programs import model as m
 from tests.programs.loops import _level, collatz, nested_expected
+from tests.programs.program import Program
 from tests.programs.vertices import DistinctCount
 
 Lists = list[list[Any]]
-PAUSE_S = 0.03
 
 
 @dataclass(frozen=True)
 class Topology:
-    """A dataflow between paced sources and one stream of results.
+    """A dataflow between sources and one stream of results.
 
     Args:
         data: makes the epochs of each source, given a seeded random number generator and how many.
@@ -39,16 +42,22 @@ class Topology:
         """The input."""
         return self.data(random.Random(f"{self.name}/{seed}"), count)
 
-    def flow(self, seed: int, count: int, built: Callable[[], None] | None = None) -> tuple[rd.Dataflow, rd.Stream]:
-        """The dataflow without its end. ``built`` is called when a source begins or goes on."""
-        flow = rd.Dataflow("chaos")
-        lists = self.epochs(seed, count)
-        streams = [flow.source(Paced(epochs, pause_s=PAUSE_S, built=built), name=f"source{i}") for i, epochs in enumerate(lists)]
-        return flow, self.build(*streams)
+    def flow(self, name: str, lists: Sequence[Lists], source: Callable[[Lists], rd.Source]) -> tuple[rd.Dataflow, rd.Stream]:
+        """The dataflow without its end; ``source`` makes one of the epochs of each."""
+        flow = rd.Dataflow(name)
+        return flow, self.build(*(flow.source(source(epochs), name=f"source{i}") for i, epochs in enumerate(lists)))
 
-    def model(self, seed: int, count: int) -> m.Timed:
-        """What it gives."""
-        return self.expected(*(m.epochs(epochs) for epochs in self.epochs(seed, count)))
+    def model(self, lists: Sequence[Lists]) -> m.Timed:
+        """What it gives for the epochs of each source."""
+        return self.expected(*map(m.epochs, lists))
+
+    def program(self, name: str, *lists: Lists, parts: int = 2, batch_rows: int = 1) -> Program:
+        """A test program of it: sources of these epochs; its results are collected as "out"."""
+
+        def build(flow: rd.Dataflow) -> None:
+            self.build(*(flow.from_epochs(epochs, parts=parts, batch_rows=batch_rows) for epochs in lists)).collect("out")
+
+        return Program(name, build, lambda: {"out": self.model(lists)})
 
 
 def numbers(high: int, each: int = 4, sources: int = 1) -> Callable[[random.Random, int], list[Lists]]:
@@ -76,7 +85,7 @@ def by_seven(n: int) -> int:
 
 
 def pipeline(stream: rd.Stream) -> rd.Stream:
-    return stream.map(lambda n: n + 1).filter(lambda n: n % 3).rebalance().flat_map(lambda n: [n, -n], name="op")
+    return stream.map(lambda n: n + 1).rebalance().filter(lambda n: n % 3).rebalance().flat_map(lambda n: [n, -n], name="op")
 
 
 def pipeline_model(stream: m.Timed) -> m.Timed:
@@ -84,12 +93,14 @@ def pipeline_model(stream: m.Timed) -> m.Timed:
 
 
 def union(left: rd.Stream, right: rd.Stream) -> rd.Stream:
-    distinct, counts = left.union(right.map(lambda n: n + 5)).key_by(lambda n: n).vertex(DistinctCount, outputs=2, name="op")
+    """One stream enters twice, whole and in part."""
+    both = left.union(right.map(lambda n: n + 5), left.filter(lambda n: n % 2))
+    distinct, counts = both.key_by(lambda n: n).vertex(DistinctCount, outputs=2, name="op")
     return distinct.map(lambda n: ("first", n)).union(counts)
 
 
 def union_model(left: m.Timed, right: m.Timed) -> m.Timed:
-    both = left + m.mapped(right, lambda n: n + 5)
+    both = left + m.mapped(right, lambda n: n + 5) + m.filtered(left, lambda n: n % 2)
     counted = [(t, (n, records.count(n))) for t, records in m.by_time(both) for n in dict.fromkeys(records)]
     return counted + [(t, ("first", n)) for t, (n, _) in counted]
 
@@ -102,12 +113,28 @@ def join_model(left: m.Timed, right: m.Timed) -> m.Timed:
     return m.joined(left, right, lambda n: n % 50, lambda n: n % 50)
 
 
+class Sums(rd.Vertex):
+    """Every replica sums everything and says so when a time is complete; only the first one is listened to."""
+
+    def __init__(self) -> None:
+        self.sums: dict[rd.Timestamp, int] = {}
+
+    def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
+        if time not in self.sums:
+            self.notify_at(time)
+        self.sums[time] = self.sums.get(time, 0) + sum(batch)
+
+    def on_notify(self, time: rd.Timestamp) -> None:
+        self.send_by(0, [(self.replica, self.sums.pop(time))], time)
+
+
 def broadcast(stream: rd.Stream) -> rd.Stream:
-    return stream.broadcast().map(lambda n: n * 2).key_by(by_seven).sum(name="op")
+    sums = stream.broadcast().vertex(Sums, name="copies").filter(lambda pair: pair[0] == 0).map(value)
+    return sums.key_by(by_seven).sum(name="op")  # type: ignore[no-any-return]
 
 
 def broadcast_model(stream: m.Timed) -> m.Timed:
-    return m.collected(m.flat_mapped(stream, lambda n: [n * 2] * 2), by_seven, lambda n: n, sum)
+    return m.collected([(time, sum(numbers)) for time, numbers in m.by_time(stream)], by_seven, lambda n: n, sum)
 
 
 def keyed(stream: rd.Stream) -> rd.Stream:
@@ -248,7 +275,7 @@ TOPOLOGIES = {
         Topology("pipeline", numbers(1000), pipeline, pipeline_model, {}),
         Topology("union", numbers(30, 3, 2), union, union_model, {}),
         Topology("join", numbers(1000, 2, 2), join, join_model, {}),
-        Topology("broadcast", numbers(1000), broadcast, broadcast_model, {"broadcast": 2}),
+        Topology("broadcast", numbers(1000), broadcast, broadcast_model, {"copies": 2}),
         Topology("keyed", numbers(1000), keyed, keyed_model, {"op": 2}),
         Topology("window", numbers(1000), windows, windows_model, {"op": 2}),
         Topology("stateful_map", numbers(1000, 1), stateful, stateful_model, {}),
