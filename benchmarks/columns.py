@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import rayad as rd
 from benchmarks.machine import WORKER_NICE, in_process, settle
 from benchmarks.measurement import Measurement, Ratio
+from benchmarks.sources import Generated, in_one_epoch
 
 TITLE = "A keyed sum over columns"
 NEEDS_RAY = True
@@ -67,31 +68,9 @@ def prepare(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([batch.column(0), pc.subtract(batch.column(1), FAR)], names=["key", "value"])
 
 
-class Columns(rd.Source):
-    """Two parts of columns."""
-
-    def __init__(self, sizes: Sizes) -> None:
-        self.sizes = sizes
-
-    def list_parts(self) -> range:
-        return range(PARTS)
-
-    def build_part(self, part: int, resume: Any | None) -> rd.SourcePart:
-        return ColumnsPart(batches_of(part, self.sizes))
-
-
-class ColumnsPart(rd.SourcePart):
-    """One part; it can not be resumed: nothing here takes snapshots."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self.batches = batches
-
-    def next_batch(self) -> rd.SourceBatch | None:
-        batch = next(self.batches, None)
-        return None if batch is None else rd.SourceBatch(0, batch)
-
-    def offset(self) -> None:
-        return None
+def columns(sizes: Sizes) -> rd.Source:
+    """All parts of the rows."""
+    return Generated(PARTS, lambda part: in_one_epoch(batches_of(part, sizes)))
 
 
 class Adder(rd.Vertex):
@@ -112,7 +91,7 @@ class Adder(rd.Vertex):
 def program(sizes: Sizes, *, combined: bool = True) -> rd.Dataflow:
     """With the operator ``sum``, which adds up each batch before the exchange, or with a vertex that every row is sent to."""
     flow = rd.Dataflow("columns")
-    rows = flow.source(Columns(sizes), name="columns").map_batches(prepare).key_by("key")
+    rows = flow.source(columns(sizes), name="columns").map_batches(prepare).key_by("key")
     totals = rows.sum("value", name="sum") if combined else rows.vertex(Adder, name="adder")
     totals.collect("totals", columnar=True)
     return flow
@@ -121,7 +100,7 @@ def program(sizes: Sizes, *, combined: bool = True) -> rd.Dataflow:
 def row_program(sizes: Sizes) -> rd.Dataflow:
     """The control: the same with a Python function for each row."""
     flow = rd.Dataflow("columns-as-rows")
-    rows = flow.source(Columns(sizes), name="columns").map(_as_pair)
+    rows = flow.source(columns(sizes), name="columns").map(_as_pair)
     rows.key_by(_key).sum(name="sum").collect("totals")
     return flow
 

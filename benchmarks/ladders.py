@@ -21,6 +21,7 @@ from benchmarks import barrier, columns, loop, rows
 from benchmarks.climbing import climb
 from benchmarks.machine import settle
 from benchmarks.measurement import Measurement
+from benchmarks.sources import Generated
 
 TITLE = "Growth"
 NEEDS_RAY = True
@@ -56,40 +57,16 @@ QUICK = Sizes(
 """The ladders with programs of their own; the others climb with those of `columns`, `rows`, `barrier` and `loop`."""
 
 
-class Touches(rd.Source):
+def touches(keys: int, epochs: int, epoch_keys: int) -> Iterator[rd.SourceBatch]:
     """Epoch 0 brings every key, each further epoch ``epoch_keys`` of them, spread over all."""
-
-    def __init__(self, keys: int, epochs: int, epoch_keys: int) -> None:
-        self.keys, self.epochs, self.epoch_keys = keys, epochs, epoch_keys
-
-    def list_parts(self) -> range:
-        return range(1)
-
-    def build_part(self, part: int, resume: Any | None) -> rd.SourcePart:
-        return TouchesPart(self._batches())
-
-    def _batches(self) -> Iterator[rd.SourceBatch]:
-        mixed = np.arange(self.keys, dtype=np.int64) * 2_654_435_761 % (1 << 40)  # no small range: the general way
-        began = time.perf_counter()
-        yield rd.SourceBatch(0, pa.record_batch({"key": mixed, "value": np.ones(self.keys, np.int64), "at": np.full(self.keys, began)}))
-        rng = np.random.default_rng(1)
-        for epoch in range(1, self.epochs + 1):
-            some = mixed[rng.integers(0, self.keys, self.epoch_keys)]
-            ones, now = np.ones(len(some), np.int64), np.full(len(some), time.perf_counter())
-            yield rd.SourceBatch(epoch, pa.record_batch({"key": some, "value": ones, "at": now}))
-
-
-class TouchesPart(rd.SourcePart):
-    """Its batches in order; it can not be resumed: nothing here takes snapshots."""
-
-    def __init__(self, batches: Iterator[rd.SourceBatch]) -> None:
-        self.batches = batches
-
-    def next_batch(self) -> rd.SourceBatch | None:
-        return next(self.batches, None)
-
-    def offset(self) -> None:
-        return None
+    mixed = np.arange(keys, dtype=np.int64) * 2_654_435_761 % (1 << 40)  # no small range: the general way
+    began = time.perf_counter()
+    yield rd.SourceBatch(0, pa.record_batch({"key": mixed, "value": np.ones(keys, np.int64), "at": np.full(keys, began)}))
+    rng = np.random.default_rng(1)
+    for epoch in range(1, epochs + 1):
+        some = mixed[rng.integers(0, keys, epoch_keys)]
+        ones, now = np.ones(len(some), np.int64), np.full(len(some), time.perf_counter())
+        yield rd.SourceBatch(epoch, pa.record_batch({"key": some, "value": ones, "at": now}))
 
 
 class Last(rd.Sink):
@@ -120,7 +97,7 @@ class LastWriter(rd.SinkWriter):
 def state_program(keys: int, sizes: Sizes) -> rd.Dataflow:
     """A running sum for each of many keys, some of which change in each epoch."""
     flow = rd.Dataflow("state")
-    source = flow.source(Touches(keys, sizes.state_epochs, sizes.epoch_keys))
+    source = flow.source(Generated(1, lambda part: touches(keys, sizes.state_epochs, sizes.epoch_keys)))
     source.key_by("key").sum("value").sink(Last(), name="last")
     return flow
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from operator import itemgetter
 from typing import Any
@@ -29,6 +29,7 @@ from benchmarks import machine, round_trips
 from benchmarks.measurement import Measurement, Series, quantile
 from benchmarks.peer_environments import NoFigure, run_peer
 from benchmarks.side_by_side import NO_FIGURE, ratios_of
+from benchmarks.sources import Generated
 
 TITLE = "Latency of one record"
 NEEDS_RAY = True
@@ -94,43 +95,16 @@ class ClockWriter(rd.SinkWriter):
         return seen
 
 
-class Paced(rd.Source):
-    """Records by the clock, made inside the dataflow."""
-
-    def __init__(self, sizes: Sizes) -> None:
-        self.sizes = sizes
-
-    def list_parts(self) -> range:
-        return range(1)
-
-    def build_part(self, part: int, resume: Any | None) -> rd.SourcePart:
-        return PacedPart(self.sizes)
-
-
-class PacedPart(rd.SourcePart):
-    """One record when it is due; it can not be resumed: nothing here takes snapshots."""
-
-    def __init__(self, sizes: Sizes) -> None:
-        self.sizes = sizes
-        self.number = 0
-        self.begin_s: float | None = None
-
-    def next_batch(self) -> rd.SourceBatch | None:
-        if self.number == self.sizes.records:
-            return None
-        clock = time.perf_counter
-        if self.begin_s is None:
-            self.begin_s = clock()
-        due_s = self.begin_s + self.number / self.sizes.rate_per_s
+def paced(sizes: Sizes) -> Iterator[rd.SourceBatch]:
+    """Records by the clock, made inside the dataflow: each when it is due."""
+    clock = time.perf_counter
+    begin_s = clock()
+    for number in range(sizes.records):
+        due_s = begin_s + number / sizes.rate_per_s
         wait_s = due_s - clock()
         if wait_s > 0:
             time.sleep(wait_s)
-        record = (self.number % self.sizes.keys, self.number, clock(), due_s)
-        self.number += 1
-        return rd.SourceBatch(0, [record])
-
-    def offset(self) -> None:
-        return None
+        yield rd.SourceBatch(0, [(number % sizes.keys, number, clock(), due_s)])
 
 
 def count(state: int, record: Any) -> tuple[int, Any]:
@@ -141,7 +115,7 @@ def count(state: int, record: Any) -> tuple[int, Any]:
 def program(inside: Sizes | None = None) -> rd.Dataflow:
     """Records are ``(key, number, when made, when due)``, in seconds; ``inside``: made by a source, not by the driver."""
     flow = rd.Dataflow("latency")
-    records = flow.input("records") if inside is None else flow.source(Paced(inside), name="records")
+    records = flow.input("records") if inside is None else flow.source(Generated(1, lambda _: paced(inside)), name="records")
     mapped = records.key_by(itemgetter(0)).stateful_map(count, initial=0, name="count")
     mapped.probe("done").sink(ClockSink(), name="ages")
     return flow

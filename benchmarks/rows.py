@@ -20,6 +20,7 @@ from typing import Any
 import rayad as rd
 from benchmarks.machine import WORKER_NICE, in_process, settle
 from benchmarks.measurement import Measurement, Ratio
+from benchmarks.sources import Generated, in_one_epoch
 
 TITLE = "A keyed sum over Python records"
 NEEDS_RAY = True
@@ -49,31 +50,9 @@ def batches_of(part: int, sizes: Sizes) -> Iterator[list[int]]:
         yield list(range(start, min(end, start + sizes.batch_rows)))
 
 
-class Numbers(rd.Source):
-    """Two parts of numbers."""
-
-    def __init__(self, sizes: Sizes) -> None:
-        self.sizes = sizes
-
-    def list_parts(self) -> range:
-        return range(PARTS)
-
-    def build_part(self, part: int, resume: Any | None) -> rd.SourcePart:
-        return NumbersPart(batches_of(part, self.sizes))
-
-
-class NumbersPart(rd.SourcePart):
-    """One part; it can not be resumed: nothing here takes snapshots."""
-
-    def __init__(self, batches: Iterator[list[int]]) -> None:
-        self.batches = batches
-
-    def next_batch(self) -> rd.SourceBatch | None:
-        batch = next(self.batches, None)
-        return None if batch is None else rd.SourceBatch(0, batch)
-
-    def offset(self) -> None:
-        return None
+def numbers(sizes: Sizes) -> rd.Source:
+    """All parts of the records."""
+    return Generated(PARTS, lambda part: in_one_epoch(batches_of(part, sizes)))
 
 
 class Prepare:
@@ -106,7 +85,7 @@ class Adder(rd.Vertex):
 def program(sizes: Sizes, *, combined: bool) -> rd.Dataflow:
     """With the operator ``sum``, or with a vertex that every record is sent to."""
     flow = rd.Dataflow("rows")
-    pairs = flow.source(Numbers(sizes), name="numbers").map(Prepare(sizes.keys)).key_by(itemgetter(0))
+    pairs = flow.source(numbers(sizes), name="numbers").map(Prepare(sizes.keys)).key_by(itemgetter(0))
     totals = pairs.sum(itemgetter(1), name="sum") if combined else pairs.vertex(Adder, name="adder")
     totals.collect("totals")
     return flow
