@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import json
 import re
@@ -37,10 +38,15 @@ CONFIGS = {config.__name__: config for config in (RunConfig, FailureConfig, Snap
 WRITTEN = [path for path in text_files() if path.suffix in {".md", ".py", ".ipynb"} and not path.is_relative_to(ROOT / "tests")]
 
 
+@functools.cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
 def lines_with(path: Path, pattern: str) -> Iterator[tuple[int, re.Match[str]]]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        for match in re.finditer(pattern, line):
-            yield number, match
+    text = text_of(path)
+    for match in re.finditer(pattern, text):
+        yield text.count("\n", 0, match.start()) + 1, match
 
 
 # -- names -----------------------------------------------------------------------------------------------------------------------------
@@ -100,7 +106,7 @@ def test_settings_in_texts_are_fields(name: str) -> None:
     wrong = [
         Breach(path, 1, f"{name}({keyword}=...)", f"its fields are {sorted(fields)}")
         for path in WRITTEN
-        for keyword in keywords_of_calls(path.read_text(encoding="utf-8"), name)
+        for keyword in keywords_of_calls(text_of(path), name)
         if keyword not in fields
     ]
     refuse(wrong)
