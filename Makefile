@@ -27,7 +27,7 @@ endif
 unexport PYTHONPATH PYTHONHOME
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help venv demo test soak chaos simulate fuzz lint bench lock clean
+.PHONY: help venv demo test soak chaos simulate fuzz lint lowest bench lock clean
 
 help: ## Show the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -57,6 +57,9 @@ lint: $(STAMP) ## Ruff, mypy --strict, and who may import whom
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports --no-logo --cache-dir .cache/import-linter
+
+lowest: ## Some tests with the lowest and with the newest of every range in pyproject.toml; ARGS="--end lowest tests/dataflow"
+	"$(PYTHON)" scripts/ranges.py $(ARGS)
 
 bench: $(STAMP) ## Run the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)

@@ -180,7 +180,7 @@ def hash_array(column: pa.Array | pa.ChunkedArray) -> _UInts:
             return hashes
         return _hash_numbers(column)
     try:
-        encoded = _used(column) if pa.types.is_dictionary(kind) else pc.dictionary_encode(column, null_encoding="encode")
+        encoded = _used(column) if pa.types.is_dictionary(kind) else pc.dictionary_encode(column)
     except pa.ArrowNotImplementedError:  # not of every type
         return _hash_each(column)
     values = _hash_each(encoded.dictionary)

@@ -42,7 +42,7 @@ class Options:
             raise click.UsageError("--policy decides by itself: give it or --rescale")
 
 
-class Change(click.ParamType[tuple[float, int]]):
+class Change(click.ParamType):
     """``SECONDS:REPLICAS``."""
 
     name = "SECONDS:REPLICAS"

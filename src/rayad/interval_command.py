@@ -29,7 +29,7 @@ POINTS = 241
 _NUMBER = r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)"
 
 
-class Duration(click.ParamType[float]):
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in newer ones
     """A time such as ``50ms``; gives seconds."""
 
     name = "time"
@@ -45,7 +45,7 @@ class Duration(click.ParamType[float]):
         return _finite(self, value, float(match[1]) * SECONDS[match[2] or "s"], param, ctx)
 
 
-class Rate(click.ParamType[float]):
+class Rate(click.ParamType):  # type: ignore[type-arg]  # generic only in newer ones
     """So many in a time, such as ``0.05/min``; gives a rate per second."""
 
     name = "rate"

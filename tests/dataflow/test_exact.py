@@ -89,6 +89,15 @@ def test_it_is_refused_too(values: list[Any], kind: pa.DataType | None) -> None:
         array_of(values, kind)
 
 
+def infers_uuids() -> bool:
+    """Arrow does so from some version on; before, UUIDs stay in rows."""
+    try:
+        pa.array([uuid.UUID(int=1)])
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 @pytest.mark.parametrize(
     ("values", "back"),
     [
@@ -104,7 +113,7 @@ def test_it_is_refused_too(values: list[Any], kind: pa.DataType | None) -> None:
         ([np.int8(1), np.float32(0.5)], [1.0, 0.5]),
         ([np.array([1, 2])], [[1, 2]]),
         ([bytearray(b"a")], [b"a"]),
-        ([uuid.UUID(int=1)], None),
+        pytest.param([uuid.UUID(int=1)], None, marks=pytest.mark.skipif(not infers_uuids(), reason="an Arrow that has no type for UUIDs")),
         ([None, None], None),
         ([Window(0, 10), None], None),
     ],

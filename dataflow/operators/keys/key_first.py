@@ -55,7 +55,11 @@ def with_key(batch: pa.RecordBatch, keys: tuple[str, ...]) -> pa.RecordBatch:
 
 
 def _is_there(column: pa.Array) -> Any:
-    return pc.is_valid(pc.run_end_decode(column) if pa.types.is_run_end_encoded(column.type) else column).to_numpy(zero_copy_only=False)
+    if pa.types.is_run_end_encoded(column.type):
+        column = pc.run_end_decode(column)
+    if pa.types.is_dictionary(column.type) and column.dictionary.null_count:
+        column = column.dictionary_decode()  # for pyarrow 23 an index that leads to a null is valid
+    return pc.is_valid(column).to_numpy(zero_copy_only=False)
 
 
 def _nulls(column: pa.Array) -> bool:
