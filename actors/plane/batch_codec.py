@@ -234,7 +234,7 @@ class _SchemaKey:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self._hash = hash(schema)
+        self._hash = hash(tuple(schema))  # pyarrow 21 cannot hash a schema that has metadata
 
     def __hash__(self) -> int:
         return self._hash
