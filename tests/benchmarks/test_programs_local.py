@@ -17,6 +17,7 @@ from benchmarks.__main__ import NAMES, PAGE, main, measure
 from benchmarks.climbing import climb
 from benchmarks.measurement import Measurement, WrongResult
 from benchmarks.results_page import BEGIN, END
+from tests.fresh_process import in_fresh_process
 
 LOCAL: dict[str, Any] = {"runtime": "local"}
 
@@ -91,9 +92,13 @@ def test_a_ladder_says_how_costs_grow() -> None:
     assert table.rows[2] == [4, 48.0, 48.0, 48.0, 12.0]
 
 
-def test_columns_make_no_object_per_row_and_the_control_does() -> None:
+def objects_of_columns() -> tuple[dict[str, object], Measurement]:
     out = Measurement("columns", "", {})
-    found = columns.measure_objects(columns.QUICK, out)
+    return columns.measure_objects(columns.QUICK, out), out
+
+
+def test_columns_make_no_object_per_row_and_the_control_does() -> None:
+    found, out = in_fresh_process(objects_of_columns)
     assert list(found) == ["columns", "control: a function for each row"]
     assert len(out.checks) == 2
     assert len(out.tables[0].rows) == 4

@@ -14,8 +14,8 @@ pytestmark = pytest.mark.cluster
 ON_RAY = [name for name in NAMES if importlib.import_module(f"benchmarks.{name}").NEEDS_RAY]
 
 
-FAST = {"barrier", "rows", "rescale"}
-"""Of each kind one: ticks of a vertex, rows beside a loop, a job that changes while it is measured. The others: ``make soak``."""
+FAST = {"barrier", "rows"}
+"""Ticks of a vertex, and rows beside a loop. The others, also the job that changes while it is measured (54 s): ``make soak``."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in FAST else [pytest.mark.soak]) for name in ON_RAY])

