@@ -21,13 +21,13 @@ from packaging.requirements import Requirement
 
 from benchmarks.machine import ROOT
 
-PACKAGES = ("progress", "dataflow", "snapshots", "autoscale", "actors", "graphs", "integrations")
 NEEDED = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in")
 
 
 def copy_project(to: Path) -> Path:
     """A copy of what a build reads: building leaves files behind in the folder that it builds."""
-    for folder in (*PACKAGES, "src"):
+    linked = [link.name for link in (ROOT / "src" / "rayad").iterdir() if link.is_symlink()]
+    for folder in (*linked, "src"):
         shutil.copytree(ROOT / folder, to / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in NEEDED:
         shutil.copy(ROOT / name, to / name)
