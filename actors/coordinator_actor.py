@@ -15,7 +15,7 @@ from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.job import JobState
-from rayad.actors.lead.layout_steps import Rescale
+from rayad.actors.lead.layout_steps import RescaleReport
 from rayad.actors.plane.plane import Address
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
@@ -64,7 +64,7 @@ class Coordinator:
     def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int]:
         return self._control.look_at_snapshots()
 
-    def rescale(self, *arguments: Any) -> Rescale:
+    def rescale(self, *arguments: Any) -> RescaleReport:
         return self._control.rescale(*arguments)
 
     def replicas(self) -> tuple[dict[str, int], dict[str, Any]] | None:

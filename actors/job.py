@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.actors.lead.layout_steps import Rescale
+from rayad.actors.lead.layout_steps import RescaleReport
 from rayad.actors.process.activity import Activity
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.config import check_timeout
@@ -288,7 +288,7 @@ class Job(ABC):
         """
 
     @abstractmethod
-    def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> Rescale:
+    def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> RescaleReport:
         """Give a vertex another number of replicas while the job runs, or several at once (``{name: replicas}``); returns when it is done.
 
         Keyed vertices take their state along, a few key-groups at a time; nothing halts (docs/design/rescaling.md). A failure meanwhile is

@@ -28,7 +28,7 @@ import rayad as rd
 from benchmarks.machine import settle
 from benchmarks.measurement import Measurement, Ratio, Series, WrongResult, quantile
 from rayad.actors.job import Job, JobState
-from rayad.actors.lead.layout_steps import Rescale
+from rayad.actors.lead.layout_steps import RescaleReport
 
 TITLE = "Rescaling under load"
 NEEDS_RAY = True
@@ -194,7 +194,7 @@ def measure_run(sizes: Sizes, kind: str) -> Run:
         job = start(sizes, folder, sizes.replicas[0], kind=kind)
         until_steady(job, folder, sizes.young_s)
         changes: list[tuple[float, float]] = []
-        pauses: list[Rescale] = []
+        pauses: list[RescaleReport] = []
         running_s = time.time()
         time.sleep(sizes.steady_s)
         for replicas in sizes.replicas[1:]:

@@ -15,7 +15,7 @@ from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import THE_COORDINATOR, JobState, Silent
 from rayad.actors.lead import layout_steps
-from rayad.actors.lead.layout_steps import Rescale
+from rayad.actors.lead.layout_steps import RescaleReport
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.report import ReplicaReport
@@ -71,7 +71,7 @@ class Control:
             raise SnapshotError(f"job {job.name!r} is {job.state.value}: no savepoint can be taken")
         return job.keeper.savepoint(timeout_s)
 
-    def rescale(self, wanted: dict[str, int], timeout_s: float = 120.0, decided_for: dict[str, int] | None = None) -> Rescale:
+    def rescale(self, wanted: dict[str, int], timeout_s: float = 120.0, decided_for: dict[str, int] | None = None) -> RescaleReport:
         """See Job.rescale; refused when the layout is not, or no longer, the one that this was ``decided_for``."""
         return self._rescaler.rescale(wanted, timeout_s, decided_for)
 

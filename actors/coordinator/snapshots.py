@@ -9,7 +9,7 @@ import logging
 import pickle
 import threading
 import time as clock
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -50,6 +50,7 @@ class SnapshotKeeper:
         self._mailbox = Mailbox()
         self._mailbox.open(self.wakeup)
         self._left = 0
+        self._free_for_change: Callable[[], None] | None = None
         self._tickets = count()
         self._savepoints: dict[int, _Savepoint] = {}
         self._over = ""
@@ -154,61 +155,63 @@ class SnapshotKeeper:
         self._mailbox.serve()
         self._act(self.leader.handle(lead.Ended(why), clock.monotonic()))
 
-    # -- changes of layout, from other threads -------------------------------------------------------
-    def may_change(self) -> bool:
-        """No snapshot begins from now on; whether none is under way."""
+    # -- what other threads ask -------------------------------------------------------
+    def hold_back(self, told: Callable[[], None]) -> None:
+        """No snapshot begins from now on. From any thread; ``told`` is called in the coordinator's when none is under way."""
 
-        def may_change() -> bool:
+        def hold_back() -> None:
+            self._free_for_change = told
             self._tell(lead.ChangeWanted())
-            return self.leader.may_change
 
-        return bool(self._mailbox.ask(may_change, timeout_s=60.0))
+        self.post(hold_back)
 
     def end_change(self) -> None:
-        """Snapshots may begin again, and one does: it keeps the new layout."""
-        self._post(lead.ChangeOver())
+        """Snapshots may begin again, and one does: it keeps the new layout. From any thread."""
+
+        def end_change() -> None:
+            self._free_for_change = None
+            self._tell(lead.ChangeOver())
+
+        self.post(end_change)
 
     def hasten(self) -> None:
         """The next snapshot begins as soon as it can. From any thread."""
         self._post(lead.Hastened())
 
     def _post(self, event: lead.Event) -> None:
-        self._mailbox.post(lambda: self._tell(event))
+        self.post(lambda: self._tell(event))
+
+    def post(self, action: Callable[[], None]) -> None:
+        """From any thread: do this in the coordinator's, whenever it comes round; in the order in which it is posted."""
+        self._mailbox.post(action)
         self.wakeup()
 
-    def admit(self, names: list[str], incarnation: int, plan: Plan) -> None:
+    # -- changes of layout, in the coordinator's thread (:meth:`post`) ----------------------------------
+    def admit(self, names: Sequence[str], incarnation: int, plan: Plan) -> None:
         """These will come into the running job."""
-
-        def admit() -> None:
-            assert self._plane is not None
-            for name in names:
-                self._plane.expect(name, incarnation)
-            self.lay_out(plan)
-
-        self._mailbox.ask(admit)
+        assert self._plane is not None
+        for name in names:
+            self._plane.expect(name, incarnation)
+        self.lay_out(plan)
 
     def base(self) -> int:
         """The attempt that was published last."""
-        return int(self._mailbox.ask(lambda: self.leader.snapshots.base))
+        return self.leader.snapshots.base
 
-    def part(self, names: list[str], plan: Plan, left: dict[str, dict[Any, tuple[str, Any]]]) -> None:
+    def part(self, names: Sequence[str], plan: Plan, left: Mapping[str, Mapping[Any, tuple[str, Any]]]) -> None:
         """These have gone, or do not come; what their sink writers had staged goes with the next snapshot."""
-
-        def part() -> None:
-            for name, staged in left.items():
-                self._left += 1
-                barrier = Barrier(-self._left, self.leader.snapshots.published + 1, 0)
-                stage = plan.stage(stage_of(name))
-                where = (self.store.store, stage, int(name.split(".")[1]), self._incarnation, barrier)
-                self.leader.leave_behind(write_staged(*where, staged.values()))
-            self.plan = plan
-            self._names = {replica: name for replica, name in self._names.items() if name not in names}
-            self.leader.lay_out(list(self._names), layout_steps.starts_of(plan))
-
-        self._mailbox.ask(part, timeout_s=60.0)
+        for name, staged in left.items():
+            self._left += 1
+            barrier = Barrier(-self._left, self.leader.snapshots.published + 1, 0)
+            stage = plan.stage(stage_of(name))
+            where = (self.store.store, stage, int(name.split(".")[1]), self._incarnation, barrier)
+            self.leader.leave_behind(write_staged(*where, staged.values()))
+        self.plan = plan
+        self._names = {replica: name for replica, name in self._names.items() if name not in names}
+        self.leader.lay_out(list(self._names), layout_steps.starts_of(plan))
 
     def lay_out(self, plan: Plan) -> None:
-        """These replicas there are; in the coordinator's thread, or while it does not look."""
+        """These replicas there are."""
         self.plan = plan
         self._names = _names(plan)
         self._is_connected = False
@@ -223,12 +226,19 @@ class SnapshotKeeper:
             self._on_frame(frame)
         self._plane.take_lost()
         self._mailbox.serve()
+        self._look_for_change()
         if self._is_live and self.final is None and self._all_connected():
             self._tell(lead.Tick())
         return self.final is not None
 
+    def _look_for_change(self) -> None:
+        """Tell who waits for a change of layout that it may begin."""
+        if self._free_for_change is not None and self.leader.may_change:
+            told, self._free_for_change = self._free_for_change, None
+            told()
+
     def serve(self) -> None:
-        """Answer what other threads have asked."""
+        """Do what other threads have posted."""
         self._mailbox.serve()
 
     def wakeup(self) -> None:

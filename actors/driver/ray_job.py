@@ -42,7 +42,7 @@ from rayad.actors.job import (
     describe_blockers,
     not_yet,
 )
-from rayad.actors.lead.layout_steps import Rescale, replicas_wanted
+from rayad.actors.lead.layout_steps import RescaleReport, replicas_wanted
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, check_timeout, configured
@@ -438,7 +438,7 @@ class RayJob(Job):
         except Gone as gone:
             raise SnapshotError(f"the savepoint was not taken: {self._why_over(gone)}") from None
 
-    def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> Rescale:
+    def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> RescaleReport:
         wanted = replicas_wanted(vertex, replicas)
         timeout_s = arguments.number(timeout_s, "rescale(timeout_s)", zero=True, error=ConfigError)
         if self._outcome is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rayad.actors.plane.protocol import replica_name
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.migration import may_move
 from rayad.autoscale.layout import owners_for, step_towards
@@ -19,7 +20,7 @@ FIRST_STEP_GROUPS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Rescale:
+class RescaleReport:
     """What a change of layout came to.
 
     Args:
@@ -180,7 +181,7 @@ def layout_of(notes: Mapping[str, Any] | None, plan: Plan) -> Layout | None:
 
 
 def asked_anew(plan: Plan, notes: Mapping[str, Any], asked: Mapping[str, int]) -> dict[str, int]:
-    """Which replicas a run that goes on from a snapshot asks for otherwise than the run that took it did: they change at once."""
+    """Which replicas a run that resumes from a snapshot asks for otherwise than the run that took it did: they change at once."""
     before = (notes.get("layout") or {}).get("asked")
     if before is None:
         return {}
@@ -191,6 +192,17 @@ def asked_anew(plan: Plan, notes: Mapping[str, Any], asked: Mapping[str, int]) -
 def asked_of(plan: Plan) -> dict[str, int]:
     """The replicas of a plan, by name."""
     return {stage.name: stage.parallelism for stage in plan.stages}
+
+
+def lost_of(plan: Plan, wanted: Mapping[str, int]) -> dict[str, int]:
+    """What was asked for and is not so, or not any more: the job resumed from a snapshot of before, say."""
+    now = asked_of(plan)
+    return {name: count for name, count in wanted.items() if now.get(name) != count}
+
+
+def plane_names(plan: Plan) -> tuple[str, ...]:
+    """All replicas by their names on the plane, stage by stage."""
+    return tuple(replica_name(stage.id, replica) for stage in plan.stages for replica in range(stage.parallelism))
 
 
 def names_of(plan: Plan) -> list[tuple[str, int]]:
@@ -211,4 +223,4 @@ def restored(plan: Plan, notes: Mapping[str, Any], asked: Mapping[str, int]) -> 
     return plan.laid_out(layout)
 
 
-__all__ = ["Rescale", "layout_notes", "wanted_replicas"]
+__all__ = ["RescaleReport", "layout_notes", "wanted_replicas"]

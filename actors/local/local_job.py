@@ -8,6 +8,7 @@ Naiad's single-threaded scheduler (seed 000), the embedded default for tests and
 
 from __future__ import annotations
 
+import math
 import random
 import time
 import warnings
@@ -16,15 +17,15 @@ from typing import Any
 
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, not_yet
 from rayad.actors.lead import layout_steps
-from rayad.actors.lead.layout_steps import Rescale, replicas_wanted
+from rayad.actors.lead.layout_steps import RescaleReport, replicas_wanted
 from rayad.actors.local.handles import LocalInput, LocalProbe, StillOpen, cannot_move
 from rayad.actors.local.network import Network, Where
+from rayad.actors.local.rescaling import EVENTS as EVENTS_OF_CHANGES
 from rayad.actors.local.rescaling import Fence, LocalRescale, Marker
 from rayad.actors.local.results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.local.upstream import restart_upstream
 from rayad.actors.replica.core import ReplicaCore
-from rayad.actors.replica.migration import may_move
 from rayad.actors.replica.upstream import Region, region_of
 from rayad.actors.replica.user_errors import restarts_of, sign_of
 from rayad.actors.store.job_store import JobStore, NothingWhole, Superseded
@@ -105,9 +106,8 @@ class LocalJob(Job):
 
     @property
     def is_moving(self) -> bool:
-        """Whether a change of layout has begun and goes on: the job is not over before that is."""
-        change = self.rescaling
-        return change is not None and not (change.is_waiting or change.is_done)
+        """Whether a change of layout goes on and the job is not over before that is."""
+        return self.rescaling is not None and self.rescaling.holds_job
 
     # -- life
     def _start(self) -> None:
@@ -235,7 +235,7 @@ class LocalJob(Job):
             network.move_out(at)
         elif kind == "source":
             return network.read_source(at, stops=self._stopping)
-        elif kind in ("index", "relayout", "arrive", "transfer", "leave"):
+        elif kind in EVENTS_OF_CHANGES:
             assert self.rescaling is not None
             self.rescaling.perform(kind, at)
         elif kind == "input":
@@ -389,61 +389,60 @@ class LocalJob(Job):
                 raise ProtocolError("the savepoint cannot complete: nothing can move")
         return path
 
-    def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> Rescale:
+    def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> RescaleReport:
         wanted = replicas_wanted(vertex, replicas)
         arguments.number(timeout_s, "rescale(timeout_s)", zero=True, error=ConfigError)
         self.raise_if_over()
         if self._state is JobState.COMPLETE:
             raise RescaleRefused(f"rescale({wanted}): job {self.name!r} is {self._state.value}")
-        return self._rescale_to(wanted)
+        return self._rescale_to(wanted, timeout_s)
 
-    def start_rescale(self, wanted: Mapping[str, int], *, groups: int | None = None) -> LocalRescale | None:
+    def start_rescale(self, wanted: Mapping[str, int], *, groups: int | None = None, timeout_s: float = math.inf) -> LocalRescale | None:
         """Begin a change of layout, as soon as no snapshot is under way; None: it is so already. Raises RescaleRefused.
 
         ``groups``: how many key-groups a step moves; None: all at once.
         """
         self.raise_if_over()
-        network = self.network
-        if network.gated:
-            raise RescaleRefused(layout_steps.NOT_UPSTREAM)
         if self.rescaling is not None and not self.rescaling.is_done:
             raise RescaleRefused("rescale(...): another change of layout is under way")
-        stages = layout_steps.wanted_replicas(network.plan, wanted)
-        for stage in stages:
-            why = may_move(network.plan.stage(stage), network.plan, network.cores[stage, 0].vertex)
-            if why:
-                raise RescaleRefused(f"rescale({network.plan.stage(stage).name!r}, {stages[stage]}): {why}")
-        if not stages:
+        options: dict[str, Any] = {"timeout_s": timeout_s, "groups": groups, "before": self.rescaling}
+        change = LocalRescale(self.network, self.snapshots, wanted, now_s=self.now_s, **options)
+        if change.refusal:
+            raise RescaleRefused(change.refusal)
+        if change.is_done:
             return None
-        self.rescaling = LocalRescale(network, self.snapshots, stages, groups=groups)
-        return self.rescaling
+        self.rescaling = change
+        return change
 
     def _lay_out_as_asked(self) -> None:
         """A job that resumes from a snapshot with other replicas than it was taken with changes to them at once."""
         manifest = self.snapshots.store.manifest if self.snapshots is not None else None
         if manifest is not None and manifest.kind != "final":
             wanted = layout_steps.asked_anew(self.network.plan, manifest.notes, self.asked)
-            if wanted:
-                self.start_rescale(wanted)
+            change = self.start_rescale(wanted) if wanted else None
+            if change is not None:
+                change.is_unattended = True
 
-    def _rescale_to(self, wanted: Mapping[str, int]) -> Rescale:
+    def _rescale_to(self, wanted: Mapping[str, int], timeout_s: float) -> RescaleReport:
         """Run until a change of layout is done; after a failure meanwhile it is begun again. One that is under way comes first."""
         layout_steps.wanted_replicas(self.network.plan, wanted)  # refused at once
         while self.rescaling is not None and not self.rescaling.is_done:
             self._step_change(self.rescaling)
         before = layout_steps.asked_of(self.network.plan)
-        change = self.start_rescale(wanted)
+        change = self.start_rescale(wanted, timeout_s=timeout_s)
         while change is not None and not change.is_done:
             self._step_change(change)
             if self.rescaling is not change:
-                change = self.start_rescale(wanted)
+                change = self.start_rescale(wanted, timeout_s=timeout_s)
         if change is None:
-            return Rescale(before, layout_steps.asked_of(self.network.plan))
-        return change.told()
+            return RescaleReport(before, layout_steps.asked_of(self.network.plan))
+        if change.report is None:
+            raise RescaleRefused(change.refusal or f"rescale({dict(wanted)}): job {self.name!r} is over")
+        return change.report
 
     def _step_change(self, change: LocalRescale) -> None:
         if not self.step() and not change.is_done:
-            raise InternalError(f"a change of layout cannot go on: step {change.step} of job {self.name!r}\n{self.explain_stuck()}")
+            raise InternalError(f"a change of layout of job {self.name!r} cannot go on\n{self.explain_stuck()}")
 
     def configure(self, **changes: Any) -> None:
         config = configured(self.config, changes)
@@ -455,7 +454,8 @@ class LocalJob(Job):
         self.network.configure(config)
 
     def explain_stuck(self) -> str:
-        return self.network.explain()
+        change = self.rescaling.explain() if self.rescaling is not None else ""
+        return "\n".join(filter(None, (self.network.explain(), change)))
 
     def check_invariants(self) -> None:  # for tests
         self.network.tracker.check_invariants()

@@ -147,15 +147,15 @@ class Network:
         self.moved_out = None
 
     # -- replicas --------------------------------------------------------------------------------------
-    def new_core(self, stage: Stage, replica: int) -> ReplicaCore:
-        """A replica that is not started yet, with its queues."""
+    def new_core(self, stage: Stage, replica: int, plan: Plan | None = None) -> ReplicaCore:
+        """A replica that is not started yet, with its queues; ``plan``: in another layout than the job has now."""
         at = (stage.id, replica)
 
         def room(edge: int, target: int) -> int:
             waiting = self.channels.get((edge, replica, target))
             return -len(waiting) if waiting is not None else 0
 
-        core = self.cores[at] = ReplicaCore(self.plan, stage, replica, room=room, gated=self.gated)
+        core = self.cores[at] = ReplicaCore(plan or self.plan, stage, replica, room=room, gated=self.gated)
         core.outputs.watch_records(self._shared.get(stage.id, {}))
         core.outputs.piece_rows = pieces_by_chance(self.random)
         core.outputs.batch_rows = self.config.batch_rows

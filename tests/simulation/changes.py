@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import TYPE_CHECKING, Any
 
-from rayad.actors.lead.layout_steps import asked_of
+from rayad.actors.lead.layout_steps import asked_of, lost_of
+from rayad.actors.local.rescaling import LocalRescale
 from rayad.actors.replica.migration import may_move
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
@@ -22,6 +24,8 @@ KEY_GROUPS = 8
 REPLICAS_MAX = 4
 STEPS: tuple[int | None, ...] = (None, None, 1, 1, 2, 3)
 """How many key-groups a step moves; None: all at once."""
+TIMEOUTS_S = (*[math.inf] * 9, 0.1, 0.3, 0.6)
+"""Until all must be prepared: some changes are refused on their way, and undone."""
 COUNTED = ("steps", "moved_groups", "moved_bytes", "passed_on", "held")
 
 
@@ -58,14 +62,10 @@ class Changes:
         change = job.rescaling
         if change is not None and change.is_done and change is not self._seen:
             self._seen = change
-            told = change.told()
-            self.world.figures["changes of layout"] += 1
-            for name in COUNTED:
-                self.world.figures[f"changes: {name}"] += getattr(told, name)
+            self._count(change)
         if not self.is_on or self.is_under_way(job):
             return
-        now = asked_of(job.plan)
-        lost = {name: count for name, count in self.wanted.items() if now[name] != count}
+        lost = lost_of(job.plan, self.wanted)
         armed = self.world.armed
         if lost:
             if self.rng.random() < 0.2:
@@ -79,6 +79,18 @@ class Changes:
                 self.start(job, "rescale down" if armed.phase == "leaving" else self._last or self.rng.choice(CHANGES))
         elif self.rng.random() < self._share:
             self.start(job, self.rng.choice(CHANGES))
+
+    def _count(self, change: LocalRescale) -> None:
+        """A change is over: done, or refused because that was to be."""
+        report = change.report
+        if report is not None:
+            self.world.figures["changes of layout"] += 1
+            for name in COUNTED:
+                self.world.figures[f"changes: {name}"] += getattr(report, name)
+        elif change.refusal:
+            self.world.figures["changes refused"] += 1
+            if not any(why in change.refusal for why in ("simulated", "error in a newcomer", "within", "is not complete after")):
+                raise AssertionError(f"a change was refused: {change.refusal}")
 
     def start(self, job: SimulatedJob, direction: str) -> bool:
         """Ask for a change of this kind; False: there is none now. What cannot shrink grows first."""
@@ -110,9 +122,10 @@ class Changes:
     def _ask(self, job: SimulatedJob, wanted: dict[str, int]) -> bool:
         groups = self.rng.choice(STEPS) if self.groups == "drawn" else self.groups
         assert not isinstance(groups, str)
-        self.world.trace(("rescale", sorted(wanted.items()), groups))
+        timeout_s = self.rng.choice(TIMEOUTS_S)
+        self.world.trace(("rescale", sorted(wanted.items()), groups, timeout_s))
         self.wanted.update(wanted)
-        started = job.start_rescale(wanted, groups=groups)
+        started = job.start_rescale(wanted, groups=groups, timeout_s=timeout_s)
         self.world.figures[f"changes of {min(len(wanted), 2)} vertices{'' if len(wanted) < 2 else ' or more'}"] += 1
         return started is not None
 

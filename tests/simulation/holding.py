@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rayad.actors.local.rescaling import ORDERS
+
 if TYPE_CHECKING:
     from rayad.actors.local.local_job import LocalJob
     from tests.simulation.job import SimulatedJob
@@ -11,10 +13,10 @@ if TYPE_CHECKING:
 
 SLOW = {"writing": "write", "publishing": "publish", "committing": "commit", "waiting": "write"}
 HELD_BY_DEATH: dict[str, tuple[str, ...]] = {
-    "crash progress": ("report", "view"),
-    "crash coordinator": ("acknowledge", "publish", "commit", "begin", "forget", "relayout", "leave"),
+    "crash progress": ("report", "view", "hold job", "admit", "register", "forget newcomers"),
+    "crash coordinator": ("acknowledge", "publish", "commit", "begin", "forget", "answer", *ORDERS),
 }
-LAGGING = ("batch", "transfer", "relayout", "arrive", "report")
+LAGGING = ("batch", "transfer", "arrive", "report", "answer", "start", "prepare", "register", "relayout", "adopt")
 """What has a channel or a connection to come through, which may be slow."""
 
 

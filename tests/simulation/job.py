@@ -89,10 +89,10 @@ class SimulatedJob(LocalJob):
         world.tick(self)
         with ExitStack() as stack:
             change = self.rescaling
-            if change is not None and change.is_waiting:  # it may build newcomers now
+            if change is not None and not change.is_done:  # it may build newcomers now
                 stack.enter_context(patch.object(local_network, "ReplicaCore", partial(SimulatedCore, world)))
             if change is not None and world.is_coordinator_dead:
-                stack.enter_context(patch.object(change, "advance", lambda: None))
+                stack.enter_context(patch.object(change, "advance", lambda: False))
             has_moved = super().step()
         return has_moved or world.on_idle(self)
 
