@@ -241,7 +241,7 @@ class LocalRescale:
         orders, self._orders = self._orders, {}
         for (kind, at), waiting in orders.items():
             self.network.ready.discard((kind, at))
-            if kind == "adopt" and at is not None:
+            if kind == "adopt" and at is not None and isinstance(outcome, lead.Refuse):
                 self._adopt(at, self.network.plan.laid_out(waiting[-1].layout))
         if self.is_unattended and isinstance(outcome, lead.Refuse):
             _log.warning("%s", outcome.why)
@@ -548,6 +548,7 @@ class LocalRescale:
         """A replica is gone: so are the marks on the channels to it, of steps that took nothing from it and of attempts given up."""
         network = self.network
         into = [channel for channel in network.channels if (network.edges[channel[0]].target, channel[2]) == at]
+        out_of = [channel for channel in network.channels if (network.edges[channel[0]].source, channel[1]) == at]
         for event in [event for event in network.ready.items if event[1] == at or event[1] in into]:
             network.ready.discard(event)
         for put_aside in (network.blocked, network.aligning):
@@ -557,6 +558,8 @@ class LocalRescale:
             if left:
                 name = network.plan.stage(at[0]).name
                 raise InternalError(f"{left} batches were on their way to replica {at[1]} of {name!r}, now gone")
+        if any(time is not None for channel in out_of for time, _ in network.channels.get(channel, ())):
+            raise InternalError(f"batches are still on their way from replica {replica_name(*at)}, now gone")
 
     def explain(self) -> str:
         """Who is waited for, and for what."""

@@ -6,6 +6,7 @@ import math
 import random
 from typing import TYPE_CHECKING, Any
 
+from rayad.actors.lead.change_leader import GiveWay
 from rayad.actors.lead.layout_steps import asked_of, lost_of
 from rayad.actors.local.rescaling import LocalRescale
 from rayad.actors.replica.migration import may_move
@@ -26,6 +27,8 @@ STEPS: tuple[int | None, ...] = (None, None, 1, 1, 2, 3)
 """How many key-groups a step moves; None: all at once."""
 TIMEOUTS_S = (*[math.inf] * 9, 0.1, 0.3, 0.6)
 """Until all must be prepared: some changes are refused on their way, and undone."""
+LATE_SHARE = 0.05
+"""Of steps during a change: how often an answer comes again."""
 COUNTED = ("steps", "moved_groups", "moved_bytes", "passed_on", "held")
 
 
@@ -62,7 +65,10 @@ class Changes:
         change = job.rescaling
         if change is not None and change.is_done and change is not self._seen:
             self._seen = change
+            self._require_whole(job, change)
             self._count(change)
+        if change is not None and not change.is_done and self.rng.random() < LATE_SHARE:
+            self._answer_again(job, change)
         if not self.is_on or self.is_under_way(job):
             return
         lost = lost_of(job.plan, self.wanted)
@@ -79,6 +85,27 @@ class Changes:
                 self.start(job, "rescale down" if armed.phase == "leaving" else self._last or self.rng.choice(CHANGES))
         elif self.rng.random() < self._share:
             self.start(job, self.rng.choice(CHANGES))
+
+    def _answer_again(self, job: SimulatedJob, change: LocalRescale) -> None:
+        """An answer comes a second time, perhaps of an earlier turn, or of the change before."""
+        answered = change.answered()
+        if answered:
+            self.world.figures["answers that came again"] += 1
+            job.network.ready.add(("answer", self.rng.choice(answered)))
+
+    @staticmethod
+    def _require_whole(job: SimulatedJob, change: LocalRescale) -> None:
+        """A change is over: the layout is the new one or the old one, nobody else is there, and snapshots may begin."""
+        report = change.report
+        asked = change.leader.wanted if report is not None else {}
+        if report is not None and any(report.after[name] != count for name, count in asked.items()):
+            raise AssertionError(f"asked for {asked}, and it became {report.after}")
+        if isinstance(change.leader.outcome, GiveWay):
+            return
+        if set(job.cores) != {(stage.id, replica) for stage in job.plan.stages for replica in range(stage.parallelism)}:
+            raise AssertionError(f"replicas {sorted(job.cores)} in the layout {asked_of(job.plan)}")
+        if job.snapshots is not None and job.snapshots.leader.may_change:
+            raise AssertionError("snapshots still wait for the end of a change")
 
     def _count(self, change: LocalRescale) -> None:
         """A change is over: done, or refused because that was to be."""

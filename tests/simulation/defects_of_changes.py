@@ -8,11 +8,15 @@ from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
+from rayad.actors.lead import change_leader as lead
 from rayad.actors.lead import layout_steps
+from rayad.actors.lead.change_leader import ChangeLeader, Phase
 from rayad.actors.lead.snapshot_leader import SnapshotLeader
 from rayad.actors.local import rescaling as local_rescale
 from rayad.actors.local import snapshots as local_snapshots
+from rayad.actors.local.local_job import LocalJob
 from rayad.actors.local.rescaling import LocalRescale, Marker
+from rayad.actors.plane.protocol import COORDINATOR
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.migration import Migration, Transfer
 from rayad.actors.replica.part_files import dumped
@@ -41,7 +45,7 @@ def there_is_no_fence(stack: ExitStack) -> None:
     def fence(self: Any, at: Any) -> None:
         migration = self.migrations.get(at)
         if migration is not None and migration.outgoing:
-            self.on_fence(at, local_rescale.Fence(list(migration.outgoing)))
+            self.on_fence(at, local_rescale.Fence(self._at[at], self.network.cores[at].plan, list(migration.outgoing)))
             migration.outgoing.clear()
 
     stack.enter_context(patch.object(LocalRescale, "fence", fence))
@@ -97,7 +101,7 @@ def who_retires_keeps_its_notifications(stack: ExitStack) -> None:
 @defect
 def the_marker_goes_before_the_last_old_batch(stack: ExitStack) -> None:
     def make(real: Any) -> Any:
-        def relayout(self: Any, at: Any) -> None:
+        def relayout(self: Any, at: Any, *step: Any) -> None:
             def put(channel: Any, time: Any, batch: Any) -> None:
                 put_last(channel, time, batch)
                 waiting = self.network.channels[channel]
@@ -106,7 +110,7 @@ def the_marker_goes_before_the_last_old_batch(stack: ExitStack) -> None:
 
             put_last = self.network.put
             with patch.object(self.network, "put", put):
-                real(self, at)
+                real(self, at, *step)
 
         return relayout
 
@@ -118,12 +122,12 @@ def combiners_give_out_what_they_hold_by_the_new_layout(stack: ExitStack) -> Non
     """Behind the marker, though an old owner may have told that all was passed on."""
 
     def make(real: Any) -> Any:
-        def relayout(self: Any, at: Any) -> None:
-            if self._at.get(at, 0) < self.step:
+        def relayout(self: Any, at: Any, step: int, after: Any) -> None:
+            if self._at.get(at, self._base) < step:
                 with patch.object(self.network, "move_out", lambda at: None):
-                    real(self, at)
+                    real(self, at, step, after)
             else:
-                real(self, at)
+                real(self, at, step, after)
 
         return relayout
 
@@ -278,10 +282,29 @@ def a_snapshot_begins_during_a_change(stack: ExitStack) -> None:
 
 @defect
 def a_change_begins_during_a_snapshot(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        return lambda self: self.begin() if self.is_waiting else real(self)
+    """The leader does not wait for the coordinator's answer."""
 
-    replaced(stack, LocalRescale, "advance", make)
+    def make(real: Any) -> Any:
+        def enter(self: Any, phase: Phase, names: Any, *args: Any) -> int:
+            turn = real(self, phase, names, *args)
+            if phase is Phase.SNAPSHOTS:
+                early.append(lead.Done(turn, COORDINATOR))
+            return int(turn)
+
+        return enter
+
+    def make_handle(real: Any) -> Any:
+        def handle(self: Any, event: Any, now_s: float) -> Any:
+            effects = real(self, event, now_s)
+            while early:
+                effects += real(self, early.pop(), now_s)
+            return effects
+
+        return handle
+
+    early: list[lead.Done] = []
+    replaced(stack, ChangeLeader, "_enter", make)
+    replaced(stack, ChangeLeader, "handle", make_handle)
 
 
 @defect
@@ -307,6 +330,119 @@ def replicas_align_the_channels_of_the_old_layout(stack: ExitStack) -> None:
 @defect
 def parts_of_the_old_layout_make_a_snapshot(stack: ExitStack) -> None:
     stack.enter_context(patch.object(Snapshots, "lay_out", lambda self, names: None))
+
+
+# -- the leader ----------------------------------------------------------------------------------------------------------------
+
+
+def _one_fewer(stack: ExitStack, phase: Phase) -> None:
+    """The leader does not wait for one of those whom it has asked."""
+
+    def make(real: Any) -> Any:
+        def enter(self: Any, of: Phase, names: Any, *args: Any) -> Any:
+            turn = real(self, of, names, *args)
+            if of is phase and len(self._missing) > 1:
+                self._missing.discard(max(self._missing))
+            return turn
+
+        return enter
+
+    replaced(stack, ChangeLeader, "_enter", make)
+
+
+@defect
+def a_step_does_not_wait_for_one_replica(stack: ExitStack) -> None:
+    _one_fewer(stack, Phase.MOVING)
+
+
+@defect
+def newcomers_count_before_they_are_there(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def enter(self: Any, phase: Phase, names: Any, *args: Any) -> Any:
+            turn = real(self, phase, names, *args)
+            if phase in (Phase.STARTING, Phase.CONNECTING):
+                self._missing.difference_update(self.newcomers)
+            return turn
+
+        return enter
+
+    replaced(stack, ChangeLeader, "_enter", make)
+
+
+@defect
+def the_new_layout_holds_before_all_have_it(stack: ExitStack) -> None:
+    """Snapshots begin with replicas that align the channels of the old one."""
+    _one_fewer(stack, Phase.COMMITTING)
+
+
+@defect
+def answers_of_earlier_turns_count(stack: ExitStack) -> None:
+    """Whoever has answered once, late or in another change, has answered."""
+    stack.enter_context(patch.object(ChangeLeader, "_is_awaited", lambda self, event: getattr(event, "name", None) in self._missing))
+
+
+@defect
+def who_has_left_is_gone_before_its_last_batches_are_consumed(stack: ExitStack) -> None:
+    stack.enter_context(patch.object(ChangeLeader, "_ends_at", lambda self, name: ()))
+
+
+@defect
+def nobody_waits_for_those_who_retire(stack: ExitStack) -> None:
+    replaced(stack, ChangeLeader, "_retire", lambda real: lambda self, *args: (real(self, *args), self._missing.clear(), self._part(*args)))
+
+
+@defect
+def all_commit_before_the_last_step_is_settled(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def step(self: Any, now_s: float, effects: Any) -> None:
+            real(self, now_s, effects)
+            if self.plan.layout == self._goal:
+                self._missing.clear()
+                self._settled(now_s, effects)
+
+        return step
+
+    replaced(stack, ChangeLeader, "_step", make)
+
+
+@defect
+def the_change_ends_one_step_early(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def settled(self: Any, *args: Any) -> None:
+            self._goal = self.plan.layout if len(self._steps) == 1 else self._goal
+            real(self, *args)
+
+        return settled
+
+    replaced(stack, ChangeLeader, "_settled", make)
+
+
+@defect
+def the_job_is_not_held_during_a_change(stack: ExitStack) -> None:
+    """It may be over while groups are on their way."""
+    stack.enter_context(patch.object(LocalJob, "is_moving", property(lambda self: False)))
+
+
+@defect
+def a_change_that_is_refused_is_not_undone(stack: ExitStack) -> None:
+    """Newcomers stay, and so does the state that is ready to be given."""
+
+    def refuse(self: Any, why: str, now_s: float, effects: Any, *, lacks_room: bool = False) -> None:
+        self._end(lead.Refuse(why, lacks_room), effects)
+
+    stack.enter_context(patch.object(ChangeLeader, "_refuse", refuse))
+
+
+@defect
+def snapshots_are_not_released_after_a_change(stack: ExitStack) -> None:
+    def make(real: Any) -> Any:
+        def end(self: Any, outcome: Any, effects: Any) -> None:
+            self._holds_snapshots = self._holds_snapshots and not isinstance(outcome, lead.Finish)
+            real(self, outcome, effects)
+
+        return end
+
+    replaced(stack, ChangeLeader, "_end", make)
 
 
 # -- the users' vertices -------------------------------------------------------------------------------------------------------

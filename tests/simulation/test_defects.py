@@ -24,6 +24,10 @@ QUICK_OF_CHANGES = (
     "an old owner keeps a copy",
     "what who retires has staged is lost",
     "the layout is not in the manifest",
+    "a step does not wait for one replica",
+    "answers of earlier turns count",
+    "all commit before the last step is settled",
+    "newcomers count before they are there",
 )
 RARE = {"copies of broadcast batches are not passed on": "datetimes-columns-naive"}
 """What few programs would notice, and one that does: watermarks are broadcast to windows that move."""
