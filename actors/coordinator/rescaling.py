@@ -3,6 +3,8 @@
 What follows from what is decided by :class:`ChangeLeader`. Here its effects become calls of actors, none of which is waited for, and one
 loop collects the answers. The coordinator's own thread goes on supervising meanwhile. When something fails it stops a change that is
 under way, and all begin anew from the last snapshot, in its layout; the change is then asked for again. Design: docs/design/rescaling.md.
+
+It is long because each of the leader's effects is a call of its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Changes of layout in the local runtime: the leader and cores of the Ray runtime, joined by events whose order the seed draws.
 
 What follows from what is decided by :class:`ChangeLeader`. Here each of its effects becomes events, and what a replica answers is one more.
+It is long because it stands for all actors of a change: replicas, progress actor and coordinator.
 """
 
 from __future__ import annotations
