@@ -14,7 +14,6 @@ from rayad.actors.lead.change_leader import ChangeLeader, Phase
 from rayad.actors.lead.snapshot_leader import SnapshotLeader
 from rayad.actors.local import rescaling as local_rescale
 from rayad.actors.local import snapshots as local_snapshots
-from rayad.actors.local.local_job import LocalJob
 from rayad.actors.local.rescaling import LocalRescale, Marker
 from rayad.actors.plane.protocol import COORDINATOR
 from rayad.actors.replica.core import ReplicaCore
@@ -382,11 +381,6 @@ def answers_of_earlier_turns_count(stack: ExitStack) -> None:
 
 
 @defect
-def who_has_left_is_gone_before_its_last_batches_are_consumed(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(ChangeLeader, "_ends_at", lambda self, name: ()))
-
-
-@defect
 def nobody_waits_for_those_who_retire(stack: ExitStack) -> None:
     replaced(stack, ChangeLeader, "_retire", lambda real: lambda self, *args: (real(self, *args), self._missing.clear(), self._part(*args)))
 
@@ -415,12 +409,6 @@ def the_change_ends_one_step_early(stack: ExitStack) -> None:
         return settled
 
     replaced(stack, ChangeLeader, "_settled", make)
-
-
-@defect
-def the_job_is_not_held_during_a_change(stack: ExitStack) -> None:
-    """It may be over while groups are on their way."""
-    stack.enter_context(patch.object(LocalJob, "is_moving", property(lambda self: False)))
 
 
 @defect
