@@ -16,6 +16,7 @@ from rayad.dataflow.operators.distinct import Distinct
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.windowed import WindowJoin
 from rayad.dataflow.operators.state import key_groups, touched_keys
+from rayad.dataflow.operators.state.by_key import KeyedDict
 from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.operators.totals.epochs import EpochWindows
 from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
@@ -132,25 +133,27 @@ def test_a_vertex_of_a_user_moves(steps: list[Step], chance: random.Random) -> N
     chance=CHANCE,
 )
 def test_the_index_of_a_dict_follows_what_comes_and_goes(steps: list[tuple[str, int]], chance: random.Random) -> None:
-    kept: dict[Any, int] = {f"k{i}": i for i in range(20)}
-    index = key_groups.Leaving(8)
-    slices = index.slices([kept])
+    state = KeyedDict()
+    kept = state.kept
+    kept.update({f"k{i}": i for i in range(20)})
+    slices = state.index(8)
     for at, (kind, number) in enumerate(steps):
         key = f"k{number}"
         if kind == "put":
             kept[key] = at
-        elif kind == "remove" and kept.pop(key, None) is not None:
-            index.removed(kept, key)
+            state.note([key], len(kept))
+        elif kind == "remove":
+            kept.pop(key, None)
+            state.note([key], len(kept))
         elif kind == "slice":
             next(slices, None)
         elif kind == "give":
             groups = frozenset(chance.sample(range(8), 2))
             expected = {key: value for key, value in kept.items() if key_group(key, 8) in groups}
             left = {key: value for key, value in kept.items() if key not in expected}
-            assert index.out_of(kept, groups) == expected
+            assert (state.give(groups, 8) or {}) == expected
             assert kept == left
-            index.came_back(kept, expected)
-            kept.update(expected)
+            state.take(expected)
 
 
 BULK: list[list[Any]] = [
@@ -181,11 +184,10 @@ def test_what_was_given_is_not_in_what_is_restored(groups: set[int]) -> None:
     for epoch in range(2):
         run.step(("recv", 0, totals.sums_of(False, range(200)), Timestamp(epoch)))
         run.step(("notify",))
-    given_away = run.vertex.give(frozenset(groups))["columns"]
+    given_away = run.vertex.give(frozenset(groups))["totals"][1]
     run.vertex.gave()
     run.step(("crash",))
     assert isinstance(run.vertex, Totals)
-    assert run.vertex.columns is not None
-    left = dict(run.vertex.columns.rows())
-    assert left == {key: (2, 2) for key in range(200) if key_group(key, KEY_GROUPS) not in groups}
+    left = run.vertex.totals.columns.as_rows()
+    assert left == {key: [2, 2] for key in range(200) if key_group(key, KEY_GROUPS) not in groups}
     assert sorted(given_away.column(0).to_pylist()) == [key for key in range(200) if key not in left]

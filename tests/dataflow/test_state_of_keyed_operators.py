@@ -33,7 +33,7 @@ def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=80)
 @given(steps=steps_with(PAIRS, first=[(0, [(key, 0) for key in KEYS])]))
 def test_distinct_goes_on_from_a_snapshot(steps: list[Step]) -> None:
-    check(Distinct, steps, view=lambda vertex: (vertex.seen, vertex.pending))
+    check(Distinct, steps, view=lambda vertex: (vertex.seen.kept, dict(vertex.pending)))
 
 
 @settings(max_examples=80)
@@ -66,7 +66,7 @@ def join_steps(how: str, columns: bool, rows: bool) -> st.SearchStrategy[list[St
 
 def kept(vertex: Any) -> Any:
     """The rows of both sides, whatever the runs they are in."""
-    sides = vertex.sides if vertex.columns is None else vertex.columns.sides()
+    sides = vertex.sides.columns.as_rows() if vertex.sides.columns.is_used else vertex.sides.rows.kept
     return [{key: sorted(map(repr, rows)) for key, rows in side.items()} for side in sides]
 
 

@@ -137,7 +137,7 @@ def test_totals_that_are_never_asked_remember_no_keys() -> None:
         run.step(("recv", 0, sums_of(epoch > 25, range(100)), Timestamp(epoch)))
         run.step(("notify",))
     assert isinstance(run.vertex, Totals)
-    assert run.vertex._stored._touched.take() is None
+    assert run.vertex.totals.rows._stored._touched.take() is None
 
 
 @pytest.mark.parametrize(
@@ -161,5 +161,5 @@ def test_a_sum_beyond_64_bits_beside_another_aggregation_finds_room_for_new_keys
         run.step(("recv", 0, mark_keyed(pa.record_batch(columns), 1), Timestamp(epoch)))
         run.step(("notify",))
     assert isinstance(run.vertex, Totals)
-    assert run.vertex.state[1] == [2 * BIG, 2]
-    assert len(run.vertex.state) == 3_000
+    assert run.vertex.totals.rows.kept[1] == [2 * BIG, 2]
+    assert len(run.vertex.totals.rows.kept) == 3_000

@@ -89,15 +89,16 @@ def view_of(make: Any) -> Any:
     def view(vertex: Any) -> Any:
         copy = make()
         copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
-        found = [(key, window, a) for window, kept in copy.open.items() for key, a in kept.items()]
-        found += [(key, rd.Window(start, end), a) for key, some in copy.sessions.items() for start, end, a in some]
-        found += [(key, window, a) for key, (window, a) in copy.columns.taken_as_pairs()]
+        rows, columns = copy.open.rows, copy.open.columns
+        found = [(key, window, a) for window, kept in rows.open.items() for key, a in kept.items()]
+        found += [(key, rd.Window(start, end), a) for key, some in rows.sessions.items() for start, end, a in some]
+        found += [(key, window, a) for key, (window, a) in columns.taken_as_pairs()]
         merged: dict[Any, Any] = {}
         for key, window, a in found:
             merged[key, window] = copy.aggregator.merge(merged[key, window], a) if (key, window) in merged else a
         results = {at: copy.aggregator.result(a) for at, a in merged.items()}
         plain = {at: sorted(map(repr, result)) if isinstance(result, list) else result for at, result in results.items()}
-        return plain, vars(copy.marks), copy.pending, {time: waiting(some) for time, some in copy.pending_columns.items()}
+        return plain, copy.marks.checkpoint(), {time: [waiting(some) for some in both] for time, both in copy.pending.items()}
 
     return view
 
@@ -132,14 +133,21 @@ def join_steps(columns: bool, rows: bool) -> st.SearchStrategy[list[Step]]:
 def view_of_join(vertex: Any) -> Any:
     copy = WindowJoin(vertex.windows, vertex.marks.delays)
     copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
+    opened = copy.open.rows.open.items()
     kept = [
-        Counter(repr((window, key, record)) for window, sides in copy.open.items() for key, some in sides[side].items() for record in some)
+        Counter(
+            repr((window, key, record))
+            for window, sides in copy.open.rows.open.items()
+            for key, some in sides[side].items()
+            for record in some
+        )
         for side in (0, 1)
     ]
-    for side, found in zip(kept, copy.columns.taken_as_rows(), strict=True):
-        side.update(repr((window, key, record)) for key, window, record in found)
+    for window, sides in copy.open.columns.as_rows().items():
+        for side, found in zip(kept, sides, strict=True):
+            side.update(repr((window, key, record)) for key, some in found.items() for record in some)
     pending = {time: [waiting(side) for side in sides] for time, sides in copy.pending.items()}
-    return kept, pending, vars(copy.marks)
+    return kept, pending, copy.marks.checkpoint()
 
 
 @KINDS
@@ -223,7 +231,7 @@ def test_windows_that_have_fired_are_gone_after_an_increment(columnar: bool) -> 
     assert run.increments == 1
     run.go_back()
     assert isinstance(run.vertex, EventWindows)
-    assert (run.vertex.columns.rows, sum(map(len, run.vertex.open.values()))) == ((2, 0) if columnar else (0, 2))
+    assert (run.vertex.open.columns.rows, sum(map(len, run.vertex.open.rows.open.values()))) == ((2, 0) if columnar else (0, 2))
     run.end(Timestamp(3))
     ends = Counter(window.end for edge, time, batch in run.context.sent if time == Timestamp(3) for _, window, _ in to_rows(batch))
     assert ends == {32: 2}

@@ -136,7 +136,7 @@ def test_late_records_go_on_from_a_snapshot(windows: str, data: st.DataObject) -
     batches = st.tuples(st.just(0), st.builds(sent, RECORDS, st.booleans()))
     times = st.tuples(st.just(1), RECORDS.map(LargestTime(TIMES).apply))
     steps = data.draw(steps_with(st.one_of(batches, times).filter(lambda pair: len(pair[1]) > 0), first=[(1, [10])]))
-    check(lambda: LateRecords(WINDOWS[windows], (2,)), steps, view=lambda vertex: (sorted(vertex.pending), vars(vertex.marks)))
+    check(lambda: LateRecords(WINDOWS[windows], (2,)), steps, view=lambda vertex: (sorted(vertex.pending), vertex.marks.checkpoint()))
 
 
 # -- unions ----------------------------------------------------------------------------------------

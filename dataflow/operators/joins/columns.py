@@ -23,6 +23,7 @@ from rayad.dataflow.operators.results import pair_array
 from rayad.dataflow.operators.state.key_groups import Groups, chosen, compacted
 from rayad.dataflow.operators.state.stored_columns import narrow, stored, taken_back
 from rayad.dataflow.operators.state.touched_keys import Additions
+from rayad.dataflow.operators.state.two_forms import ColumnForm
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, one_batch, take_rows
 from rayad.dataflow.records.hashing import groups_of_hashes, hash_columns, mix64_array
 from rayad.progress import Timestamp
@@ -80,7 +81,7 @@ class Run:
         return Run(codes[order], positions[order], one_batch(pa.Table.from_batches([r.rows for r in runs])), times, groups)
 
 
-class ColumnJoin:
+class ColumnJoin(ColumnForm):
     """All rows of both sides so far."""
 
     def __init__(self) -> None:
@@ -94,8 +95,12 @@ class ColumnJoin:
         """Whether codes are hashes."""
         self._rows = self._times_written = 0
         self._given: set[int] = set()
-        """Groups that were given to another replica; their rows are still here, see :meth:`forget_groups`."""
+        """Groups that were given to another replica; their rows are still here, see :meth:`gave`."""
         self._added = Additions()
+
+    @property
+    def is_used(self) -> bool:
+        return self._rows > 0
 
     def accept(self, side: int, batch: pa.RecordBatch, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
         """Take a batch in and give its pairs with the other side's rows. Raises NotColumnar, at once, when rows must do it."""
@@ -226,7 +231,7 @@ class ColumnJoin:
             self._put(side, batch, numbers if isinstance(numbers, int) else numbers.astype(np.int32))
 
     # -- to rows -------------------------------------------------------------------
-    def sides(self) -> tuple[dict[Any, list[Any]], dict[Any, list[Any]]]:
+    def as_rows(self) -> Sides:
         """All rows as ``{key: [(record, time)]}``."""
         self._drop_given()
         out: tuple[dict[Any, list[Any]], dict[Any, list[Any]]] = ({}, {})
@@ -237,7 +242,7 @@ class ColumnJoin:
         return out
 
     # -- to other replicas ---------------------------------------------------------
-    def index_groups(self, key_groups: int) -> Iterator[None]:
+    def index(self, key_groups: int) -> Iterator[None]:
         """Find out the key-group of each row, a run at a time."""
         for run in [run for runs in (*self.runs, *self._fresh) for run in runs]:
             self._groups_of(run, key_groups)
@@ -250,8 +255,8 @@ class ColumnJoin:
             run.groups[run.positions] = groups_of_hashes(hashes, key_groups)
         return run.groups
 
-    def give(self, groups: frozenset[int], key_groups: int) -> Given:
-        """The rows of these groups. They are not taken out before :meth:`forget_groups`: nothing meets them, since no records of these
+    def give(self, groups: frozenset[int], key_groups: int) -> Given | None:
+        """The rows of these groups. They are not taken out before :meth:`gave`: nothing meets them, since no records of these
         groups come any more."""
         self._given |= groups
         leaves = chosen(groups, key_groups)
@@ -269,30 +274,32 @@ class ColumnJoin:
                     used, which = np.unique(run.times[rows], return_inverse=True)
                     numbers = np.array([times.setdefault(number, len(times)) for number in used.tolist()], np.int32)[which]
                 parts.append((side, compacted(take_rows(run.rows, pa.array(rows))), numbers))
-        return [self.times[number] for number in times], parts
+        return ([self.times[number] for number in times], parts) if parts else None
 
-    def take(self, given: Given) -> Sides:
-        """Keep what :meth:`give` gave; what does not go together with the columns here is given back as rows."""
-        self._drop_given()
-        times, parts = given
-        own = np.array([self._number(time) for time in times], np.int32)
-        left: list[_Part] = []
-        for side, batch, numbers in parts:
-            known = self.schemas[side]
-            try:
+    def fits(self, given: Given) -> bool:
+        """Whether the rows of a sibling have the schemas of those here, or ones that go together with the other side's."""
+        try:
+            for side, batch, _ in given[1]:
+                known = self.schemas[side]
                 if known is None:
                     self._learn(side, batch.schema)
                 elif not known.equals(batch.schema, check_metadata=True):
-                    raise NotColumnar
-            except NotColumnar:
-                left.append((side, batch, numbers))
-                continue
+                    return False
+        except NotColumnar:
+            return False
+        return True
+
+    def take(self, given: Given) -> None:
+        """Keep what :meth:`give` gave."""
+        self._drop_given()
+        times, parts = given
+        own = np.array([self._number(time) for time in times], np.int32)
+        for side, batch, numbers in parts:
             if not self.hashed and batch.column(0).null_count:
                 self._hash_all()
             self._put(side, batch, int(own[numbers]) if isinstance(numbers, int) else own[numbers])
-        return rows_of_given((times, left))
 
-    def forget_groups(self) -> None:
+    def gave(self) -> None:
         """The change of layout is over: what was given goes."""
         self._drop_given()
         for runs in (*self.runs, *self._fresh):
@@ -329,15 +336,6 @@ Given: TypeAlias = tuple[list[Timestamp], list[_Part]]
 """Rows on their way to another replica, and their times by number."""
 Sides: TypeAlias = tuple[dict[Any, list[Any]], dict[Any, list[Any]]]
 """Rows of both sides as ``{key: [(record, time)]}``."""
-
-
-def rows_of_given(given: Given) -> Sides:
-    """What :meth:`ColumnJoin.give` gave as rows."""
-    out: Sides = ({}, {})
-    times, parts = given
-    for side, batch, numbers in parts:
-        _put_rows(out[side], batch, [times[number] for number in np.broadcast_to(numbers, batch.num_rows).tolist()])
-    return out
 
 
 def _put_rows(side: dict[Any, list[Any]], batch: pa.RecordBatch, times: list[Timestamp]) -> None:

@@ -6,8 +6,8 @@ at once. Until then a record waits in its pane, once however many windows hold i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,12 @@ from rayad.dataflow.operators.joins.columns import NotColumnar, joined_batch
 from rayad.dataflow.operators.joins.matching import matches
 from rayad.dataflow.operators.keys.column_keys import common_type, in_common, key_numbers
 from rayad.dataflow.operators.keys.key_first import keys_of, pairs_of, record_of
-from rayad.dataflow.operators.state.key_groups import Kept, MovingVertex
+from rayad.dataflow.operators.state.key_groups import GroupIndex
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.touched_keys import Additions
+from rayad.dataflow.operators.state.two_forms import ColumnForm, RowForm, TwoForms
+from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.operators.windows.assigning import SENT_ROWS_MAX, assigner
 from rayad.dataflow.operators.windows.pane_runs import Panes
 from rayad.dataflow.operators.windows.panes import Form, grid_of, moment_ticks, windows_between, windows_of_place
@@ -37,7 +40,7 @@ class RecordForm(Form):
         return None
 
 
-class WindowJoinColumns:
+class WindowJoinColumns(ColumnForm):
     """Records of both sides whose windows are open, in columns."""
 
     def __init__(self, windows: Tumbling | Sliding) -> None:
@@ -49,6 +52,10 @@ class WindowJoinColumns:
     def rows(self) -> int:
         """Records kept."""
         return sum(side.rows for side in self.sides if side is not None)
+
+    @property
+    def is_used(self) -> bool:
+        return self.rows > 0
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:
@@ -90,7 +97,7 @@ class WindowJoinColumns:
                 panes.forget_changes()
 
     # -- to other replicas -----------------------------------------------------------
-    def index_groups(self, key_groups: int) -> Iterator[None]:
+    def index(self, key_groups: int) -> Iterator[None]:
         """Find out the key-group of each record, some at a time."""
         for panes in self.sides:
             if panes is not None:
@@ -98,23 +105,27 @@ class WindowJoinColumns:
 
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         """What these groups have of both sides."""
-        return list(self.schemas), [panes and panes.give(groups, key_groups) for panes in self.sides]
+        sides = [panes and panes.give(groups, key_groups) for panes in self.sides]
+        return (list(self.schemas), sides) if any(sides) else None
 
-    def take(self, given: Any) -> bool:
-        """Keep what :meth:`give` gave; False, with nothing kept, where it does not go together with what is."""
-        schemas, sides = given
+    def fits(self, given: Any) -> bool:
+        """Whether the records of a sibling go together with those here."""
+        self.gave()
         try:
-            for side, schema in enumerate(schemas):
+            for side, schema in enumerate(given[0]):
                 if schema is not None:
                     self.check(side, [pa.RecordBatch.from_pylist([], schema=schema)])
         except NotColumnar:
             return False
-        for panes, kept in zip(self.sides, sides, strict=True):
-            if panes is not None:
-                panes.take(kept or [])
         return True
 
-    def forget_groups(self) -> None:
+    def take(self, given: Any) -> None:
+        """Keep what :meth:`give` gave."""
+        for panes, kept in zip(self.sides, given[1], strict=True):
+            if panes is not None:
+                panes.take(kept or [])
+
+    def gave(self) -> None:
         """The change of layout is over."""
         for panes in self.sides:
             if panes is not None:
@@ -184,16 +195,127 @@ class WindowJoinColumns:
             out.append(joined_batch(*pairs, self.schemas, (("window", windows),)))
         return out
 
-    def taken_as_rows(self) -> list[list[tuple[Any, Window, Any]]]:
-        """What is kept of both sides as ``(key, window, record)``; nothing is kept any more."""
-        out: list[list[tuple[Any, Window, Any]]] = []
+    def as_rows(self) -> Any:
+        """As :meth:`JoinedWindows.give`; nothing is kept."""
+        rows = JoinedWindows(self.windows)
         for side, panes in enumerate(self.sides):
             found = None if panes is None else panes.due(None)
-            out.append([] if found is None else self._rows(side, one_batch(found[0])))
-        return out
+            for key, window, record in [] if found is None else self._rows(side, one_batch(found[0])):
+                rows.keep(side, key, window, record)
+        return rows.checkpoint()
 
 
-class WindowJoin(MovingVertex, EndVertex):
+class JoinedWindows(RowForm):
+    """Records of both sides whose windows are open, in rows: ``{window: ({key: [record]}, {key: [record]})}``."""
+
+    def __init__(self, windows: Tumbling | Sliding) -> None:
+        self.windows = windows
+        self.open: dict[Window, Sides] = {}
+        self._added = Additions()
+        self._placed = 0  # records since there were none
+        self._fired: Any = None  # the last watermark
+        self._indices: dict[int, GroupIndex] = {}
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self.open)
+
+    # -- records and time ------------------------------------------------------------
+    def put(self, side: int, batch: Any, mark: Any) -> list[Any]:
+        """Take records in; gives those that are late at a watermark, as ``(key, window, record)``."""
+        late = []
+        placed = self._places_of(batch)
+        for key, record, windows in placed:
+            for window in windows:
+                if mark is not None and window.end <= mark:
+                    late.append((key, window, record))
+                else:
+                    self.keep(side, key, window, record)
+        self._placed = self._placed + len(placed) if self.open else 0
+        self._added.note((side, batch, mark), len(placed), self._placed)
+        return late
+
+    def _places_of(self, batch: Any) -> list[tuple[Any, Any, list[Window]]]:
+        """``(key, record, windows)``."""
+        if not isinstance(batch, pa.RecordBatch):
+            assign = assigner(self.windows)
+            return [(key, record, assign(time, record)) for key, (time, record) in batch]
+        panes = batch.column(keyed_columns(batch.schema) or 0).to_pylist()
+        found = {pane: windows_of_place((pane,), self.windows) for pane in set(panes)}
+        return [(key, record, found[pane]) for pane, (key, record) in zip(panes, pairs_of(batch), strict=True)]
+
+    def keep(self, side: int, key: Any, window: Window, record: Any) -> None:
+        """Take one in, late or not."""
+        self.open.setdefault(window, ({}, {}))[side].setdefault(key, []).append(record)
+
+    def due(self, mark: Any) -> Iterator[list[Any]]:
+        """Pairs in each window that ends at or before a watermark (None: all); it is forgotten."""
+        self._fired = mark
+        if mark is None:
+            self._added.forget()
+        for window in sorted(w for w in self.open if mark is None or w.end <= mark):
+            left, right = self.open.pop(window)
+            out = [(key, window, (mine, theirs)) for key, some in left.items() for mine in some for theirs in right.get(key, ())]
+            if out:
+                yield out
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        return self.open
+
+    def restore(self, stored: Any) -> None:
+        self.open = stored
+        self._placed = _records_of(stored)
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """The batches that have come, and how far windows have fired."""
+        added, fired = self._added.take(), self._fired
+        return None if added is None else lambda: ([(side, stored_mixed([batch]), mark) for side, batch, mark in added], fired)
+
+    def restore_changes(self, changes: Any) -> None:
+        added, fired = changes
+        for side, batch, mark in added:
+            self.put(side, taken_back_mixed(batch)[0], mark)
+        self.open = {window: sides for window, sides in self.open.items() if fired is None or window.end > fired}
+
+    def forget_changes(self) -> None:
+        self._added.forget()
+
+    # -- to other replicas -----------------------------------------------------------
+    def _indexed(self, kept: dict[Any, Any], key_groups: int) -> GroupIndex:
+        index = self._indices.get(id(kept))
+        if index is None or index.kept is not kept:
+            index = self._indices[id(kept)] = GroupIndex(kept, key_groups)
+        return index
+
+    def index(self, key_groups: int) -> Iterator[None]:
+        for kept in [side for sides in self.open.values() for side in sides]:
+            yield from self._indexed(kept, key_groups).slices()
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        given = {}
+        for window, (left, right) in self.open.items():
+            sides = tuple(self._indexed(kept, key_groups).taken_out(sorted(groups)) for kept in (left, right))
+            if any(sides):
+                given[window] = sides
+        self.open = {window: sides for window, sides in self.open.items() if any(sides)}
+        self._placed -= _records_of(given)
+        return given or None
+
+    def take(self, given: Any) -> None:
+        for window, sides in given.items():
+            for mine, theirs in zip(self.open.setdefault(window, ({}, {})), sides, strict=True):
+                index = self._indices.get(id(mine))
+                if index is not None:
+                    index.removed(theirs)  # perhaps they were here before
+                mine.update(theirs)
+        self._placed += _records_of(given)
+
+    def gave(self) -> None:
+        self._indices = {}
+
+
+class WindowJoin(KeyedVertex, EndVertex):
     """Fires ``(key, window, (left, right))`` for each pair within a window when the watermarks of both sides have passed its end.
 
     Ports 0 and 1 take the records of the left and right side, the others the largest event times of each batch. What comes for a window
@@ -206,140 +328,23 @@ class WindowJoin(MovingVertex, EndVertex):
 
     def __init__(self, windows: Tumbling | Sliding, delays: tuple[Any, ...]) -> None:
         self.windows = windows
-        self.pending: dict[Timestamp, tuple[list[Any], list[Any]]] = {}
-        self.marks = Marks(delays)
-        self.columns = WindowJoinColumns(windows)
-        self.open: dict[Window, tuple[dict[Any, list[Any]], dict[Any, list[Any]]]] = {}
-        self._added = Additions()
-        self._placed_rows = 0  # since none were kept
+        self.pending = Waiting(self, Batches(), Batches())  # left, right
+        self.marks = Marks(delays, self.pending)
+        self.open = TwoForms(JoinedWindows(windows), partial(WindowJoinColumns, windows))
 
-    # -- snapshots -----------------------------------------------------------------
-    def checkpoint(self) -> Any:
-        return {**self._pending(), "open": self.open, "columns": self.columns.checkpoint()}
-
-    def restore(self, state: Any) -> None:
-        self._restore_pending(state)
-        self.open = state["open"]
-        self._placed_rows = sum(map(_rows_of, self.open.values()))
-        self.columns.restore(state["columns"])
-
-    def take_changes(self) -> Callable[[], Any] | None:
-        if self.marks.watermark.uneven:
-            self._forget_changes()
-        if self.columns.rows:
-            self._added.forget()
-            changed = self.columns.take_changes()
-            return None if changed is None else lambda: {**self._pending(), "columns": changed()}
-        self.columns.forget_changes()
-        added, schemas = self._added.take(), list(self.columns.schemas)
-        if added is None:
-            return None
-        return lambda: {
-            **self._pending(),
-            "schemas": schemas,
-            "added": [(side, stored_mixed([batch]), mark) for side, batch, mark in added],
-        }
-
-    def restore_changes(self, changes: Any) -> None:
-        self._restore_pending(changes)
-        if "columns" in changes:
-            self.columns.restore_changes(changes["columns"])
-            return
-        self.columns.learn(changes["schemas"])
-        for side, batch, mark in changes["added"]:
-            self._take_rows(side, taken_back_mixed(batch)[0], mark, [])
-        mark = self.marks.watermark.now
-        self.open = {window: sides for window, sides in self.open.items() if mark is None or window.end > mark}
-
-    def _pending(self) -> dict[str, Any]:
-        pending = {time: tuple(map(stored_mixed, sides)) for time, sides in self.pending.items()}
-        return {"pending": pending, "marks": self.marks.checkpoint()}
-
-    def _restore_pending(self, state: Any) -> None:
-        self.pending = {time: (taken_back_mixed(left), taken_back_mixed(right)) for time, (left, right) in state["pending"].items()}
-        self.marks.restore(state["marks"])
-
-    # -- to other replicas -----------------------------------------------------------
-    def kept_by_key(self) -> Iterable[Kept]:
-        return [self.columns, *(side for sides in self.open.values() for side in sides)]
-
-    def gave(self) -> None:
-        super().gave()
-        self.columns.forget_groups()
-
-    def give(self, groups: frozenset[int]) -> Any:
-        """As ``EventWindows.give``: with the watermarks, and the largest event times of all times that wait."""
-        leaving = self.leaving()
-        pending = {time: tuple(leaving.out_of_mixed(side, groups) for side in sides) for time, sides in self.pending.items()}
-        kept = {window: tuple(leaving.out_of(side, groups) for side in sides) for window, sides in self.open.items()}
-        self.open = {window: sides for window, sides in self.open.items() if any(sides)}
-        self._placed_rows -= sum(map(_rows_of, kept.values()))
-        self._forget_changes()
-        return {
-            "pending": {time: sides for time, sides in pending.items() if any(sides)},
-            "marks": self.marks.give(),
-            "open": {window: sides for window, sides in kept.items() if any(sides)},
-            "columns": self.columns.give(groups, self.key_groups),
-        }
-
-    def take(self, state: Any) -> None:
-        self.columns.forget_groups()
-        for time, sides in state["pending"].items():
-            waiting = self._waiting(time)
-            for mine, theirs in zip(waiting, sides, strict=True):
-                mine += theirs
-        for time in chain(*state["marks"][0]):
-            self._waiting(time)
-        self.marks.take(state["marks"])
-        opened = state["open"]
-        columns = state["columns"]
-        if any(columns[1]) and (self.open or not self.columns.take(columns)):
-            theirs = WindowJoinColumns(self.windows)
-            theirs.take(columns)
-            self._keep_rows(self.columns)
-            self._keep_rows(theirs)
-        if opened:
-            self._keep_rows(self.columns)
-            for window, sides in opened.items():
-                for side, rows in enumerate(sides):
-                    self._came_back(self.open.get(window, ({}, {}))[side], rows)
-                    self.open.setdefault(window, ({}, {}))[side].update(rows)  # of keys that are not here
-            self._placed_rows += sum(map(_rows_of, opened.values()))
-        self._forget_changes()
-
-    def _forget_changes(self) -> None:
-        self._added.forget()
-        self.columns.forget_changes()
-
-    def _keep_rows(self, columns: WindowJoinColumns) -> None:
-        """What is in columns as rows of state."""
-        for side, rows in enumerate(columns.taken_as_rows()):
-            for key, window, record in rows:
-                self._keep(side, key, window, record)
-            self._placed_rows += len(rows)
-        self._added.forget()
-
-    def _waiting(self, time: Timestamp) -> tuple[list[Any], list[Any]]:
-        waiting = self.pending.get(time)
-        if waiting is None:
-            waiting = self.pending[time] = ([], [])
-            self.notify_at(time)
-        return waiting
-
-    # -- times -----------------------------------------------------------------------
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        waiting = self._waiting(time)
+        waiting = self.pending[time]
         if edge < 2:
             waiting[edge].append(batch)
-            return
-        self.marks.see(edge - 2, to_rows(batch), time)
+        else:
+            self.marks.see(edge - 2, to_rows(batch), time)
 
     def on_notify(self, time: Timestamp) -> None:
         late: list[Any] = []
         mark = self.marks.ahead_of(time)
         for side, batches in enumerate(self.pending.pop(time, ())):
             if batches:
-                self._take(side, batches, mark, late)
+                late += [(key, window, _pair(side, record)) for key, window, record in self._put(side, batches, mark)]
         if late:
             self.send_by(1, late, time)
         if self.marks.advance(time):
@@ -348,61 +353,33 @@ class WindowJoin(MovingVertex, EndVertex):
     def on_end(self, time: Timestamp) -> None:
         self._fire(time, None)
 
-    def _take(self, side: int, batches: list[Any], mark: Any, late: list[Any]) -> None:
-        if not self.open and all(isinstance(batch, pa.RecordBatch) for batch in batches):
+    def _put(self, side: int, batches: list[Any], mark: Any) -> list[Any]:
+        """Take records in; gives those that are late."""
+        rows, columns = self.open.rows, self.open.columns
+        if not rows.is_used and all(isinstance(batch, pa.RecordBatch) for batch in batches):
             try:
-                self.columns.check(side, batches)
+                columns.check(side, batches)
             except NotColumnar:
                 pass
             else:
-                late += [(key, window, _pair(side, record)) for key, window, record in self.columns.accept(side, batches, mark)]
-                return
-        if self.columns.rows:
-            self._keep_rows(self.columns)
-        if not self.open:
-            self._placed_rows = 0
-        for batch in batches:
-            self._take_rows(side, batch, mark, late)
-
-    def _take_rows(self, side: int, batch: Any, mark: Any, late: list[Any]) -> None:
-        placed = self._placed(batch)
-        for key, record, windows in placed:
-            for window in windows:
-                if mark is not None and window.end <= mark:
-                    late.append((key, window, _pair(side, record)))
-                else:
-                    self._keep(side, key, window, record)
-        self._placed_rows += len(placed)
-        self._added.note((side, batch, mark), len(placed), self._placed_rows)
-
-    def _placed(self, batch: Any) -> list[tuple[Any, Any, list[Window]]]:
-        """``(key, record, windows)``."""
-        if not isinstance(batch, pa.RecordBatch):
-            assign = assigner(self.windows)
-            return [(key, record, assign(time, record)) for key, (time, record) in batch]
-        panes = batch.column(keyed_columns(batch.schema) or 0).to_pylist()
-        found = {pane: windows_of_place((pane,), self.windows) for pane in set(panes)}
-        return [(key, record, found[pane]) for pane, (key, record) in zip(panes, pairs_of(batch), strict=True)]
-
-    def _keep(self, side: int, key: Any, window: Window, record: Any) -> None:
-        self.open.setdefault(window, ({}, {}))[side].setdefault(key, []).append(record)
+                return columns.accept(side, batches, mark)
+        self.open.to_rows()
+        return [late for batch in batches for late in rows.put(side, batch, mark)]
 
     def _fire(self, time: Timestamp, mark: Any) -> None:
-        if mark is None:
-            self._added.forget()
-        if self.columns.rows:
-            for batch in self.columns.due(mark):
+        if self.open.columns.is_used:
+            for batch in self.open.columns.due(mark):
                 for at in range(0, batch.num_rows, SENT_ROWS_MAX):
                     self.send_by(0, batch.slice(at, SENT_ROWS_MAX), time)
-        for window in sorted(w for w in self.open if mark is None or w.end <= mark):
-            left, right = self.open.pop(window)
-            out = [(key, window, (mine, theirs)) for key, some in left.items() for mine in some for theirs in right.get(key, ())]
-            if out:
-                self.send_by(0, out, time)
+        for out in self.open.rows.due(mark):
+            self.send_by(0, out, time)
 
 
-def _rows_of(sides: Iterable[dict[Any, list[Any]]]) -> int:
-    return sum(len(records) for side in sides for records in side.values())
+Sides = tuple[dict[Any, list[Any]], dict[Any, list[Any]]]
+
+
+def _records_of(windows: dict[Window, Any]) -> int:
+    return sum(len(records) for sides in windows.values() for side in sides for records in side.values())
 
 
 def _pair(side: int, record: Any) -> tuple[Any, Any]:

@@ -1,7 +1,7 @@
 """State by key-group, for replicas that come and go while a job runs: what of it belongs to groups that leave, found without looking at
 all of it each time.
 
-A change of layout moves a few groups at a time (docs/design/rescaling.md). While one is under way a vertex keeps a :class:`Leaving`,
+A change of layout moves a few groups at a time (docs/design/rescaling.md). While one is under way a :class:`KeyedState` keeps an index,
 which knows the groups of what was there at its beginning; what has come since is hashed when the next groups leave. The group of a key is
 that by which its records are routed (``records.hashing``): every operator behind an exchange keeps its state by the routing key.
 """
@@ -9,16 +9,15 @@ that by which its records are routed (``records.hashing``): every operator behin
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from itertools import compress, islice, repeat
-from typing import Any, Protocol, TypeAlias
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rayad.dataflow.records.batches import keyed_columns, take_rows
+from rayad.dataflow.records.batches import keyed_columns
 from rayad.dataflow.records.hashing import groups_of_hashes, hash_columns, hash_keys
-from rayad.dataflow.vertex import Vertex
 
 SLICE_KEYS = 1 << 12
 """So many keys are hashed and put into their groups between two activations: one to three milliseconds, as they are simple or not."""
@@ -70,13 +69,6 @@ def compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
             small = pa.DictionaryArray.from_arrays(indices.indices.cast(column.type.index_type), values, ordered=column.type.ordered)
             batch = batch.set_column(at, batch.schema.field(at), small)
     return batch
-
-
-class ByGroups(Protocol):
-    """Columnar state that can tell the groups of its rows in advance."""
-
-    def index_groups(self, key_groups: int) -> Iterator[None]:
-        """Get ready, in slices."""
 
 
 class GroupIndex:
@@ -183,144 +175,3 @@ class PairIndex:
             self._by_group[group] = []
         self.kept.difference_update(out)
         return out
-
-
-Kept: TypeAlias = dict[Any, Any] | set[Any] | ByGroups
-"""State that can be indexed: by key, pairs, or columns."""
-
-
-class Leaving:
-    """What a vertex knows of the groups of its state while a change is under way.
-
-    Args:
-        key_groups: how many there are.
-    """
-
-    def __init__(self, key_groups: int) -> None:
-        self.key_groups = key_groups
-        self._indices: dict[int, GroupIndex] = {}
-        self._sets: dict[int, PairIndex] = {}
-        self._lists: dict[int, tuple[list[Any], Groups]] = {}
-        self._batches: dict[int, tuple[pa.RecordBatch, Groups]] = {}
-
-    def slices(self, kept: Iterable[Kept]) -> Iterator[None]:
-        """Get ready for what is kept, some at a time."""
-        for part in kept:
-            if isinstance(part, dict):
-                yield from self._index(part).slices()
-            elif isinstance(part, set):
-                yield from self._pairs(part).slices()
-            else:
-                yield from part.index_groups(self.key_groups)
-
-    def _index(self, kept: dict[Any, Any]) -> GroupIndex:
-        index = self._indices.get(id(kept))
-        if index is None or index.kept is not kept:
-            index = self._indices[id(kept)] = GroupIndex(kept, self.key_groups)
-        return index
-
-    def removed(self, kept: dict[Any, Any], key: Any) -> None:
-        """A key was removed from a dict, to which it may come again."""
-        self.came_back(kept, (key,))
-
-    def came_back(self, kept: dict[Any, Any], keys: Iterable[Any]) -> None:
-        """These keys come from another replica; perhaps they were here before."""
-        index = self._indices.get(id(kept))
-        if index is not None:
-            index.removed(keys)
-
-    def out_of(self, kept: dict[Any, Any], groups: frozenset[int]) -> dict[Any, Any]:
-        """Take what these groups have out of a dict by key."""
-        return self._index(kept).taken_out(sorted(groups)) if kept else {}
-
-    def out_of_set(self, kept: set[Any], groups: frozenset[int]) -> list[Any]:
-        """Take the ``(key, something)`` pairs of these groups out of a set."""
-        return self._pairs(kept).taken_out(sorted(groups))
-
-    def added(self, kept: set[Any], pairs: Iterable[Any]) -> None:
-        """These pairs are new in a set."""
-        index = self._sets.get(id(kept))
-        if index is not None:
-            index.added(pairs)
-
-    def _pairs(self, kept: set[Any]) -> PairIndex:
-        index = self._sets.get(id(kept))
-        if index is None or index.kept is not kept:
-            index = self._sets[id(kept)] = PairIndex(kept, self.key_groups)
-        return index
-
-    def out_of_pairs(self, pairs: list[Any], groups: frozenset[int]) -> list[Any]:
-        """Take the pairs of these groups out of a list of ``(key, something)`` to which pairs are only added."""
-        known = self._lists.get(id(pairs))
-        before = known[1] if known is not None and known[0] is pairs else np.zeros(0, np.uint16)
-        fresh = groups_of_keys([pair[0] for pair in islice(pairs, len(before), None)], self.key_groups)
-        numbers = np.concatenate([before, fresh]) if len(before) else fresh
-        leaves = chosen(groups, self.key_groups)[numbers]
-        out = list(compress(pairs, leaves.tolist()))
-        if out:
-            stays = ~leaves
-            pairs[:] = compress(pairs, stays.tolist())
-            numbers = numbers[stays]
-        self._lists[id(pairs)] = (pairs, numbers)
-        return out
-
-    def out_of_parts(self, parts: list[list[Any]], groups: frozenset[int]) -> list[Any]:
-        """The same for a list of such lists, which become one list, or none where nothing is left."""
-        if not parts:
-            return []
-        together = parts[0] if id(parts[0]) in self._lists else list(parts[0])  # what came is not ours to change
-        for part in parts[1:]:
-            together.extend(part)
-        out = self.out_of_pairs(together, groups)
-        parts[:] = [together] if together else []
-        return out
-
-    def out_of_batches(self, batches: list[pa.RecordBatch], groups: frozenset[int]) -> list[pa.RecordBatch]:
-        """Take the rows of these groups out of a list of batches with a marked key; what is left empty goes."""
-        out, kept = [], []
-        for batch in batches:
-            known = self._batches.pop(id(batch), None)
-            numbers = known[1] if known is not None and known[0] is batch else groups_of_rows(batch, self.key_groups)
-            leaves = chosen(groups, self.key_groups)[numbers]
-            if leaves.any():
-                out.append(compacted(take_rows(batch, pa.array(np.flatnonzero(leaves)))))
-                batch, numbers = take_rows(batch, pa.array(np.flatnonzero(~leaves))), numbers[~leaves]
-            if batch.num_rows:
-                self._batches[id(batch)] = (batch, numbers)
-                kept.append(batch)
-        batches[:] = kept
-        return out
-
-    def out_of_mixed(self, parts: list[Any], groups: frozenset[int]) -> list[Any]:
-        """:meth:`out_of_parts` and :meth:`out_of_batches` of the rows and the columns in one list; gives batches of either kind."""
-        rows, columns = ([part for part in parts if isinstance(part, pa.RecordBatch) is kind] for kind in (False, True))
-        pairs = self.out_of_parts(rows, groups)
-        out = [*([pairs] if pairs else []), *self.out_of_batches(columns, groups)]
-        parts[:] = rows + columns
-        return out
-
-
-class MovingVertex(Vertex):
-    """A vertex with state by key: the part of ``give`` and ``index_for_giving`` that is the same for all."""
-
-    _leaving: Leaving | None = None
-
-    def kept_by_key(self) -> Iterable[Kept]:
-        """What is worth indexing before it is given away."""
-        return ()
-
-    def index_for_giving(self) -> Iterator[None]:
-        return self.leaving().slices(list(self.kept_by_key()))
-
-    def gave(self) -> None:
-        self._leaving = None
-
-    def _came_back(self, kept: dict[Any, Any], keys: Iterable[Any]) -> None:
-        if self._leaving is not None:
-            self._leaving.came_back(kept, keys)
-
-    def leaving(self) -> Leaving:
-        """What is known of the groups of the state; :meth:`gave` forgets it."""
-        if self._leaving is None:
-            self._leaving = Leaving(self.key_groups)
-        return self._leaving

@@ -14,8 +14,8 @@ from rayad.dataflow.operators.keys.column_keys import beginnings, key_numbers, p
 from rayad.dataflow.operators.keys.key_first import key_first, keys_of, pairs_of, record_of
 from rayad.dataflow.operators.keys.keyed import distinct_names, require_hashable
 from rayad.dataflow.operators.results import record_array, window_array
-from rayad.dataflow.operators.state.key_groups import MovingVertex
-from rayad.dataflow.operators.state.stored_columns import stored_by_time, taken_back_by_time
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.operators.windows.columns import Pairs, WindowColumns
 from rayad.dataflow.operators.windows.panes import Form, windows_between, windows_of_place
@@ -232,48 +232,21 @@ class BestOfBatch(Element):
         return list(out_rows.items())
 
 
-class EpochBest(MovingVertex):
+class EpochBest(KeyedVertex):
     """The best records of each key and logical time: ``(key, window, record)`` with the window [epoch, epoch + 1), or that of the
     round inside a loop."""
 
     def __init__(self, aggregator: BestRecords) -> None:
         self.aggregator = aggregator
-        self.columns: dict[Timestamp, list[pa.RecordBatch]] = {}
-        self.pairs: dict[Timestamp, list[Any]] = {}
-
-    def checkpoint(self) -> Any:
-        return {"columns": stored_by_time(self.columns), "pairs": self.pairs}
-
-    def restore(self, state: Any) -> None:
-        self.columns, self.pairs = taken_back_by_time(state["columns"]), state["pairs"]
-
-    def give(self, groups: frozenset[int]) -> Any:
-        columns = {time: self.leaving().out_of_batches(batches, groups) for time, batches in self.columns.items()}
-        pairs = {time: self.leaving().out_of_pairs(some, groups) for time, some in self.pairs.items()}
-        self.columns = {time: batches for time, batches in self.columns.items() if batches}
-        self.pairs = {time: some for time, some in self.pairs.items() if some}
-        times = [time for time in {**columns, **pairs} if columns.get(time) or pairs.get(time)]
-        return {time: (columns.get(time, []), pairs.get(time, [])) for time in times}
-
-    def take(self, state: Any) -> None:
-        for time, (columns, pairs) in state.items():
-            if time not in self.columns and time not in self.pairs:
-                self.notify_at(time)
-            if columns:
-                self.columns.setdefault(time, []).extend(columns)
-            if pairs:
-                self.pairs.setdefault(time, []).extend(pairs)
+        self.pending = Waiting(self, Batches())
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        if time not in self.columns and time not in self.pairs:
-            self.notify_at(time)
-        if isinstance(batch, pa.RecordBatch):
-            self.columns.setdefault(time, []).append(batch)
-        else:
-            self.pairs.setdefault(time, []).extend(batch)
+        self.pending[time].append(batch)
 
     def on_notify(self, time: Timestamp) -> None:
-        batches, pairs = self.columns.pop(time, []), self.pairs.pop(time, [])
+        parts = self.pending.pop(time, ())
+        batches = [batch for batch in parts if isinstance(batch, pa.RecordBatch)]
+        pairs = [pair for batch in parts if not isinstance(batch, pa.RecordBatch) for pair in batch]
         if not batches and not pairs:
             return  # all of it was given to another replica
         start = time.counters[-1] if time.counters else time.epoch

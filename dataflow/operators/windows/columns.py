@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
 from rayad.dataflow.operators.keys.keyed import distinct_names
+from rayad.dataflow.operators.state.two_forms import ColumnForm
+from rayad.dataflow.operators.windows.open_windows import OpenWindows
 from rayad.dataflow.operators.windows.pane_runs import Panes
 from rayad.dataflow.operators.windows.panes import Form, filled, grid_of, moment_ticks, windows_between, windows_of_place
 from rayad.dataflow.operators.windows.sessions import Sessions
@@ -21,7 +23,7 @@ COMPACT_ROWS = 1 << 19
 Pairs = list[tuple[Any, tuple[Window, Any]]]
 
 
-class WindowColumns:
+class WindowColumns(ColumnForm):
     """Open windows in columns. All columnar batches have one schema as long as anything is kept."""
 
     def __init__(self, aggregator: Aggregator, windows: Any) -> None:
@@ -35,18 +37,22 @@ class WindowColumns:
         """Partials kept."""
         return 0 if self.state is None else self.state.rows
 
+    @property
+    def is_used(self) -> bool:
+        return self.state is not None and self.state.rows > 0
+
     # -- snapshots ----------------------------------------------------------------
     def checkpoint(self) -> Any:
-        """What is kept, and how it arrives."""
-        return (self._arriving(), self.state.checkpoint()) if self.state is not None and self.rows else None
+        """How it arrives, and what is kept."""
+        assert self.state is not None
+        return self._arriving(), self.state.checkpoint()
 
-    def restore(self, state: Any) -> None:
+    def restore(self, stored: Any) -> None:
         """Take back what :meth:`checkpoint` gave."""
-        if state is not None:
-            schema, kept = state
-            self.takes([pa.RecordBatch.from_pylist([], schema=schema)])
-            assert self.state is not None
-            self.state.restore(kept)
+        schema, kept = stored
+        self.takes([pa.RecordBatch.from_pylist([], schema=schema)])
+        assert self.state is not None
+        self.state.restore(kept)
 
     def take_changes(self) -> Callable[[], Any] | None:
         """What has changed since the last call; None when that is most of it, or not known."""
@@ -68,30 +74,31 @@ class WindowColumns:
             self.state.forget_changes()
 
     # -- to other replicas --------------------------------------------------------
-    def index_groups(self, key_groups: int) -> Iterator[None]:
+    def index(self, key_groups: int) -> Iterator[None]:
         """Find out the key-groups of what is kept, some at a time."""
         if self.state is not None:
             yield from self.state.index_groups(key_groups)
 
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        """What these groups have, and how it arrives."""
+        """How it arrives, and what these groups have."""
         if self.state is None or not self.rows:
             return None
         given = self.state.give(groups, key_groups)
         return (self._arriving(), given) if given else None
 
-    def take(self, given: Any) -> bool:
-        """Keep what :meth:`give` gave; False, with nothing changed, where it does not go together with what is kept."""
+    def fits(self, given: Any) -> bool:
+        """Whether what a sibling kept arrives like what is kept here."""
+        self.gave()
+        return not self.rows or self._arriving().equals(given[0], check_metadata=True)
+
+    def take(self, given: Any) -> None:
+        """Keep what :meth:`give` gave."""
         schema, kept = given
-        if self.rows and not self._arriving().equals(schema, check_metadata=True):
-            return False
-        if not self.takes([pa.RecordBatch.from_pylist([], schema=schema)]):
-            return False
+        self.takes([pa.RecordBatch.from_pylist([], schema=schema)])
         assert self.state is not None
         self.state.take(kept)
-        return True
 
-    def forget_groups(self) -> None:
+    def gave(self) -> None:
         """The change of layout is over."""
         if self.state is not None:
             self.state.forget_groups()
@@ -197,6 +204,13 @@ class WindowColumns:
         keys = columns[0] if form.keys == 1 else list(zip(*columns[: form.keys], strict=True))
         accumulators = map(self.aggregator.accumulator, zip(*columns[first:], strict=True))
         return list(zip(keys, zip(windows, accumulators, strict=True), strict=True))
+
+    def as_rows(self) -> Any:
+        """As :meth:`OpenWindows.give`; nothing is kept."""
+        rows = OpenWindows(self.aggregator, self.windows)
+        for key, (window, accumulator) in self.taken_as_pairs():
+            rows.keep(key, window, accumulator)
+        return rows.checkpoint()
 
     def taken_as_pairs(self) -> Pairs:
         """All open windows as pairs; nothing is kept."""

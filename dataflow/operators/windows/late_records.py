@@ -9,15 +9,14 @@ wait until then. Nobody who does not ask pays for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow.operators.keys.key_first import key_first, with_key, without_null_keys
-from rayad.dataflow.operators.state.key_groups import MovingVertex
-from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.operators.windows.assigning import assigner
 from rayad.dataflow.operators.windows.best import with_windows
@@ -59,7 +58,7 @@ class PlaceRecords(Element):
         return [(key, (event_time(time_of(row), row), row)) for key, row in pairs]
 
 
-class LateRecords(MovingVertex):
+class LateRecords(KeyedVertex):
     """Gives ``(key, window, record)`` for each record and each of its windows that had ended at the watermark before its time.
 
     Port 0 takes what :class:`PlaceRecords` makes, the others the largest event times, as those of the windows' own vertex.
@@ -71,47 +70,19 @@ class LateRecords(MovingVertex):
 
     def __init__(self, windows: Any, delays: tuple[Any, ...]) -> None:
         self.windows = windows
-        self.marks = Marks(delays)
-        self.pending: dict[Timestamp, list[Any]] = {}
+        self.pending = Waiting(self, Batches())
+        self.marks = Marks(delays, self.pending)
 
-    # -- snapshots -----------------------------------------------------------------
-    def checkpoint(self) -> Any:
-        return {"pending": {time: stored_mixed(batches) for time, batches in self.pending.items()}, "marks": self.marks.checkpoint()}
-
-    def restore(self, state: Any) -> None:
-        self.pending = {time: taken_back_mixed(batches) for time, batches in state["pending"].items()}
-        self.marks.restore(state["marks"])
-
-    # -- to other replicas -----------------------------------------------------------
-    def give(self, groups: frozenset[int]) -> Any:
-        leaving = self.leaving()
-        pending = {time: leaving.out_of_mixed(batches, groups) for time, batches in self.pending.items()}
-        self.pending = {time: batches for time, batches in self.pending.items() if batches}
-        return {"pending": {time: batches for time, batches in pending.items() if batches}, "marks": self.marks.give()}
-
-    def take(self, state: Any) -> None:
-        for time in sorted({*state["pending"], *chain(*state["marks"][0])}, key=Timestamp.sort_key):
-            if not self._waits(time):
-                self.notify_at(time)
-            if time in state["pending"]:
-                self.pending.setdefault(time, []).extend(state["pending"][time])
-        self.marks.take(state["marks"])
-
-    def _waits(self, time: Timestamp) -> bool:
-        return time in self.pending or self.marks.waits(time)
-
-    # -- times -----------------------------------------------------------------------
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        if not self._waits(time):
-            self.notify_at(time)
+        waiting = self.pending[time]
         if edge:
             self.marks.see(edge - 1, to_rows(batch), time)
         else:
-            self.pending.setdefault(time, []).append(batch)
+            waiting.append(batch)
 
     def on_notify(self, time: Timestamp) -> None:
         mark = self.marks.ahead_of(time)
-        batches = self.pending.pop(time, [])
+        batches = self.pending.pop(time, ())
         if mark is not None:
             for batch in batches:
                 for late in late_of(batch, self.windows, mark):

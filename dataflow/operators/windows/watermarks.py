@@ -10,10 +10,12 @@ fired: every run of panes knows how far that is, and of windows and sessions one
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from rayad.dataflow.operators.state.keyed_state import KeyedState
+from rayad.dataflow.operators.state.waiting import Waiting
 from rayad.dataflow.records.event_times import compared, later, watermark_of
 from rayad.progress import Timestamp
 
@@ -68,17 +70,22 @@ class Watermark:
         self.now = later(self.now, other.now)
 
 
-class Marks:
-    """The watermark of a vertex, and what has come of it for times that are not complete: the largest event times of each input.
+class Marks(KeyedState):
+    """The watermark of a vertex, and what has come of it for times that are not complete: the largest event times of each input. It goes
+    along with whatever moves.
 
     It is the least of those of the inputs, as in Flink: an input that has brought nothing yet holds it back.
 
     Args:
         delays: how late records of each input may come.
+        pending: what waits at the same vertex.
     """
 
-    def __init__(self, delays: tuple[Any, ...]) -> None:
+    always_whole = True
+
+    def __init__(self, delays: tuple[Any, ...], pending: Waiting) -> None:
         self.delays = delays
+        self._pending = pending
         self.largest: list[dict[Timestamp, Any]] = [{} for _ in delays]
         self.marks: list[Any] = [None] * len(delays)
         self.watermark = Watermark()
@@ -92,24 +99,35 @@ class Marks:
         """Take back what :meth:`checkpoint` gave."""
         self.largest, self.marks, self.watermark = state
 
+    @property
+    def inline(self) -> None:
+        return None
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """What is known; None where the next snapshot is to be whole, since windows have fired unevenly."""
+        return None if self.watermark.uneven else self.checkpoint
+
+    def restore_changes(self, changes: Any) -> None:
+        self.restore(changes)
+
+    def forget_changes(self) -> None:
+        """All of it is stored each time."""
+
     # -- to other replicas -----------------------------------------------------------
-    def give(self) -> Any:
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
         """The watermark, and the largest event times of all times that wait: a new replica has not seen what was broadcast before."""
         return [dict(largest) for largest in self.largest], list(self.marks), replace(self.watermark)
 
     def take(self, state: Any) -> None:
-        """Know what :meth:`give` gave as well."""
+        """Know what :meth:`give` gave as well; each of the times waits here, too."""
         for mine, theirs in zip(self.largest, state[0], strict=True):
             for time, seen in theirs.items():
                 mine[time] = later(mine.get(time), seen)
+                self._pending[time]
         self.marks = list(map(later, self.marks, state[1]))
         self.watermark.take(state[2])
 
     # -- times -----------------------------------------------------------------------
-    def waits(self, time: Timestamp) -> bool:
-        """Whether a time brings event times."""
-        return any(time in largest for largest in self.largest)
-
     def see(self, side: int, times: Iterable[Any], time: Timestamp) -> None:
         """Event times of an input have come."""
         largest = self.largest[side]

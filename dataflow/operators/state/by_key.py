@@ -1,0 +1,289 @@
+"""Rows by key: dicts whose keys come and go, dicts and sets that only grow, lists of what has come for a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+
+from rayad.dataflow.operators.state.key_groups import GroupIndex, PairIndex
+from rayad.dataflow.operators.state.keyed_state import KeyedState
+from rayad.dataflow.operators.state.stored_rows import FEW_ROWS, StoredRows, plain_and_few
+from rayad.dataflow.operators.state.touched_keys import Additions, TouchedKeys, now_and_gone
+from rayad.dataflow.operators.state.two_forms import RowForm
+
+Note = Callable[[Collection[Any], int], None]
+
+
+class _Indexed(RowForm):
+    """A dict by key, and what is known of the groups of its keys while a change of layout is under way."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, Any] = {}
+        """For the operator to read and to change."""
+        self._index: GroupIndex | None = None
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self.kept)
+
+    def _indexed(self, key_groups: int) -> GroupIndex:
+        if self._index is None or self._index.kept is not self.kept:
+            self._index = GroupIndex(self.kept, key_groups)
+        return self._index
+
+    def index(self, key_groups: int) -> Iterator[None]:
+        return self._indexed(key_groups).slices()
+
+    def give(self, groups: frozenset[int], key_groups: int) -> dict[Any, Any] | None:
+        return self._indexed(key_groups).taken_out(sorted(groups)) or None if self.kept else None
+
+    def take(self, given: dict[Any, Any]) -> None:
+        if self._index is not None:
+            self._index.removed(given)  # perhaps they were here before
+        self.kept.update(given)
+
+    def gave(self) -> None:
+        self._index = None
+
+
+class KeyedDict(_Indexed):
+    """A value by key; keys come and go.
+
+    Args:
+        key: from an item of what is noted to its key; by default the item.
+
+    >>> totals = KeyedDict()
+    >>> totals.take_changes() is None
+    True
+    >>> totals.kept.update(a=1, b=2); totals.note(["a", "b"], 2)
+    >>> changes = totals.take_changes()()
+    >>> again = KeyedDict()
+    >>> again.restore_changes(changes); again.kept == totals.kept
+    True
+    """
+
+    def __init__(self, key: Callable[[Any], Any] | None = None) -> None:
+        super().__init__()
+        self._key = key
+        self._touched = TouchedKeys(key)
+        self.note: Note = self._touched.note
+        """Tell which keys were changed or removed: the items of a batch, which must stay as they are, and how many keys there are now."""
+
+    @property
+    def inline(self) -> bool:
+        """However many keys have come, numbers of few keys are pickled faster than a process is forked."""
+        return plain_and_few(self.kept, FEW_ROWS)
+
+    def checkpoint(self) -> Any:
+        return self.kept
+
+    def restore(self, stored: Any) -> None:
+        self.kept = stored
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        touched, kept = self._touched.take(), self.kept
+        return None if touched is None else lambda: now_and_gone(touched(), kept)
+
+    def restore_changes(self, changes: Any) -> None:
+        now, gone = changes
+        self.kept.update(now)
+        for key in gone:
+            self.kept.pop(key, None)
+
+    def forget_changes(self) -> None:
+        self._touched.forget()
+
+    def index(self, key_groups: int) -> Iterator[None]:
+        self.note = self._note_while_moving
+        return super().index(key_groups)
+
+    def _note_while_moving(self, items: Collection[Any], kept: int) -> None:
+        self._touched.note(items, kept)
+        if self._index is not None:  # any of them may have gone and come again, and so stand elsewhere in the dict
+            self._index.removed(items if self._key is None else map(self._key, items))
+
+    def give(self, groups: frozenset[int], key_groups: int) -> dict[Any, Any] | None:
+        self.note = self._note_while_moving
+        return super().give(groups, key_groups)
+
+    def gave(self) -> None:
+        super().gave()
+        self.note = self._touched.note
+
+
+class GrowingDict(_Indexed):
+    """A value by key, of keys that stay: keys are stored once, when they are new, and numbers by position (``stored_rows``).
+
+    Args:
+        beside: how many rows are stored beside it.
+    """
+
+    def __init__(self, beside: Callable[[], int] = int) -> None:
+        super().__init__()
+        self._beside = beside
+        self._stored = StoredRows()
+        self.note: Note = self._stored.note
+        """Tell which keys were touched; the collection must stay as it is."""
+
+    @property
+    def inline(self) -> bool:
+        """Numbers are pickled faster than a process is forked and its pages are copied."""
+        return self._stored.inline
+
+    def checkpoint(self) -> Any:
+        return self._stored.checkpoint(self.kept)
+
+    def restore(self, stored: Any) -> None:
+        self.kept = self._stored.restore(stored)
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        return self._stored.take(self.kept, self._beside())
+
+    def restore_changes(self, changes: Any) -> None:
+        self._stored.restore_changes(self.kept, changes)
+
+    def forget_changes(self) -> None:
+        self._stored.forget()
+
+
+class GrowingSet(KeyedState):
+    """``(key, something)`` pairs that stay.
+
+    >>> seen = GrowingSet()
+    >>> seen.add([("a", 1)]); seen.take_changes() is None, seen.give(frozenset({0}), 1), seen.kept
+    (True, [('a', 1)], set())
+    """
+
+    def __init__(self) -> None:
+        self.kept: set[Any] = set()
+        """For the operator to read."""
+        self._added = Additions()
+        self._index: PairIndex | None = None
+
+    def add(self, pairs: list[Any]) -> None:
+        """Keep these, which are new."""
+        self.kept.update(pairs)
+        self._added.note(pairs, len(pairs), len(self.kept))
+        if self._index is not None:
+            self._index.added(pairs)
+
+    def checkpoint(self) -> Any:
+        return self.kept
+
+    def restore(self, stored: Any) -> None:
+        self.kept = stored
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        added = self._added.take()
+        return None if added is None else lambda: [pair for pairs in added for pair in pairs]
+
+    def restore_changes(self, changes: Any) -> None:
+        self.kept.update(changes)
+
+    def forget_changes(self) -> None:
+        self._added.forget()
+
+    def _indexed(self, key_groups: int) -> PairIndex:
+        if self._index is None or self._index.kept is not self.kept:
+            self._index = PairIndex(self.kept, key_groups)
+        return self._index
+
+    def index(self, key_groups: int) -> Iterator[None]:
+        return self._indexed(key_groups).slices()
+
+    def give(self, groups: frozenset[int], key_groups: int) -> list[Any] | None:
+        return self._indexed(key_groups).taken_out(sorted(groups)) or None
+
+    def take(self, given: list[Any]) -> None:
+        self.add(given)
+
+    def gave(self) -> None:
+        self._index = None
+
+
+class KeyedLists(RowForm):
+    """What has come for each key, for several sides: ``{key: [(value, mark), ...]}`` of each.
+
+    >>> sides = KeyedLists(2)
+    >>> sides.add(1, [("a", 7)], "now"); sides.kept, sides.rows
+    (({}, {'a': [(7, 'now')]}), 1)
+    """
+
+    def __init__(self, sides: int) -> None:
+        self.kept: tuple[dict[Any, list[Any]], ...] = tuple({} for _ in range(sides))
+        """For the operator to read, and to add to by its own loop; then :meth:`note` says what."""
+        self.rows = 0
+        self._added = Additions()
+        self._indices: list[GroupIndex | None] = [None] * sides
+
+    @property
+    def is_used(self) -> bool:
+        return any(self.kept)
+
+    def add(self, side: int, pairs: list[Any], mark: Any) -> None:
+        """Keep ``(key, value)`` pairs of a side, each with ``mark``."""
+        mine = self.kept[side]
+        for key, value in pairs:
+            mine.setdefault(key, []).append((value, mark))
+        self.note(side, pairs, mark)
+
+    def note(self, side: int, pairs: list[Any], mark: Any) -> None:
+        """These have been added as by :meth:`add`. ``pairs`` must stay as they are."""
+        self.rows += len(pairs)
+        self._added.note((side, pairs, mark), len(pairs), self.rows)
+
+    def checkpoint(self) -> Any:
+        return self.kept
+
+    def restore(self, stored: Any) -> None:
+        self.kept = stored
+        self.rows = _values_of(stored)
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        added = self._added.take()
+        return None if added is None else lambda: added
+
+    def restore_changes(self, changes: Any) -> None:
+        for side, pairs, mark in changes:
+            self.add(side, pairs, mark)
+
+    def forget_changes(self) -> None:
+        self._added.forget()
+
+    def _indexed(self, side: int, key_groups: int) -> GroupIndex:
+        index, kept = self._indices[side], self.kept[side]
+        if index is None or index.kept is not kept:
+            index = self._indices[side] = GroupIndex(kept, key_groups)
+        return index
+
+    def index(self, key_groups: int) -> Iterator[None]:
+        for side in range(len(self.kept)):
+            yield from self._indexed(side, key_groups).slices()
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        if not self.is_used:
+            return None
+        given = tuple(self._indexed(side, key_groups).taken_out(sorted(groups)) for side in range(len(self.kept)))
+        self.rows -= _values_of(given)
+        return given if any(given) else None
+
+    def take(self, given: Any) -> None:
+        for kept, side, index in zip(self.kept, given, self._indices, strict=True):
+            if index is not None:
+                index.removed(side)  # perhaps they were here before
+            for key, values in side.items():
+                if key in kept:
+                    kept[key].extend(values)
+                else:
+                    kept[key] = values  # a new list for each would set off the garbage collector
+        self.rows += _values_of(given)
+
+    def gave(self) -> None:
+        self._indices = [None] * len(self.kept)
+
+
+def _values_of(sides: Iterable[dict[Any, list[Any]]]) -> int:
+    return sum(len(kept) for side in sides for kept in side.values())
+
+
+__all__ = ["GrowingDict", "GrowingSet", "KeyedDict", "KeyedLists"]

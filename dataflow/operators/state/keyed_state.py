@@ -1,0 +1,135 @@
+"""State by key that takes care of itself: snapshots, what has changed since the last one, and key-groups that move to other replicas.
+
+An operator declares its state as attributes that are :class:`KeyedState`, and has nothing else to write: :class:`KeyedVertex` stores,
+restores, gives and takes each of them by the name of its attribute. What there is to declare:
+
+| module | state |
+| --- | --- |
+| ``by_key`` | dicts by key, sets and lists that only grow |
+| ``waiting`` | what waits for its time to be complete, and asks for the notification |
+| ``two_forms`` | columns as long as all batches are columns, rows from then on |
+
+An operator may have a state of its own; ``totals.columns`` and ``windows.pane_runs`` are such.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rayad.dataflow.vertex import Vertex
+
+
+class KeyedState(ABC):
+    """One collection of a vertex, divided by key-group only when groups move (docs/design/rescaling.md).
+
+    Laws: what :meth:`restore` and :meth:`restore_changes` make of what was stored is what was there; what :meth:`give` gave is no longer
+    here, and after :meth:`take` at a sibling it is there, whatever has come in between. ``tests/dataflow/test_laws_of_keyed_vertices.py``.
+    """
+
+    always_whole: bool = False
+    """Whether what has changed is all of it: small, and soon gone."""
+
+    @property
+    def inline(self) -> bool | None:
+        """Whether what was just taken is pickled faster than a process is forked (:attr:`Vertex.checkpoint_inline`); None: no matter."""
+        return False
+
+    # -- snapshots -----------------------------------------------------------------
+    @abstractmethod
+    def checkpoint(self) -> Any:
+        """All of it, picklable; it may refer to what goes on changing."""
+
+    @abstractmethod
+    def restore(self, stored: Any) -> None:
+        """Take back what :meth:`checkpoint` gave."""
+
+    @abstractmethod
+    def take_changes(self) -> Callable[[], Any] | None:
+        """As :meth:`Vertex.take_changes`: a function that gives what has changed since the last call, or None when that is not known."""
+
+    @abstractmethod
+    def restore_changes(self, changes: Any) -> None:
+        """Apply what the function of :meth:`take_changes` gave."""
+
+    @abstractmethod
+    def forget_changes(self) -> None:
+        """All may have changed: the next of :meth:`take_changes` gives None."""
+
+    # -- to other replicas -----------------------------------------------------------
+    def index(self, key_groups: int) -> Iterator[None]:
+        """Find out the key-groups of what is here, in slices of a few milliseconds: :meth:`give` then looks at no other keys."""
+        yield from ()
+
+    @abstractmethod
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        """Take out what these of so many groups have, and give it, picklable; None: nothing."""
+
+    @abstractmethod
+    def take(self, given: Any) -> None:
+        """Keep what :meth:`give` gave at a sibling: of keys that are not here."""
+
+    def gave(self) -> None:
+        """The change of layout is over: what :meth:`index` found out may be forgotten."""
+
+
+class KeyedVertex(Vertex):
+    """A vertex whose state is its attributes that are :class:`KeyedState`."""
+
+    state_version = 2
+    """1: each operator had a shape of its own for what it stored."""
+
+    def states(self) -> dict[str, KeyedState]:
+        """What is stored and moves, by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, KeyedState)}
+
+    # -- snapshots -----------------------------------------------------------------
+    @property
+    def checkpoint_inline(self) -> bool:  # type: ignore[override]
+        """Whether all that may be large is stored faster than a process is forked."""
+        answers = [state.inline for state in self.states().values()]
+        return True in answers and False not in answers
+
+    def checkpoint(self) -> Any:
+        return {name: state.checkpoint() for name, state in self.states().items()}
+
+    def restore(self, state: Any) -> None:
+        for name, mine in self.states().items():
+            mine.restore(state[name])
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        states = self.states()
+        changes = {name: state.take_changes() for name, state in states.items()}
+        if None in changes.values() or all(state.always_whole for state in states.values()):
+            return None
+        return lambda: {name: changed() for name, changed in changes.items() if changed is not None}
+
+    def restore_changes(self, changes: Any) -> None:
+        for name, state in self.states().items():
+            state.restore_changes(changes[name])
+
+    # -- to other replicas -----------------------------------------------------------
+    def index_for_giving(self) -> Iterator[None]:
+        for state in self.states().values():
+            yield from state.index(self.key_groups)
+
+    def give(self, groups: frozenset[int]) -> Any:
+        states = self.states()
+        for state in states.values():
+            state.forget_changes()
+        given = {name: state.give(groups, self.key_groups) for name, state in states.items()}
+        return {name: part for name, part in given.items() if part is not None} or None
+
+    def take(self, state: Any) -> None:
+        for name, mine in self.states().items():
+            if name in state:
+                mine.take(state[name])
+            mine.forget_changes()
+
+    def gave(self) -> None:
+        for state in self.states().values():
+            state.gave()
+
+
+__all__ = ["KeyedState", "KeyedVertex"]

@@ -1,0 +1,159 @@
+"""Open windows in rows: an accumulator by key and window, and sessions by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from rayad.dataflow.operators.aggregates.aggregators import Aggregator
+from rayad.dataflow.operators.state.key_groups import GroupIndex
+from rayad.dataflow.operators.state.touched_keys import TouchedKeys
+from rayad.dataflow.operators.state.two_forms import RowForm
+from rayad.dataflow.windows import Session, Window
+
+
+def _key_alone(pair: Any) -> Any:
+    return pair[0]
+
+
+def _key_and_window(pair: Any) -> Any:
+    return pair[0], pair[1][0]
+
+
+class OpenWindows(RowForm):
+    """What windows that have not fired hold. Windows of one size keep a dict for each window; sessions one dict of all keys."""
+
+    def __init__(self, aggregator: Aggregator, windows: Any) -> None:
+        self.aggregator = aggregator
+        self.open: dict[Window, dict[Any, Any]] = {}
+        self.sessions: dict[Any, list[list[Any]]] = {}
+        self._of_sessions = isinstance(windows, Session)
+        self._fired: Any = None  # the last watermark
+        self._touched = TouchedKeys(_key_alone if self._of_sessions else _key_and_window)
+        self._indices: dict[int, GroupIndex] | None = None
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self.open or self.sessions)
+
+    # -- records and time ------------------------------------------------------------
+    def put(self, pairs: list[Any], mark: Any) -> None:
+        """Take ``(key, (window, accumulator))`` in, but for what is late at a watermark. ``pairs`` must stay as they are."""
+        for key, (window, accumulator) in pairs:
+            if mark is None or window.end > mark:
+                self.keep(key, window, accumulator)
+        self._touched.note(pairs, len(self.sessions) or sum(map(len, self.open.values())))
+
+    def keep(self, key: Any, window: Window, accumulator: Any) -> None:
+        """Take one in, late or not."""
+        if self._of_sessions:
+            self._into_session(key, window, accumulator)
+            return
+        of_window = self.open.setdefault(window, {})
+        of_window[key] = self.aggregator.merge(of_window[key], accumulator) if key in of_window else accumulator
+
+    def _into_session(self, key: Any, window: Window, accumulator: Any) -> None:
+        kept = self.sessions.setdefault(key, [])
+        start, end = window
+        apart = []
+        for session in kept:
+            if session[1] >= start and session[0] <= end:
+                start, end = min(start, session[0]), max(end, session[1])
+                accumulator = self.aggregator.merge(session[2], accumulator)
+            else:
+                apart.append(session)
+        apart.append([start, end, accumulator])
+        self.sessions[key] = apart
+
+    def _keep_sessions(self, key: Any, sessions: list[list[Any]]) -> None:
+        if sessions:
+            self.sessions[key] = sessions
+        elif self.sessions.pop(key, None) is not None:
+            self._moved(self.sessions, (key,))
+
+    def due(self, mark: Any) -> list[tuple[Any, Window, Any]]:
+        """Results of the windows that end at or before a watermark (None: all), which are forgotten."""
+        result = self.aggregator.result
+        done = sorted(window for window in self.open if mark is None or window.end <= mark)
+        out = [(key, window, result(a)) for window in done for key, a in self.open.pop(window).items()]
+        for key in list(self.sessions):
+            finished = [s for s in self.sessions[key] if mark is None or s[1] <= mark]
+            if finished:
+                out.extend([(key, Window(s[0], s[1]), result(s[2])) for s in sorted(finished, key=lambda s: (s[0], s[1]))])
+                self._keep_sessions(key, [s for s in self.sessions[key] if s not in finished])
+        self._fired = mark
+        if mark is None:
+            self._touched.forget()
+        return out
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        return self.open, self.sessions
+
+    def restore(self, stored: Any) -> None:
+        self.open, self.sessions = stored
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        touched = self._touched.take()
+        return None if touched is None else lambda: self._changed(touched())
+
+    def _changed(self, touched: set[Any]) -> tuple[Any, ...]:
+        """What touched keys hold now; which windows are open tells what is gone, of sessions the watermark does."""
+        some: dict[Window, dict[Any, Any]] = {}
+        if self._of_sessions:
+            return [], some, {key: self.sessions.get(key, []) for key in touched}, self._fired
+        for key, window in touched:
+            if key in self.open.get(window, ()):
+                some.setdefault(window, {})[key] = self.open[window][key]
+        return list(self.open), some, {}, self._fired
+
+    def restore_changes(self, changes: Any) -> None:
+        windows, some, sessions, fired = changes
+        self.open = {window: self.open.get(window, {}) for window in windows}
+        for window, now in some.items():
+            self.open[window].update(now)
+        for key in [*self.sessions]:
+            self._keep_sessions(key, [s for s in self.sessions[key] if fired is None or s[1] > fired])
+        for key, kept in sessions.items():
+            self._keep_sessions(key, kept)
+
+    def forget_changes(self) -> None:
+        self._touched.forget()
+
+    # -- to other replicas -----------------------------------------------------------
+    def _indexed(self, kept: dict[Any, Any], key_groups: int) -> GroupIndex:
+        self._indices = {} if self._indices is None else self._indices
+        index = self._indices.get(id(kept))
+        if index is None or index.kept is not kept:
+            index = self._indices[id(kept)] = GroupIndex(kept, key_groups)
+        return index
+
+    def _moved(self, kept: dict[Any, Any], keys: Iterable[Any]) -> None:
+        """These keys were removed, or come from another replica; perhaps they were here before."""
+        index = None if self._indices is None else self._indices.get(id(kept))
+        if index is not None:
+            index.removed(keys)
+
+    def index(self, key_groups: int) -> Iterator[None]:
+        for kept in [self.sessions, *self.open.values()]:
+            yield from self._indexed(kept, key_groups).slices()
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        leaving = sorted(groups)
+        windows = {window: self._indexed(kept, key_groups).taken_out(leaving) for window, kept in self.open.items()}
+        self.open = {window: kept for window, kept in self.open.items() if kept}
+        sessions = self._indexed(self.sessions, key_groups).taken_out(leaving) if self.sessions else {}
+        windows = {window: kept for window, kept in windows.items() if kept}
+        return (windows, sessions) if windows or sessions else None
+
+    def take(self, given: Any) -> None:
+        windows, sessions = given
+        for window, kept in windows.items():
+            mine = self.open.setdefault(window, {})
+            self._moved(mine, kept)
+            mine.update(kept)
+        self._moved(self.sessions, sessions)
+        self.sessions.update(sessions)
+
+    def gave(self) -> None:
+        self._indices = None
