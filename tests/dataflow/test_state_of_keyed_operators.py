@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayad.dataflow.operators.distinct import Distinct
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.keys.key_first import KeyFirst
 from rayad.dataflow.operators.state import touched_keys
@@ -19,7 +17,7 @@ from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.records.selectors import KeySelector
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
-from tests.dataflow.driven import Driven, Step, check, steps_with
+from tests.dataflow.driven import Driven, Step, steps_with
 
 KEYS = "abcdefghijklmnopqrst"
 PAIRS = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 3)), max_size=3).map(lambda rows: (0, rows))
@@ -28,18 +26,6 @@ PAIRS = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 3)), max_size=3
 @pytest.fixture(autouse=True)
 def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(touched_keys, "FEW_ITEMS", 2)
-
-
-@settings(max_examples=80)
-@given(steps=steps_with(PAIRS, first=[(0, [(key, 0) for key in KEYS])]))
-def test_distinct_goes_on_from_a_snapshot(steps: list[Step]) -> None:
-    check(Distinct, steps, view=lambda vertex: (vertex.seen.kept, dict(vertex.pending)))
-
-
-@settings(max_examples=80)
-@given(steps=steps_with(PAIRS, first=[(0, [(key, 1) for key in KEYS])]))
-def test_stateful_map_goes_on_from_a_snapshot_and_forgets_what_was_forgotten(steps: list[Step]) -> None:
-    check(lambda: StatefulMap(lambda kept, value: ([*kept, value] if value else None, len(kept)), list), steps)
 
 
 RECORD = st.fixed_dictionaries({"k": st.sampled_from([*range(8), None]), "j": st.sampled_from("xy"), "v": st.integers(0, 99)})
@@ -68,14 +54,6 @@ def kept(vertex: Any) -> Any:
     """The rows of both sides, whatever the runs they are in."""
     sides = vertex.sides.columns.as_rows() if vertex.sides.columns.is_used else vertex.sides.rows.kept
     return [{key: sorted(map(repr, rows)) for key, rows in side.items()} for side in sides]
-
-
-@pytest.mark.parametrize("how", JOINS)
-@pytest.mark.parametrize(("columns", "rows"), [(True, False), (False, True), (True, True)], ids=["columns", "rows", "both"])
-@settings(max_examples=60)
-@given(data=st.data())
-def test_joins_go_on_from_a_snapshot(how: str, columns: bool, rows: bool, data: st.DataObject) -> None:
-    check(Join, data.draw(join_steps(how, columns, rows)), view=kept)
 
 
 @pytest.mark.parametrize("columns", [True, False], ids=["columns", "rows"])

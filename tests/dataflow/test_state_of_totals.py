@@ -8,19 +8,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayad.dataflow.operators.aggregates.aggregators import Count, Max, Mean, Min, Reduce, Several, Sum, TopK
 from rayad.dataflow.operators.aggregates.combining import Combine
 from rayad.dataflow.operators.state import touched_keys
-from rayad.dataflow.operators.totals.epochs import EpochWindows
-from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
+from rayad.dataflow.operators.totals.totals import Fold, Totals
 from rayad.dataflow.records.batches import mark_keyed
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
-from tests.dataflow.driven import Driven, check, steps_with
+from tests.dataflow.driven import Driven, steps_with
 
 BIG = 1 << 62
 
@@ -70,29 +68,7 @@ def steps(name: str, keys: str, columns: bool, rows: bool) -> st.SearchStrategy[
     return steps_with(made, first=[combined(aggregator, [(key, 1) for key in KEYS[keys][:16]], schema)])
 
 
-@pytest.mark.parametrize("keys", KEYS)
-@pytest.mark.parametrize("name", AGGREGATORS)
-@pytest.mark.parametrize(("columns", "rows"), [(True, False), (False, True), (True, True)], ids=["columns", "rows", "both"])
-@settings(max_examples=40)
-@given(data=st.data())
-def test_totals_go_on_from_a_snapshot(name: str, keys: str, columns: bool, rows: bool, data: st.DataObject) -> None:
-    check(lambda: Totals(AGGREGATORS[name]()), data.draw(steps(name, keys, columns, rows)))
-
-
-@pytest.mark.parametrize("vertex", [EpochTotals, EpochWindows])
-@settings(max_examples=40)
-@given(data=st.data())
-def test_totals_of_epochs_go_on_from_a_snapshot(vertex: Any, data: st.DataObject) -> None:
-    check(lambda: vertex(Sum()), data.draw(steps("sum", "names", True, True)))
-
-
 FOLDED = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 9)), max_size=3).map(lambda rows: (0, rows))
-
-
-@settings(max_examples=60)
-@given(drawn=steps_with(FOLDED, first=[(0, [(key, 0) for key in "abcdefg"])]))
-def test_folds_go_on_from_a_snapshot(drawn: Any) -> None:
-    check(lambda: Fold(list, lambda kept, value: [*kept, value]), drawn)
 
 
 def sums_of(rows: bool, keys: Any) -> Any:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
@@ -18,7 +17,7 @@ from rayad.dataflow.operators.aggregates.aggregators import Count, Reduce, Sever
 from rayad.dataflow.operators.joins.windowed import WindowJoin
 from rayad.dataflow.operators.state import touched_keys
 from rayad.dataflow.operators.windows.assigning import AssignWindows, LargestTime
-from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EpochBest
+from rayad.dataflow.operators.windows.best import BestRecords, EpochBest
 from rayad.dataflow.operators.windows.firing import EventWindows
 from rayad.dataflow.operators.windows.late_records import PlaceRecords
 from rayad.dataflow.records.batches import to_rows
@@ -107,18 +106,6 @@ def waiting(batches: list[Any]) -> Counter[str]:
     return Counter(repr(row) for batch in batches for row in to_rows(batch))
 
 
-@KINDS
-@pytest.mark.parametrize("aggregator", AGGREGATORS)
-@pytest.mark.parametrize("windows", WINDOWS)
-@settings(max_examples=30)
-@given(data=st.data())
-def test_windows_go_on_from_a_snapshot(windows: str, aggregator: str, columns: bool, rows: bool, data: st.DataObject) -> None:
-    def make() -> EventWindows:
-        return EventWindows(AGGREGATORS[aggregator](), WINDOWS[windows], (4,))
-
-    check(make, data.draw(window_steps(element_of(windows, AGGREGATORS[aggregator]()), columns, rows)), view=view_of(make))
-
-
 PLACED = PlaceRecords(KEY, TIMES, WINDOWS["tumbling"])
 
 
@@ -133,7 +120,6 @@ def join_steps(columns: bool, rows: bool) -> st.SearchStrategy[list[Step]]:
 def view_of_join(vertex: Any) -> Any:
     copy = WindowJoin(vertex.windows, vertex.marks.delays)
     copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
-    opened = copy.open.rows.open.items()
     kept = [
         Counter(
             repr((window, key, record))
@@ -148,23 +134,6 @@ def view_of_join(vertex: Any) -> Any:
             side.update(repr((window, key, record)) for key, some in found.items() for record in some)
     pending = {time: [waiting(side) for side in sides] for time, sides in copy.pending.items()}
     return kept, pending, copy.marks.checkpoint()
-
-
-@KINDS
-@pytest.mark.parametrize("windows", ["tumbling", "sliding"])
-@settings(max_examples=60)
-@given(data=st.data())
-def test_window_joins_go_on_from_a_snapshot(windows: str, columns: bool, rows: bool, data: st.DataObject) -> None:
-    check(lambda: WindowJoin(WINDOWS[windows], (2, 6)), data.draw(join_steps(columns, rows)), view=view_of_join)
-
-
-@pytest.mark.parametrize("columnar", [True, False], ids=["columns", "rows"])
-@settings(max_examples=30)
-@given(data=st.data())
-def test_best_records_of_epochs_go_on_from_a_snapshot(columnar: bool, data: st.DataObject) -> None:
-    best = BestRecords(VALUE, largest=False)
-    batches = RECORDS.map(lambda some: (0, sent(BestOfBatch(KEY, best), some, columnar)))
-    check(lambda: EpochBest(best), data.draw(steps_with(batches)))
 
 
 def switches(sender: Any, marks: tuple[int, ...]) -> list[list[Step]]:

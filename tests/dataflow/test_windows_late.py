@@ -11,11 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.operators.windows.assigning import LargestTime
-from rayad.dataflow.operators.windows.late_records import LateRecords, PlaceRecords
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.progress import DataflowError
-from tests.dataflow.driven import check, steps_with
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("until", pa.int64()), ("i", pa.int64())])
 WINDOWS = {
@@ -122,21 +119,6 @@ def test_nobody_who_does_not_ask_for_late_records_pays_for_them() -> None:
 
 KEY, TIMES = KeySelector(columns=("k",)), ValueSelector(column="t")
 RECORDS = st.lists(RECORD.map(lambda record: {**record, "i": 0}), min_size=1, max_size=4)
-
-
-@pytest.mark.parametrize("windows", ["tumbling", "session", "given"])
-@settings(max_examples=15)
-@given(data=st.data())
-def test_late_records_go_on_from_a_snapshot(windows: str, data: st.DataObject) -> None:
-    element = PlaceRecords(KEY, TIMES, WINDOWS[windows])
-
-    def sent(some: list[Any], columnar: bool) -> Any:
-        return element.apply(pa.RecordBatch.from_pylist(some, schema=SCHEMA) if columnar else some)
-
-    batches = st.tuples(st.just(0), st.builds(sent, RECORDS, st.booleans()))
-    times = st.tuples(st.just(1), RECORDS.map(LargestTime(TIMES).apply))
-    steps = data.draw(steps_with(st.one_of(batches, times).filter(lambda pair: len(pair[1]) > 0), first=[(1, [10])]))
-    check(lambda: LateRecords(WINDOWS[windows], (2,)), steps, view=lambda vertex: (sorted(vertex.pending), vertex.marks.checkpoint()))
 
 
 # -- unions ----------------------------------------------------------------------------------------

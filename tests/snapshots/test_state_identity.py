@@ -94,64 +94,64 @@ def why_not(before: Build, now: Build, parallelism: int = 1) -> list[str]:
     return misfits(Manifest(1, "identity", old, 256, ()), shape(now, parallelism), 256)
 
 
-COUNT = "Totals(aggregator=Count, key=['w'])"
-MEAN = "Totals(aggregator=Mean, key=['w'], value='x')"
-PAIR = "Totals(aggregator=Count, key=['w', 't'])"
+COUNT = "Totals(aggregator=Count, key=['w']) version 2"
+MEAN = "Totals(aggregator=Mean, key=['w'], value='x') version 2"
+PAIR = "Totals(aggregator=Count, key=['w', 't']) version 2"
 
 
 @pytest.mark.parametrize(
     ("before", "now", "was", "is_now"),
     [
-        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.max("x", name="v")), COUNT, "Totals(aggregator=Max, key=['w'], value='x')"),
+        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.max("x", name="v")), COUNT, "Totals(aggregator=Max, key=['w'], value='x') version 2"),
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.mean("x", name="v")), COUNT, MEAN),
-        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.top_k(2, name="v")), COUNT, "Totals(aggregator=TopK(k=2), key=['w'])"),
-        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.distinct(name="v")), COUNT, "Distinct(key=['w'])"),
-        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.fold(0, max, name="v")), COUNT, "Fold(key=['w'])"),
-        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.stateful_map(max, name="v")), COUNT, "StatefulMap(key=['w'])"),
+        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.top_k(2, name="v")), COUNT, "Totals(aggregator=TopK(k=2), key=['w']) version 2"),
+        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.distinct(name="v")), COUNT, "Distinct(key=['w']) version 2"),
+        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.fold(0, max, name="v")), COUNT, "Fold(key=['w']) version 2"),
+        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.stateful_map(max, name="v")), COUNT, "StatefulMap(key=['w']) version 2"),
         (
             keyed(lambda k: k.sum("x", name="v")), keyed(lambda k: k.sum("t", name="v")),
-            "Totals(aggregator=Sum, key=['w'], value='x')", "Totals(aggregator=Sum, key=['w'], value='t')",
+            "Totals(aggregator=Sum, key=['w'], value='x') version 2", "Totals(aggregator=Sum, key=['w'], value='t') version 2",
         ),
         (keyed(lambda k: k.count(name="v")), lambda s: s.key_by(["w", "t"]).count(name="v"), COUNT, PAIR),
         (
             keyed(lambda k: k.top_k(2, name="v")), keyed(lambda k: k.top_k(3, name="v")),
-            "Totals(aggregator=TopK(k=2), key=['w'])", "Totals(aggregator=TopK(k=3), key=['w'])",
+            "Totals(aggregator=TopK(k=2), key=['w']) version 2", "Totals(aggregator=TopK(k=3), key=['w']) version 2",
         ),
         (
             keyed(lambda k: k.aggregate({"n": "count", "m": ("mean", "x")}, name="v")),
             keyed(lambda k: k.aggregate({"m": ("mean", "x"), "n": "count"}, name="v")),
-            "Totals(aggregator=Several(parts=[['n', Count], ['m', Mean]], values=[None, 'x']), key=['w'])",
-            "Totals(aggregator=Several(parts=[['m', Mean], ['n', Count]], values=['x', None]), key=['w'])",
+            "Totals(aggregator=Several(parts=[['n', Count], ['m', Mean]], values=[None, 'x']), key=['w']) version 2",
+            "Totals(aggregator=Several(parts=[['m', Mean], ['n', Count]], values=['x', None]), key=['w']) version 2",
         ),
         (
             keyed(lambda k: k.aggregate(Longest(), "w", name="v")), keyed(lambda k: k.aggregate(LongestAgain(), "w", name="v")),
-            "Totals(aggregator=Longest, key=['w'], value='w')", "Totals(aggregator=Longest version 2, key=['w'], value='w')",
+            "Totals(aggregator=Longest, key=['w'], value='w') version 2", "Totals(aggregator=Longest version 2, key=['w'], value='w') version 2",
         ),
         (
             windowed(rd.windows.tumbling(10)), windowed(rd.windows.tumbling(20)),
-            "EventWindows(aggregator=Count, windows=Tumbling(size=10), key=['w'], time=['t'])",
-            "EventWindows(aggregator=Count, windows=Tumbling(size=20), key=['w'], time=['t'])",
+            "EventWindows(aggregator=Count, windows=Tumbling(size=10), key=['w'], time=['t']) version 2",
+            "EventWindows(aggregator=Count, windows=Tumbling(size=20), key=['w'], time=['t']) version 2",
         ),
         (
             windowed(rd.windows.tumbling(10)), windowed(rd.windows.session(10)),
-            "EventWindows(aggregator=Count, windows=Tumbling(size=10), key=['w'], time=['t'])",
-            "EventWindows(aggregator=Count, windows=Session(gap=10), key=['w'], time=['t'])",
+            "EventWindows(aggregator=Count, windows=Tumbling(size=10), key=['w'], time=['t']) version 2",
+            "EventWindows(aggregator=Count, windows=Session(gap=10), key=['w'], time=['t']) version 2",
         ),
         (
             windowed(rd.windows.sliding(dt.timedelta(hours=1), dt.timedelta(minutes=5))),
             windowed(rd.windows.sliding(dt.timedelta(hours=1), dt.timedelta(minutes=6))),
-            "EventWindows(aggregator=Count, windows=Sliding(size='1:00:00', slide='0:05:00'), key=['w'], time=['t'])",
-            "EventWindows(aggregator=Count, windows=Sliding(size='1:00:00', slide='0:06:00'), key=['w'], time=['t'])",
+            "EventWindows(aggregator=Count, windows=Sliding(size='1:00:00', slide='0:05:00'), key=['w'], time=['t']) version 2",
+            "EventWindows(aggregator=Count, windows=Sliding(size='1:00:00', slide='0:06:00'), key=['w'], time=['t']) version 2",
         ),
         (
             windowed(rd.windows.per_epoch()), windowed(rd.windows.per_epoch(), lambda w: w.max_by("x", name="v")),
-            "EpochWindows(aggregator=Count, key=['w'])", "EpochBest(aggregator=BestRecords(by='x', largest=True), key=['w'])",
+            "EpochWindows(aggregator=Count, key=['w']) version 2", "EpochBest(aggregator=BestRecords(by='x', largest=True), key=['w'])",
         ),
         (
             lambda s: s.join(s, on="w", name="v"), lambda s: s.join(s, on="w", right_on="t", name="v"),
-            "Join(key=['w'], right_key=['w'])", "Join(key=['w'], right_key=['t'])",
+            "Join(key=['w'], right_key=['w']) version 2", "Join(key=['w'], right_key=['t']) version 2",
         ),
-        (looped(3), looped(3, enter=False), COUNT, "Totals(aggregator=Max, key=['w'], value='t')"),
+        (looped(3), looped(3, enter=False), COUNT, "Totals(aggregator=Max, key=['w'], value='t') version 2"),
         (lambda s: s.vertex(Keeps, name="v"), lambda s: s.vertex(partial(KeepsMore, 1), name="v"), "Keeps", "KeepsMore version 2"),
         (reading(Reads()), reading(ReadsOtherwise()), "Reads", "ReadsOtherwise version 3"),
     ],

@@ -47,7 +47,9 @@ class EventWindows(KeyedVertex, EndVertex):
         self.open = TwoForms(OpenWindows(aggregator, windows), self._columns)
 
     def _columns(self) -> WindowColumns:
-        return (BestColumns if isinstance(self.aggregator, BestRecords) else WindowColumns)(self.aggregator, self.windows)
+        if isinstance(self.aggregator, BestRecords):
+            return BestColumns(self.aggregator, self.windows)
+        return WindowColumns(self.aggregator, self.windows)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         rows, columns = self.pending[time]

@@ -1,0 +1,122 @@
+"""Every operator with state by key: how it is made, and steps that drive it. A new one adds itself here, once, and is covered by
+``test_laws_of_keyed_vertices.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from hypothesis import strategies as st
+
+from rayad.dataflow.operators.aggregates.aggregators import Sum
+from rayad.dataflow.operators.distinct import Distinct
+from rayad.dataflow.operators.joins.join import Join
+from rayad.dataflow.operators.joins.windowed import WindowJoin
+from rayad.dataflow.operators.stateful_map import StatefulMap
+from rayad.dataflow.operators.totals.epochs import EpochWindows
+from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
+from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EpochBest
+from rayad.dataflow.operators.windows.firing import EventWindows
+from rayad.dataflow.operators.windows.late_records import LateRecords, PlaceRecords
+from rayad.dataflow.vertex import Vertex
+from tests.dataflow import test_state_of_keyed_operators as keyed_operators
+from tests.dataflow import test_state_of_totals as totals
+from tests.dataflow import test_state_of_windows as windows
+from tests.dataflow.driven import Step, plain_state, steps_with
+
+Steps = st.SearchStrategy[list[Step]]
+FORMS = {"columns": (True, False), "rows": (False, True), "both": (True, True)}
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """One operator with arguments of its own.
+
+    Args:
+        steps: what to drive it with.
+        view: what of its state has to be the same whichever way it came about.
+        broadcast: the ports whose batches go to all replicas.
+    """
+
+    name: str
+    make: Callable[[], Vertex]
+    steps: Callable[[], Steps]
+    view: Callable[[Any], Any] = plain_state
+    broadcast: frozenset[int] = frozenset()
+
+
+def _pairs(first: int) -> Steps:
+    return steps_with(keyed_operators.PAIRS, first=[(0, [(key, first) for key in keyed_operators.KEYS])])
+
+
+def _best(columnar: bool) -> Keyed:
+    best = BestRecords(windows.VALUE, largest=False)
+    batches = windows.RECORDS.map(lambda some: (0, windows.sent(BestOfBatch(windows.KEY, best), some, columnar)))
+    return Keyed(f"EpochBest in {'columns' if columnar else 'rows'}", lambda: EpochBest(best), lambda: steps_with(batches))
+
+
+def _late(how: str) -> Keyed:
+    element = PlaceRecords(windows.KEY, windows.TIMES, windows.WINDOWS[how])
+    batches = st.tuples(st.just(0), st.builds(lambda some, columnar: windows.sent(element, some, columnar), windows.RECORDS, st.booleans()))
+    times = st.tuples(st.just(1), windows.RECORDS.map(windows.LargestTime(windows.TIMES).apply))
+    steps = steps_with(st.one_of(batches, times).filter(lambda pair: len(pair[1]) > 0), first=[(1, [10])])
+
+    def view(vertex: Any) -> Any:
+        return sorted(vertex.pending), vertex.marks.checkpoint()
+
+    return Keyed(f"LateRecords, {how}", lambda: LateRecords(windows.WINDOWS[how], (2,)), lambda: steps, view, frozenset({1}))
+
+
+def _windows(how: str, aggregator: str, form: str) -> Keyed:
+    made = windows.AGGREGATORS[aggregator]
+
+    def make() -> EventWindows:
+        return EventWindows(made(), windows.WINDOWS[how], (4,))
+
+    steps = partial(windows.window_steps, windows.element_of(how, made()), *FORMS[form])
+    return Keyed(f"EventWindows, {how}, {aggregator}, {form}", make, steps, windows.view_of(make), frozenset({1}))
+
+
+def _totals(name: str, keys: str, form: str) -> Keyed:
+    steps = partial(totals.steps, name, keys, *FORMS[form])
+    return Keyed(f"Totals, {name} of {keys}, {form}", lambda: Totals(totals.AGGREGATORS[name]()), steps)
+
+
+def _epochs(kind: Any) -> Keyed:
+    return Keyed(kind.__name__, lambda: kind(Sum()), partial(totals.steps, "sum", "names", True, True))
+
+
+def _join(how: str, form: str) -> Keyed:
+    return Keyed(f"Join, {how}, {form}", Join, partial(keyed_operators.join_steps, how, *FORMS[form]), keyed_operators.kept)
+
+
+def _window_join(how: str, form: str) -> Keyed:
+    steps = partial(windows.join_steps, *FORMS[form])
+    make = partial(WindowJoin, windows.WINDOWS[how], (2, 6))
+    return Keyed(f"WindowJoin, {how}, {form}", make, steps, windows.view_of_join, frozenset({2, 3}))
+
+
+ALL = [
+    Keyed("Distinct", Distinct, partial(_pairs, 0)),
+    Keyed(
+        "StatefulMap",  # forgets keys
+        lambda: StatefulMap(lambda kept, value: ([*kept, value] if value else None, len(kept)), list),
+        partial(_pairs, 1),
+    ),
+    Keyed(
+        "Fold",
+        lambda: Fold(list, lambda kept, value: [*kept, value]),
+        lambda: steps_with(totals.FOLDED, first=[(0, [(key, 0) for key in "abcdefg"])]),
+    ),
+    *(_totals(name, keys, form) for name in totals.AGGREGATORS for keys in totals.KEYS for form in FORMS),
+    _epochs(EpochTotals),
+    _epochs(EpochWindows),
+    *(_join(how, form) for how in keyed_operators.JOINS for form in FORMS),
+    *(_windows(how, aggregator, form) for how in windows.WINDOWS for aggregator in windows.AGGREGATORS for form in FORMS),
+    *(_window_join(how, form) for how in ("tumbling", "sliding") for form in FORMS),
+    _best(True),
+    _best(False),
+    *(_late(how) for how in ("tumbling", "session", "given")),
+]

@@ -1,0 +1,68 @@
+"""The laws of state by key, of every operator that has some: a snapshot changes nothing, and neither do key-groups that move."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rayad.dataflow.operators as operators
+from rayad.dataflow.operators.state import key_groups, touched_keys
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.vertex import Vertex
+from tests.dataflow.driven import check
+from tests.dataflow.keyed_vertices import ALL, Keyed
+from tests.dataflow.moving import check_moves
+
+_SOME = int(os.environ.get("RAYAD_MOVES", "15"))
+"""Examples of each operator; 60 and more when operators change."""
+VERTICES = pytest.mark.parametrize("keyed", ALL, ids=lambda keyed: keyed.name)
+OWN = ("checkpoint", "restore", "take_changes", "restore_changes", "index_for_giving", "give", "take", "gave")
+
+
+@pytest.fixture(autouse=True)
+def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(touched_keys, "FEW_ITEMS", 2)
+    monkeypatch.setattr(key_groups, "SLICE_KEYS", 4)
+
+
+@VERTICES
+@settings(max_examples=2 * _SOME)
+@given(data=st.data())
+def test_an_operator_resumes_from_any_of_its_snapshots(keyed: Keyed, data: st.DataObject) -> None:
+    check(keyed.make, data.draw(keyed.steps()), view=keyed.view)
+
+
+@VERTICES
+@settings(max_examples=_SOME)
+@given(data=st.data(), chance=st.randoms(use_true_random=False))
+def test_nobody_can_tell_from_results_that_key_groups_moved(keyed: Keyed, data: st.DataObject, chance: random.Random) -> None:
+    check_moves(keyed.make, data.draw(keyed.steps()), chance, broadcast=keyed.broadcast)
+
+
+def operators_with_keyed_state() -> set[type[Vertex]]:
+    for module in pkgutil.walk_packages(operators.__path__, operators.__name__ + "."):
+        importlib.import_module(module.name)
+    found, waiting = set(), [KeyedVertex]
+    while waiting:
+        for kind in waiting.pop().__subclasses__():
+            waiting.append(kind)
+            if kind.__module__.startswith(operators.__name__):
+                found.add(kind)
+    return {kind for kind in found if kind.on_notify is not Vertex.on_notify or not kind.__subclasses__()}  # others are bases
+
+
+def test_every_operator_with_keyed_state_is_driven_through_these_laws() -> None:
+    driven = {type(keyed.make()) for keyed in ALL}
+    missing = sorted(kind.__name__ for kind in operators_with_keyed_state() - driven)
+    assert not missing, f"{missing}: add each to tests/dataflow/keyed_vertices.py"
+
+
+def test_no_operator_writes_snapshots_or_moves_of_its_own() -> None:
+    own = sorted(f"{kind.__name__}.{name}" for kind in operators_with_keyed_state() for name in OWN if name in vars(kind))
+    assert not own, f"{own}: declare a KeyedState instead (CONTRIBUTING.md)"
