@@ -96,15 +96,19 @@ def why_not(before: Build, now: Build, parallelism: int = 1) -> list[str]:
 
 COUNT = "Totals(aggregator=Count, key=['w']) version 2"
 MEAN = "Totals(aggregator=Mean, key=['w'], value='x') version 2"
+LARGEST = "Totals(aggregator=Max, key=['w'], value='x') version 2"
+TOP_2 = "Totals(aggregator=TopK(k=2), key=['w']) version 2"
+LONGEST_AGAIN = "Totals(aggregator=Longest version 2, key=['w'], value='w') version 2"
+BEST = "EpochBest(aggregator=BestRecords(by='x', largest=True), key=['w']) version 2"
 PAIR = "Totals(aggregator=Count, key=['w', 't']) version 2"
 
 
 @pytest.mark.parametrize(
     ("before", "now", "was", "is_now"),
     [
-        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.max("x", name="v")), COUNT, "Totals(aggregator=Max, key=['w'], value='x') version 2"),
+        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.max("x", name="v")), COUNT, LARGEST),
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.mean("x", name="v")), COUNT, MEAN),
-        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.top_k(2, name="v")), COUNT, "Totals(aggregator=TopK(k=2), key=['w']) version 2"),
+        (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.top_k(2, name="v")), COUNT, TOP_2),
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.distinct(name="v")), COUNT, "Distinct(key=['w']) version 2"),
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.fold(0, max, name="v")), COUNT, "Fold(key=['w']) version 2"),
         (keyed(lambda k: k.count(name="v")), keyed(lambda k: k.stateful_map(max, name="v")), COUNT, "StatefulMap(key=['w']) version 2"),
@@ -125,7 +129,7 @@ PAIR = "Totals(aggregator=Count, key=['w', 't']) version 2"
         ),
         (
             keyed(lambda k: k.aggregate(Longest(), "w", name="v")), keyed(lambda k: k.aggregate(LongestAgain(), "w", name="v")),
-            "Totals(aggregator=Longest, key=['w'], value='w') version 2", "Totals(aggregator=Longest version 2, key=['w'], value='w') version 2",
+            "Totals(aggregator=Longest, key=['w'], value='w') version 2", LONGEST_AGAIN,
         ),
         (
             windowed(rd.windows.tumbling(10)), windowed(rd.windows.tumbling(20)),
@@ -145,7 +149,7 @@ PAIR = "Totals(aggregator=Count, key=['w', 't']) version 2"
         ),
         (
             windowed(rd.windows.per_epoch()), windowed(rd.windows.per_epoch(), lambda w: w.max_by("x", name="v")),
-            "EpochWindows(aggregator=Count, key=['w']) version 2", "EpochBest(aggregator=BestRecords(by='x', largest=True), key=['w'])",
+            "EpochWindows(aggregator=Count, key=['w']) version 2", BEST,
         ),
         (
             lambda s: s.join(s, on="w", name="v"), lambda s: s.join(s, on="w", right_on="t", name="v"),
@@ -206,7 +210,7 @@ def test_count_replaced_under_the_same_name_is_refused(tmp_path: Path, how: str)
     flow.submit(run, runtime="local").savepoint()
     flow = rd.Dataflow("replaced")
     totals(flow, how)
-    with pytest.raises(SnapshotError, match=r"what it keeps was Totals\(aggregator=Count\) and is "):
+    with pytest.raises(SnapshotError, match=r"what it keeps was Totals\(aggregator=Count\) version 2 and is "):
         flow.run(run, runtime="local", resume="latest")
 
 
