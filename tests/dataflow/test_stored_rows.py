@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rayad.actors.replica.part_files import dumped, loaded
-from rayad.dataflow.operators import stateful_map
-from rayad.dataflow.operators.state import stored_columns, stored_rows, touched_keys
+from rayad.dataflow.operators.state import by_key, stored_columns, stored_rows, touched_keys
 from rayad.dataflow.operators.state.stored_columns import Unchanging, stored, taken_back
 from rayad.dataflow.operators.state.stored_rows import ByPosition, StoredRows
 from rayad.dataflow.operators.stateful_map import StatefulMap
@@ -101,7 +100,7 @@ def test_numbers_are_taken_in_the_replica_and_other_values_in_a_copy(value: Any,
     ("values", "inline"), [([], True), ([None], True), ([1] * 9, True), (["a"] * 9, False), ([1] * 11, False)], ids=repr
 )
 def test_a_stateful_map_is_forked_for_only_where_much_is_kept(monkeypatch: pytest.MonkeyPatch, values: list[Any], inline: bool) -> None:
-    monkeypatch.setattr(stateful_map, "FEW_ROWS", 10)
+    monkeypatch.setattr(by_key, "FEW_ROWS", 10)
     run = Driven(lambda: StatefulMap(lambda state, value: (value, None), 0))
     run.step(("recv", 0, list(enumerate(values)), Timestamp(0)))
     assert run.vertex.checkpoint_inline == inline
