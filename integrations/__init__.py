@@ -14,6 +14,7 @@ from rayad.integrations.arrow import ArrowSource
 from rayad.integrations.committed import committed_files, read_committed
 from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
 from rayad.integrations.java import JavaHome, find_java
+from rayad.integrations.kafka import KafkaSink, KafkaSource
 from rayad.integrations.parquet import ParquetSink, PublishedFiles
 from rayad.integrations.ray_data import RayDatasetSink, RayDatasetSource
 from rayad.integrations.raydp_session import spark_session, stop_spark
@@ -28,6 +29,8 @@ __all__ = [
     "JavaHome",
     "JsonLinesSource",
     "JsonRowsSource",
+    "KafkaSink",
+    "KafkaSource",
     "ParquetSink",
     "ParquetSource",
     "PublishedFiles",

@@ -103,6 +103,10 @@ class Dataflow:
         """Parquet files, columnar."""
         return self.source(hooks.call("read_parquet", path, **options), name=name, base="parquet")
 
+    def from_kafka(self, servers: str, topic: str, *, name: str | None = None, **options: Any) -> Stream:
+        """A Kafka topic, endless, columnar. ``options``: see :class:`rayad.integrations.kafka.KafkaSource`."""
+        return self.source(hooks.call("from_kafka", servers, topic, **options), name=name, base="kafka")
+
     # -- vertices and loops ------------------------------------------------------
     def vertex(
         self,

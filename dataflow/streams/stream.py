@@ -387,6 +387,10 @@ class Stream(Advising):
         committed by ``rd.read_committed``. ``options``: see :class:`rayad.integrations.ParquetSink`."""
         return self._sink(hooks.call("write_parquet", path, **options), name, "parquet")
 
+    def write_kafka(self, servers: str, topic: str, *, name: str | None = None, **options: Any) -> Stream:
+        """Write to a Kafka topic, a transaction for each snapshot. ``options``: see :class:`rayad.integrations.kafka.KafkaSink`."""
+        return self._sink(hooks.call("write_kafka", servers, topic, **options), name, "kafka")
+
     def to_ray_dataset(self, name: str | None = None, **options: Any) -> Stream:
         """``result[name]`` is a Ray Dataset."""
         return self._sink(hooks.call("to_ray_dataset", **options), name, "ray-dataset")

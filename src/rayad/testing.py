@@ -83,6 +83,7 @@ def check_source(
     batches: int = 1000,
     resumes: int = 20,
     quiet_s: float = QUIET_S,
+    same_cuts: bool = True,
     seed: int = 0,
 ) -> None:
     """Try a source. Raises :class:`LawBroken`.
@@ -93,6 +94,7 @@ def check_source(
         batches: of an endless part so many are read.
         resumes: at so many places in each part reading is resumed, chosen by the seed.
         quiet_s: a part that is not exhausted and gives nothing for so long has given what it has.
+        same_cuts: whether a resumed part cuts its records into the same batches; else the records of an epoch may be cut otherwise.
     """
     draw = random.Random(seed)
     source = make()
@@ -105,8 +107,9 @@ def check_source(
         got, end = _read(_copy(source), _copy(part), None, what, batches, quiet_s)
         is_bounded = is_bounded and end is not None
         rows.extend(row for one in got for row in one.rows)
-        _check_resumes(source, part, got, end, what, resumes, quiet_s, draw)
-        _check_side_by_side(source, part, got, what, quiet_s)
+        _check_resumes(source, part, got, end, what, resumes, quiet_s, same_cuts, draw)
+        if same_cuts:
+            _check_side_by_side(source, part, got, what, quiet_s)
     if records is not None:
         got_rows, wanted = _counted(rows), _counted(records)
         _law("all records come once", got_rows == wanted, _difference(got_rows, wanted))
@@ -190,14 +193,23 @@ def _check_held(held: list[tuple[Any, bytes]], what: str) -> None:
 
 
 def _check_resumes(
-    source: Source, part: Any, got: list[_Read], end: bytes | None, what: str, resumes: int, quiet_s: float, draw: random.Random
+    source: Source,
+    part: Any,
+    got: list[_Read],
+    end: bytes | None,
+    what: str,
+    resumes: int,
+    quiet_s: float,
+    same_cuts: bool,
+    draw: random.Random,
 ) -> None:
     places = list(range(len(got)))
     for at in sorted(draw.sample(places, min(resumes, len(places)))):
         offset = cloudpickle.loads(got[at].offset)
-        rest, _ = _read(_copy(source), _copy(part), offset, what, len(got) - at, quiet_s)
-        wanted = [(one.epoch, one.rows) for one in got[at:]]
-        came = [(one.epoch, one.rows) for one in rest]
+        rest, _ = _read(_copy(source), _copy(part), offset, what, len(got) - at if same_cuts else 2 * len(got) + 10, quiet_s)
+        wanted, came = ([(one.epoch, one.rows) for one in batches] for batches in (got[at:], rest))
+        if not same_cuts:
+            wanted, came = ([(epoch, row) for epoch, rows in batches for row in rows] for batches in (wanted, came))
         told = f"{what}, resumed before batch {at} from {show(offset)}: got {show(came, 200)}, wanted {show(wanted, 200)}"
         _law("a resumed part gives the same rest, cut in the same way", _same(came, wanted), told)
     if end is not None:
@@ -256,6 +268,7 @@ def check_sink(
     batch: Callable[[int], Any] = default_batch,
     histories: int = 20,
     steps: int = 12,
+    takes_back: bool = True,
     seed: int = 0,
 ) -> None:
     """Try a sink. Raises :class:`LawBroken`.
@@ -264,10 +277,11 @@ def check_sink(
         make: gives a sink that writes to a place where nothing is, another place at each call.
         read: the records that readers of that place see; an empty list where there is nothing yet.
         batch: gives the records of batch 0, 1, ...: a list or a RecordBatch.
+        takes_back: whether a commit can be taken back; else jobs resume from the newest snapshot only.
         histories: so many random histories of writes, snapshots, crashes, resumes and new runs are played, of so many ``steps`` each.
     """
     for number in range(histories):
-        history = _History(make(), read, batch, random.Random(seed * 1_000_003 + number))
+        history = _History(make(), read, batch, takes_back, random.Random(seed * 1_000_003 + number))
         try:
             history.play(steps)
         except LawBroken as broken:
@@ -277,13 +291,16 @@ def check_sink(
 class _History:
     """One job's life as its sink sees it, beside a model: a dict from snapshot to records."""
 
-    def __init__(self, sink: Sink, read: Callable[[Sink], Iterable[Any]], batch: Callable[[int], Any], draw: random.Random) -> None:
+    def __init__(
+        self, sink: Sink, read: Callable[[Sink], Iterable[Any]], batch: Callable[[int], Any], takes_back: bool, draw: random.Random
+    ) -> None:
         self.told: list[str] = []
         self._program = cloudpickle.dumps(sink)
         self._driver = sink
         self._sink: Sink = sink
         self._read = read
         self._batch = batch
+        self._takes_back = takes_back
         self._draw = draw
         self._batches = 0
         self._replicas = draw.choice((1, 2))
@@ -356,7 +373,7 @@ class _History:
 
     def _resume(self) -> None:
         """From one of the snapshots; those above it are void."""
-        last = self._draw.choice([*self._kept][-3:])
+        last = self._draw.choice([*self._kept][-3 if self._takes_back else -1 :])
         void = range(last + 1, self._next)
         old = _copy(self._sink)
         self._note(f"resume from snapshot {last}, the next is {self._next}")
