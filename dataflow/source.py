@@ -68,6 +68,9 @@ class Source(ABC):
     """
 
     interleave: bool = False
+    same_epochs: bool = True
+    """Whether a part that is built again gives its records in the same epochs as before. Where epochs follow the clock they may differ; a
+    failure then restarts the whole graph, also with ``FailureConfig(recovery="upstream")``."""
     one_epoch: bool = False
     """Whether all its records are in epoch 0. Then each running total comes once, and may be aggregated further (``as_records``)."""
 

@@ -15,6 +15,7 @@ from typing import Any
 from rayad.actors.replica.parked import Parked
 from rayad.dataflow.logical_graph import PartitionKind
 from rayad.dataflow.plan import Plan
+from rayad.dataflow.source import Source
 from rayad.progress import JobTracker, Timestamp
 from rayad.progress.components import components_in_order
 
@@ -49,6 +50,9 @@ def region_of(plan: Plan, failed: Collection[int]) -> Region | str:
     stages = frozenset(_reached(plan, set(failed), backwards=True))
     if len(stages) == len(plan.stages):
         return "everything is upstream of the failure"
+    for stage in plan.stages:
+        if stage.id in stages and isinstance(stage.op, Source) and not stage.op.same_epochs:
+            return f"{stage.name!r} may read the same records in other epochs"
     edges = frozenset(edge.id for edge in plan.edges if edge.source in stages and edge.target not in stages)
     for edge in plan.edges:
         if edge.id in edges and edge.partition is PartitionKind.REBALANCE and plan.stage(edge.target).parallelism > 1:

@@ -65,6 +65,7 @@ class KafkaSource(Source):
     """
 
     interleave = True
+    same_epochs = False
     where = "from_kafka"
 
     def __init__(
@@ -188,7 +189,7 @@ class LanePart(SourcePart):
             return SourceBatch(self._floor, [])
         epoch = max(chosen.waiting[0][0], self._floor)
         self._floor = epoch
-        taken = []
+        taken: list[Any] = []
         while chosen.waiting and len(taken) < self._source.batch_rows and max(chosen.waiting[0][0], epoch) == epoch:
             taken.append(chosen.waiting.popleft()[1])
         self._waits -= len(taken)
