@@ -171,7 +171,7 @@ class LanePart(SourcePart):
         if self._asked is not None and self._asked.done():
             asked, self._asked = self._asked, None
             if asked.exception() is None:
-                self._find([one.id for one in asked.result().partitions], "earliest")
+                self._find([one.id for one in asked.result(0).partitions], "earliest")
         elif self._asked is None and now_s - self._asked_s >= self._source.discover_s:
             self._asked_s = now_s
             topics = self._library.TopicCollection([self._source.topic])
