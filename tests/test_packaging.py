@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from benchmarks.installed import NEEDED, build, copy_project, environment_with
+from scripts import ranges
 from tests.checkout import PACKAGES, ROOT, python_files
 
 PROGRAM = """
@@ -73,3 +75,20 @@ def test_the_wheel_runs_with_what_it_declares_and_no_extra(wheel: Path, tmp_path
     assert found["undeclared"] == []
     assert found["counts"] == [[0, "be", 1], [0, "to", 1], [1, "be", 2], [1, "not", 1], [1, "or", 1], [1, "to", 2]]
     assert len(found["modules"]) + 1 == len([name for name in expected_modules() if name.endswith(".py")])
+
+
+def test_what_make_lowest_tries_is_there_and_every_range_has_two_ends() -> None:
+    tried = (*ranges.TESTS, *ranges.SPARK_TESTS)
+    assert [name for name in tried if not (ROOT / name).is_file()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {ranges.name_of(bound) for bound in ranges.lowest_versions(project)} >= set(map(ranges.name_of, project["dependencies"]))
+    every = [*project["dependencies"], *(each for extra in ranges.EXTRAS["lowest"] for each in project["optional-dependencies"][extra])]
+    assert [each for each in every if "<" not in each] == []
+    assert [each for each in every if "==" in each] == []
+
+
+def test_a_range_without_a_lowest_version_is_refused() -> None:
+    project = {"dependencies": ["numpy<3", "ray[data]>=2.44,<3"], "optional-dependencies": {extra: [] for extra in ranges.EXTRAS["lowest"]}}
+    with pytest.raises(SystemExit, match=r"^pyproject.toml gives no lowest version of numpy: write name>=version,<version$"):
+        ranges.lowest_versions(project)
+    assert ranges.lowest_of("ray[data,default]>=2.44.1,<3") == "ray==2.44.1"
