@@ -22,7 +22,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".cache" / "ranges"
-TOOLS = ("flask", "flask-cors", "hypothesis", "moto", "networkx", "psutil", "pytest", "pytest-timeout", "scipy", "setuptools")
+TOOLS = ("flask", "flask-cors", "hypothesis", "matplotlib", "moto", "networkx", "psutil", "pytest", "pytest-timeout", "scipy", "setuptools")
 EXTRAS = {"lowest": ["spark", "java", "demo", "video", "notebook"], "newest": []}
 """Spark keeps pandas below 3, so the newest end is without it; the newest versions of the extras are those of requirements.lock."""
 SHOWN = ("ray", "numpy", "pandas", "pyarrow", "cloudpickle", "click", "rich", "xxhash", "pyspark")
