@@ -27,6 +27,7 @@ from benchmarks.side_by_side import Outcome, System, chosen, compare, peer
 from rayad.actors.process.allocator import keep_freed_memory
 from rayad.dataflow.columns import split_words
 from rayad.dataflow.operators.keys.dense_groups import dense_group
+from rayad.dataflow.operators.keys.group_functions import SUM
 from rayad.dataflow.operators.state.key_index import KeyIndex
 from rayad.dataflow.records.hashing import Router
 
@@ -63,7 +64,7 @@ def by_arrow(table: pa.Table) -> Any:
 
 def by_place(table: pa.Table) -> Any:
     """Rayad's group-by for keys in a small range."""
-    out = dense_group(table, "key", [("value", "sum")])
+    out = dense_group(table, "key", [("value", SUM)])
     assert out is not None
     return out[0].to_numpy(), out[1].to_numpy()
 

@@ -12,7 +12,9 @@ from rayad.dataflow.compiling.state_identity import describe
 from rayad.dataflow.logical_graph import Link, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.aggregates import aggregators as agg
+from rayad.dataflow.operators.aggregates.by_name import by_name
 from rayad.dataflow.operators.aggregates.combining import Combine
+from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.distinct import Distinct
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.keys import keyed
@@ -120,6 +122,15 @@ class KeyedStream(Advising):
         """Arithmetic mean of ``value``; ``exact`` as for :meth:`sum`. Decimals are rounded to 28 digits, or as many as their sum has."""
         return self._aggregate(agg.ExactMean() if arguments.flag(exact, "mean: exact") else agg.Mean(), value, name)
 
+    def var(self, value: Any = None, *, ddof: int = 1, name: str | None = None) -> Stream:
+        """Variance of ``value``: of a sample, or with ``ddof=0`` of a whole population; None of fewer than ``ddof + 1`` values. Null is
+        passed over. Whole numbers and fractions in rows are computed exactly and rounded once; all else in floats, also decimals."""
+        return self._aggregate(Variance(ddof), value, name)
+
+    def std(self, value: Any = None, *, ddof: int = 1, name: str | None = None) -> Stream:
+        """Standard deviation of ``value``: the root of :meth:`var`."""
+        return self._aggregate(Deviation(ddof), value, name)
+
     def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
         """``function(a, b)``, associative and commutative, over all records of a key (or over ``value`` of them)."""
         return self._aggregate(agg.Reduce(checked_function(function, "reduce", "left", "right")), record_unless(value), name)
@@ -135,7 +146,7 @@ class KeyedStream(Advising):
         if isinstance(aggregator, dict):
             combined, values = several(aggregator, self.key.columns)
             return self._aggregate(combined, values, name)
-        return self._aggregate(agg.by_name(aggregator), value, name)
+        return self._aggregate(by_name(aggregator), value, name)
 
     def fold(self, initial: Any, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
         """``function(state, value) -> state``, beginning with ``initial`` (or what it returns, if callable)."""
@@ -253,7 +264,6 @@ def several(spec: dict[str, Any], others: tuple[str, ...]) -> tuple[agg.Several,
         if isinstance(entry, tuple) and len(entry) != 2:
             raise DataflowError(f"aggregate was given {show(entry)} for {name!r}: give an aggregation, or a pair (aggregation, value)")
         how, value = entry if isinstance(entry, tuple) else (entry, None)
-        parts[name] = agg.by_name(how)
-        of_record = parts[name].name == "count" or isinstance(parts[name], (agg.Reduce, agg.TopK))
-        selectors.append(ValueSelector.of(record_unless(value) if of_record else value))
+        parts[name] = by_name(how)
+        selectors.append(ValueSelector.of(record_unless(value) if parts[name].takes_record else value))
     return agg.Several(parts, selectors), Tuple([selector.row_value(others) for selector in selectors])

@@ -8,7 +8,9 @@ from typing import Any
 
 from rayad.dataflow.logical_graph import Link, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators.aggregates import aggregators as agg
+from rayad.dataflow.operators.aggregates.by_name import by_name
 from rayad.dataflow.operators.aggregates.combining import Combine
+from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.joins import windowed as window_join
 from rayad.dataflow.operators.results import WithoutKey
 from rayad.dataflow.operators.totals.epochs import EpochWindows
@@ -123,6 +125,14 @@ class WindowedStream(Advising):
         """Mean of ``value`` per key and window; ``exact`` as in :meth:`KeyedStream.mean`."""
         return self._finish(agg.ExactMean() if arguments.flag(exact, "mean: exact") else agg.Mean(), value, name)
 
+    def var(self, value: Any = None, *, ddof: int = 1, name: str | None = None) -> Stream:
+        """Variance of ``value`` per key and window; ``ddof`` as in :meth:`KeyedStream.var`."""
+        return self._finish(Variance(ddof), value, name)
+
+    def std(self, value: Any = None, *, ddof: int = 1, name: str | None = None) -> Stream:
+        """Standard deviation of ``value`` per key and window; ``ddof`` as in :meth:`KeyedStream.var`."""
+        return self._finish(Deviation(ddof), value, name)
+
     def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
         """``function(a, b)`` per key and window."""
         return self._finish(agg.Reduce(checked_function(function, "reduce", "left", "right")), record_unless(value), name)
@@ -197,7 +207,7 @@ class WindowedStream(Advising):
             times = [side.selector.column for side in sides if side.selector is not None and side.selector.column is not None]
             combined, values = several(aggregator, (*self.keyed.key.columns, *times))
             return self._finish(combined, values, name)
-        return self._finish(agg.by_name(aggregator), value, name)
+        return self._finish(by_name(aggregator), value, name)
 
 
 class LateStream(Stream):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rayad.dataflow.operators.keys import dense_groups
 from rayad.dataflow.operators.keys.dense_groups import dense_group, has_dense_range
+from rayad.dataflow.operators.keys.group_functions import COUNT_ROWS, COUNT_VALUES, MAX, MEAN, MIN, SUM
 
 KINDS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()]
 VALUES = [pa.int32(), pa.int64(), pa.uint32(), pa.uint64(), pa.int8()]
@@ -21,8 +22,12 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dense_groups, "ROWS_MIN", 1)
 
 
+def of_arrow(aggregations: list[Any]) -> list[Any]:
+    return [([] if column is None else column, function.arrow) for column, function in aggregations]
+
+
 def by_arrow(table: pa.Table, aggregations: list[Any]) -> dict[Any, tuple[Any, ...]]:
-    out = table.group_by("k", use_threads=False).aggregate(aggregations)
+    out = table.group_by("k", use_threads=False).aggregate(of_arrow(aggregations))
     columns = [out.column(i).to_pylist() for i in range(1, out.num_columns)]
     return dict(zip(out.column("k").to_pylist(), zip(*columns, strict=True), strict=True))
 
@@ -36,7 +41,7 @@ def test_it_gives_what_arrow_gives(data: st.DataObject, kind: pa.DataType, value
     cut = data.draw(st.integers(0, len(keys)))
     whole = pa.table({"k": pa.array(keys, kind), "v": pa.array(values, value)})
     table = pa.concat_tables([whole.slice(0, cut), whole.slice(cut)])
-    aggregations = [("v", "sum"), ([], "count_all"), ("v", "count"), ("v", "min"), ("v", "max")]
+    aggregations = [("v", SUM), (None, COUNT_ROWS), ("v", COUNT_VALUES), ("v", MIN), ("v", MAX)]
     dense = dense_group(table, "k", aggregations)
     if dense is None:
         assert max(keys) - min(keys) >= dense_groups.ROWS_PER_PLACE * len(keys)
@@ -45,7 +50,7 @@ def test_it_gives_what_arrow_gives(data: st.DataObject, kind: pa.DataType, value
     assert dense[0].to_pylist() == sorted(set(keys))
     found = dict(zip(dense[0].to_pylist(), zip(*(column.to_pylist() for column in dense[1:]), strict=True), strict=True))
     assert found == by_arrow(table, aggregations)
-    arrow_types = [field.type for field in table.group_by("k").aggregate(aggregations).schema][1:]
+    arrow_types = [field.type for field in table.group_by("k").aggregate(of_arrow(aggregations)).schema][1:]
     assert [column.type for column in dense[1:]] == arrow_types
 
 
@@ -53,7 +58,7 @@ def test_it_gives_what_arrow_gives(data: st.DataObject, kind: pa.DataType, value
 @given(st.lists(st.tuples(st.integers(0, 9), st.none() | st.floats(allow_nan=True, width=32)), min_size=1, max_size=40))
 def test_sums_of_floats_are_added_in_the_order_of_the_rows(rows: list[tuple[int, float | None]]) -> None:
     table = pa.table({"k": pa.array([k for k, _ in rows], pa.int64()), "v": pa.array([v for _, v in rows], pa.float64())})
-    dense = dense_group(table, "k", [("v", "sum")])
+    dense = dense_group(table, "k", [("v", SUM)])
     assert dense is not None
     expected: dict[int, float | None] = {}
     for key, value in rows:
@@ -77,14 +82,14 @@ def test_sums_of_floats_are_added_in_the_order_of_the_rows(rows: list[tuple[int,
     ids=["strings", "floats", "nulls", "uint64", "wide", "widest", "empty", "bool"],
 )
 def test_other_keys_are_left_to_arrow(table: pa.Table) -> None:
-    assert dense_group(table, "k", [("v", "sum")]) is None
+    assert dense_group(table, "k", [("v", SUM)]) is None
 
 
 def test_functions_with_rules_of_their_own_are_left_to_arrow() -> None:
     table = pa.table({"k": [1, 2], "v": [0.5, float("nan")], "s": ["a", "b"]})
-    assert dense_group(table, "k", [("v", "min")]) is None
-    assert dense_group(table, "k", [("s", "sum")]) is None
-    assert dense_group(table, "k", [("v", "mean")]) is None
+    assert dense_group(table, "k", [("v", MIN)]) is None
+    assert dense_group(table, "k", [("s", SUM)]) is None
+    assert dense_group(table, "k", [("v", MEAN)]) is None
 
 
 def test_the_range_is_judged_by_the_rows_to_come() -> None:

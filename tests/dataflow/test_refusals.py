@@ -178,7 +178,8 @@ REFUSED: dict[str, Case] = {
     ),
     "unknown aggregation": (
         lambda b: b.items.key_by(str).aggregate("median"),
-        "there is no aggregation 'median': use one of ['count', 'exact_mean', 'exact_sum', 'max', 'mean', 'min', 'sum'] or an instance of "
+        "there is no aggregation 'median': use one of ['count', 'exact_mean', 'exact_sum', 'max', 'mean', 'min', "
+        "'std', 'sum', 'var'] or an instance of "
         "rd.Aggregator",
     ),
     "no aggregations": (lambda b: b.items.key_by(str).aggregate({}), "aggregate was given an empty dict: name at least one aggregation"),

@@ -1,7 +1,7 @@
 """What an aggregation is: how values become an accumulator, how accumulators merge, what comes out.
 
 Merging must be associative and commutative: batches are combined before the exchange and merged in any order. The built-in ones also have a
-columnar form that gives the same: *partials* made by Arrow's group-by in the sender, merged in numpy arrays by the receiver.
+columnar form that gives the same: *partials* (``partial``) made by a group-by in the sender, merged in numpy arrays by the receiver.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from rayad.dataflow.operators.aggregates.partial import COUNT_ALL, COUNT_VALID, LARGEST, SMALLEST, TOTAL, Partial
 from rayad.dataflow.operators.aggregates.sums import added, exact_total, mean_of, means_of, summand
-from rayad.dataflow.records.calling import checked_function, mapped, require_methods
+from rayad.dataflow.records.calling import checked_function, mapped
 from rayad.progress import DataflowError, arguments, show
 
 _NUMBERS = frozenset({int, float})
@@ -87,18 +88,29 @@ class Aggregator(ABC):
                 partials[key] = accumulator
 
     # -- columnar form ------------------------------------------------------------
-    @property
-    def partials(self) -> tuple[tuple[str, str], ...]:
-        """Arrow's group-by functions that make the partial columns, and how each merges ("sum", "min", "max"); empty: rows only."""
-        return ()
+    takes_value: ClassVar[bool] = True
+    """False: it is of records, whatever is in them."""
+    takes_record: ClassVar[bool] = False
+    """Whether a value that is not named is the whole record."""
+    partials: Sequence[Partial] = ()
+    """What columns keep for it (``partial``), over its one value; empty: rows only, as for each subclass that does not say it itself."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "partials" not in vars(cls):
+            cls.partials = ()  # create() or merge() may have been defined anew: only the class itself is known to be what partials compute
 
     def accumulator(self, partials: Sequence[Any]) -> Any:
-        """The accumulator that one row of partial columns stands for."""
+        """The accumulator that one row of the columns of its partials stands for."""
         raise NotImplementedError
 
-    def finish(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
-        """Named result columns from the arrays of merged partials, each of shape (keys,)."""
+    def finish(self, totals: Sequence[Any]) -> pa.Array:
+        """The result of each key, from the arrays of merged partials, each of shape (keys,)."""
         raise NotImplementedError
+
+    def results(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
+        """Named result columns: :meth:`finish`, called as the first of the columns of partials but for what it is."""
+        return [("".join([self.name, *names[0].partition("(")[1:]]), self.finish(totals))]
 
 
 class _Plain(Aggregator):
@@ -112,6 +124,9 @@ class Count(_Plain):
     """Number of records."""
 
     name = "count"
+    takes_value = False
+    takes_record = True
+    partials = (COUNT_ALL,)
 
     def create(self, value: Any) -> int:
         return 1
@@ -139,41 +154,31 @@ class Count(_Plain):
         for key, count in pairs:
             partials[key] = get(key, 0) + count
 
-    @property
-    def partials(self) -> tuple[tuple[str, str], ...]:
-        return (("count_all", "sum"),) if type(self) is Count else ()
-
     def accumulator(self, partials: Sequence[Any]) -> Any:
         return partials[0]
 
-    def finish(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
-        return [(names[0], pa.array(totals[0]))]
+    def finish(self, totals: Sequence[Any]) -> pa.Array:
+        return pa.array(totals[0])
 
 
 class _OverValues(_Plain):
     """An aggregation of the values that are not null; None where there is none."""
 
-    how: str
-
     def create(self, value: Any) -> Any:
         return value
-
-    @property
-    def partials(self) -> tuple[tuple[str, str], ...]:
-        # A subclass may define create() or merge() anew: only the class itself is known to be what Arrow computes.
-        return ((self.how, self.how), ("count", "sum")) if type(self) in (Sum, Min, Max) else ()
 
     def accumulator(self, partials: Sequence[Any]) -> Any:
         return partials[0] if partials[1] else None
 
-    def finish(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
-        return [(names[0], pa.array(totals[0], mask=totals[1] == 0))]
+    def finish(self, totals: Sequence[Any]) -> pa.Array:
+        return pa.array(totals[0], mask=totals[1] == 0)
 
 
 class Sum(_OverValues):
     """Sum; null values are passed over. Exact for integers, decimals and fractions, up to rounding for floats; see ``sums``."""
 
-    name = how = "sum"
+    name = "sum"
+    partials = (TOTAL, COUNT_VALID)
 
     def create(self, value: Any) -> Any:
         return value if type(value) in _NUMBERS else summand(value, self.name)
@@ -211,7 +216,8 @@ class Sum(_OverValues):
 class Min(_OverValues):
     """Smallest value; null values and NaN are passed over."""
 
-    name = how = "min"
+    name = "min"
+    partials = (SMALLEST, COUNT_VALID)
 
     def merge(self, left: Any, right: Any) -> Any:
         if left is None or left != left:
@@ -222,7 +228,8 @@ class Min(_OverValues):
 class Max(_OverValues):
     """Largest value; null values and NaN are passed over."""
 
-    name = how = "max"
+    name = "max"
+    partials = (LARGEST, COUNT_VALID)
 
     def merge(self, left: Any, right: Any) -> Any:
         if left is None or left != left:
@@ -234,6 +241,7 @@ class Mean(_Plain):
     """Arithmetic mean, of :class:`Sum` and a count; null values are passed over, None when there was none."""
 
     name = "mean"
+    partials = (TOTAL, COUNT_VALID)
 
     def create(self, value: Any) -> Any:
         if type(value) in _NUMBERS:
@@ -248,15 +256,11 @@ class Mean(_Plain):
     def result(self, accumulator: Any) -> Any:
         return mean_of(*accumulator) if accumulator[1] else None
 
-    @property
-    def partials(self) -> tuple[tuple[str, str], ...]:
-        return (("sum", "sum"), ("count", "sum")) if type(self) is Mean else ()
-
     def accumulator(self, partials: Sequence[Any]) -> Any:
         return (partials[0] or 0, partials[1])
 
-    def finish(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
-        return [(names[0].replace("sum(", "mean(", 1), pa.array(means_of(totals[0], totals[1]), mask=totals[1] == 0))]
+    def finish(self, totals: Sequence[Any]) -> pa.Array:
+        return pa.array(means_of(totals[0], totals[1]), mask=totals[1] == 0)
 
 
 class ExactSum(_Plain):
@@ -300,6 +304,7 @@ class Reduce(Aggregator):
 
     function: Callable[[Any, Any], Any]
     name: str = "reduce"
+    takes_record: ClassVar[bool] = True
 
     def create(self, value: Any) -> Any:
         return value
@@ -321,6 +326,7 @@ class TopK(_Plain):
     k: int
     by: Callable[[Any], Any] | str | None = None
     name: str = "top_k"
+    takes_record: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self.k = arguments.whole(self.k, "top_k: k", least=1)
@@ -373,9 +379,15 @@ class Several(Aggregator):
     values: Sequence[Any] = ()
     name: str = "aggregate"
     _list: list[Aggregator] = field(init=False, repr=False)
+    _widths: list[int] = field(init=False, repr=False)  # how many columns the partials of each have
 
     def __post_init__(self) -> None:
         self._list = list(self.parts.values())
+        each = [a.partials for a in self._list]
+        self.partials = (
+            tuple(partial for some in each for partial in some) if all(each) and not any(isinstance(a, Several) for a in self._list) else ()
+        )
+        self._widths = [sum(len(partial.columns) for partial in some) for some in each]
 
     def create(self, value: Any) -> Any:
         return [a.create(v) for a, v in zip(self._list, value, strict=True)]
@@ -394,42 +406,15 @@ class Several(Aggregator):
     def emitted(self, accumulator: Any) -> Any:
         return {name: a.emitted(x) for (name, a), x in zip(self.parts.items(), accumulator, strict=True)}
 
-    @property
-    def partials(self) -> tuple[tuple[str, str], ...]:
-        each = [a.partials for a in self._list]
-        return tuple(partial for partials in each for partial in partials) if all(each) else ()
-
     def accumulator(self, partials: Sequence[Any]) -> Any:
         return [a.accumulator(part) for a, part in zip(self._list, self._cut(partials), strict=True)]
 
-    def finish(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
-        parts = zip(self.parts.items(), self._cut(names), self._cut(totals), strict=True)
-        return [(name, a.finish(some, arrays)[0][1]) for (name, a), some, arrays in parts]
+    def results(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
+        return [(name, a.finish(arrays)) for (name, a), arrays in zip(self.parts.items(), self._cut(totals), strict=True)]
 
     def _cut(self, flat: Sequence[Any]) -> list[Sequence[Any]]:
         out, at = [], 0
-        for a in self._list:
-            out.append(flat[at : at + len(a.partials)])
-            at += len(a.partials)
+        for width in self._widths:
+            out.append(flat[at : at + width])
+            at += width
         return out
-
-
-BY_NAME: dict[str, type[Aggregator]] = {
-    "count": Count,
-    "sum": Sum,
-    "min": Min,
-    "max": Max,
-    "mean": Mean,
-    "exact_sum": ExactSum,
-    "exact_mean": ExactMean,
-}
-
-
-def by_name(name: Any) -> Aggregator:
-    """The built-in aggregation of that name, or ``name`` itself if it is an Aggregator."""
-    if isinstance(name, Aggregator):
-        require_methods(name, Aggregator, ("create", "add", "merge", "result", "emitted"))
-        return name
-    if not isinstance(name, str) or name not in BY_NAME:
-        raise DataflowError(f"there is no aggregation {show(name, 60)}: use one of {sorted(BY_NAME)} or an instance of rd.Aggregator")
-    return BY_NAME[name]()

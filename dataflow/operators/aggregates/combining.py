@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Count, Max, Min, Several
+from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Count, Several
+from rayad.dataflow.operators.aggregates.partial import Partial
 from rayad.dataflow.operators.keys.column_keys import key_normalised, plain
 from rayad.dataflow.operators.keys.dense_groups import has_dense_range
-from rayad.dataflow.operators.keys.keyed import group, import_group_by, may_overflow, numeric_column, require_hashable
+from rayad.dataflow.operators.keys.group_functions import GroupFunction
+from rayad.dataflow.operators.keys.keyed import group, import_group_by, numeric_column, require_hashable
 from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.calling import Whole, mapped
@@ -95,20 +96,20 @@ class Combine(Element):
         return list(self.aggregator.parts.values()) if isinstance(self.aggregator, Several) else [self.aggregator]
 
     def value_by_part(self, columns: Sequence[str]) -> list[str | None]:
-        """The value column of each of :meth:`parts`, None for a count, from what :func:`value_columns` gave."""
+        """The value column of each of :meth:`parts`, None for one that takes no value, from what :func:`value_columns` gave."""
         left = iter(columns)
-        return [None if isinstance(part, Count) else next(left) for part in self.parts()]
+        return [next(left) if part.takes_value else None for part in self.parts()]
 
 
 def value_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> list[str] | None:
-    """The column of numbers that each aggregation but a count works on; None where columns would give something else than the rows do."""
+    """The column of numbers of each aggregation that takes values; None where columns would give something else than the rows do."""
     aggregator = element.aggregator
     if not aggregator.partials:
         return None
     selectors = aggregator.values if isinstance(aggregator, Several) else [element.value]
     out = []
     for part, selector in zip(element.parts(), selectors, strict=True):
-        if not isinstance(part, Count):
+        if part.takes_value:
             column = numeric_column(batch, selector, element.key.columns)
             if column is None:
                 return None
@@ -117,22 +118,28 @@ def value_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> list[st
 
 
 def combine_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch | None:
-    """Partials by Arrow's group-by, a row for each key; None where a sum could leave 64 bits. The batch is one with value columns."""
+    """Partials by a group-by, a row for each key; None where rows would give something else. The batch is one with value columns."""
     several = isinstance(element.aggregator, Several)
     names_of_parts = list(element.aggregator.parts) if isinstance(element.aggregator, Several) else [element.aggregator.name]
     columns = element.value_by_part(value_columns(element, batch) or [])
-    wanted: list[Any] = []
+    keys = list(element.key.columns)
+    wanted: list[tuple[str | None, GroupFunction]] = []
     names: list[str] = []
+    made: list[tuple[Partial, int]] = []
     for name, aggregator, column in zip(names_of_parts, element.parts(), columns, strict=True):
-        if column is None:
-            wanted.append(([], "count_all"))
-            names.append(f"{name}.count" if several else "count")
-            continue
-        if not isinstance(aggregator, (Min, Max)) and may_overflow(batch.column(column)):
-            return None
-        wanted.extend((column, function) for function, _ in aggregator.partials)
-        names.extend(f"{name}.{f}" if several else f"{f}({column})" for f, _ in aggregator.partials)
-    return group(batch, list(element.key.columns), wanted, names)
+        for partial in aggregator.partials:
+            if column is not None and partial.needs_rows(batch.column(column)):
+                return None
+            made.append((partial, len(wanted)))
+            wanted.extend((column, function) for function in partial.of_rows)
+            names.extend(f"{name}.{of}" if several else of if column is None else f"{of}({column})" for of in partial.columns)
+    out = group(batch, keys, wanted, names)
+    if not any(partial.goes_on for partial, _ in made):
+        return out
+    columns = out.columns[: len(keys)]
+    for partial, at in made:
+        columns += partial.made(out.columns[len(keys) + at : len(keys) + at + len(partial.columns)])
+    return pa.RecordBatch.from_arrays(columns, schema=out.schema)
 
 
 class Combiner(Gatherer):
@@ -281,29 +288,18 @@ class _ColumnPartials:
         assert values is not None
         at = len(keys)
         for aggregator, column in zip(self._element.parts(), self._element.value_by_part(values), strict=True):
-            for function, _ in aggregator.partials:
-                made = _partial_of_each(function, batch, column, form.field(at).type)
+            for partial in aggregator.partials:
+                kinds = [form.field(at + i).type for i in range(len(partial.columns))]
+                made = partial.of_each(None if column is None else batch.column(column), batch.num_rows, kinds)
                 if made is None:
                     return None
-                columns.append(made)
-                at += 1
+                columns += made
+                at += len(kinds)
         return pa.RecordBatch.from_arrays(columns, schema=form)
 
 
 def _schema_of(partial: pa.RecordBatch | None) -> pa.Schema | None:
     return partial.schema if partial is not None else None
-
-
-def _partial_of_each(function: str, batch: pa.RecordBatch, column: str | None, kind: pa.DataType) -> pa.Array | None:
-    if function == "count_all":
-        return pa.array(np.ones(batch.num_rows, dtype=np.int64))
-    values = batch.column(column)
-    if function == "count":
-        return pc.is_valid(values).cast(kind) if values.null_count else pa.array(np.ones(batch.num_rows, dtype=np.int64))
-    try:
-        return values.cast(kind)
-    except pa.ArrowInvalid:
-        return None
 
 
 __all__ = ["Combiner"]

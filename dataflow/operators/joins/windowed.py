@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.joins.columns import NotColumnar, joined_batch
 from rayad.dataflow.operators.joins.matching import matches
 from rayad.dataflow.operators.keys.column_keys import common_type, in_common, key_numbers
@@ -74,7 +75,7 @@ class WindowJoinColumns(ColumnForm):
         """What records look like, for sides of which that is not known."""
         for side, schema in enumerate(schemas):
             if self.sides[side] is None and schema is not None:
-                form = RecordForm(schema.remove_metadata(), keyed_columns(schema) or 0, 1, ())
+                form = RecordForm(schema.remove_metadata(), keyed_columns(schema) or 0, 1, Partials([]))
                 self.schemas[side], self.sides[side] = schema, Panes(form, grid_of(self.windows, form.bound))
 
     def take_changes(self) -> Callable[[], Any] | None:

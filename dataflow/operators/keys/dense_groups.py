@@ -7,11 +7,14 @@ are those of Arrow's group-by, in the order of the keys.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from rayad.dataflow.operators.keys.group_functions import GroupFunction
 
 ROWS_MIN = 1 << 10
 """Below this Arrow's group-by costs as little."""
@@ -38,72 +41,43 @@ def has_dense_range(column: pa.Array | pa.ChunkedArray, rows: int) -> bool:
     return bounds is not None and bounds[1] - bounds[0] < min(RANGE_MAX, ROWS_PER_PLACE * rows)
 
 
-def dense_group(table: pa.Table, key: str, aggregations: list[Any]) -> list[pa.Array] | None:
-    """The distinct keys in ascending order, then a column for each ``(column, function)``: sum, count, min or max of the values that are
-    not null, or ``([], "count_all")``. None where keys or functions do not lend themselves to it.
+def dense_group(table: pa.Table, key: str, aggregations: Sequence[tuple[str | None, GroupFunction]]) -> list[pa.Array] | None:
+    """The distinct keys in ascending order, then a column for each ``(column, function)``; the column is None for ``COUNT_ROWS``.
+    None where keys or functions do not lend themselves to it.
 
+    >>> from rayad.dataflow.operators.keys.group_functions import COUNT_ROWS, SUM
     >>> table = pa.table({"k": [3, 1] * 1000, "v": [1, 2] * 1000})
-    >>> [column.to_pylist() for column in dense_group(table, "k", [("v", "sum"), ([], "count_all")])]
+    >>> [column.to_pylist() for column in dense_group(table, "k", [("v", SUM), (None, COUNT_ROWS)])]
     [[1, 3], [2000, 1000], [1000, 1000]]
     """
-    if not all(_is_known(table, column, function) for column, function in aggregations):
+    kinds: dict[str | None, pa.DataType] = {column: table.schema.field(column).type for column, _ in aggregations if column is not None}
+    if not all(function.is_dense(kinds.get(column)) for column, function in aggregations):
         return None
     bounds = _range(table.column(key)) if table.num_rows >= ROWS_MIN else None
     if bounds is None or bounds[1] - bounds[0] >= min(RANGE_MAX, ROWS_PER_PLACE * table.num_rows):
         return None
     low, size = bounds[0], bounds[1] - bounds[0] + 1
     rows = np.zeros(size, dtype=np.int64)
-    nullable = {column for column, function in aggregations if function != "count_all" and table.column(column).null_count}
-    counts = {column: np.zeros(size, dtype=np.int64) for column in nullable}
-    made = {(column, function): _start(table.schema.field(column).type, function, size) for column, function in aggregations
-            if function in ("sum", "min", "max")}  # fmt: skip
+    valid: dict[str | None, Any] = {column: np.zeros(size, dtype=np.int64) for column in kinds if table.column(column).null_count}
+    folded: dict[Any, Any] = {}
+    for column, function in aggregations:
+        if column is not None and function.fold is not None and (column, function) not in folded:
+            dtype = function.dense_dtype(kinds[column])
+            folded[column, function] = np.full(size, function.neutral(dtype), dtype=dtype)
     for piece in table.to_batches(max_chunksize=PIECE_ROWS):
         at = piece.column(key).to_numpy()
         if low or at.dtype != np.int64:
             at = np.subtract(at, low, dtype=np.int64)
         np.add.at(rows, at, 1)
-        for column, count in counts.items():
+        for column, count in valid.items():
             np.add.at(count, at, piece.column(column).is_valid().to_numpy(zero_copy_only=False).astype(np.int64))
-        for (column, function), totals in made.items():
-            _ADD[function].at(totals, at, _values(piece.column(column), totals.dtype, function))
+        for (column, function), totals in folded.items():
+            values = piece.column(column)
+            values = values.fill_null(function.neutral(totals.dtype)) if values.null_count else values
+            function.fold.at(totals, at, values.to_numpy().astype(totals.dtype, copy=False))
     present = np.flatnonzero(rows)
     out = [pa.array(present + low).cast(table.schema.field(key).type)]
     for column, function in aggregations:
-        if function == "count_all" or (function == "count" and column not in counts):
-            out.append(pa.array(rows[present]))
-        elif function == "count":
-            out.append(pa.array(counts[column][present]))
-        else:
-            empty = counts[column][present] == 0 if column in counts else None
-            out.append(pa.array(made[column, function][present], mask=empty))
+        count, totals = valid.get(column), folded.get((column, function))
+        out.append(function.dense(rows[present], count if count is None else count[present], totals if totals is None else totals[present]))
     return out
-
-
-def _is_known(table: pa.Table, column: Any, function: str) -> bool:
-    if function in ("count_all", "count"):
-        return True
-    kind = table.schema.field(column).type
-    if function == "sum":
-        return bool(pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind))
-    return function in ("min", "max") and bool(pa.types.is_integer(kind))  # floats: NaN has rules of its own
-
-
-_ADD: dict[str, Any] = {"sum": np.add, "min": np.minimum, "max": np.maximum}
-
-
-def _start(kind: pa.DataType, function: str, size: int) -> Any:
-    """Totals before the first row, in the type that Arrow gives."""
-    if function == "sum":
-        return np.zeros(size, np.float64 if pa.types.is_floating(kind) else np.uint64 if pa.types.is_unsigned_integer(kind) else np.int64)
-    dtype = np.dtype(kind.to_pandas_dtype())
-    return np.full(size, _neutral(dtype, function), dtype=dtype)
-
-
-def _neutral(dtype: Any, function: str) -> int:
-    if function == "sum":
-        return 0
-    return int(np.iinfo(dtype).max if function == "min" else np.iinfo(dtype).min)
-
-
-def _values(column: pa.Array, dtype: Any, function: str) -> Any:
-    return (column.fill_null(_neutral(dtype, function)) if column.null_count else column).to_numpy().astype(dtype, copy=False)

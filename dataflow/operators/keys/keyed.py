@@ -7,6 +7,7 @@ leading columns are the key (see ``columnar.mark_keyed``); :data:`PAIRS` routes 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 
 from rayad.dataflow.operators.keys.column_keys import key_normalised
 from rayad.dataflow.operators.keys.dense_groups import dense_group
+from rayad.dataflow.operators.keys.group_functions import GroupFunction
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.records.batches import mark_keyed, one_array, to_rows
 from rayad.dataflow.records.calling import mapped
@@ -86,22 +88,25 @@ def may_overflow(column: pa.Array | pa.ChunkedArray) -> bool:
     return bool(max(abs(bounds["min"]), abs(bounds["max"])) * len(column) >= largest)
 
 
-def group(batch: pa.RecordBatch | pa.Table, keys: list[str], aggregations: list[Any], names: list[str]) -> pa.RecordBatch:
-    """Arrow's group-by as one keyed batch: the key columns first, then the aggregated columns under ``names`` (with ``_`` behind
-    one that is taken)."""
+def group(
+    batch: pa.RecordBatch | pa.Table, keys: list[str], aggregations: Sequence[tuple[str | None, GroupFunction]], names: list[str]
+) -> pa.RecordBatch:
+    """A group-by as one keyed batch: the key columns first, then a column for each ``(column, function)`` under ``names`` (with ``_``
+    behind one that is taken); the column is None for ``COUNT_ROWS``."""
     table = batch if isinstance(batch, pa.Table) else pa.Table.from_batches([batch])
     if len(keys) == 1:
         dense = dense_group(table, keys[0], aggregations)
         if dense is not None:
             return mark_keyed(pa.RecordBatch.from_arrays(dense, names=distinct_names(keys, names)), 1)
     # Arrow calls its results after column and function: numbers in place of the user's names, so that no two are called alike.
-    number = {name: str(at) for at, name in enumerate(dict.fromkeys([*keys, *(column for column, _ in aggregations if column != [])]))}
+    taken = dict.fromkeys([*keys, *(column for column, _ in aggregations if column is not None)])
+    number = {name: str(at) for at, name in enumerate(taken)}
     table = table.select(list(number)).rename_columns(list(number.values()))
     leading = [number[name] for name in keys]
     for position in range(len(keys)):
         if pa.types.is_floating(table.schema.field(position).type):
             table = table.set_column(position, leading[position], key_normalised(table.column(position)))
-    wanted = [(column if column == [] else number[column], function) for column, function in aggregations]
+    wanted = [([] if column is None else number[column], function.arrow) for column, function in aggregations]
     out = table.unify_dictionaries().group_by(leading, use_threads=False).aggregate(wanted).combine_chunks()
     columns = [out.column(name) for name in leading] + [out.column(i) for i in range(len(keys), out.num_columns)]
     return mark_keyed(pa.RecordBatch.from_arrays([one_array(c) for c in columns], names=distinct_names(keys, names)), len(keys))

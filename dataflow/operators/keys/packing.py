@@ -3,6 +3,7 @@ be a place in an array (see ``dense_groups``)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow.operators.keys.dense_groups import RANGE_MAX, ROWS_MIN, dense_group
+from rayad.dataflow.operators.keys.group_functions import GroupFunction
 
 Ticks = np.ndarray[Any, np.dtype[np.int64]]
 _PANES_MIN, _PANES_MAX = 8, 1 << 12
@@ -64,12 +66,13 @@ def can_be_packed(column: pa.Array | pa.ChunkedArray) -> bool:
     return bool(whole) and column.null_count == 0
 
 
-def packed_group(table: pa.Table, keys: list[str], aggregations: list[Any]) -> list[pa.Array] | None:
+def packed_group(table: pa.Table, keys: list[str], aggregations: Sequence[tuple[str | None, GroupFunction]]) -> list[pa.Array] | None:
     """The distinct keys, a column for each of ``keys``, then a column for each aggregation, as :func:`dense_group`; None where the keys
     together are no small range of integers.
 
     >>> table = pa.table({"a": [1, 2] * 1000, "b": [5, 5] * 1000, "v": [1, 10] * 1000})
-    >>> [column.to_pylist() for column in packed_group(table, ["a", "b"], [("v", "sum")])]
+    >>> from rayad.dataflow.operators.keys.group_functions import SUM
+    >>> [column.to_pylist() for column in packed_group(table, ["a", "b"], [("v", SUM)])]
     [[1, 2], [5, 5], [1000, 10000]]
     """
     if table.num_rows < ROWS_MIN or not all(can_be_packed(table.column(name)) for name in keys):

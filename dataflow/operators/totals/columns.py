@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.schemas import as_schema
 from rayad.dataflow.operators.state.key_groups import chosen, compacted
 from rayad.dataflow.operators.state.key_index import KeyIndex
@@ -24,20 +25,20 @@ class ColumnTotals:
     """Totals per key in numpy arrays; keys keep their slot for ever.
 
     Args:
-        merges: how each partial column merges: "sum", "min" or "max".
-        schema: of the partials: ``key_columns`` keys, then one column for each of ``merges``.
+        partials: what its columns are, and how they merge.
+        schema: ``key_columns`` keys, then the columns of the partials.
     """
 
-    def __init__(self, merges: tuple[str, ...], schema: pa.Schema, key_columns: int) -> None:
+    def __init__(self, partials: Partials, schema: pa.Schema, key_columns: int) -> None:
         self.schema = schema
         self.key_columns = key_columns
-        self.merges = merges
+        self.partials = partials
         self._index: KeyIndex | None = None
         self._first_keys: list[pa.Array] | None = None  # of the first time: their slots are their positions
         self._changes: _Changes | None = None
         self._groups: SlotGroups | None = None
         self._given: npt.NDArray[np.bool_] | None = None  # slots whose totals were given to another replica
-        self.arrays = [np.zeros(0, dtype=schema.field(key_columns + i).type.to_pandas_dtype()) for i in range(len(merges))]
+        self.arrays = [np.zeros(0, dtype=schema.field(key_columns + i).type.to_pandas_dtype()) for i in range(partials.width)]
 
     def merge(self, partial: pa.RecordBatch) -> list[Any]:
         """Add one row per distinct key; gives the totals of those keys, as arrays in the same order.
@@ -51,25 +52,8 @@ class ColumnTotals:
             self._changes = None
         if self._given is not None:
             self._given[slots if isinstance(slots, slice) else slots[slots < len(self._given)]] = False
-        columns = []
-        grown = [self._grown(i, needed, how) for i, how in enumerate(self.merges)]
-        for i, (how, array) in enumerate(zip(self.merges, grown, strict=True)):
-            column = partial.column(self.key_columns + i)
-            neutral = self._neutral(array.dtype, how)
-            values = (column.fill_null(neutral) if column.null_count else column).to_numpy(zero_copy_only=False)
-            if how == "sum" and array.dtype.kind != "f" and _leaves(array[slots], values):
-                raise OverflowError(f"{self.schema.names[self.key_columns + i]} leaves 64 bits")
-            columns.append((how, array, values))
-        out = []
-        for how, array, values in columns:
-            if how == "sum":
-                array[slots] += values
-            elif how == "min":
-                array[slots] = np.fmin(array[slots], values)
-            else:
-                array[slots] = np.fmax(array[slots], values)
-            out.append(array[slots].copy() if isinstance(slots, slice) else array[slots])
-        return out
+        arrays = [self._grown(i, needed) for i in range(self.partials.width)]
+        return self.partials.merge_at(arrays, slots, self.partials.filled(partial.columns[self.key_columns :]))
 
     def __len__(self) -> int:
         return len(self._index) if self._index is not None else len(self._first_keys[0]) if self._first_keys is not None else 0
@@ -89,23 +73,14 @@ class ColumnTotals:
                 self._first_keys = None
         return self._index
 
-    def _grown(self, i: int, needed: int, how: str) -> Any:
+    def _grown(self, i: int, needed: int) -> Any:
         array = self.arrays[i]
         if needed > len(array):
             size = max(needed, 2 * len(array), 1024)
-            grown = np.full(size, self._neutral(array.dtype, how), dtype=array.dtype)
+            grown = np.full(size, self.partials.neutral(i, array.dtype), dtype=array.dtype)
             grown[: len(array)] = array
             self.arrays[i] = array = grown
         return array
-
-    @staticmethod
-    def _neutral(dtype: Any, how: str) -> Any:
-        if how == "sum":
-            return dtype.type(0).item()
-        if dtype.kind == "f":
-            return float("nan")  # fmin and fmax pass NaN over
-        info = np.iinfo(dtype)
-        return int(info.max if how == "min" else info.min)
 
     def rows(self) -> list[tuple[Any, tuple[Any, ...]]]:
         """``(key, partials)`` of every key."""
@@ -123,9 +98,9 @@ class ColumnTotals:
         return {"schema": self.schema, "keys": _stored_keys(keys), "totals": totals, "given": self._given_slots()}
 
     @staticmethod
-    def restore(state: dict[str, Any], merges: tuple[str, ...]) -> ColumnTotals:
+    def restore(state: dict[str, Any], partials: Partials) -> ColumnTotals:
         """What :meth:`checkpoint` gave."""
-        columns = ColumnTotals(merges, state["schema"], len(state["schema"]) - len(merges))
+        columns = ColumnTotals(partials, state["schema"], len(state["schema"]) - partials.width)
         columns.begin_with(state)
         return columns
 
@@ -160,8 +135,8 @@ class ColumnTotals:
         known = len(self)
         if changes["keys"] is not None:
             self._made_index().slots_of(taken_back(changes["keys"])[0].columns)
-        for i, (how, (old, new)) in enumerate(zip(self.merges, changes["totals"], strict=True)):
-            array = self._grown(i, len(self), how)
+        for i, (old, new) in enumerate(changes["totals"]):
+            array = self._grown(i, len(self))
             array[slice(0, known) if changes["slots"] is None else changes["slots"]] = old
             array[known : len(self)] = new
         self._restore_given(changes["given"])
@@ -205,8 +180,8 @@ class ColumnTotals:
         out = self._partials_of(slots)
         given[slots] = True
         self._given = given
-        for array, how in zip(self.arrays, self.merges, strict=True):
-            array[slots] = self._neutral(array.dtype, how)
+        for i, array in enumerate(self.arrays):
+            array[slots] = self.partials.neutral(i, array.dtype)
         return compacted(out)
 
     def _partials_of(self, slots: Any) -> pa.RecordBatch:
@@ -222,7 +197,7 @@ class ColumnTotals:
         """
         if self.schema.equals(schema):
             return self
-        out = ColumnTotals(self.merges, schema, self.key_columns)
+        out = ColumnTotals(self.partials, schema, self.key_columns)
         slots = (
             np.arange(len(self)) if self._given is None else np.append(np.flatnonzero(~self._given), np.arange(len(self._given), len(self)))
         )
@@ -305,11 +280,3 @@ class _Changes:
     def touched(self) -> npt.NDArray[np.int64]:
         """The known ones of them."""
         return np.flatnonzero(self._dirty)
-
-
-def _leaves(left: Any, right: Any) -> bool:
-    """Whether some sum of two elements could leave the integer type; decided by the extremes alone."""
-    if not len(left):
-        return False
-    info = np.iinfo(left.dtype)
-    return bool(int(left.max()) + int(right.max()) > info.max or int(left.min()) + int(right.min()) < info.min)

@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
-from rayad.dataflow.operators.keys.keyed import distinct_names, group, import_group_by, may_overflow, require_hashable
+from rayad.dataflow.operators.aggregates.partial import Partials
+from rayad.dataflow.operators.keys.keyed import distinct_names, import_group_by, require_hashable
 from rayad.dataflow.operators.keys.schemas import as_schema, brought_together, common_schema
 from rayad.dataflow.operators.state.by_key import GrowingDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
@@ -46,7 +47,7 @@ class TotalsByTime(KeyedVertex):
         self.aggregator = aggregator
         self.pending = Waiting(self, ByKey(self._merge_rows), Batches())
         self._uncompacted: dict[Timestamp, int] = {}  # rows of columns that wait
-        self._merges = tuple(how for _, how in aggregator.partials)
+        self._partials = Partials(aggregator.partials)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         rows, batches = self.pending[time]
@@ -87,17 +88,12 @@ class TotalsByTime(KeyedVertex):
             return None
         schema = together[0].schema
         table = pa.Table.from_batches(together)
-        merges = self._merges
-        keys = schema.names[: len(schema.names) - len(merges)]
-        values = schema.names[len(keys) :]
-        if any(how == "sum" and may_overflow(table.column(name)) for name, how in zip(values, merges, strict=True)):
-            return None
-        return group(table, keys, list(zip(values, merges, strict=True)), values).cast(schema)
+        return self._partials.group(table, len(schema) - self._partials.width, schema)
 
     def _emit_finished(self, partial: pa.RecordBatch, totals: list[Any], time: Timestamp) -> None:
         """Send the totals of the keys of ``partial``, in its order."""
-        fields, keys = partial.schema, partial.num_columns - len(self._merges)
-        finished = self.aggregator.finish(fields.names[keys:], totals)
+        fields, keys = partial.schema, partial.num_columns - self._partials.width
+        finished = self.aggregator.results(fields.names[keys:], totals)
         named = isinstance(self.aggregator, Several)
         wanted, leading = [name for name, _ in finished], fields.names[:keys]
         # The values of a dict keep the names that the user gave; a key column of such a name gives way.
@@ -118,7 +114,7 @@ class TotalsByTime(KeyedVertex):
         out: list[Any] = []
         accumulator = self.aggregator.accumulator
         for partial in batches:
-            keys = partial.num_columns - len(self.aggregator.partials)
+            keys = partial.num_columns - self._partials.width
             columns = [c.to_pylist() for c in partial.columns]
             names = columns[0] if keys == 1 else zip(*columns[:keys], strict=True)
             out.extend((key, accumulator(values)) for key, values in zip(names, zip(*columns[keys:], strict=True), strict=True))
@@ -132,7 +128,7 @@ class TotalsInColumns(ColumnForm):
 
     def __init__(self, aggregator: Aggregator) -> None:
         self._aggregator = aggregator
-        self._merges = tuple(how for _, how in aggregator.partials)
+        self._partials = Partials(aggregator.partials)
         self._totals: ColumnTotals | None = None
 
     @property
@@ -157,7 +153,7 @@ class TotalsInColumns(ColumnForm):
         return partial, totals.merge(partial)
 
     def _of(self, schema: pa.Schema) -> ColumnTotals:
-        return ColumnTotals(self._merges, schema, len(schema) - len(self._merges))
+        return ColumnTotals(self._partials, schema, len(schema) - self._partials.width)
 
     def as_rows(self) -> dict[Any, Any]:
         return {} if self._totals is None else {key: self._aggregator.accumulator(values) for key, values in self._totals.rows()}
@@ -167,7 +163,7 @@ class TotalsInColumns(ColumnForm):
         return self._totals.checkpoint()
 
     def restore(self, stored: Any) -> None:
-        self._totals = ColumnTotals.restore(stored, self._merges)
+        self._totals = ColumnTotals.restore(stored, self._partials)
 
     def take_changes(self) -> Callable[[], Any] | None:
         return None if self._totals is None else self._totals.take_changes()
@@ -241,9 +237,9 @@ class EpochTotals(TotalsByTime):
         if batches and not rows:
             compacted = self._compact(batches)
             if compacted is not None:
-                keys = compacted.num_columns - len(self._merges)
+                keys = compacted.num_columns - self._partials.width
                 try:
-                    totals = ColumnTotals(self._merges, compacted.schema, keys).merge(compacted)
+                    totals = ColumnTotals(self._partials, compacted.schema, keys).merge(compacted)
                 except OverflowError:
                     pass
                 else:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Count, Several
+from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
 from rayad.dataflow.operators.aggregates.combining import Combine, value_columns
 from rayad.dataflow.operators.keys.keyed import distinct_names, import_group_by, require_hashable
 from rayad.dataflow.operators.keys.packing import Packing, can_be_packed
@@ -92,7 +92,7 @@ class AssignWindows(Element):
 
     def _selectors(self) -> tuple[Any, Any, Any]:
         others = self.key.columns if self.times.column is None else (*self.key.columns, self.times.column)
-        value = _none if isinstance(self.aggregator, Count) else self.value.row_value(others)
+        value = self.value.row_value(others) if self.aggregator.takes_value else _none
         return self.key.row_key(), value, self.times.row_value()
 
     def _sessions(self, rows: list[Any]) -> list[Any]:
@@ -277,7 +277,7 @@ class WindowCombiner(Gatherer):
 
 
 def _named(value: ValueSelector, aggregator: Aggregator, batch: pa.RecordBatch, others: tuple[str, ...]) -> ValueSelector:
-    if isinstance(aggregator, Count) or value.function is not None or value.column is not None:
+    if not aggregator.takes_value or value.function is not None or value.column is not None:
         return value
     return ValueSelector(column=sole_value_column(batch, others))
 

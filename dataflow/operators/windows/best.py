@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
+from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.column_keys import beginnings, key_numbers, plain
 from rayad.dataflow.operators.keys.key_first import key_first, keys_of, pairs_of, record_of
 from rayad.dataflow.operators.keys.keyed import distinct_names, require_hashable
@@ -112,7 +113,7 @@ def best_form(schema: pa.Schema, places: int, aggregator: BestRecords) -> BestFo
     if not (pa.types.is_timestamp(kind) or pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind)):
         return None
     keys = keyed_columns(schema) or 0
-    return BestForm(schema.remove_metadata(), keys, places, (), schema.names.index(aggregator.by.column), aggregator.largest)
+    return BestForm(schema.remove_metadata(), keys, places, Partials([]), schema.names.index(aggregator.by.column), aggregator.largest)
 
 
 def best_of_batch(

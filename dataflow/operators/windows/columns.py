@@ -8,11 +8,12 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
+from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.keyed import distinct_names
 from rayad.dataflow.operators.state.two_forms import ColumnForm
 from rayad.dataflow.operators.windows.open_windows import OpenWindows
 from rayad.dataflow.operators.windows.pane_runs import Panes
-from rayad.dataflow.operators.windows.panes import Form, filled, grid_of, moment_ticks, windows_between, windows_of_place
+from rayad.dataflow.operators.windows.panes import Form, grid_of, moment_ticks, windows_between, windows_of_place
 from rayad.dataflow.operators.windows.sessions import Sessions
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, one_batch
 from rayad.dataflow.windows import Given, Session, Window
@@ -28,6 +29,7 @@ class WindowColumns(ColumnForm):
 
     def __init__(self, aggregator: Aggregator, windows: Any) -> None:
         self.aggregator = aggregator
+        self.partials = Partials(aggregator.partials)
         self.windows = windows
         self.form: Form | None = None
         self.state: Panes | Sessions | None = None
@@ -118,8 +120,7 @@ class WindowColumns(ColumnForm):
     def _form_of(self, batch: pa.RecordBatch) -> Form:
         keys = keyed_columns(batch.schema) or 0
         places = 2 if isinstance(self.windows, Given) else 1
-        merges = tuple(how for _, how in self.aggregator.partials)
-        return Form(batch.schema.remove_metadata(), keys, places, merges)
+        return Form(batch.schema.remove_metadata(), keys, places, self.partials)
 
     def takes(self, batches: list[pa.RecordBatch]) -> bool:
         """Whether these go together with each other and with what is kept."""
@@ -174,9 +175,8 @@ class WindowColumns(ColumnForm):
         if not grouped:
             return self._rows(batch)
         names = self.form.schema.names
-        first = form.keys + form.places
-        totals = [filled(batch.column(first + i), how) for i, how in enumerate(form.merges)]
-        finished = self.aggregator.finish(names[self.form.keys + self.form.places :], totals)
+        totals = self.partials.filled(batch.columns[form.keys + form.places :])
+        finished = self.aggregator.results(names[self.form.keys + self.form.places :], totals)
         windows = windows_between(batch.column(form.keys), self.state.ends_of(batch), self.windows)
         columns = [*batch.columns[: form.keys], windows]
         if isinstance(self.aggregator, Several):

@@ -18,9 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.column_keys import plain
-from rayad.dataflow.operators.keys.keyed import group, may_overflow
-from rayad.dataflow.operators.keys.packing import packed_group
 from rayad.dataflow.operators.results import window_array
 from rayad.dataflow.records.batches import one_batch
 from rayad.dataflow.records.event_times import DAY_TICKS, EXACT_FLOATS_MAX, Lengths, Scale, nanoseconds
@@ -289,16 +288,12 @@ def _have_windows(panes: Ticks, grid: Grid, bound: pa.DataType, windows: Any) ->
 
 @dataclass(slots=True)
 class Form:
-    """What the columns of partials are: ``keys`` key columns, ``places`` columns of window bounds, then the partials.
-
-    Args:
-        merges: how each partial merges: "sum", "min" or "max".
-    """
+    """What the columns of partials are: ``keys`` key columns, ``places`` columns of window bounds, then the partials."""
 
     schema: pa.Schema
     keys: int
     places: int
-    merges: tuple[str, ...]
+    partials: Partials
 
     @property
     def bound(self) -> pa.DataType:
@@ -307,32 +302,9 @@ class Form:
 
     def group(self, table: pa.Table) -> pa.RecordBatch | None:
         """One row for each key and place; None when a sum could leave 64 bits."""
-        names = self.schema.names
-        first = self.keys + self.places
-        values = names[first:]
-        if any(how == "sum" and may_overflow(table.column(first + i)) for i, how in enumerate(self.merges)):
-            return None
-        wanted = list(zip(values, self.merges, strict=True))
-        packed = packed_group(table, names[:first], wanted)
-        if packed is not None:
-            made = zip(packed, self.schema, strict=True)
-            return pa.RecordBatch.from_arrays([column.cast(field.type) for column, field in made], schema=self.schema)
-        return group(table, names[:first], wanted, values).cast(self.schema)
+        return self.partials.group(table, self.keys + self.places, self.schema, pack=True)
 
     def merged(self, table: pa.Table) -> tuple[pa.RecordBatch, bool]:
         """:meth:`group` and True, or where that cannot be the same rows as one batch and False."""
         out = self.group(table)
         return (one_batch(table), False) if out is None else (out, True)
-
-
-def filled(column: pa.Array, how: str) -> Any:
-    """Merged partials as numpy values, with something neutral where there was no value."""
-    if column.null_count:
-        kind = column.type
-        neutral: Any = 0
-        if how != "sum":
-            floating = pa.types.is_floating(kind)
-            info = None if floating else np.iinfo(kind.to_pandas_dtype())
-            neutral = float("nan") if info is None else int(info.max if how == "min" else info.min)
-        column = pc.fill_null(column, pa.scalar(neutral, kind))
-    return column.to_numpy(zero_copy_only=False)

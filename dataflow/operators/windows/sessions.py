@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.keys.column_keys import key_numbers
-from rayad.dataflow.operators.keys.keyed import group, may_overflow
 from rayad.dataflow.operators.state.key_groups import SLICE_ROWS, Groups, chosen, compacted, groups_of_columns
 from rayad.dataflow.operators.state.stored_columns import Stored, stored, taken_back
 from rayad.dataflow.operators.state.touched_keys import Additions
@@ -37,7 +36,7 @@ class Sessions:
         fields, at = list(form.schema), form.keys
         fields[at : at + 1] = [pa.field("start", form.bound), pa.field("end", form.bound)]
         schema = pa.schema([field.with_name(f"c{i}") for i, field in enumerate(fields)])
-        self.form = Form(schema, form.keys, 2, form.merges)
+        self.form = Form(schema, form.keys, 2, form.partials)
         self.open: pa.RecordBatch | None = None
         self._added = Additions()
         self._until: int | None = None
@@ -156,8 +155,6 @@ class Sessions:
         table = pa.Table.from_batches(parts)
         at = self.form.keys
         first = at + 2
-        if any(how == "sum" and may_overflow(table.column(first + i)) for i, how in enumerate(self.form.merges)):
-            raise OverflowError("a sum could leave 64 bits")
         together = one_batch(table)
         if not together.num_rows:
             return
@@ -180,15 +177,11 @@ class Sessions:
         if values is None:
             self.open = together
             return
-        segments = pa.array(np.cumsum(begins))
-        names = self.form.schema.names[first:]
-        merged = group(
-            pa.table([segments, *values.columns[first:]], names=["segment", *names]),
-            ["segment"],
-            list(zip(names, self.form.merges, strict=True)),
-            names,
-        )
+        schema = pa.schema([("segment", pa.int64()), *list(self.form.schema)[first:]])
+        segments = pa.table([pa.array(np.cumsum(begins)), *values.columns[first:]], schema=schema)
+        merged = self.form.partials.group(segments, 1, schema)
+        if merged is None:
+            raise OverflowError("a partial could leave 64 bits")
         leading = [values.column(i).take(pa.array(heads)) for i in range(at)]
         bounds = [as_bounds(starts[heads], self.form.bound), as_bounds(reach[tails], self.form.bound)]
-        partials = [column.cast(field.type) for column, field in zip(merged.columns[1:], list(self.form.schema)[first:], strict=True)]
-        self.open = pa.RecordBatch.from_arrays([*leading, *bounds, *partials], schema=self.form.schema)
+        self.open = pa.RecordBatch.from_arrays([*leading, *bounds, *merged.columns[1:]], schema=self.form.schema)

@@ -1,0 +1,274 @@
+"""What columns keep of the values of a key, and how two of it become one: partial aggregates.
+
+An aggregate names the partials that it is computed from, and finishes their totals (``aggregators.Aggregator``). All that lies between,
+combining before the exchange, running totals, panes and sessions, asks the partials and knows none of them: a new one is a subclass of
+:class:`Partial`, and nothing else changes. Source: partial aggregates of Gray et al., Data Cube, 1997 ("distributive" and "algebraic").
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayad.dataflow.operators.keys import group_functions as functions
+from rayad.dataflow.operators.keys.group_functions import GroupFunction
+from rayad.dataflow.operators.keys.keyed import group, may_overflow
+from rayad.dataflow.operators.keys.packing import packed_group
+
+Array = npt.NDArray[Any]
+Values: TypeAlias = "pa.Array | pa.ChunkedArray"
+
+
+class Partial(ABC):
+    """One column, or several that merge together. :meth:`merged` is associative and commutative, for floats up to rounding, and
+    :meth:`neutral` changes nothing."""
+
+    columns: ClassVar[tuple[str, ...]]
+    """What its columns are called."""
+    of_rows: ClassVar[tuple[GroupFunction, ...]]
+    """What a group-by makes of the values of each group, one for each of ``columns``; :meth:`made` may make more of it."""
+    of_columns: ClassVar[tuple[GroupFunction, ...] | None] = None
+    """The functions of a group-by that merge its columns, one for each; None: rows of a group are put together by :meth:`merged`."""
+
+    goes_on: ClassVar[bool] = False
+    """Whether :meth:`made` does something."""
+
+    # -- of values ------------------------------------------------------------------
+    def needs_rows(self, values: Values) -> bool:
+        """Whether columns would give another result than rows for these values, because they leave 64 bits or are rounded."""
+        return False
+
+    def made(self, columns: Sequence[pa.Array]) -> Sequence[pa.Array]:
+        """Its columns, from what the functions ``of_rows`` gave."""
+        return columns
+
+    @abstractmethod
+    def of_each(self, values: Values | None, rows: int, kinds: Sequence[pa.DataType]) -> list[pa.Array] | None:
+        """Its columns, of these types, for each row alone, without a group-by; None where that cannot be. ``values`` is None where it
+        takes none."""
+
+    # -- of each other --------------------------------------------------------------
+    @abstractmethod
+    def neutral(self, at: int, dtype: np.dtype[Any]) -> Any:
+        """What stands in its column ``at`` where there was no value."""
+
+    @abstractmethod
+    def merged(self, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        """Its columns, merged element by element: new arrays."""
+
+    def overflows(self, left: Sequence[Array], right: Sequence[Array]) -> bool:
+        """Whether :meth:`merged` could leave the type of a column for some element: rows, whose integers have no bound, go on then."""
+        return False
+
+    def may_overflow(self, columns: Sequence[Values]) -> bool:
+        """Whether merging any of the rows of its columns could leave their type."""
+        return False
+
+
+class Total(Partial):
+    """The sum of the values that are not null: of integers exact, as far as 64 bits go."""
+
+    columns = ("sum",)
+    of_rows = of_columns = (functions.SUM,)
+
+    def needs_rows(self, values: Values) -> bool:
+        return may_overflow(values)
+
+    def of_each(self, values: Values | None, rows: int, kinds: Sequence[pa.DataType]) -> list[pa.Array] | None:
+        return _cast(values, kinds[0])
+
+    def neutral(self, at: int, dtype: np.dtype[Any]) -> Any:
+        return self.of_rows[0].neutral(dtype)
+
+    def merged(self, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        return [left[0] + right[0]]
+
+    def overflows(self, left: Sequence[Array], right: Sequence[Array]) -> bool:
+        """Decided by the extremes alone."""
+        if left[0].dtype.kind == "f" or not len(left[0]):
+            return False
+        info = np.iinfo(left[0].dtype)
+        highest = int(left[0].max()) + int(right[0].max())
+        return bool(highest > info.max or int(left[0].min()) + int(right[0].min()) < info.min)
+
+    def may_overflow(self, columns: Sequence[Values]) -> bool:
+        return may_overflow(columns[0])
+
+
+class _OneExtreme(Partial):
+    def of_each(self, values: Values | None, rows: int, kinds: Sequence[pa.DataType]) -> list[pa.Array] | None:
+        return _cast(values, kinds[0])
+
+    def neutral(self, at: int, dtype: np.dtype[Any]) -> Any:
+        return self.of_rows[0].neutral(dtype)
+
+
+class Smallest(_OneExtreme):
+    """The smallest value; null and NaN are passed over."""
+
+    columns = ("min",)
+    of_rows = of_columns = (functions.MIN,)
+
+    def merged(self, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        return [np.fmin(left[0], right[0])]
+
+
+class Largest(_OneExtreme):
+    """The largest value; null and NaN are passed over."""
+
+    columns = ("max",)
+    of_rows = of_columns = (functions.MAX,)
+
+    def merged(self, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        return [np.fmax(left[0], right[0])]
+
+
+class _OneCount(Partial):
+    columns = ("count",)
+    of_columns = (functions.SUM,)
+
+    def neutral(self, at: int, dtype: np.dtype[Any]) -> Any:
+        return 0
+
+    def merged(self, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        return [left[0] + right[0]]
+
+
+class CountAll(_OneCount):
+    """How many records there were."""
+
+    of_rows = (functions.COUNT_ROWS,)
+
+    def of_each(self, values: Values | None, rows: int, kinds: Sequence[pa.DataType]) -> list[pa.Array] | None:
+        return [pa.array(np.ones(rows, dtype=np.int64))]
+
+
+class CountValid(_OneCount):
+    """How many values were not null."""
+
+    of_rows = (functions.COUNT_VALUES,)
+
+    def of_each(self, values: Values | None, rows: int, kinds: Sequence[pa.DataType]) -> list[pa.Array] | None:
+        assert values is not None
+        return [pc.is_valid(values).cast(kinds[0]) if values.null_count else pa.array(np.ones(rows, dtype=np.int64))]
+
+
+TOTAL, SMALLEST, LARGEST, COUNT_ALL, COUNT_VALID = Total(), Smallest(), Largest(), CountAll(), CountValid()
+
+
+def _cast(values: Values | None, kind: pa.DataType) -> list[pa.Array] | None:
+    assert values is not None
+    try:
+        return [values.cast(kind)]
+    except pa.ArrowInvalid:
+        return None
+
+
+class Partials:
+    """Several partials side by side: the columns behind the keys (and places) of a batch.
+
+    >>> Partials([TOTAL, COUNT_VALID]).width
+    2
+    """
+
+    def __init__(self, each: Sequence[Partial]) -> None:
+        self._parts: list[tuple[Partial, slice]] = []
+        self._fields: list[tuple[Partial, int]] = []
+        for partial in each:
+            self._parts.append((partial, slice(len(self._fields), len(self._fields) + len(partial.columns))))
+            self._fields += [(partial, at) for at in range(len(partial.columns))]
+        self.width = len(self._fields)
+
+    def neutral(self, column: int, dtype: np.dtype[Any]) -> Any:
+        """What stands in a column where there was no value."""
+        partial, at = self._fields[column]
+        return partial.neutral(at, dtype)
+
+    def filled(self, columns: Sequence[pa.Array]) -> list[Array]:
+        """The columns as numpy values, with what is neutral in place of nulls."""
+        return [self._filled(i, column).to_numpy(zero_copy_only=False) for i, column in enumerate(columns)]
+
+    def _filled(self, i: int, column: pa.Array) -> pa.Array:
+        if not column.null_count:
+            return column
+        return column.fill_null(pa.scalar(self.neutral(i, np.dtype(column.type.to_pandas_dtype())), column.type))
+
+    # -- merged at slots -------------------------------------------------------------
+    def merge_at(self, arrays: Sequence[Array], slots: Any, values: Sequence[Array]) -> list[Array]:
+        """Merge ``values`` into the elements of ``arrays`` at slots that are all different; gives what stands there now.
+
+        Raises OverflowError, before anything has changed, when an integer could leave its type.
+        """
+        before = [array[slots] for array in arrays]
+        if any(partial.overflows(before[its], values[its]) for partial, its in self._parts):
+            raise OverflowError("a partial could leave 64 bits")
+        now = [array for partial, its in self._parts for array in partial.merged(before[its], values[its])]
+        for array, merged in zip(arrays, now, strict=True):
+            array[slots] = merged
+        return now
+
+    # -- merged by group ---------------------------------------------------------------
+    def may_overflow(self, columns: Sequence[Values]) -> bool:
+        """Whether merging any of these rows could leave a type."""
+        return any(partial.may_overflow(columns[its]) for partial, its in self._parts)
+
+    def group(self, table: pa.Table, leading: int, schema: pa.Schema, *, pack: bool = False) -> pa.RecordBatch | None:
+        """One row for each distinct value of the ``leading`` columns, as a batch of ``schema``; None when an integer could leave its type.
+
+        ``pack``: the leading columns may be made one number; groups come in their order then.
+        """
+        names = table.schema.names
+        keys, values = names[:leading], names[leading:]
+        if self.may_overflow(table.columns[leading:]):
+            return None
+        wanted = [(name, function) for name, function in zip(values, self._merging(), strict=True)]
+        columns = packed_group(table, keys, wanted) if pack else None
+        if columns is None:
+            columns = group(table, keys, wanted, values).columns
+        made = zip([*columns[:leading], *self._from_groups(columns[leading:])], schema.types, strict=True)
+        return pa.RecordBatch.from_arrays([c if c.type.equals(kind) else c.cast(kind) for c, kind in made], schema=schema)
+
+    def _merging(self) -> list[GroupFunction]:
+        return [f for partial, _ in self._parts for f in partial.of_columns or [functions.LIST] * len(partial.columns)]
+
+    def _from_groups(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
+        out: list[pa.Array] = []
+        for partial, its in self._parts:
+            some = columns[its]
+            out += some if partial.of_columns is not None else self._lists_merged(partial, its.start, some)
+        return out
+
+    def _lists_merged(self, partial: Partial, first: int, lists: Sequence[pa.ListArray]) -> list[pa.Array]:
+        lengths = pc.list_value_length(lists[0]).to_numpy(zero_copy_only=False)
+        flat = [self._filled(first + i, column.flatten()) for i, column in enumerate(lists)]
+        arrays = merged_runs(partial, [column.to_numpy(zero_copy_only=False) for column in flat], lengths)
+        return [pa.array(array, column.type) for array, column in zip(arrays, flat, strict=True)]
+
+
+def merged_runs(partial: Partial, columns: list[Array], lengths: Array) -> list[Array]:
+    """Each run of rows as one row, neighbours first: as many rounds as the longest run has binary digits, of half as many rows each.
+
+    Args:
+        columns: of the partial, each of shape (rows,).
+        lengths: of the runs, which lie behind each other; none is empty.
+
+    >>> merged_runs(TOTAL, [np.array([1, 2, 3, 10, 20])], np.array([3, 2]))[0].tolist()
+    [6, 30]
+    """
+    while len(columns[0]) > len(lengths):
+        starts = np.cumsum(lengths) - lengths
+        is_odd = (np.arange(len(columns[0])) - np.repeat(starts, lengths)) % 2 == 1
+        stays = np.flatnonzero(~is_odd)
+        right = np.flatnonzero(is_odd)  # each merges with the one before it, which is of the same run
+        merged = partial.merged([c[right - 1] for c in columns], [c[right] for c in columns])
+        columns = [column.copy() for column in columns]
+        for column, now in zip(columns, merged, strict=True):
+            column[right - 1] = now
+        columns, lengths = [column[stays] for column in columns], (lengths + 1) // 2
+    return columns
