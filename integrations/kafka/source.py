@@ -29,6 +29,9 @@ LANES = 16
 FETCH = 1000
 """So many messages are taken from the client at once."""
 _OWNED = ("group.id", "enable.auto.commit", "isolation.level", "auto.offset.reset", "enable.partition.eof", "enable.auto.offset.store")
+_LOST = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
+_FINAL = ("UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "_AUTHENTICATION")
+"""Errors after which trying again does not help, by librdkafka's names."""
 SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -227,20 +230,19 @@ class LanePart(SourcePart):
 
     def look_at(self, error: Any, number: int) -> None:
         """What the client says of a partition. Raises DataflowError where trying again does not help."""
-        code = error.code()
-        if code == self._library.KafkaError._PARTITION_EOF:
+        name = error.name()
+        if name == "_PARTITION_EOF":
             self._partitions[number].at_end = True
             return
-        lost = (self._library.KafkaError._AUTO_OFFSET_RESET, self._library.KafkaError.OFFSET_OUT_OF_RANGE)
         place = f"partition {number} of topic {self._source.topic!r}"
-        if code in lost:
+        if name in _LOST:
             reading = self._partitions.get(number)
             at = reading.offset if reading is not None else "?"
             raise DataflowError(
                 f"from_kafka: {place} does not have offset {at} any more: records were deleted (retention) before they were read, or the "
                 "topic was made anew; begin afresh (resume='never'), or keep records for longer"
             )
-        if error.fatal() or (not error.retriable() and code in _final(self._library)):
+        if error.fatal() or name in _FINAL:
             raise DataflowError(f"from_kafka: {place} cannot be read: {told(error)}")
 
     def _next_partition(self, now_s: float) -> _Partition | None:
@@ -286,12 +288,6 @@ class LanePart(SourcePart):
     def close(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
-
-
-def _final(library: Any) -> tuple[int, ...]:
-    """Errors after which trying again does not help."""
-    error = library.KafkaError
-    return error.UNKNOWN_TOPIC_OR_PART, error.TOPIC_AUTHORIZATION_FAILED, error.GROUP_AUTHORIZATION_FAILED, error._AUTHENTICATION
 
 
 def _as_batch(messages: list[Any]) -> pa.RecordBatch:
