@@ -101,7 +101,6 @@ PRIVATE_NAMES_USED = {
     "_instantiatedSession": "the same: the session of this process, in whichever thread; the public one is that of a thread",
     "_exit": "os._exit is a documented function of os, in spite of its name",
     "_current_frames": "sys._current_frames is a documented function of sys, and the only way to another thread's stack",
-    "_actor_id": "Ray's list of actors knows them by id, and a handle does not tell its own in public",
     "_context": "the user's classes inherit from Vertex: a public name of ours could be one of theirs",
 }
 """Names private to another class that are used, each in one place, and why. At most 10: give the owner a narrow public method instead."""

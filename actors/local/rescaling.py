@@ -100,7 +100,7 @@ class LocalRescale:
         self._base = network.retired.steps
         self._at: dict[Where, int] = {}  # the step that each replica is in
         self._orders: dict[tuple[str, Where | None], deque[Any]] = {}
-        self._answers: dict[tuple[Turn, str], lead.Done | lead.Declined] = dict(before._answers) if before is not None else {}
+        self._answers: dict[tuple[Turn, str], lead.Done | lead.Declined] = dict(before.answers) if before is not None else {}
         self._awaited: dict[tuple[Turn, str], tuple[IsDone, Cost | None]] = {}
         self._indices: dict[Where, Iterator[None]] = {}
         self._ended: dict[Where, set[tuple[int, str]]] = {}
@@ -160,6 +160,11 @@ class LocalRescale:
         if asked not in self._answers:
             self._answers[asked] = answer
             self.network.ready.add(("answer", asked))
+
+    @property
+    def answers(self) -> Mapping[tuple[Turn, str], lead.Done | lead.Declined]:
+        """The answers so far; whoever goes on with this change begins with them."""
+        return self._answers
 
     def answered(self) -> list[tuple[Turn, str]]:
         """The answers so far; for tests, to bring one again."""
