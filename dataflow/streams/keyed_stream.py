@@ -6,6 +6,7 @@ Each puts a stateless step before the exchange, which makes pairs and combines w
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.compiling.state_identity import describe
@@ -16,10 +17,12 @@ from rayad.dataflow.operators.aggregates.by_name import by_name
 from rayad.dataflow.operators.aggregates.combining import Combine
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.distinct import Distinct
+from rayad.dataflow.operators.head import Head
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.keys import keyed
 from rayad.dataflow.operators.keys.key_first import KeyFirst
 from rayad.dataflow.operators.keys.keyed import PAIRS
+from rayad.dataflow.operators.lag import Lag
 from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.operators.totals import totals
 from rayad.dataflow.records.call_errors import explains_calls
@@ -159,6 +162,20 @@ class KeyedStream(Advising):
         element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
         return self._exchange("distinct", element, Make(Distinct), name)
 
+    def lag(self, by: Callable[[Any], Any] | str, value: Any = None, *, name: str | None = None) -> Stream:
+        """Each record (or ``value`` of it) with the one before it of its key: ``(key, (previous, record))``, None before the first.
+
+        Epoch after epoch, inside a loop round after round; within one by ``by`` (a function of what is given, or a column), equal ones by
+        their representation. Given when the epoch is complete."""
+        element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
+        return self._exchange("lag", element, Make(Lag, _place(by, "lag")), name)
+
+    def head(self, n: int, by: Callable[[Any], Any] | str, value: Any = None, *, name: str | None = None) -> Stream:
+        """The first ``n`` records (or ``value`` of them) of each key, as ``(key, record)``; the order is that of :meth:`lag`. Later ones
+        are passed over, and take no room."""
+        element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
+        return self._exchange("head", element, Make(Head, arguments.whole(n, "head: n", least=1), _place(by, "head")), name)
+
     def stateful_map(
         self, function: Callable[[Any, Any], tuple[Any, Any]], initial: Any = None, value: Any = None, *, name: str | None = None
     ) -> Stream:
@@ -212,6 +229,14 @@ class KeyedStream(Advising):
 def _check_initial(initial: Any, what: str) -> None:
     if callable(initial):
         checked_function(initial, what)
+
+
+def _place(by: Any, what: str) -> Callable[[Any], Any]:
+    if isinstance(by, str):
+        return itemgetter(by)
+    if not callable(by):
+        raise DataflowError(f"{what} was given by={show(by, 60)}: give a function of the record or a column name")
+    return checked_function(by, f"{what} (by)", "record")
 
 
 def _identity(record: Any) -> Any:

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from rayad.dataflow.operators.aggregates.aggregators import Sum
 from rayad.dataflow.operators.distinct import Distinct
+from rayad.dataflow.operators.head import Head
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.windowed import WindowJoin
+from rayad.dataflow.operators.lag import Lag
 from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.operators.totals.epochs import EpochWindows
 from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
@@ -110,6 +112,8 @@ ALL = [
         lambda: Fold(list, lambda kept, value: [*kept, value]),
         lambda: steps_with(totals.FOLDED, first=[(0, [(key, 0) for key in "abcdefg"])]),
     ),
+    Keyed("Lag", lambda: Lag(abs), partial(_pairs, 0)),
+    Keyed("Head", lambda: Head(2, abs), partial(_pairs, 0)),
     *(_totals(name, keys, form) for name in totals.AGGREGATORS for keys in totals.KEYS for form in FORMS),
     _epochs(EpochTotals),
     _epochs(EpochWindows),

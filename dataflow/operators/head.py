@@ -1,0 +1,48 @@
+"""``head``: the first records of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
+from rayad.dataflow.operators.state.by_key import GrowingDict
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.records.batches import to_rows
+from rayad.progress import Timestamp
+
+
+class Head(KeyedVertex):
+    """``(key, record)`` for the first ``n`` records of each key, when their time is complete: times in lexicographic order, within a time
+    by ``by``. What is kept is how many a key has had."""
+
+    sequential = True
+    waits_for_siblings = False
+    may_change = frozenset({"by"})
+
+    def __init__(self, n: int, by: Callable[[Any], Any]) -> None:
+        self.n = n
+        self.by = by
+        self.pending = Waiting(self, Batches())
+        self.given = GrowingDict(beside=self.pending.rows)
+
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        given, n = self.given.kept, self.n
+        self.pending[time].append([(key, value) for key, value in to_rows(batch) if given.get(key, 0) < n])
+
+    def on_notify(self, time: Timestamp) -> None:
+        given, touched, out = self.given.kept, [], []
+        for key, values in values_by_key(self.pending.pop(time, ())).items():
+            left = self.n - given.get(key, 0)
+            if left > 0:
+                first = in_order(values, self.by, "head")[:left]
+                out += [(key, value) for value in first]
+                given[key] = given.get(key, 0) + len(first)
+                touched.append(key)
+        if out:
+            self.given.note(touched, len(given))
+            self.send_by(0, out, time)
+
+
+__all__ = ["Head"]

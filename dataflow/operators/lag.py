@@ -1,0 +1,46 @@
+"""``lag``: each record of a key with the one before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
+from rayad.dataflow.operators.state.by_key import GrowingDict
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.records.batches import to_rows
+from rayad.progress import Timestamp
+
+
+class Lag(KeyedVertex):
+    """``(key, (previous, record))`` for each record, when its time is complete: times in lexicographic order, within a time by ``by``."""
+
+    sequential = True
+    waits_for_siblings = False
+    may_change = frozenset({"by"})
+
+    def __init__(self, by: Callable[[Any], Any]) -> None:
+        self.by = by
+        self.pending = Waiting(self, Batches())
+        self.last = GrowingDict(beside=self.pending.rows)
+
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        self.pending[time].append(to_rows(batch))
+
+    def on_notify(self, time: Timestamp) -> None:
+        last, out = self.last.kept, []
+        of_key = values_by_key(self.pending.pop(time, ()))
+        if not of_key:
+            return  # all of it was given to another replica
+        for key, values in of_key.items():
+            before = last.get(key)
+            for value in in_order(values, self.by, "lag"):
+                out.append((key, (before, value)))
+                before = value
+            last[key] = before
+        self.last.note(of_key, len(last))
+        self.send_by(0, out, time)
+
+
+__all__ = ["Lag"]
