@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 from rayad.actors.coordinator.control import Control
-from rayad.actors.coordinator.outcome import Look, Outcome
+from rayad.actors.coordinator.outcome import JobOutcome, Look
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.supervisor import Supervisor
@@ -32,7 +32,7 @@ class Coordinator:
         self._supervisor = Supervisor(running, rescaler)
         self._control = Control(running, rescaler)
 
-    def run(self, run: str | None = None, earlier: Collection[str] = (), *, asked_s: float | None = None) -> Outcome:
+    def run(self, run: str | None = None, earlier: Collection[str] = (), *, asked_s: float | None = None) -> JobOutcome:
         """See :meth:`Supervisor.run`."""
         return self._supervisor.run(run, earlier, asked_s=asked_s)
 

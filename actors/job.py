@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from rayad.actors.lead.job_leader import JobState as JobState
 from rayad.actors.lead.layout_steps import RescaleReport
 from rayad.actors.process.activity import Activity
 from rayad.autoscale import ScalingProgress
@@ -22,16 +22,6 @@ from rayad.snapshots.coordination import SnapshotStatistics
 
 THE_COORDINATOR = "the coordinator"
 """Who it is that does not answer, in messages and in :class:`Silent`."""
-
-
-class JobState(enum.Enum):
-    """Where a job is in its life; only RUNNING follows STARTING and only one of the last three ends it."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    COMPLETE = "complete"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import Any
 import ray
 
 from rayad.actors.cluster.actor_class import PULSE, WAITING, remote_class
-from rayad.actors.cluster.failure import Failure, failure_of
 from rayad.actors.cluster.joining import own_address
 from rayad.actors.host.progress_host import ProgressHost
+from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.plane.plane import Address
 from rayad.actors.replica.report import Pulse
 from rayad.dataflow.plan import Layout, Plan

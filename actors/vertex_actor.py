@@ -7,9 +7,9 @@ from typing import Any
 import ray
 
 from rayad.actors.cluster.actor_class import PULSE, remote_class
-from rayad.actors.cluster.failure import Failure, failure_of
 from rayad.actors.cluster.joining import own_address
 from rayad.actors.host.replica_host import ReplicaHost
+from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.plane.plane import Address
 from rayad.actors.process.allocator import keep_freed_memory
 from rayad.actors.replica.report import Pulse, ReplicaReport

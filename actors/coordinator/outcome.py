@@ -6,15 +6,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from rayad.actors.cluster.failure import Failure
 from rayad.actors.job import JobState, JobStatistics, Silent
+from rayad.actors.lead.failure import Failure
 from rayad.actors.replica.report import ReplicaReport
 from rayad.dataflow.plan import Plan, sinks_of
 from rayad.progress import RayadError, Timestamp
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """How a job ended."""
 
     state: JobState

@@ -22,7 +22,6 @@ from typing import Any, TypeAlias
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from rayad.actors.cluster.failure import Failure, failure_of
 from rayad.actors.cluster.joining import check_placeable
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import JobState
@@ -30,6 +29,7 @@ from rayad.actors.lead import change_leader as lead
 from rayad.actors.lead import configure_leader, layout_steps
 from rayad.actors.lead.change_leader import ChangeLeader
 from rayad.actors.lead.configure_leader import ConfigureLeader
+from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.lead.layout_steps import RescaleReport
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, stage_of
 from rayad.actors.process.mailbox import NoAnswer

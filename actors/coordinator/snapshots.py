@@ -44,6 +44,8 @@ class SnapshotKeeper:
         self.asked = layout_steps.asked_of(plan)
         self.final: Manifest | None = None
         """The last snapshot, when it is published."""
+        self.on_published: Callable[[Manifest], None] = lambda manifest: None
+        """Called when a snapshot is in the store."""
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._plane: Plane | None = None
         self._names = _names(plan)
@@ -56,7 +58,7 @@ class SnapshotKeeper:
         self._over = ""
         self._is_live = self._is_connected = False
         self.manifest = store.begin()
-        """What a recovery goes on from."""
+        """What a recovery resumes from."""
         for remark in store.remarks:
             _log.warning("job %r: %s", store.job, remark)
         self.leader = lead.SnapshotLeader(
@@ -112,25 +114,28 @@ class SnapshotKeeper:
         self._is_live = True
 
     def recover(self) -> Manifest:
-        """Everything of this incarnation is void: what the next one goes on from."""
+        """Everything of this incarnation is void: what the next one resumes from."""
         self.close()
         self.manifest = self.store.recover()
         self._act(self.leader.begin_anew(self.manifest, self._newest_number(), clock.monotonic()))
         return self.manifest
 
-    def recover_upstream(self, names: list[str], incarnation: int) -> int | None:
-        """These replicas begin anew from :attr:`manifest`; the others live on. Gives the void attempt; None: all must begin anew."""
-        assert self._plane is not None
+    def recover_upstream(self) -> tuple[int, str]:
+        """Some replicas begin anew from :attr:`manifest`; the others live on. Gives the void attempt, and why all must begin anew."""
+        if not self.leader.may_live_on:
+            return 0, lead.ALL_OR_NONE
         void = self.leader.snapshots.attempts
         self._tell(lead.RegionFailed())
         newest = self._newest_number()
         self.manifest = self.store.recover()
-        if self.manifest.number != newest:
-            return None  # the newest is damaged: those that live have gone on from it
+        self._is_live = self._is_connected = False
+        return void, "" if self.manifest.number == newest else lead.NEWEST_DAMAGED
+
+    def expect(self, names: Sequence[str], incarnation: int) -> None:
+        """These replicas begin anew, in this incarnation."""
+        assert self._plane is not None
         for name in names:
             self._plane.expect(name, incarnation)
-        self._is_live = self._is_connected = False
-        return void
 
     def recovered(self, restart_s: float) -> None:
         """The job is back at work."""
@@ -298,6 +303,7 @@ class SnapshotKeeper:
         self.manifest = manifest
         if manifest.kind == "final":
             self.final = manifest
+        self.on_published(manifest)
         self._tell(lead.Published(manifest))
         assert self.newest is not None
         _log.info("job %r: %s", self.store.job, describe_snapshot(self.newest))

@@ -1,6 +1,6 @@
-"""The coordinator's thread: starts the actors of a job, wires them, watches them, publishes the results or cleans up.
+"""The coordinator's thread: carries out what :class:`JobLeader` decides, and tells it what happens; it decides nothing itself.
 
-STARTING -> RUNNING -> COMPLETE | FAILED | CANCELLED
+What it waits for: actors that listen or roll back (short calls), their work (long calls), snapshots, and the clock.
 """
 
 from __future__ import annotations
@@ -9,53 +9,57 @@ import dataclasses
 import logging
 import random
 import time as clock
-from collections.abc import Callable, Collection
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Any, assert_never, cast
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
-from rayad.actors.cluster.failure import Failure, failure_of
 from rayad.actors.cluster.joining import own_address
 from rayad.actors.coordinator.crew import Stuck
-from rayad.actors.coordinator.outcome import Outcome, Starting, stage_statistics
+from rayad.actors.coordinator.outcome import JobOutcome, Starting, stage_statistics
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.snapshots import SnapshotKeeper
 from rayad.actors.job import JobState, JobStatistics
+from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import layout_steps
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, stage_of
+from rayad.actors.lead import recovery_leader as recovery
+from rayad.actors.lead.failure import Failure, failure_of
+from rayad.actors.lead.job_leader import JobLeader, drive
+from rayad.actors.lead.recovery_leader import Failed, Listens, RolledBack, StoreAway, StoreRead
+from rayad.actors.plane.plane import Address
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.source_parts import parts_of
-from rayad.actors.replica.upstream import region_of
 from rayad.actors.replica.user_errors import restarts_of
-from rayad.actors.store.job_store import JobStore, Superseded
+from rayad.actors.store.job_store import JobStore, NothingWhole, Superseded
 from rayad.dataflow.resources import told_resources
-from rayad.progress import DataflowError, RayadError, SnapshotError
-from rayad.snapshots.coordination import SnapshotStatistics
-from rayad.snapshots.restarts import End
-from rayad.snapshots.store import StoreAwayError
+from rayad.progress import DataflowError, RayadError
+from rayad.snapshots.store import Manifest, StoreAwayError
 
-GRACE_S = 0.5
-"""After the first failure: how long others may still report, because the first to be noticed is seldom the cause."""
 CALL_S = 30.0
 """For the answer of an actor that has it already: only its way can take long."""
-LAST_PARTS_S = 60.0
-"""After all replicas have ended: how long their parts of the last snapshot may be on their way."""
-STORE_AWAY_S = 0.5
-"""Between two questions to a store that does not answer, when the job has to go on from it."""
+LOOK_S = 0.25
+"""While actors start: how often it looks whether the job is cancelled, or time is up."""
 
 _log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
-class _Failed(Exception):
-    def __init__(self, failure: Failure, names: set[str] | None = None, stuck: set[str] | None = None) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
-        self.names = names or set()
-        self.stuck = stuck or set()
-        """Of these, who will not leave what they do when they are asked to."""
+@dataclasses.dataclass
+class _Ended:
+    """What actors gave when their work was done, by name."""
+
+    reports: dict[str, ReplicaReport] = dataclasses.field(default_factory=dict)
+    counts: dict[str, int] = dataclasses.field(default_factory=dict)
+    staged: dict[str, dict[int, Any]] = dataclasses.field(default_factory=dict)
+
+    def forget(self, names: Collection[str]) -> None:
+        """These begin anew."""
+        for name in names:
+            self.reports.pop(name, None)
+            self.staged.pop(name, None)
 
 
 class Supervisor:
@@ -64,291 +68,122 @@ class Supervisor:
     def __init__(self, job: RunningJob, rescaler: Rescaler) -> None:
         self._job = job
         self._rescaler = rescaler
-        self._first_failure: Failure | None = None
-        self._stuck: set[str] = set()
+        restarts = restarts_of(job.config.failures, random.Random(job.job))
+        self._leader = JobLeader(job.plan, job.config, restarts, keeps_snapshots=job.config.keeps_snapshots)
+        self._store_of: tuple[str | None, Collection[str]] = (None, ())
+        self._asked: dict[Any, tuple[str, int, type[Listens | RolledBack]]] = {}  # short calls under way, by reference
+        self._asked_s = 0.0
+        self._published: deque[Manifest] = deque()  # since the last look
+        self._ended = _Ended()
+        self._receipts: dict[int, Any] = {}
+        self._outcome: JobOutcome | None = None
         self._began_s = clock.time()
         self._start_s = 0.0
-        self._restarts = restarts_of(job.config.failures, random.Random(job.job))
-        self._newest_seen: SnapshotStatistics | None = None
 
     # -- the long call ----------------------------------------------------------------
-    def run(self, run: str | None = None, earlier: Collection[str] = (), *, asked_s: float | None = None) -> Outcome:
+    def run(self, run: str | None = None, earlier: Collection[str] = (), *, asked_s: float | None = None) -> JobOutcome:
         """Start everything, wait for the end, publish. Never raises: the outcome says what happened.
 
         Args:
             run: tells this coordinator's run from others in the store.
-            earlier: the runs of the coordinators that died before: it goes on where they were, and a store that is away is waited for.
+            earlier: the runs of the coordinators that died before: it resumes where they were, and a store that is away is waited for.
             asked_s: when the driver began to start this actor, by ``time.time()``: the start of a job counts from there.
         """
-
-        job = self._job
-        self._began_s = self._began_s if asked_s is None else min(self._began_s, asked_s)
-
-        def keeper() -> SnapshotKeeper:
-            store = JobStore(job.name, job.plan, job.config, run=run, earlier=earlier, calls=job.sink_calls)
-            return SnapshotKeeper(job.plan, store, job=job.job, secret=job.secret)
-
+        self._began_s = clock.time() if asked_s is None else min(clock.time(), asked_s)
+        self._store_of = (run, earlier)
         try:
-            if job.config.keeps_snapshots:
-                job.keeper = self._when_there(keeper) if earlier else keeper()
-            reports, counts, staged = self._run_incarnations()
-            receipts = self._publish(staged)
-            job.state = JobState.COMPLETE
-            return Outcome(job.state, receipts, self._statistics(reports, counts))
+            self._tell(recovery.Begin(succeeds=bool(earlier)))
+            while self._outcome is None:
+                self._look()
+            return self._outcome
+        except Exception as error:  # a mistake of ours
+            self._stop_all(JobState.FAILED)
+            return JobOutcome(JobState.FAILED, {}, JobStatistics(), failure_of("coordinator", error))
+
+    def _tell(self, event: lead.Event) -> None:
+        """Something has happened: do what follows."""
+        drive(self._leader, event, clock.monotonic, self._carry_out, self._failed)
+        self._leader.check_invariants()
+        self._show_awaited()
+
+    def _failed(self, error: Exception) -> Failed:
+        """An error in this thread, as the event that it is."""
+        if self._leader.is_over:
+            _log.warning("job %r: while it ended", self._job.name, exc_info=error)
+        is_final = isinstance(error, (Superseded, NothingWhole))
+        return Failed(None, self._leader.recovery.incarnation, failure_of("coordinator", error), is_final=is_final)
+
+    def _show_awaited(self) -> None:
+        """Tell other threads who is waited for."""
+        leader, job = self._leader.recovery, self._job
+        is_starting = leader.phase is recovery.Phase.LISTENING
+        waiting = tuple(sorted(map(job.who, leader.waiting)))
+        job.awaited = (Starting(waiting, leader.asked), self._asked_s) if is_starting else None
+
+    # -- what happens -------------------------------------------------------------------
+    def _look(self) -> None:
+        """Wait for something to happen, for a moment, and tell the leader."""
+        job, leader = self._job, self._leader
+        if leader.recovery.is_running:
+            leader.recovery.on_changed(job.plan, job.incarnation, job.incarnations)
+        try:
+            events = list(self._events())
         except Exception as error:
-            job.state = JobState.CANCELLED if job.cancelled.is_set() else JobState.FAILED
-            failure = error.failure if isinstance(error, _Failed) else failure_of("coordinator", error)
-            return Outcome(job.state, {}, JobStatistics(), failure)
-        finally:
-            job.running.set()
-            self._rescaler.stop()
-            if job.keeper is not None:
-                job.keeper.end(f"job {job.name!r} is {job.state.value}")
-                job.keeper.close()
-            job.crew.end()
-            if job.state is not JobState.COMPLETE and not job.config.keeps_snapshots:  # else a snapshot may name what is staged
-                self._abort_sinks()
+            events = [self._failed(error)]
+        while self._published:
+            self._tell(recovery.SnapshotPublished(is_last=self._published.popleft().kind == "final"))
+        for event in events:
+            self._tell(event)
+        if job.cancelled.is_set():
+            self._tell(lead.Cancel())
+        if job.is_stopping and not leader.is_stopping:
+            self._tell(lead.Stop())
+        if leader.recovery.is_running and not job.calls:
+            self._tell(lead.AllEnded())
+        self._tell(recovery.Tick())
 
-    def _run_incarnations(self) -> tuple[list[ReplicaReport], dict[str, int], dict[int, list[Any]]]:
-        """Start, watch, and after a failure start again from the last snapshot, as often as the configuration says."""
-        job = self._job
-        if job.keeper is not None and job.keeper.resume_complete():
-            return [], {}, {}
-        is_going = False
-        while True:
-            failed_s = clock.monotonic()
-            try:
-                if not is_going:
-                    self._start()
-                if job.failures and job.keeper is not None:
-                    job.keeper.recovered(clock.monotonic() - failed_s)
-                return self._supervise()
-            except _Failed as failed:
-                self._stop_change()
-                delay_s = self._may_go_on(failed.failure)
-                self._stuck = failed.stuck
-                is_going = self._try_upstream(failed.names, delay_s)
-            except Superseded:
-                raise
-            except Exception as error:
-                self._stop_change()
-                delay_s = self._may_go_on(failure_of("coordinator", error))
-                is_going = False
-            if not is_going:
-                self._recover(clock.monotonic() + delay_s)
-
-    def _stop_change(self) -> None:
-        self._job.running.clear()
-        self._rescaler.stop()
-
-    def _try_upstream(self, failed: set[str], delay_s: float) -> bool:
-        job = self._job
-        if job.config.failures.recovery != "upstream":
-            return False
-        job.cancelled.wait(delay_s)
-        try:
-            return self._recover_upstream(failed)
-        except (_Failed, Superseded):
-            raise
-        except Exception as error:  # a second failure meanwhile: all begins anew
-            _log.warning("job %r: recovery upstream of the failure failed, the whole graph is restarted: %s", job.name, error)
-            return False
-
-    def _may_go_on(self, failure: Failure) -> float:
-        """Raise the failure, or the first one that led to it, unless the job is to survive it: then the seconds until it goes on."""
-        job = self._job
-        job.failures += 1
-        keeper, most = job.keeper, job.config.failures.max_failures
-        if job.cancelled.is_set() or keeper is None or not most:
-            raise _Failed(failure)
-        if keeper.newest is not self._newest_seen:
-            self._newest_seen = keeper.newest
-            self._restarts.on_snapshot()
-        decision = self._restarts.on_failure(failure.sign, clock.monotonic())
-        if decision.number == 1 or self._first_failure is None:
-            self._first_failure = failure
-        if isinstance(decision, End):
-            cause = failure if decision.is_newest else self._first_failure
-            last = f"; the last: {failure.message}" if not decision.is_newest else ""
-            told = f"{cause.message} ({decision.why}{last})"
-            raise _Failed(dataclasses.replace(cause, message=told, details=f"{told}\n{cause.details}"))
-        later = f" in {decision.delay_s:.1f} s" if decision.delay_s else ""
-        facts = (job.name, decision.number, most, failure.who, failure.message, later)
-        _log.warning("job %r: failure %d of at most %d: %s: %s; resuming from the last snapshot%s", *facts)
-        return decision.delay_s
-
-    def _recover(self, due_s: float) -> None:
-        """End the incarnation: survivors leave what they do, the others are killed; the keeper says where to go on.
-
-        Not before ``due_s``, while the newcomers start.
-        """
-        job = self._job
-        assert job.keeper is not None
-        job.crew.release(list(job.crew.actors), job.incarnation, self._stuck)
-        self._stuck = set()
-        job.incarnation += 1
-        job.crew.start()  # newcomers start while the parts are verified
-        job.cancelled.wait(max(0.0, due_s - clock.monotonic()))
-        self._when_there(job.keeper.recover)
-        self._lay_out()
-
-    def _when_there(self, look: Callable[[], T]) -> T:
-        """Look into the store; one that does not answer is waited for, as long as for an actor that starts."""
-        job = self._job
-        deadline_s = clock.monotonic() + job.config.start_timeout_s
-        while True:
-            try:
-                return look()
-            except StoreAwayError as error:
-                if job.cancelled.wait(STORE_AWAY_S) or clock.monotonic() > deadline_s:
-                    raise
-                _log.warning("job %r: waiting for the store: %s", job.name, error)
-
-    def _lay_out(self) -> None:
-        """The layout is that of the snapshot to go on from."""
-        job = self._job
-        if job.keeper is None:
-            return
-        job.plan = job.crew.plan = layout_steps.restored(job.plan, job.keeper.manifest.notes, job.asked)
-        names = set(job.crew.names())
-        job.crew.stop([name for name in job.crew.actors if name != PROGRESS and name not in names])
-        job.keeper.lay_out(job.plan)
-
-    def _start(self) -> None:
-        """Create all actors that are not there side by side, exchange addresses, and begin."""
-        job = self._job
-        unix = "auto" if job.config.unix_sockets else "off"
-        keeper, crew = job.keeper, job.crew
-        if job.incarnation == 1:
-            self._lay_out()
-            if keeper is not None:
-                self._rescaler.want(layout_steps.asked_anew(job.plan, keeper.manifest.notes, job.asked))
-        crew.start()
-        job.addresses = {}
-        job.calls.clear()
-        job.incarnations = dict.fromkeys([PROGRESS, COORDINATOR, *crew.names()], job.incarnation)
-        if keeper is not None:
-            job.addresses[COORDINATOR] = keeper.listen(own_address(job.config.host), job.incarnation, unix)
-        survives = job.config.failures.recovery == "upstream"
-        progress = crew.actors[PROGRESS].listen.remote(job.config.host, unix, job.incarnation, survives, job.plan.layout)
-        self._await_listening({PROGRESS: progress, **self._listening(crew.names())})
-        self._rescaler.check()
-        job.run([PROGRESS, *crew.names()])
-        if job.incarnation == 1:
-            self._start_s = clock.time() - self._began_s
-        self._go([PROGRESS, *crew.names()])
-
-    def _listening(self, names: list[str]) -> dict[str, Any]:
-        """Let replicas build what they are, from the beginning or from the keeper's manifest; the addresses to come."""
-        job = self._job
-        keeper = job.keeper
-        parts = parts_of(keeper.manifest, job.plan) if keeper is not None else {}
-        store = keeper.store.store if keeper is not None else None
-        out = {}
-        for name in names:
-            part = parts.get(job.crew.replica(name))
-            arguments = (
-                job.config.host,
-                job.incarnation,
-                store,
-                part,
-                job.incarnations,
-                job.plan.layout,
-                False,
-                job.config,
-            )
-            out[name] = job.crew.actors[name].listen.remote(*arguments)
-        return out
-
-    def _go(self, names: list[str]) -> None:
-        """These run from now on, and with them the job."""
-        job = self._job
-        job.state = JobState.RUNNING
-        notes = job.keeper.manifest.notes if job.keeper is not None else {}
-        job.found.update({name: (job.addresses[name], job.incarnations[name], notes) for name in names})
-        if job.keeper is not None:
-            job.keeper.go()
-        job.running.set()
-        self._rescaler.again()
-        if job.is_stopping:
-            job.stop_reading()
-
-    def _recover_upstream(self, failed: set[str]) -> bool:
-        """Restart what has failed and what is upstream of it; the others live on. False when the whole graph has to be restarted."""
-        job = self._job
-        keeper = job.keeper
-        if job.config.failures.recovery != "upstream" or keeper is None or PROGRESS in failed or not failed or keeper.is_ending:
-            return False
-        region = region_of(job.plan, {stage_of(name) for name in failed})
-        if isinstance(region, str):
-            _log.info("job %r: the whole graph is restarted: %s", job.name, region)
-            return False
-        names = [name for name in job.crew.names() if stage_of(name) in region.stages]
-        living = [name for name in job.crew.names() if stage_of(name) not in region.stages]
-        attempt = keeper.recover_upstream(names, job.incarnation + 1)
-        if attempt is None:
-            return False
-        job.crew.release(names, job.incarnation, self._stuck)
-        job.incarnation += 1
-        job.incarnations.update(dict.fromkeys(names, job.incarnation))
-        job.calls.forget(names)
-        job.crew.start()
-        ray.get(
-            job.crew.actors[PROGRESS].call.remote("switch", names, region, job.incarnation),
-            timeout=job.config.start_timeout_s,
-        )
-        self._await_listening(self._listening(names))
-        addresses = {name: job.addresses[name] for name in names}
-        parts = parts_of(keeper.manifest, job.plan)
-        rolling = [
-            job.crew.actors[name].roll_back.remote(region.edges, addresses, job.incarnation, parts.get(job.crew.replica(name)), attempt)
-            for name in living
-        ]
-        job.run(names)
-        ray.get(rolling, timeout=job.config.start_timeout_s + CALL_S)
-        self._stuck = set()
-        self._go(names)
-        return True
-
-    def _await_listening(self, listening: dict[str, Any]) -> None:
-        try:
-            self._await_all(listening)
-        finally:
-            self._job.awaited = None
-
-    def _await_all(self, listening: dict[str, Any]) -> None:
-        job = self._job
-        began_s = clock.monotonic()
-        deadline_s = began_s + job.config.start_timeout_s
-        waiting = dict(listening)
-        while waiting:
-            job.awaited = Starting(tuple(sorted(map(job.who, waiting))), len(listening)), began_s
-            if job.cancelled.is_set():
-                raise _Failed(Failure("job", "cancelled while starting", "", None, False))
-            ready, _ = ray.wait(list(waiting.values()), num_returns=1, timeout=0.25)
-            for name in [n for n, ref in waiting.items() if ref in ready]:
-                answer = self._get(waiting.pop(name), job.who(name))
+    def _events(self) -> Iterable[lead.Event]:
+        job, rescaler = self._job, self._rescaler
+        job.calls.take_over()
+        for ref in self._wait([*self._asked, *job.calls.refs()]):
+            if ref in self._asked:
+                name, incarnation, kind = self._asked.pop(ref)
+                answer = self._get(ref, job.who(name))
                 if isinstance(answer, Failure):
-                    raise _Failed(answer)
-                job.addresses[name] = answer
-            if waiting and clock.monotonic() > deadline_s:
-                names = sorted(job.who(n) for n in waiting)
-                raise _Failed(
-                    Failure(
-                        "coordinator",
-                        f"{len(waiting)} of {len(listening)} actors did not start within {job.config.start_timeout_s} s: {names[:5]}; "
-                        f"free resources now: {told_resources(ray.available_resources())}; lower the parallelism or what a replica asks "
-                        f"for ({self._asked_by(names[0])}), or raise start_timeout_s",
-                        "",
-                        None,
-                        False,
-                    )
-                )
+                    yield Failed(name, incarnation, answer)
+                else:
+                    yield Listens(name, incarnation, answer) if kind is Listens else RolledBack(name, incarnation)
+            elif (ended := job.calls.ended(ref)) is not None:  # else of a newcomer that was sent away
+                yield from self._on_ended(ref, *ended)
+        if rescaler.failure is not None:
+            yield Failed(None, self._leader.recovery.incarnation, rescaler.failure)
+        if self._leader.recovery.is_running and not self._leader.recovery.has_failed:
+            found = job.crew.find_stuck(job.calls.names() - rescaler.newcomers)
+            if found is not None:
+                yield Failed(found.name, self._incarnation_of(found.name), self._stuck_failure(found), is_stuck=True)
 
-    def _asked_by(self, who: str) -> str:
-        needs = {need.vertex: need for need in self._job.plan.needs(self._job.config.cpus_per_replica)}
-        asked = next((need for name, need in needs.items() if who.startswith(f"{name!r}[")), None)
-        return f"{who} asks for {told_resources(asked.each)}" if asked is not None else "num_cpus, num_gpus, memory, resources"
+    def _on_ended(self, ref: Any, name: str, second: Any) -> Iterable[lead.Event]:
+        """An actor's work is done, or has failed."""
+        job, incarnation = self._job, self._incarnation_of(name)
+        answer = self._get(ref, job.who(name))
+        if isinstance(answer, Failure):
+            if name not in self._rescaler.newcomers:  # else the change is refused
+                yield Failed(name, incarnation, answer)
+        elif isinstance(answer, ReplicaReport):
+            left = self._get(second, job.who(name))
+            if isinstance(left, Failure):
+                yield Failed(name, incarnation, left)
+                return
+            self._ended.reports[name] = answer
+            if name in self._rescaler.leaving:
+                self._rescaler.on_left(name, left)
+                left = {} if job.keeper is not None else left
+            self._ended.staged[name] = left
+        else:
+            self._ended.counts = answer
+
+    def _incarnation_of(self, name: str) -> int:
+        return self._job.incarnations.get(name, self._job.incarnation)
 
     def _get(self, ref: Any, who: str) -> Any:
         try:
@@ -362,66 +197,19 @@ class Supervisor:
             lost = str(error).strip().split("\n")
             return Failure(who, f"the actor of {who} died: {lost[0]}", str(error), None, False)
 
-    def _supervise(self) -> tuple[list[ReplicaReport], dict[str, int], dict[int, list[Any]]]:
-        """Wait for all long calls; on the first failure give the others a moment, then raise the likeliest cause."""
-        job = self._job
-        waiting = job.calls
-        failed: set[str] = set()
-        stuck: set[str] = set()
-        staged: dict[int, list[Any]] = {sink.id: [] for sink in job.plan.sinks}
-        reports: list[ReplicaReport] = []
-        counts: dict[str, int] = {}
-        failures: list[Failure] = []
-        deadline_s = float("inf")
-        while (waiting or (self._is_final_missing() and not failures)) and clock.monotonic() < deadline_s:
-            waiting.take_over()
-            if job.cancelled.is_set():
-                raise _Failed(Failure("job", "cancelled", "", None, False))
-            if not waiting:
-                deadline_s = min(deadline_s, clock.monotonic() + LAST_PARTS_S)
-            for ref in self._wait(waiting.refs()):
-                ended = waiting.ended(ref)
-                if ended is None:
-                    continue  # of a newcomer that was sent away
-                name, second = ended
-                answer = self._get(ref, job.who(name))
-                if isinstance(answer, Failure) and name in self._rescaler.newcomers:
-                    continue  # the change is refused
-                if isinstance(answer, Failure):
-                    failures.append(answer)
-                    failed.add(name)
-                    # Recovery of the whole graph need not wait for others to say the same.
-                    at_once = job.keeper is not None and not answer.is_lost_peer and job.config.failures.recovery == "graph"
-                    deadline_s = min(deadline_s, clock.monotonic() + (0.0 if at_once else GRACE_S))
-                elif isinstance(answer, ReplicaReport):
-                    reports.append(answer)
-                    left = self._get(second, job.who(name))
-                    if isinstance(left, Failure):
-                        failures.append(left)
-                        failed.add(name)
-                        break
-                    if name in self._rescaler.leaving:
-                        self._rescaler.on_left(name, left)
-                        left = {} if job.keeper is not None else left
-                    for sink, part in left.items():
-                        staged[sink].append(part)
-                else:
-                    counts = answer
-            if self._rescaler.failure is not None and self._rescaler.failure not in failures:
-                failures.append(self._rescaler.failure)
-                deadline_s = min(deadline_s, clock.monotonic() + GRACE_S)
-            if not failures:
-                found = job.crew.find_stuck(waiting.names() - self._rescaler.newcomers)
-                if found is not None:
-                    failures.append(self._stuck_failure(found))
-                    failed.add(found.name)
-                    stuck.add(found.name)
-                    break
-        if failures:
-            raise _Failed(min(failures, key=lambda f: (f.is_lost_peer, f.error is None and "died" not in f.message)), failed, stuck)
-        if self._is_final_missing():
-            raise SnapshotError(f"all replicas have ended, and {LAST_PARTS_S:g} s later parts of the last snapshot are missing")
-        return reports, counts, staged
+    def _wait(self, waiting: list[Any]) -> list[Any]:
+        """Which calls have ended; takes part in the snapshots meanwhile."""
+        keeper, is_running = self._job.keeper, self._leader.recovery.is_running
+        due_s = self._leader.due_in_s(clock.monotonic())
+        most_s = LOOK_S if due_s is None else min(LOOK_S, due_s)
+        if keeper is not None and is_running and (not keeper.poll(min(0.1, most_s)) or not waiting):
+            most_s = 0.0
+        if not waiting:
+            self._job.cancelled.wait(most_s)
+            return []
+        if most_s:
+            ray.wait(waiting, num_returns=1, timeout=most_s)
+        return list(ray.wait(waiting, num_returns=len(waiting), timeout=0)[0])
 
     def _stuck_failure(self, found: Stuck) -> Failure:
         """An actor that is given up, as the failure that it is."""
@@ -440,49 +228,218 @@ class Supervisor:
         failure = failure_of(who, DataflowError(told, located=True))
         return dataclasses.replace(failure, details=f"the stack of {who}, innermost last:\n{activity.stack}")
 
-    def _is_final_missing(self) -> bool:
-        """Whether a last snapshot has to be published: a replica ends when it has sent its part, which is looked at later, perhaps."""
-        return self._job.keeper is not None and self._job.keeper.final is None
+    # -- what is to be done ---------------------------------------------------------------
+    def _carry_out(self, effect: lead.Effect) -> Iterable[lead.Event] | None:
+        """One effect; gives the answers that are there at once."""
+        job = self._job
+        match effect:
+            case recovery.StopChange():
+                job.running.clear()
+                self._rescaler.stop()
+            case recovery.Survived(failure, number, delay_s):
+                job.failures = self._leader.recovery.failures
+                later = f" in {delay_s:.1f} s" if delay_s else ""
+                facts = (job.name, number, job.config.failures.max_failures, failure.who, failure.message, later)
+                _log.warning("job %r: failure %d of at most %d: %s: %s; resuming from the last snapshot%s", *facts)
+            case recovery.WholeGraph(why):
+                _log.info("job %r: the whole graph is restarted: %s", job.name, why)
+            case recovery.Release(names, incarnation, stuck):
+                self._release(names, incarnation, stuck)
+            case recovery.Start(incarnation):
+                job.incarnation = incarnation
+                job.crew.start()
+            case recovery.ReadStore():
+                return self._read_store(effect)
+            case recovery.Switch(names, region, incarnation):
+                switched = job.crew.actors[PROGRESS].call.remote("switch", names, region, incarnation)
+                ray.get(switched, timeout=job.config.start_timeout_s)
+            case recovery.Listen():
+                self._listen(effect)
+            case recovery.RollBack():
+                self._roll_back(effect)
+            case recovery.Run(names, incarnation, addresses):
+                job.addresses.update(cast("dict[str, Address]", addresses))
+                if PROGRESS in names:
+                    self._rescaler.check()
+                job.run(list(names))
+            case recovery.Running(names, restart_s):
+                self._on_running(names, restart_s)
+            case recovery.TooLate(names, count, incarnation):
+                return [Failed(None, incarnation, Failure("coordinator", self._told_late(names, count), "", None, False))]
+            case lead.StopReading():
+                job.stop_reading()
+            case lead.TakeLastSnapshot():
+                pass  # each replica has said so when it finished
+            case lead.Publish(from_snapshot):
+                return [self._publish(from_snapshot)]
+            case lead.StopAll(state):
+                self._stop_all(state)
+            case lead.AbortSinks():
+                self._abort_sinks()
+            case lead.End(state, failure, why):
+                self._outcome = self._outcome_of(state, failure, why)
+            case recovery.GaveUp():  # the leader of the job makes its end of it
+                pass
+            case _:
+                assert_never(effect)
+        return None
 
-    def _wait(self, waiting: list[Any]) -> list[Any]:
-        """Which long calls have ended; takes part in the snapshots meanwhile."""
-        keeper = self._job.keeper
-        if keeper is not None and not waiting:
-            keeper.poll(0.1)
-            return []
-        if keeper is None or keeper.poll(0.1):
-            return list(ray.wait(waiting, num_returns=1, timeout=0.2)[0]) if waiting else []
-        return list(ray.wait(waiting, num_returns=len(waiting), timeout=0)[0])
+    def _read_store(self, effect: recovery.ReadStore) -> Iterable[lead.Event]:
+        """What to resume from, and its layout."""
+        job, keeper = self._job, self._job.keeper
+        if not job.config.keeps_snapshots:
+            return [StoreRead(effect.incarnation)]
+        try:
+            if keeper is None:
+                run, earlier = self._store_of
+                store = JobStore(job.name, job.plan, job.config, run=run, earlier=earlier, calls=job.sink_calls)
+                keeper = job.keeper = SnapshotKeeper(job.plan, store, job=job.job, secret=job.secret)
+                keeper.on_published = self._published.append
+                if keeper.resume_complete():
+                    return [lead.FoundComplete()]
+                self._lay_out(keeper)
+                self._rescaler.want(layout_steps.asked_anew(job.plan, keeper.manifest.notes, job.asked))
+            elif effect.region is not None:
+                void, all_because = keeper.recover_upstream()
+                return [StoreRead(effect.incarnation, void, all_because)]
+            else:
+                keeper.recover()
+                self._lay_out(keeper)
+        except StoreAwayError as error:
+            _log.warning("job %r: the store does not answer: %s", job.name, error)
+            return [StoreAway(effect.incarnation, failure_of("coordinator", error))]
+        self._leader.recovery.lay_out(job.plan)
+        return [StoreRead(effect.incarnation)]
+
+    def _lay_out(self, keeper: SnapshotKeeper) -> None:
+        """The layout is that of the snapshot that is resumed."""
+        job = self._job
+        job.plan = job.crew.plan = layout_steps.restored(job.plan, keeper.manifest.notes, job.asked)
+        names = set(job.crew.names())
+        job.crew.stop([name for name in job.crew.actors if name != PROGRESS and name not in names])
+        keeper.lay_out(job.plan)
+
+    def _release(self, names: tuple[str, ...] | None, incarnation: int, stuck: Collection[str]) -> None:
+        job = self._job
+        gone = list(job.crew.actors) if names is None else list(names)
+        job.calls.forget(gone)
+        self._asked = {ref: asked for ref, asked in self._asked.items() if names is not None and asked[0] not in gone}
+        self._ended.forget(gone)
+        job.crew.release(gone, incarnation, stuck)
+
+    def _listen(self, effect: recovery.Listen) -> None:
+        """Let actors build what they are, from the beginning or from the keeper's manifest."""
+        job, keeper, crew = self._job, self._job.keeper, self._job.crew
+        unix = "auto" if job.config.unix_sockets else "off"
+        crew.start()  # the layout may be another one by now
+        self._asked_s = clock.monotonic()
+        job.incarnations = {COORDINATOR: job.incarnations.get(COORDINATOR, effect.incarnation), **effect.incarnations}
+        if effect.is_of_all:
+            job.incarnations[COORDINATOR] = effect.incarnation
+            job.addresses = {}
+            job.calls.clear()
+            self._ended = _Ended()
+            if keeper is not None:
+                job.addresses[COORDINATOR] = keeper.listen(own_address(job.config.host), effect.incarnation, unix)
+            survives = job.config.failures.recovery == "upstream"
+            listening = crew.actors[PROGRESS].listen.remote(job.config.host, unix, effect.incarnation, survives, job.plan.layout)
+            self._asked[listening] = (PROGRESS, effect.incarnation, Listens)
+        elif keeper is not None:
+            keeper.expect(effect.names, effect.incarnation)
+        parts = parts_of(keeper.manifest, job.plan) if keeper is not None else {}
+        store = keeper.store.store if keeper is not None else None
+        for name in effect.names:
+            if name != PROGRESS:
+                resumed = (store, parts.get(crew.replica(name)), job.incarnations, job.plan.layout, False, job.config)
+                listening = crew.actors[name].listen.remote(job.config.host, effect.incarnation, *resumed)
+                self._asked[listening] = (name, effect.incarnation, Listens)
+
+    def _roll_back(self, effect: recovery.RollBack) -> None:
+        job, keeper = self._job, self._job.keeper
+        assert keeper is not None
+        parts = parts_of(keeper.manifest, job.plan)
+        for name in effect.names:
+            resumed = (effect.addresses, effect.incarnation, parts.get(job.crew.replica(name)), effect.void)
+            rolling = job.crew.actors[name].roll_back.remote(effect.region.edges, *resumed)
+            self._asked[rolling] = (name, effect.incarnation, RolledBack)
+
+    def _on_running(self, names: tuple[str, ...], restart_s: float | None) -> None:
+        """These run from now on, and with them the job."""
+        job, keeper = self._job, self._job.keeper
+        if restart_s is None:
+            self._start_s = clock.time() - self._began_s
+        job.state = self._leader.state
+        notes = keeper.manifest.notes if keeper is not None else {}
+        job.found.update({name: (job.addresses[name], job.incarnations[name], notes) for name in names})
+        if keeper is not None:
+            if restart_s is not None:
+                keeper.recovered(restart_s)
+            keeper.go()
+        job.running.set()
+        self._rescaler.again()
+
+    def _told_late(self, names: tuple[str, ...], count: int) -> str:
+        who = sorted(map(self._job.who, names))
+        return (
+            f"{len(who)} of {count} actors did not start within {self._job.config.start_timeout_s} s: {who[:5]}; "
+            f"free resources now: {told_resources(ray.available_resources())}; lower the parallelism or what a replica asks "
+            f"for ({self._asked_by(who[0])}), or raise start_timeout_s"
+        )
+
+    def _asked_by(self, who: str) -> str:
+        needs = {need.vertex: need for need in self._job.plan.needs(self._job.config.cpus_per_replica)}
+        asked = next((need for name, need in needs.items() if who.startswith(f"{name!r}[")), None)
+        return f"{who} asks for {told_resources(asked.each)}" if asked is not None else "num_cpus, num_gpus, memory, resources"
 
     # -- the end ----------------------------------------------------------------------------
-    def _publish(self, staged: dict[int, list[Any]]) -> dict[int, Any]:
-        job = self._job
-        if job.keeper is not None:
-            assert job.keeper.final is not None
+    def _publish(self, from_snapshot: bool) -> lead.ResultsPublished | lead.NotPublished:
+        job, keeper = self._job, self._job.keeper
+        if from_snapshot:
+            assert keeper is not None
+            assert keeper.final is not None
             try:
-                receipts = job.keeper.store.publish_finally(job.keeper.final)
-                job.keeper.store.retain()
+                self._receipts = keeper.store.publish_finally(keeper.final)
+                keeper.store.retain()
             except RayadError as error:
-                raise _Failed(failure_of("the coordinator while publishing", error)) from error
-            return receipts
-        receipts = {}
+                return lead.NotPublished(failure_of("the coordinator while publishing", error))
+            return lead.ResultsPublished()
         for sink in job.plan.sinks:
+            staged = [parts[sink.id] for parts in self._ended.staged.values() if sink.id in parts]
             try:
-                receipts[sink.id] = job.sink_calls.call(sink, "publish", staged[sink.id])
+                self._receipts[sink.id] = job.sink_calls.call(sink, "publish", staged)
             except Exception as error:
-                raise _Failed(failure_of(f"sink {sink.key!r} ({sink.where}) while publishing", error)) from error
-        return receipts
+                return lead.NotPublished(failure_of(f"sink {sink.key!r} ({sink.where}) while publishing", error))
+        return lead.ResultsPublished()
+
+    def _stop_all(self, state: JobState) -> None:
+        """The job is over: nobody waits in vain, and all actors end."""
+        job = self._job
+        job.state = state
+        job.running.set()
+        self._rescaler.stop()
+        if job.keeper is not None:
+            job.keeper.end(f"job {job.name!r} is {state.value}")
+            job.keeper.close()
+        job.crew.end()
 
     def _abort_sinks(self) -> None:
         for sink in self._job.plan.sinks:
             try:
                 sink.sink.abort()
             except Exception:
-                logging.getLogger(__name__).warning("sink %r could not clean up", sink.key, exc_info=True)
+                _log.warning("sink %r could not clean up", sink.key, exc_info=True)
 
-    def _statistics(self, reports: list[ReplicaReport], counts: dict[str, int]) -> JobStatistics:
+    def _outcome_of(self, state: JobState, failure: Failure | None, why: str) -> JobOutcome:
+        if state is JobState.COMPLETE:
+            return JobOutcome(state, self._receipts, self._statistics())
+        if failure is not None and why:
+            told = f"{failure.message} ({why})"
+            failure = dataclasses.replace(failure, message=told, details=f"{told}\n{failure.details}")
+        return JobOutcome(state, {}, JobStatistics(), failure)
+
+    def _statistics(self) -> JobStatistics:
         job = self._job
         run_s = clock.time() - self._began_s - self._start_s
         taken = tuple(job.keeper.taken) if job.keeper is not None else ()
-        stages = stage_statistics(reports, self._began_s)
-        return JobStatistics(self._start_s, run_s, job.plan.replicas + 2, stages, counts, taken, job.failures)
+        stages = stage_statistics(list(self._ended.reports.values()), self._began_s)
+        return JobStatistics(self._start_s, run_s, job.plan.replicas + 2, stages, self._ended.counts, taken, job.failures)

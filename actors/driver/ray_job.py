@@ -20,9 +20,8 @@ import ray
 
 from rayad.actors.autoscaler_actor import AutoscalerHandle
 from rayad.actors.cluster.actor_class import PULSE, WAITING, remote_class
-from rayad.actors.cluster.failure import Failure
 from rayad.actors.cluster.joining import ensure_ray
-from rayad.actors.coordinator.outcome import Look, Outcome, rebuild_error
+from rayad.actors.coordinator.outcome import JobOutcome, Look, rebuild_error
 from rayad.actors.coordinator_actor import Coordinator
 from rayad.actors.driver.coordinator_line import ANSWER_S, END_S, GLANCE_S, LOOK_AGAIN_S, CoordinatorLine, Gone, NoAnswer
 from rayad.actors.driver.inputs import FedJob, InputPlane, RayInput
@@ -42,6 +41,7 @@ from rayad.actors.job import (
     describe_blockers,
     not_yet,
 )
+from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layout_steps import RescaleReport, replicas_wanted
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.replica.user_errors import restarts_of
@@ -93,7 +93,7 @@ class RayJob(Job):
         self._failures_max = config.failures.max_failures
         self._succession = Succession(restarts_of(config.failures, random.Random()), good_s=config.failures.delay_max_s)
         self._runs: list[str] = []
-        self._outcome: Outcome | None = None
+        self._outcome: JobOutcome | None = None
         self._result: Result | None = None
         self._restarting = threading.Lock()
         self._cancelling = False
@@ -172,7 +172,7 @@ class RayJob(Job):
                 pass
         return self._state
 
-    def _settle(self, timeout_s: float | None) -> Outcome:
+    def _settle(self, timeout_s: float | None) -> JobOutcome:
         """How the job ended. Waits for that; raises TimeoutError. Without a timeout it ends with the job: see :meth:`_watch`."""
         deadline_s = float("inf") if timeout_s is None else clock.monotonic() + timeout_s
         while self._outcome is None:
@@ -182,13 +182,13 @@ class RayJob(Job):
                     raise not_yet(self.name, timeout_s)
                 continue
             try:
-                outcome: Outcome = line.take_outcome()
+                outcome: JobOutcome = line.take_outcome()
             except Gone as gone:
                 if self._start_again(line, gone):
                     if not self._await_successor(line, deadline_s):
                         raise not_yet(self.name, timeout_s) from None
                     continue
-                outcome = Outcome(JobState.CANCELLED, {}, JobStatistics()) if self._cancelling else self._lost(gone)
+                outcome = JobOutcome(JobState.CANCELLED, {}, JobStatistics()) if self._cancelling else self._lost(gone)
             if self._autoscaler is not None and line.is_connected():
                 told = dataclasses.replace(outcome.statistics, scaling=self._autoscaler.finish())
                 outcome = dataclasses.replace(outcome, statistics=told)
@@ -217,9 +217,9 @@ class RayJob(Job):
                 _log.debug("job %r: a look at the coordinator failed", self.name, exc_info=True)
                 clock.sleep(WATCH_EVERY_S)
 
-    def _lost(self, gone: Gone) -> Outcome:
+    def _lost(self, gone: Gone) -> JobOutcome:
         told = f"the coordinator actor died: {str(gone).splitlines()[0]}"
-        return Outcome(JobState.FAILED, {}, JobStatistics(), Failure(THE_COORDINATOR, told, str(gone), None, False))
+        return JobOutcome(JobState.FAILED, {}, JobStatistics(), Failure(THE_COORDINATOR, told, str(gone), None, False))
 
     def _start_again(self, line: CoordinatorLine, gone: Gone) -> bool:
         """The coordinator of a line died, and with it all actors: start another one, which resumes from the last snapshot, as often and
@@ -286,7 +286,7 @@ class RayJob(Job):
         except (Gone, TimeoutError):
             with self._restarting:  # not between two of them
                 self._kill_coordinator()  # its actors are owned by it, so Ray ends them with it
-            self._outcome = self._outcome or Outcome(JobState.CANCELLED, {}, JobStatistics())
+            self._outcome = self._outcome or JobOutcome(JobState.CANCELLED, {}, JobStatistics())
             self._feed.close()
 
     def save_and_end(self, timeout_s: float) -> str:

@@ -176,6 +176,10 @@ class Fail:
     why: str
 
 
+ALL_OR_NONE = "the last snapshot has begun, which is of all replicas or of none"
+NEWEST_DAMAGED = "the newest snapshot is damaged, and those that live on have what came after it"
+"""Why nobody may live on when some replicas have failed."""
+
 Effect: TypeAlias = Begin | GiveUp | Publish | Commit | SavepointTaken | SavepointRefused | Fail
 
 
@@ -187,7 +191,7 @@ class SnapshotLeader:
         config: intervals, timeouts, how many are kept.
         finally_published: sinks that publish once, at the end.
         replicas: who has to give a part; ``starts``: those of them without inputs, with which an attempt begins.
-        begun: the manifest that the run goes on from; ``published``: number of the newest one in the store.
+        begun: the manifest that the run resumes from; ``published``: number of the newest one in the store.
         now_s: the clock; only differences matter.
     """
 
@@ -253,6 +257,11 @@ class SnapshotLeader:
         return self._is_finished or self.final is not None or (pending is not None and pending.final)
 
     @property
+    def may_live_on(self) -> bool:
+        """Whether some replicas may, when others have failed; see :data:`ALL_OR_NONE`."""
+        return not self.is_ending
+
+    @property
     def may_begin(self) -> bool:
         """Whether an attempt may begin: no other is under way, no change of layout waits or goes on, and the last one has not begun."""
         return self.is_idle and not self._is_changing and not self.is_ending
@@ -281,7 +290,7 @@ class SnapshotLeader:
         """Everything of the incarnation is void; the next one resumes from ``manifest``. ``published``: the newest in the store."""
         effects: list[Effect] = []
         self.snapshots.on_time(now_s)
-        self._refuse_savepoint("the job failed meanwhile; it goes on from its last snapshot: ask again", effects)
+        self._refuse_savepoint("the job failed meanwhile; it resumes from its last snapshot: ask again", effects)
         attempts, estimator = self.snapshots.attempts, self.snapshots.estimator
         self.committing = None
         self._is_changing = self._is_finished = False

@@ -4,6 +4,8 @@ It drives the same replica and progress cores as the Ray runtime and joins them 
 drawn from a seeded generator, so every interleaving that a cluster could show can appear here, and the same seed shows the same one.
 Seconds (snapshots by interval, timeouts) come from a clock that can be given: with one that counts steps those repeat exactly, too. It is
 Naiad's single-threaded scheduler (seed 000), the embedded default for tests and notebooks, and the simulator.
+
+It is long because it is both a shell of :class:`JobLeader`, which carries out every effect, and the whole of the handle that users have.
 """
 
 from __future__ import annotations
@@ -12,30 +14,33 @@ import math
 import random
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, not_yet
+from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import layout_steps
+from rayad.actors.lead import recovery_leader as recovery
+from rayad.actors.lead.failure import Failure
+from rayad.actors.lead.job_leader import JobLeader, drive
 from rayad.actors.lead.layout_steps import RescaleReport, replicas_wanted
 from rayad.actors.local.handles import LocalInput, LocalProbe, StillOpen, cannot_move
 from rayad.actors.local.network import Network, Where
+from rayad.actors.local.recovery import OF_CHANNELS, OF_THE_COORDINATOR, Build, LocalRecovery, names_of_stages
 from rayad.actors.local.rescaling import EVENTS as EVENTS_OF_CHANGES
 from rayad.actors.local.rescaling import Fence, LocalRescale, Marker
 from rayad.actors.local.results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
 from rayad.actors.local.snapshots import LocalSnapshots
-from rayad.actors.local.upstream import restart_upstream
+from rayad.actors.plane.protocol import replica_name
 from rayad.actors.replica.core import ReplicaCore
-from rayad.actors.replica.upstream import Region, region_of
 from rayad.actors.replica.user_errors import restarts_of, sign_of
 from rayad.actors.store.job_store import JobStore, NothingWhole, Superseded
 from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured, not_changed_locally
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.records.users_line import users_level
 from rayad.dataflow.streams.flow import Dataflow
-from rayad.progress import ConfigError, DataflowError, InternalError, ProtocolError, RescaleRefused, SnapshotError, arguments, show
-from rayad.snapshots.coordination import SnapshotStatistics
-from rayad.snapshots.restarts import End
+from rayad.progress import ConfigError, DataflowError, InternalError, ProtocolError, RescaleRefused, SnapshotError, arguments, say, show
+from rayad.snapshots.store import Manifest, StoreAwayError
 
 LOOKS_EVERY_STEPS = 16
 """How often the clock is looked at for snapshots."""
@@ -65,19 +70,22 @@ class LocalJob(Job):
         self.snapshots: LocalSnapshots | None = None
         self.rescaling: LocalRescale | None = None
         self._clock = clock
-        self._restarts = restarts_of(run.failures, random.Random(seed))
-        self._newest_seen: SnapshotStatistics | None = None
-        self._state = JobState.RUNNING
+        self._skipped_s = 0.0
+        self._store = store
+        self._leader = JobLeader(
+            plan, run, restarts_of(run.failures, random.Random(seed)), keeps_snapshots=store is not None or run.keeps_snapshots
+        )
+        self._recovery = LocalRecovery(self.network, random.Random(f"recoveries {seed}"))
+        self._published: list[Manifest] = []  # since the leader was told
+        self._errors: dict[Failure, BaseException] = {}  # those that may still be raised
         self._error: BaseException | None = None
         self._result: Result | None = None
-        self._began_s = time.perf_counter()
+        self._began_s = self.now_s()
         self._inputs: dict[str, LocalInput] = {}
         self._stopping = False
         try:
-            if store is not None or run.keeps_snapshots:
-                store = store or JobStore(self.name, plan, run)
-                self.snapshots = LocalSnapshots(self.name, self.network, store, self.asked, self.now_s)
-            self._start()
+            self._happen(recovery.Begin())
+            self.raise_if_over()
             self._lay_out_as_asked()
         except BaseException as error:
             self._fail(error)
@@ -109,63 +117,184 @@ class LocalJob(Job):
         """Whether a change of layout goes on and the job is not over before that is."""
         return self.rescaling is not None and self.rescaling.holds_job
 
-    # -- life
-    def _start(self) -> None:
-        """Build everything, from the beginning or from the snapshot that is resumed."""
+    # -- life: what the leader decides -----------------------------------------------------
+    def _tell(self, event: lead.Event) -> None:
+        """Something has happened: do what follows."""
+        drive(self._leader, event, self.now_s, self._carry_out, self._failed)
+        self._leader.check_invariants()
+        told = self._leader.recovery.remembered
+        self._errors = {failure: error for failure, error in self._errors.items() if failure in told}
+
+    def _happen(self, event: lead.Event) -> None:
+        """The same; and a start or a recovery that follows is carried to its end."""
+        self._tell(event)
+        leader = self._leader.recovery
+        while not self._leader.is_over and not self._leader.is_publishing and (leader.has_failed or not leader.is_running):
+            self._step_recovery()
+            self._tell(recovery.AllReported())  # here one thing happens at a time: whatever there was to report has been
+            self._tell(recovery.Tick())
+
+    def _step_recovery(self) -> None:
+        """Something is built, an answer arrives, or time passes."""
+        leader, under_way = self._leader.recovery, self._recovery.under_way
+        if leader.has_failed:
+            return
+        if not under_way:
+            due_in_s = leader.due_in_s(self.now_s())
+            if due_in_s is None or leader.waiting:
+                self._tell(
+                    self._failed(InternalError(f"a recovery cannot go on: {leader.phase.value}: {sorted(leader.waiting)}"), final=True)
+                )
+            else:
+                self.pause(due_in_s)
+            return
+        item = self._recovery.draw()
+        if not isinstance(item, Build):
+            self._tell(item)
+            return
+        try:
+            self._recovery.build(item.name)
+        except Exception as error:
+            self._tell(self._failed(error, item.name, item.incarnation))
+        else:
+            self._recovery.answer([recovery.Listens(item.name, item.incarnation)])
+
+    def _failed(
+        self, error: BaseException, name: str | None = None, incarnation: int | None = None, *, final: bool = False
+    ) -> recovery.Failed:
+        """An error, as the event that it is."""
+        leader = self._leader.recovery
+        if self._leader.is_over and self._error is None:
+            self._error = error  # of cleaning up
+        if incarnation is None:
+            incarnation = leader.incarnation if name is None else leader.incarnations.get(name, leader.incarnation)
+        is_final = final or self._is_final(error)
+        return recovery.Failed(name, incarnation, self._remember(error, name or "coordinator"), is_final=is_final)
+
+    def _remember(self, error: BaseException, who: str) -> Failure:
+        """An error as a value; it can be raised as it is while the leader may still tell it."""
+        failure = Failure(who, f"{type(error).__name__}: {say(error)}", "", None, False, sign_of(error))
+        self._errors[failure] = error
+        return failure
+
+    def _is_final(self, error: BaseException) -> bool:
+        """Whether to try again does not help."""
+        return isinstance(error, (Superseded, NothingWhole)) or not isinstance(error, Exception)
+
+    def _carry_out(self, effect: lead.Effect) -> Iterable[lead.Event] | None:
+        """One effect; gives the answers that are there at once."""
+        match effect:
+            case recovery.StopChange():
+                self.rescaling = None
+            case recovery.Survived():
+                assert self.snapshots is not None
+                self.snapshots.failures = self._leader.recovery.failures
+            case recovery.Release(names):
+                self._recovery.release(names)
+            case recovery.ReadStore():
+                return self._read_store(effect)
+            case recovery.Listen():
+                self._recovery.listen(effect)
+            case recovery.RollBack():
+                self._recovery.roll_back(effect)
+            case recovery.Run():
+                self._recovery.run(effect)
+            case recovery.Running(_, restart_s):
+                if restart_s is not None and self.snapshots is not None:
+                    self.snapshots.leader.on_restarted(restart_s)
+            case lead.StopReading():
+                self._stopping = True
+                for name in self.plan.inputs:
+                    self.input(name).close()
+            case lead.TakeLastSnapshot():
+                assert self.snapshots is not None
+                self.snapshots.finish()
+                return self._take_published()
+            case lead.Publish():
+                return [self._publish()]
+            case lead.StopAll(state):
+                if state is not JobState.COMPLETE:
+                    for core in self.cores.values():
+                        core.abort_sinks()
+                self.network.close()
+            case lead.AbortSinks():
+                for sink in self.plan.sinks:
+                    try:
+                        sink.sink.abort()
+                    except Exception:  # it must not raise; what ended the job matters more
+                        continue
+            case lead.End(JobState.FAILED, failure, why) if failure is not None:
+                self._error = self._errors[failure]
+                if why:
+                    self._error.add_note(f"job {self.name!r}: {why}")
+        return None  # what is left has nothing to do here: nobody is started in a process, or told in a log
+
+    def _read_store(self, effect: recovery.ReadStore) -> list[lead.Event]:
+        """What to resume from, and its layout."""
         network, snapshots = self.network, self.snapshots
-        self.rescaling = None
-        network.clear()
-        manifest = snapshots.store.manifest if snapshots is not None else None
-        network.plan = layout_steps.restored(network.plan, manifest.notes if manifest is not None else {}, self.asked)
-        parts = snapshots.store.read(manifest, network.plan) if snapshots is not None and manifest is not None else {}
-        if snapshots is not None:
-            snapshots.lay_out(network.plan)
-        for stage in network.plan.stages:
-            for replica in range(stage.parallelism):
-                core = network.new_core(stage, replica)
-                core.start(resumed := parts.get((stage.name, replica)))
-                if resumed is not None:
-                    network.refill((stage.id, replica), resumed.rest["log"])
-        for at, core in network.cores.items():
-            resumed = parts.get((core.name, at[1]))
-            if resumed is not None:
-                network.refill_outbox(at, resumed.rest["outbox"])
-        for at, core in network.cores.items():
-            network.subscribe(at)
-            network.tracker.apply(core.take_changes())
-            network.begin(at)
-        network.publish()
+        void, all_because = 0, ""
+        try:
+            if snapshots is None and self._leader.recovery.keeps_snapshots:
+                store = self._store or JobStore(self.name, network.plan, self.config)
+                snapshots = self.snapshots = self._recovery.snapshots = LocalSnapshots(self.name, network, store, self.asked, self.now_s)
+                snapshots.on_published = self._published.append
+            elif snapshots is not None and effect.region is not None:
+                void, all_because = snapshots.recover_upstream(effect.region, effect.incarnation)
+            elif snapshots is not None:
+                snapshots.recover(effect.incarnation)
+        except StoreAwayError as error:
+            return [recovery.StoreAway(effect.incarnation, self._remember(error, "coordinator"))]
+        if effect.region is None:
+            network.clear()
+            manifest = snapshots.store.manifest if snapshots is not None else None
+            network.plan = layout_steps.restored(network.plan, manifest.notes if manifest is not None else {}, self.asked)
+            if snapshots is not None:
+                snapshots.lay_out(network.plan)
+            self._leader.recovery.lay_out(network.plan)
+        self._recovery.answer([recovery.StoreRead(effect.incarnation, void, all_because)])
+        return []
+
+    def _take_published(self) -> list[lead.Event]:
+        """The snapshots that have been published since this was asked."""
+        published, self._published[:] = list(self._published), []
+        return [recovery.SnapshotPublished(is_last=manifest.kind == "final") for manifest in published]
+
+    def _publish(self) -> lead.ResultsPublished | lead.NotPublished:
+        """Let all sinks publish."""
+        snapshots = self.snapshots
+        try:
+            if snapshots is not None:
+                assert snapshots.store.manifest is not None
+                receipts = snapshots.publish_finally(snapshots.leader.final or snapshots.store.manifest)
+            else:
+                receipts = publish_sinks(self.network)
+            self._result = result_of(self.network, snapshots, receipts, self.now_s() - self._began_s)
+        except Exception as error:
+            return lead.NotPublished(self._remember(error, "coordinator"))
+        return lead.ResultsPublished()
 
     def crash(self, failed: Collection[int] | None = None) -> None:
-        """For tests: everything is lost, with all that is on its way; go on from the last whole snapshot. ``failed`` stages: only these."""
+        """For tests: all is lost, with what is on its way; resume from the last whole snapshot. ``failed`` stages: only these."""
         self.raise_if_over()
         if self.snapshots is None:
             raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
-        network = self.network
-        may_live_on = failed is not None and network.gated and not self.snapshots.leader.is_ending  # the last snapshot is of all or none
-        region = region_of(network.plan, failed) if failed is not None and may_live_on else ""
-        while True:
-            try:
-                if isinstance(region, Region) and restart_upstream(network, self.snapshots, region):
-                    return
-                network.close()
-                network.cores = {}
-                self.snapshots.recover()
-                self._start()
-                return
-            except Exception as error:
-                region = ""  # what was half done is thrown away
-                if not self._may_go_on(error):
-                    self._fail(error)
-                    raise
+        self._happen(recovery.Lost(names_of_stages(self.plan, failed) if failed is not None else None))
+        self.raise_if_over()
 
     def now_s(self) -> float:
         """The clock that intervals and timeouts are measured with: the only thing here that does not follow from the seed."""
-        return self._clock()
+        return self._clock() + self._skipped_s
+
+    def pause(self, seconds: float) -> None:
+        """Let so much time pass; under a clock that was given nothing is waited for, it goes on from there."""
+        if self._clock is time.monotonic:
+            time.sleep(seconds)
+        else:
+            self._skipped_s += seconds
 
     @property
     def state(self) -> JobState:
-        return self._state
+        return self._leader.state
 
     # -- one step -----------------------------------------------------------------------
     def step(self) -> bool:
@@ -176,6 +305,7 @@ class LocalJob(Job):
         self.raise_if_over()
         network = self.network
         items = network.ready.items
+        event: Any = None
         try:
             if self.snapshots is not None and network.steps % LOOKS_EVERY_STEPS == 0:
                 self.snapshots.look_at_clock()
@@ -183,42 +313,28 @@ class LocalJob(Job):
             while items:
                 event = items[int(network.random.random() * len(items))]
                 if self._perform(event):
+                    for published in self._take_published():
+                        self._tell(published)
+                    self.raise_if_over()
                     network.steps += 1
                     return True
             if has_moved:  # a change of layout in a job that has nothing else to do
                 network.steps += 1
                 return True
         except Exception as error:
-            if self._may_go_on(error):
-                self.crash()
-                network.steps += 1
-                return True
-            self._fail(error)
-            raise
+            self._happen(self._failed(error, self._whose(event)))
+            self.raise_if_over()
+            network.steps += 1
+            return True
         return False
 
-    def _may_go_on(self, error: Exception) -> bool:
-        """Whether a failure is one of those that the job shall survive."""
-        if self.snapshots is None or isinstance(error, (Superseded, NothingWhole)):
-            return False
-        if not self.config.failures.max_failures:
-            return False
-        newest = self.snapshots.taken[-1] if self.snapshots.taken else None
-        if newest is not self._newest_seen:
-            self._newest_seen = newest
-            self._restarts.on_snapshot()
-        decision = self._restarts.on_failure(sign_of(error), self.now_s())
-        if isinstance(decision, End):
-            error.add_note(f"job {self.name!r}: {decision.why}")
-            return False
-        self.snapshots.failures += 1
-        self.pause(decision.delay_s)
-        return True
-
-    def pause(self, seconds: float) -> None:
-        """Do nothing for so long; under a clock that was given nothing is waited for."""
-        if seconds and self._clock is time.monotonic:
-            time.sleep(seconds)
+    def _whose(self, event: Any) -> str | None:
+        """The replica that an event happens at; None: the coordinator or the progress core, or nobody has to know."""
+        if event is None or event[0] in ("report", *OF_THE_COORDINATOR, *EVENTS_OF_CHANGES) or not self.network.gated:
+            return None
+        kind, at = event
+        stage, replica = (self.network.edges[at[0]].target, at[2]) if kind in OF_CHANNELS else at
+        return replica_name(stage, replica)
 
     def _perform(self, event: Any) -> bool:
         """Do it; False if it turned out to be held up by backpressure (it comes back when that ends)."""
@@ -308,65 +424,46 @@ class LocalJob(Job):
         except (TimeoutError, KeyboardInterrupt):
             raise
         except BaseException as error:
-            if self._state is JobState.RUNNING and not isinstance(error, StillOpen):
+            if not isinstance(error, StillOpen):
                 self._fail(error)
             raise
         assert self._result is not None
         return self._result
 
     def raise_if_over(self) -> None:
-        if self._state is JobState.CANCELLED:
+        if self.state is JobState.CANCELLED:
             raise DataflowError(f"job {self.name!r} was cancelled: it has no results")
         if self._error is not None:
             raise self._error
 
     def _complete(self) -> None:
-        receipts = self._finish(self.snapshots) if self.snapshots is not None else publish_sinks(self.network)
-        result = result_of(self.network, self.snapshots, receipts, time.perf_counter() - self._began_s)
-        self.network.close()
-        self._state = JobState.COMPLETE
-        self._result = result
-
-    def _finish(self, snapshots: LocalSnapshots) -> dict[int, Any]:
-        """Run until the last snapshot is taken; after a failure meanwhile that is after all of the rest has been done again."""
-        while (manifest := snapshots.finish(is_moving=self.is_moving)) is None:
-            if not self.step():
+        """Run until the results are published; after a failure meanwhile that is after all of the rest has been done again."""
+        if self._leader.is_publishing:
+            self._tell(self._publish())  # somebody has interrupted it
+        while self._result is None:
+            if self.network.tracker.is_complete() and not self.is_moving:
+                self._happen(lead.AllEnded())
+                self.raise_if_over()
+            if self._result is None and not self.step():
                 raise ProtocolError("the last snapshot cannot complete: nothing can move")
-        return snapshots.publish_finally(manifest)
 
     def _fail(self, error: BaseException) -> None:
-        self._state = JobState.FAILED
-        self._error = error
-        self._abandon()
-
-    def _abandon(self) -> None:
-        for core in self.cores.values():
-            core.abort_sinks()
-        self.network.close()
-        can_go_on = self.snapshots is not None or self.config.keeps_snapshots  # then a snapshot may name what is staged
-        for sink in () if can_go_on else self.plan.sinks:
-            try:
-                sink.sink.abort()
-            except Exception:  # it must not raise; what ended the job matters more
-                continue
+        """The job ends with this error, if it is not over."""
+        self._tell(self._failed(error, final=True))
 
     def cancel(self) -> None:
-        if self._state is JobState.RUNNING:
-            self._state = JobState.CANCELLED
-            self._abandon()
+        self._tell(lead.Cancel())
 
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> Result:
         check_timeout(timeout_s, "stop(timeout_s)")
         if not arguments.flag(drain, "stop(drain)"):
             self.cancel()
             return Result({}, JobStatistics())
-        self._stopping = True
-        for name in self.plan.inputs:
-            self.input(name).close()
+        self._tell(lead.Stop())
         return self.wait(timeout_s)
 
     def progress(self) -> JobProgress:
-        return progress_of(self._state, self.network, self.snapshots)
+        return progress_of(self.state, self.network, self.snapshots)
 
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)
@@ -381,8 +478,8 @@ class LocalJob(Job):
         if self.snapshots is None:
             raise ConfigError(f"job {self.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
         self.raise_if_over()
-        if self._state is JobState.COMPLETE:
-            raise SnapshotError(f"job {self.name!r} is {self._state.value}: no savepoint can be taken")
+        if self.state is JobState.COMPLETE:
+            raise SnapshotError(f"job {self.name!r} is {self.state.value}: no savepoint can be taken")
         ticket = self.snapshots.ask_savepoint()
         while (path := self.snapshots.answered(ticket)) is None:
             if not self.step():
@@ -393,8 +490,8 @@ class LocalJob(Job):
         wanted = replicas_wanted(vertex, replicas)
         arguments.number(timeout_s, "rescale(timeout_s)", zero=True, error=ConfigError)
         self.raise_if_over()
-        if self._state is JobState.COMPLETE:
-            raise RescaleRefused(f"rescale({wanted}): job {self.name!r} is {self._state.value}")
+        if self.state is JobState.COMPLETE:
+            raise RescaleRefused(f"rescale({wanted}): job {self.name!r} is {self.state.value}")
         return self._rescale_to(wanted, timeout_s)
 
     def start_rescale(self, wanted: Mapping[str, int], *, groups: int | None = None, timeout_s: float = math.inf) -> LocalRescale | None:
@@ -446,8 +543,8 @@ class LocalJob(Job):
 
     def configure(self, **changes: Any) -> None:
         config = configured(self.config, changes)
-        if self._state is not JobState.RUNNING:
-            raise ConfigError(f"configure({changes}): job {self.name!r} is {self._state.value}")
+        if self.state is not JobState.RUNNING:
+            raise ConfigError(f"configure({changes}): job {self.name!r} is {self.state.value}")
         passed_over = not_changed_locally(changes)
         if passed_over:
             warnings.warn(passed_over, UserWarning, stacklevel=users_level())

@@ -50,6 +50,8 @@ class LocalSnapshots:
         self.incarnation = 1
         self.recoveries = 0
         self.failures = 0
+        self.on_published: Callable[[Manifest], None] = lambda manifest: None
+        """Called when a snapshot is in the store."""
         self.participants: dict[Where, Participant] = {}
         self.writing: dict[Where, deque[tuple[Capture, Pieces | None]]] = {}
         self.reports: deque[PartReport | tuple[int, str]] = deque()
@@ -234,6 +236,7 @@ class LocalSnapshots:
             self.tell(lead.NotPublished(pending.number, str(error)))
             return
         self.store.note(manifest)
+        self.on_published(manifest)
         self.tell(lead.Published(manifest))
 
     def _commit(self) -> None:
@@ -335,14 +338,14 @@ class LocalSnapshots:
         )
 
     # -- ends --------------------------------------------------------------------------------------
-    def finish(self, *, is_moving: bool) -> Manifest | None:
-        """The dataflow is complete, and no change of layout goes on (``is_moving``): its last snapshot, when it is published."""
+    def finish(self) -> None:
+        """The dataflow is complete: its last snapshot begins, unless the run that is resumed was complete, which is shown here all the
+        same, as it was."""
         manifest = self.store.manifest
         if manifest is self.begun and manifest.kind == "final":
-            return manifest  # the run that is resumed was complete
-        if self.network.tracker.is_complete() and not is_moving and not self.leader.is_ending:
+            self.on_published(manifest)
+        else:
             self.tell(lead.Finished())
-        return self.leader.final
 
     def publish_finally(self, manifest: Manifest) -> dict[int, Any]:
         """Let all sinks publish; gives their receipts."""
@@ -350,30 +353,31 @@ class LocalSnapshots:
         self.store.retain()
         return receipts
 
-    def recover(self) -> None:
+    def recover(self, incarnation: int) -> None:
         """All replicas are gone: begin a new incarnation from the newest whole snapshot of this run."""
-        self._forget_all()
+        self._forget_all(incarnation)
         self.participants.clear()
         self.forgetting.clear()
         self._overtaken = []
         self._act(self.leader.begin_anew(self.store.recover(), self._newest_number(), self._now_s()))
 
-    def recover_upstream(self, region: Region) -> Manifest | None:
-        """The replicas of a region are gone: what they resume from. The others, and the bookkeeping, live on.
-
-        None when the newest snapshot is damaged: those that live have gone on from it, so all must begin anew.
-        """
+    def recover_upstream(self, region: Region, incarnation: int) -> tuple[int, str]:
+        """The replicas of a region are gone. The others, and the bookkeeping, live on. Gives the void attempt (0: there is none), and why
+        all must begin anew."""
+        if not self.leader.may_live_on:
+            return 0, lead.ALL_OR_NONE
+        pending = self.snapshots.pending
         self.tell(lead.RegionFailed())
-        self._forget_all()
+        self._forget_all(incarnation)
         for at in [at for at in self.participants if at[0] in region.stages]:
             del self.participants[at]
         newest = self.store.store.numbers()[-1]
         manifest = self.store.recover()
-        return manifest if manifest.number == newest else None
+        return pending.number if pending is not None else 0, "" if manifest.number == newest else lead.NEWEST_DAMAGED
 
-    def _forget_all(self) -> None:
+    def _forget_all(self, incarnation: int) -> None:
         """What was on its way to the coordinator is lost, and what it had said to others."""
-        self.incarnation += 1
+        self.incarnation = incarnation
         self.recoveries += 1
         self.writing.clear()
         self.reports.clear()

@@ -269,7 +269,7 @@ class Dataflow:
                 f"job {job.name!r} was not complete after {timeout_s} s and has been cancelled: give run() a longer timeout_s, or use "
                 "submit() and job.wait(timeout_s), which leaves it running"
             ) from None
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: nobody has a handle to end the job with
             job.cancel()
             raise
 

@@ -228,7 +228,7 @@ def test_after_a_failure_attempts_are_numbered_on_and_the_savepoint_under_way_is
     led.tell(Tick(), 1.0)
     manifest = replace(Manifest(3, "job", {}, 128, ()), notes={"inputs": {"numbers": 2}})
     (refused,) = led.leader.begin_anew(manifest, 3, 2.0)
-    assert refused == SavepointRefused(4, "the job failed meanwhile; it goes on from its last snapshot: ask again")
+    assert refused == SavepointRefused(4, "the job failed meanwhile; it resumes from its last snapshot: ask again")
     (begin,) = led.tell(Tick(), 2.0)
     assert isinstance(begin, Begin)
     assert (begin.barrier.number, begin.barrier.slot) == (2, 4)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from rayad.actors.job import Result
+from rayad.actors.lead.recovery_leader import Listen
 from rayad.actors.local import local_job as local
 from rayad.actors.local import network as local_network
 from rayad.actors.local.local_job import LocalJob
@@ -76,11 +77,14 @@ class SimulatedJob(LocalJob):
     def pause(self, seconds: float) -> None:
         self.world.clock_s += seconds
 
-    def _start(self) -> None:
-        if self.world.current is self:
+    def _carry_out(self, effect: Any) -> Any:
+        if isinstance(effect, Listen) and effect.is_of_all and self.world.current is self:
             self.world.on_start(self)
+        return super()._carry_out(effect)
+
+    def _step_recovery(self) -> None:
         with patch.object(local_network, "ReplicaCore", partial(SimulatedCore, self.world)):
-            super()._start()
+            super()._step_recovery()
 
     def step(self) -> bool:
         world = self.world
@@ -126,11 +130,12 @@ class SimulatedJob(LocalJob):
         finally:
             vertex.__dict__.pop(hook, None)
 
-    def _may_go_on(self, error: Exception) -> bool:
+    def _is_final(self, error: BaseException) -> bool:
         """Failures that nobody simulated are no reason to recover, but violations."""
-        if isinstance(error, (SnapshotError, SimulatedCrash)) or any(word in str(error) for word in ("simulated", "SimulatedCrash")):
-            return super()._may_go_on(error)
-        return False
+        is_simulated = isinstance(error, (SnapshotError, SimulatedCrash)) or any(
+            word in str(error) for word in ("simulated", "SimulatedCrash")
+        )
+        return not is_simulated or super()._is_final(error)
 
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, (DriverDied, Replaced)):

@@ -13,6 +13,8 @@ from rayad.actors.local.local_job import LocalJob
 from rayad.actors.replica.upstream import Region, gated_edges, region_of
 from tests.programs.catalog import PROGRAMS
 from tests.programs.program import Program
+from tests.simulation.defects import planted
+from tests.simulation.defects_of_recoveries import DEFECTS_OF_RECOVERIES
 
 FAILURES = 5
 
@@ -59,6 +61,23 @@ def test_failures_leave_others_alive(tmp_path: Path) -> None:
     outcomes = [run_with_failures(program, seed, tmp_path / f"{program.name}{seed}") for program in chosen for seed in range(6)]
     assert sum(partial for partial, _ in outcomes) >= 10
     assert sum(whole for _, whole in outcomes) >= 1
+
+
+CAUGHT_BY = {
+    "a region misses one stage": ("loop-totals", 0),
+    "those that live on do not roll back": ("totals-mixed", 0),
+    "somebody lives on though nobody may": ("totals-mixed", 0),
+    "the last snapshot may be of some replicas": ("join-rows", 9),
+}
+"""Defects in who leads recoveries, with a program and a seed that catch each."""
+
+
+@pytest.mark.parametrize("name", CAUGHT_BY)
+def test_a_defect_in_recoveries_upstream_is_caught(name: str, tmp_path: Path) -> None:
+    program, seed = next(one for one in PROGRAMS if one.name == CAUGHT_BY[name][0]), CAUGHT_BY[name][1]
+    run_with_failures(program, seed, tmp_path / "without")
+    with planted(DEFECTS_OF_RECOVERIES[name]), pytest.raises((AssertionError, rd.RayadError)):
+        run_with_failures(program, seed, tmp_path / "with")
 
 
 def diamond() -> rd.Dataflow:

@@ -23,6 +23,12 @@ class Failure:
     sign: str = ""
     """The same for failures that are the same and will come back; see ``user_errors.sign_of``."""
 
+    @property
+    def rank(self) -> tuple[bool, bool]:
+        """Of failures that were reported together, the one of the lowest rank is the cause: that a peer is lost follows from something
+        else, and what an actor says of itself explains more than an error of Ray's."""
+        return self.is_lost_peer, self.error is None and "died" not in self.message
+
     def rebuild(self) -> BaseException | None:
         """The original RayadError."""
         return pickle.loads(self.error) if self.error is not None else None
