@@ -148,6 +148,8 @@ class ReplicaCore(VertexContext):
                 f"{stage.name!r} ({stage.where}) made {show(vertex, 60)}: a vertex must be an instance of a subclass of rd.Vertex"
             )
         self.vertex = vertex
+        if self.gate is not None:
+            self.gate.in_order = vertex.in_order
         self._reentrancy = check_reentrancy(vertex.reentrancy, f"{stage.name!r} ({stage.where})")
         vertex._context = self
         self.guard("setup", vertex.setup)

@@ -99,10 +99,17 @@ class Gate:
     ([], [(7, Timestamp(3), ['batch'])])
     >>> gate.rolled_back({7}, (Timestamp(4),)), gate.repeats(Timestamp(3)), gate.repeats(Timestamp(4))
     ([], True, False)
+
+    Args:
+        edges: whose batches wait.
+        waiting: where.
     """
 
     def __init__(self, edges: frozenset[int], waiting: Parked | None = None) -> None:
         self.edges = edges
+        self.in_order = False
+        """Whether the vertex takes times in lexicographic order. Then a time that is complete waits while one before it may come, and has
+        not been consumed."""
         self.waiting = Parked() if waiting is None else waiting
         self.passed: list[tuple[Timestamp, ...]] = []
         """The frontiers that it had come to when something upstream, however far, was rolled back: then frontiers go back."""
@@ -125,6 +132,9 @@ class Gate:
 
     def repeats(self, time: Timestamp) -> bool:
         """Whether this replica has consumed all of a time before senders were rolled back."""
+        if self.in_order:
+            mark = time.sort_key()
+            return any(all(mark < front.sort_key() for front in frontier) for frontier in self.passed)
         return any(not any(front <= time for front in frontier) for frontier in self.passed)
 
     def rolled_back(self, edges: Collection[int], frontier: Collection[Timestamp] | None) -> list[Timestamp]:

@@ -56,6 +56,12 @@ def test_results_are_those_of_the_model(program: Program, tmp_path: Path) -> Non
         run_with_failures(program, seed, tmp_path / str(seed))
 
 
+@pytest.mark.parametrize("seed", [6, 34])
+def test_a_time_that_was_complete_but_not_in_turn_is_taken_again(seed: int, tmp_path: Path) -> None:
+    """A vertex that takes times in order was told that the sender begins anew, and took the time for one that it had consumed."""
+    run_with_failures(next(program for program in PROGRAMS if program.name == "loop-totals"), seed, tmp_path)
+
+
 def test_failures_leave_others_alive(tmp_path: Path) -> None:
     chosen = [program for program in PROGRAMS if program.name in ("join-rows", "loop-totals", "vertex-end", "totals-mixed")]
     outcomes = [run_with_failures(program, seed, tmp_path / f"{program.name}{seed}") for program in chosen for seed in range(6)]
