@@ -45,7 +45,7 @@ class Control:
         self._job.cancelled.set()
 
     def where(self, name: str, timeout_s: float) -> tuple[Address, int, dict[str, Any]] | None:
-        """The address of a replica, its incarnation, and the notes of the snapshot that this one went on from, once the job runs.
+        """The address of a replica, its incarnation, and the notes of the snapshot that this one resumed from, once the job runs.
 
         The three belong together: an incarnation may be over by the time its addresses are used, and then nobody listens there.
         """
@@ -53,7 +53,7 @@ class Control:
         return self._job.found.get(name)
 
     def saved_inputs(self) -> dict[str, int]:
-        """How many frames of each live input are in all the snapshots that a recovery may go on from."""
+        """How many frames of each live input are in all the snapshots that a recovery may resume from."""
         return dict(self._job.keeper.saved_inputs) if self._job.keeper is not None else {}
 
     def hasten_snapshot(self) -> None:

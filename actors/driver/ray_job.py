@@ -203,7 +203,7 @@ class RayJob(Job):
         return self._config.keeps_snapshots and self._config.failures.max_failures > 0
 
     def _watch(self) -> None:
-        """A thread: a coordinator that dies or is silent is noticed, and the job goes on where it may, also while nobody waits for it."""
+        """A thread: a coordinator that dies or is silent is noticed, and replaced where the job may survive it, also while nobody waits."""
         while self._outcome is None:
             try:
                 line = self._line

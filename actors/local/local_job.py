@@ -286,7 +286,7 @@ class LocalJob(Job):
         return self._clock() + self._skipped_s
 
     def pause(self, seconds: float) -> None:
-        """Let so much time pass; under a clock that was given nothing is waited for, it goes on from there."""
+        """Let so much time pass; under a clock that was given nothing is waited for, it continues from there."""
         if self._clock is time.monotonic:
             time.sleep(seconds)
         else:

@@ -17,7 +17,7 @@ from rayad.dataflow.logical_graph import NodeKind
 
 
 def readings_of(network: Network) -> list[ReplicaReading]:
-    """A reading of every replica, cumulative since the job began or went on from a snapshot."""
+    """A reading of every replica, cumulative since the job began or resumed from a snapshot."""
     began = network.blocked.began
     total = network.steps - began
     waiting: dict[Where, int] = {}

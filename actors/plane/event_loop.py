@@ -389,7 +389,7 @@ class PlaneLoop:
             nonce=_secrets.token_bytes(NONCE_BYTES),
             server=server,
             judge=self._objection,
-            welcome=self._welcome,
+            admit=self._admit,
             received=state.received if state is not None else 0,
             resumes=state is not None and state.until_s is not None,
         )
@@ -399,7 +399,7 @@ class PlaneLoop:
             return f"a plane does not connect to itself ({self.name!r})"
         return self._peer(peer).objection(incarnation, instance, resumes)
 
-    def _welcome(self, peer: str, instance: bytes, resumes: bool) -> int:
+    def _admit(self, peer: str, instance: bytes, resumes: bool) -> int:
         """A client has proved itself: how many of its frames have arrived. Where it replaces a connection, that is read no more."""
         state = self._peer(peer)
         if instance != state.instance:

@@ -56,7 +56,7 @@ class Handshake:
     `start()` gives the first bytes to send.  `receive(data)` takes what came and gives the bytes to answer with.  When `done`,
     `peer`, `peer_incarnation` and `peer_instance` are proven and `rest` holds bytes that came after the handshake. ProtocolError: the
     connection must be closed.  `judge(peer, incarnation, instance, resumes)` is asked by a server about a proven client: "" or why not;
-    then `welcome(peer, instance, resumes)`: how many frames of this client have arrived.  `peer_received` is what the peer says of ours.
+    then `admit(peer, instance, resumes)`: how many frames of this client have arrived.  `peer_received` is what the peer says of ours.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Handshake:
         nonce: bytes,
         server: str | None = None,
         judge: Callable[[str, int, bytes, bool], str] | None = None,
-        welcome: Callable[[str, bytes, bool], int] | None = None,
+        admit: Callable[[str, bytes, bool], int] | None = None,
         received: int = 0,
         resumes: bool = False,
     ) -> None:
@@ -82,7 +82,7 @@ class Handshake:
         self._name = name
         self._mine = _IDENTITY.pack(nonce, instance, incarnation, received, resumes)
         self._judge = judge or (lambda peer, incarnation, instance, resumes: "")
-        self._welcome = welcome or (lambda peer, instance, resumes: 0)
+        self._admit = admit or (lambda peer, instance, resumes: 0)
         self._is_client = server is not None
         self._theirs = b""
         self._data = bytearray()
@@ -163,7 +163,7 @@ class Handshake:
         if not hmac.compare_digest(body, self._proof(b"rayad connect", b"")):
             raise ProtocolError(f"a client that calls itself {self.peer!r} has another secret or is of another job: its proof is wrong")
         verdict = self._judge(self.peer, self.peer_incarnation, self.peer_instance, self.peer_resumes).encode()[:1024]
-        received = 0 if verdict else self._welcome(self.peer, self.peer_instance, self.peer_resumes)
+        received = 0 if verdict else self._admit(self.peer, self.peer_instance, self.peer_resumes)
         self.phase = Phase.DONE
         told = _field(verdict) + _RECEIVED.pack(received)
         answer = _message(told + self._proof(b"rayad verdict", told))

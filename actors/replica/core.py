@@ -89,7 +89,7 @@ class ReplicaCore(VertexContext):
         self.parked = parking()
         self.view = View((), ()) if not stage.inputs else None
         self.batches_in = self.records_in = 0
-        self.counted_before = (0, 0)  # of these two, in the run that it goes on from
+        self.counted_before = (0, 0)  # of these two, in the run that it resumes from
         self.migration: Settling | None = None
         """The step of a change of layout that is under way here, or the last one."""
         self.nested = 0

@@ -1,4 +1,4 @@
-"""The autoscaler's files: the journal that is read back and gone on from, MPR's folder with a controller in a process of its own."""
+"""The autoscaler's files: the journal that is read back and continued, MPR's folder with a controller in a process of its own."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def damage(world: World, job: SimulatedJob, how: str) -> None:
         raise DriverDied from error
     assert store.manifest is not None
     if not older or store.manifest.notes.get("resumed_from") != older[-1]:
-        raise AssertionError(f"{path} is {how}: the job goes on from {store.manifest.notes}, whole are {older}")
+        raise AssertionError(f"{path} is {how}: the job resumes from {store.manifest.notes}, whole are {older}")
     refused(world, "; ".join(store.remarks), path)
     world.after_crash()
 

@@ -18,7 +18,7 @@ class Shelf:
         expected: all that they may ever see; None: not known.
         is_published: whether a snapshot of that number is in the store.
         is_damaged: whether a file of it was spoilt.
-        is_whole: whether it could be gone on from.
+        is_whole: whether a job could resume from it.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Shelf:
     def commit(self, number: int, staged: Sequence[Any]) -> list[Any]:
         """Show what a snapshot holds; gives everything that is shown."""
         if number in self.voided:
-            raise RuntimeError(f"commit {number} is void: the job went on from an older snapshot")
+            raise RuntimeError(f"commit {number} is void: the job resumed from an older snapshot")
         if self.failing and not self.failing_late:
             self._fail()
         items = [item for part in staged for item in part]

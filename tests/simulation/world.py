@@ -432,7 +432,7 @@ class World:
             raise DriverDied
 
     def is_whole(self, number: int) -> bool:
-        """Whether a snapshot could be gone on from."""
+        """Whether a job could resume from a snapshot."""
         return number in whole_snapshots(self.store)
 
     def is_published(self, number: int) -> bool:
