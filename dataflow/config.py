@@ -134,13 +134,12 @@ class RunConfig:
             (savepoints stay). None starts afresh where there are none, and is refused where there are some: nothing is deleted silently.
         snapshots, failures: see `SnapshotConfig` and `FailureConfig`.
         key_groups: number of key-groups; no keyed vertex can have more replicas.
-        window_batches: credits of each channel in batches: how many may be in flight to a slow receiver; in the local runtime of all
-            channels out of a replica together.
-        window_bytes: on Ray: the same in bytes.
+        window_batches: credits of each channel in batches: how many may be in flight to a slow receiver.
+        window_bytes: the same in bytes; in the local runtime, which encodes nothing, an estimate of them.
         batch_rows: lists of records for one replica are joined up to so many while they wait to be sent.
-        spill_memory_bytes: on Ray: a replica keeps so much of a feedback edge's backlog in memory, the rest on disk; likewise of
-            the batches that wait for their time before a vertex that takes times in order. In the local runtime both stay in memory.
-        spill_directory: on Ray: the folder for that; the system's temporary folder by default.
+        spill_memory_bytes: a replica keeps so much of a feedback edge's backlog in memory, the rest on disk; likewise of
+            the batches that wait for their time before a vertex that takes times in order.
+        spill_directory: the folder for that; the system's temporary folder by default.
         combine_hold_s: on Ray: how long a replica that has more input ready may keep combining before it sends; without more
             input it sends at once. 0 combines within one round of the event loop only. In the local runtime the seed draws it.
         activation_timeout_s: on Ray: how long one call of a vertex or a source (``on_recv``, ``on_notify``, ``next_batch``, with the
@@ -342,17 +341,20 @@ def _resume(value: Any) -> str | int:
 
 
 USED_LOCALLY: dict[type, frozenset[str]] = {
-    RunConfig: frozenset({"name", "storage_path", "resume", "snapshots", "failures", "key_groups", "window_batches", "batch_rows"}),
+    RunConfig: frozenset({
+        "name", "storage_path", "resume", "snapshots", "failures", "key_groups", "window_batches", "window_bytes", "batch_rows",
+        "spill_memory_bytes", "spill_directory",
+    }),
     SnapshotConfig: frozenset({"interval_s", "timeout_s", "alignment_timeout_s", "keep", "failures_max", "secret"}),
     FailureConfig: frozenset({"max_failures", "window_s", "delay_s", "delay_max_s", "same_error_max", "recovery"}),
     ScalingConfig: frozenset({"parallelism", "default"}),
-}
+}  # fmt: skip
 """The settings that the local runtime uses."""
 AUTOSCALER = frozenset({"policy", "mpr_folder", "report_interval_s", "window_s", "warm_up_s", "timeout_s", "journal"})
 """The settings of a ScalingConfig for the autoscaler; the local runtime has none."""
 OF_MACHINES: dict[type, frozenset[str]] = {
     RunConfig: frozenset({
-        "window_bytes", "spill_memory_bytes", "spill_directory", "combine_hold_s", "start_timeout_s", "cpus_per_replica", "rescale_pause_s",
+        "combine_hold_s", "start_timeout_s", "cpus_per_replica", "rescale_pause_s",
         "host", "unix_sockets", "resources", "autoscaling_cluster", "termination_s", "activation_timeout_s", "input_log_bytes",
     }),
     FailureConfig: frozenset({"heartbeat_timeout_s"}),

@@ -56,7 +56,7 @@ class LocalInput(JobInput):
         if timeout_s is not None:
             self._await_room(timeout_s)
         self._put(("send", batch))
-        while self._waits() > self._job.network.window and self._job.step():
+        while self._waits() > self._job.network.config.window_batches and self._job.step():
             pass
 
     def _waits(self) -> int:
@@ -65,7 +65,7 @@ class LocalInput(JobInput):
     def _await_room(self, timeout_s: float) -> None:
         """Until what is put is within the window."""
         deadline_s = self._job.now_s() + timeout_s
-        while self._waits() >= self._job.network.window:
+        while self._waits() >= self._job.network.config.window_batches:
             if self._job.now_s() > deadline_s:
                 raise took_nothing(self.name, self._job.name, timeout_s)
             if not self._job.step():

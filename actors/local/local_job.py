@@ -25,10 +25,10 @@ from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.job_leader import JobLeader, drive
 from rayad.actors.lead.layout_steps import RescaleReport, replicas_wanted
 from rayad.actors.local.handles import LocalInput, LocalProbe, StillOpen, cannot_move
-from rayad.actors.local.network import Network, Where
+from rayad.actors.local.network import Marker, Network, Where
 from rayad.actors.local.recovery import OF_CHANNELS, OF_THE_COORDINATOR, Build, LocalRecovery, names_of_stages
 from rayad.actors.local.rescaling import EVENTS as EVENTS_OF_CHANGES
-from rayad.actors.local.rescaling import Fence, LocalRescale, Marker
+from rayad.actors.local.rescaling import Fence, LocalRescale
 from rayad.actors.local.results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.plane.protocol import replica_name
@@ -346,6 +346,12 @@ class LocalJob(Job):
             network.deliver_view(at)
         elif kind == "batch":
             return self._consume(event)
+        elif kind == "loop":
+            return self._consume_feedback(event)
+        elif kind == "credit":
+            network.deliver_credit(at)
+        elif kind == "drain":
+            network.drain(at)
         elif kind == "flush":
             network.ready.discard(event)
             network.move_out(at)
@@ -364,6 +370,9 @@ class LocalJob(Job):
     def _consume(self, event: Any) -> bool:
         network, channel = self.network, event[1]
         edge = network.edges[channel[0]]
+        if edge.is_feedback:
+            network.arrive(channel)
+            return True
         at = (edge.target, channel[2])
         if network.held_up(at, event):
             return False
@@ -372,19 +381,42 @@ class LocalJob(Job):
         if participant is not None and participant.blocks(into):
             network.align(at, event)
             return False
-        waiting = network.channels[channel]
-        time, batch = waiting.popleft()
-        if not waiting:
-            network.ready.discard(event)
+        time, batch, size_bytes = network.take(channel)
         if time is None:
             self._on_mark(at, into, batch)
             return True
-        if not edge.is_feedback:
-            network.release((edge.source, channel[1]))
         if participant is not None and participant.logs(into):
             participant.log_batch(into, time, batch)
         receiver = network.cores[at] if self.rescaling is None else self.rescaling.receiver(at)
-        receiver.receive(edge.id, time, batch)
+        receiver.receive(edge.id, time, batch, network.token(channel, size_bytes))
+        network.after(at)
+        return True
+
+    def _consume_feedback(self, event: Any) -> bool:
+        """The next of what came round a loop."""
+        network, at = self.network, event[1]
+        if network.held_up(at, event):
+            return False
+        feedback = network.ends[at].feedback
+        if not feedback.has_next():  # what is next waits for a barrier
+            network.ready.discard(event)
+            return False
+        entry = edge, source, time, batch = feedback.pop()
+        mark = network.thawed_mark(batch) if time is None else None
+        participant = self.snapshots.participants.get(at) if self.snapshots is not None else None
+        if participant is not None and participant.blocks((edge, source)) and not isinstance(mark, Marker):
+            feedback.block(entry)
+            network.ready.discard(event)
+            return False
+        if not feedback.has_next():
+            network.ready.discard(event)
+        if time is None:
+            self._on_mark(at, (edge, source), mark)
+            return True
+        if participant is not None and participant.logs((edge, source)):
+            participant.log_batch((edge, source), time, batch)
+        receiver = network.cores[at] if self.rescaling is None else self.rescaling.receiver(at)
+        receiver.receive(edge, time, batch)
         network.after(at)
         return True
 
@@ -556,3 +588,4 @@ class LocalJob(Job):
 
     def check_invariants(self) -> None:  # for tests
         self.network.tracker.check_invariants()
+        self.network.check_invariants()

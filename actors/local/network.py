@@ -1,39 +1,58 @@
 """The replicas of a local job, the queues between them, and what can happen next.
 
-Batches are FIFO per channel, reports FIFO per replica, views FIFO per replica. Every non-empty queue is one event that can happen; which
-one does is drawn by the seed.
+Batches, barriers and markers are FIFO per channel, credits FIFO per channel the other way, reports FIFO per replica, views FIFO per
+replica. Every non-empty queue is one event that can happen; which one does is drawn by the seed. What may be sent, what is granted and
+what is spilled the parts that run on Ray decide (:class:`ChannelEnds`); here is only what carries their frames.
 """
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from rayad.actors.job import describe_blockers
-from rayad.actors.plane.on_demand import rows_of
+from rayad.actors.plane.batch_codec import batch_bytes
+from rayad.actors.plane.credits import Grant
+from rayad.actors.plane.protocol import Kind, replica_name
+from rayad.actors.plane.spilling_queue import SpillFile
+from rayad.actors.replica.channel_ends import ChannelEnds
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import edge_names
-from rayad.actors.replica.rest import thaw
+from rayad.actors.replica.migration import Migration
+from rayad.actors.replica.parked import Parked
+from rayad.actors.replica.rest import freeze, thaw
 from rayad.actors.replica.upstream import gated_edges
 from rayad.actors.store.input_log import InputLog
 from rayad.dataflow.compiling.sharing import shared_steps
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan, Stage
-from rayad.progress import JobTracker, Timestamp, View
+from rayad.progress import InternalError, JobTracker, Timestamp, View
 
 Where = tuple[int, int]
 """A stage and which of its replicas."""
 ChannelId = tuple[int, int, int]
 """An edge, the sending replica, the receiving one."""
 
+Entry = tuple[Timestamp | None, Any, int | None]
+"""A batch with its time and its bytes, None where no credit is due for it; without a time a barrier or marker."""
+
 HOLD_SHARE = 0.75
 """How often a replica whose combiners hold something is not made to give it out at once."""
-CUT_SHARE = 0.3
-"""How often a batch on demand is cut."""
+WORK_S_MAX = 0.02
+"""How long a replica may be said to have worked on what it grants, for senders on demand; mostly it is far less."""
+
+
+class Marker(NamedTuple):
+    """Behind the last batch that a sender routed by the layout before ``step``; of step -1: behind the last batch of a sender at all."""
+
+    step: int
+    plan: Plan | None
 
 
 class Ready:
@@ -64,8 +83,62 @@ class Ready:
                 self.add(event)
 
 
-class HeldUp(dict[Where, set[Any]]):
-    """Events of replicas that are held up, until there is room; it counts for how many steps they are."""
+class DequeCarrier:
+    """What carries the frames of one replica here: deques. Payloads are batches as they are, with an estimate of their bytes."""
+
+    socket_bytes = 1
+    """Here is no socket: what may wait to be carried on a feedback channel is the replica's share of ``spill_memory_bytes``."""
+
+    def __init__(self, network: Network, at: Where) -> None:
+        self._network = network
+        self._at = at
+
+    def encode(self, time: Timestamp, batch: Any) -> Entry:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        return time, batch, batch_bytes(batch)
+
+    def size(self, payload: Any) -> int:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        size: int = payload[2]
+        return size
+
+    def freeze(self, payload: Any, *, is_mark: bool) -> bytes:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        return frozen_mark(payload) if is_mark else freeze(payload[0], payload[1])
+
+    def thaw(self, data: memoryview, *, is_mark: bool) -> Any:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        return self._network.thawed_mark(data) if is_mark else self.encode(*thaw(bytes(data)))
+
+    def send(self, peer: str, kind: int, edge: int, payload: Any) -> None:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        channel = (edge, self._at[1], self._network.where[peer][1])
+        if kind == Kind.DATA:
+            self._network.put(channel, *payload)
+        else:
+            self._network.put(channel, None, payload)
+
+    def grant(self, peer: str, edge: int, grant: Grant, busy_s: float) -> None:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        network = self._network
+        channel = (edge, network.where[peer][1], self._at[1])
+        if network.where[peer] not in network.ends:
+            return  # it has retired
+        network.credits.setdefault(channel, deque()).append((grant, busy_s))
+        network.ready.add(("credit", channel))
+
+    def queued_bytes(self, peer: str) -> int:
+        """See :class:`rayad.actors.plane.carrier.Carrier`."""
+        return self._network.carried.get((self._at, self._network.where[peer]), 0)
+
+
+def frozen_mark(mark: Any) -> bytes:
+    """A barrier or marker as bytes; of a marker's plan the layout."""
+    return pickle.dumps((mark.step, mark.plan and mark.plan.layout) if isinstance(mark, Marker) else mark)
+
+
+class HeldUp(set[Where]):
+    """Replicas that have something waiting for credit: they start no activation. It counts for how many steps."""
 
     def __init__(self, steps: Callable[[], int]) -> None:
         super().__init__()
@@ -74,17 +147,17 @@ class HeldUp(dict[Where, set[Any]]):
         self._since: dict[Where, int] = {}
         self._before: dict[Where, int] = {}
 
-    def setdefault(self, at: Where, default: set[Any]) -> set[Any]:
-        """As of a dict; the replica is held up from now on."""
+    def begin(self, at: Where) -> None:
+        """A replica is held up from now on."""
+        self.add(at)
         self._since.setdefault(at, self._steps())
-        return super().setdefault(at, default)
 
-    def pop(self, at: Where, *default: Any) -> Any:
-        """As of a dict; the replica is free."""
+    def end(self, at: Where) -> None:
+        """A replica is not held up any more."""
+        self.discard(at)
         since = self._since.pop(at, None)
         if since is not None:
             self._before[at] = self._before.get(at, 0) + self._steps() - since
-        return super().pop(at, *default)
 
     def steps_of(self, at: Where) -> int:
         """For how many steps a replica has been held up so far."""
@@ -120,26 +193,38 @@ class Network:
         self.steps = 0
         self.edges = plan.edge_by_id
         self.edge_ids = {name: edge for edge, name in edge_names(plan).items()}
-        self.window = config.window_batches
         self.gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset[int]()
         self.input_log: dict[Where, InputLog] = {}
         self.retired = Retired()
         self.moved_out: Callable[[Where], None] | None = None
         """Called when a replica's batches and report so far are in their queues; a change of layout sets it."""
         self.cores: dict[Where, ReplicaCore] = {}
+        self.ends: dict[Where, ChannelEnds] = {}
+        self.where: dict[str, Where] = {}
+        self.names: dict[Where, str] = {}
         self._shared = shared_steps(plan) if check_records else {}
+        self._in_loops = {edge.target for edge in plan.edges if edge.is_feedback}
+        self._is_configured = False
+        self._has_demand = any(edge.is_on_demand for edge in plan.edges)
         self.clear()
 
     def clear(self) -> None:
         """Nothing is on its way, and nobody there."""
         self.tracker = JobTracker(self.plan.progress)
         self.cores = {}
-        self.channels: dict[ChannelId, deque[tuple[Timestamp | None, Any]]] = {}
+        for ends in self.ends.values():
+            ends.close()
+        self.ends = {}
+        self.channels: dict[ChannelId, deque[Entry]] = {}
+        self.credits: dict[ChannelId, deque[tuple[Grant, float]]] = {}
+        """On their way back, by the channel of the batches."""
+        self.carried: dict[tuple[Where, Where], int] = {}
+        """Bytes on feedback channels, by sender and receiver."""
         self.reports: dict[Where, deque[Any]] = {}
         self.views: dict[Where, deque[View]] = {}
-        self.queued: dict[Where, int] = {}
-        """Batches that wait on regular channels out of a replica."""
-        self.blocked = HeldUp(lambda: self.steps)
+        self.stuck = HeldUp(lambda: self.steps)
+        self.blocked: dict[Where, set[Any]] = {}
+        """Events of replicas that are held up, until there is credit."""
         self.aligning: dict[Where, set[Any]] = {}
         """Events behind barriers that have not come on all channels."""
         self.subscribed: set[Where] = set()
@@ -150,18 +235,28 @@ class Network:
     def new_core(self, stage: Stage, replica: int, plan: Plan | None = None) -> ReplicaCore:
         """A replica that is not started yet, with its queues; ``plan``: in another layout than the job has now."""
         at = (stage.id, replica)
-
-        def room(edge: int, target: int) -> int:
-            waiting = self.channels.get((edge, replica, target))
-            return -len(waiting) if waiting is not None else 0
-
-        core = self.cores[at] = ReplicaCore(plan or self.plan, stage, replica, room=room, gated=self.gated)
+        name = self.names[at] = replica_name(*at)
+        self.where[name] = at
+        self.release(at)
+        ends = self.ends[at] = ChannelEnds(DequeCarrier(self, at), plan or self.plan, stage.id, replica, self.config)
+        ends.sender.held_up = partial(self._on_held_up, at)
+        parking = partial(Parked, int(self.config.spill_memory_bytes), partial(SpillFile, self.config.spill_directory))
+        core = self.cores[at] = ReplicaCore(plan or self.plan, stage, replica, room=ends.sender.room, gated=self.gated, parking=parking)
+        ends.attach(core)
         core.outputs.watch_records(self._shared.get(stage.id, {}))
-        core.outputs.piece_rows = pieces_by_chance(self.random)
         core.outputs.batch_rows = self.config.batch_rows
         self.reports.setdefault(at, deque()).clear()
         self.views.setdefault(at, deque()).clear()
         return core
+
+    def release(self, at: Where) -> None:
+        """A replica is gone, with what waited at its ends of channels."""
+        ends = self.ends.pop(at, None)
+        if ends is not None:
+            ends.close()
+        self.stuck.end(at)
+        for way in [way for way in self.carried if way[0] == at]:
+            del self.carried[way]
 
     def begin(self, at: Where) -> None:
         """A replica that has been started may read."""
@@ -180,49 +275,129 @@ class Network:
             edge = self.edges[self.edge_ids[name]]
             time, batch = thaw(data)
             self.cores[at].count_waiting(edge.id, time)
-            self.put((edge.id, source % self.plan.stage(edge.source).parallelism, at[1]), time, batch)  # a source may have fewer now
+            if edge.is_feedback:
+                self.ends[at].feedback.push_encoded(edge.id, source, data)
+                self.ready.add(("loop", at))
+            else:  # a source may have fewer replicas now
+                self.put((edge.id, source % self.plan.stage(edge.source).parallelism, at[1]), time, batch)
 
     def refill_outbox(self, at: Where, outbox: Iterable[tuple[str, int, bytes]]) -> None:
-        """Batches that waited at a replica for credit do so again."""
+        """Batches that waited at a replica for credit do so again, or are sent."""
+        sender = self.ends[at].sender
         for name, target, data in outbox:
-            self.refill((self.edges[self.edge_ids[name]].target, target), [(name, at[1], data)])
+            edge = self.edge_ids[name]
+            time, batch = thaw(data)
+            self.cores[at].count_waiting(edge, time)
+            sender.send(edge, sender.peer(edge, target), (time, batch, batch_bytes(batch)))
 
     def configure(self, config: RunConfig) -> None:
         """Windows and sizes of batches change; what was held up by a smaller window may move."""
-        self.config = config
-        self.window = config.window_batches
+        before, self.config = self.config, config
+        self._is_configured = True
         for core in self.cores.values():
             core.outputs.batch_rows = config.batch_rows
-        for at in [at for at in self.blocked if self.queued.get(at, 0) < self.window]:
-            for event in sorted(self.blocked.pop(at)):
-                self.ready.add(event)
+        for turn in ("first", "senders", "last"):
+            for ends in self.ends.values():
+                ends.configure(before, config, turn)
+        for at, core in self.cores.items():
+            if core.changes:
+                self.after(at)
 
     # -- channels --------------------------------------------------------------------------------------
-    def put(self, channel: ChannelId, time: Timestamp | None, batch: Any) -> None:
-        """A batch, or without a time a barrier or marker, is on its way."""
+    def put(self, channel: ChannelId, time: Timestamp | None, batch: Any, size_bytes: int | None = None) -> None:
+        """A batch, or without a time a barrier or marker, is on its way; without a size no credit is due for it."""
         waiting = self.channels.get(channel)
         if waiting is None:
             waiting = self.channels[channel] = deque()
-        waiting.append((time, batch))
+        waiting.append((time, batch, size_bytes))
         self.ready.add(("batch", channel))
         edge = self.edges[channel[0]]
-        if time is not None and not edge.is_feedback:
-            at = (edge.source, channel[1])
-            self.queued[at] = self.queued.get(at, 0) + 1
+        if edge.is_feedback:
+            way = (edge.source, channel[1]), (edge.target, channel[2])
+            self.carried[way] = self.carried.get(way, 0) + (size_bytes or 0)
+        elif time is None:
+            if isinstance(batch, Marker):
+                if batch.step >= 0:
+                    self.ready.add(("arrive", channel))
+            elif batch.unaligned:
+                self.ready.add(("overtake", channel))
+
+    def send_mark(self, at: Where, edge: int, target: int, mark: Any, *, overtake: bool = False, binds: bool = True) -> None:
+        """A replica sends a barrier or marker, perhaps to itself."""
+        ends = self.ends[at]
+        ends.send_mark(edge, target, mark, overtake=overtake, binds=binds)
+        if at[0] in self._in_loops and ends.feedback.has_next():
+            self.ready.add(("loop", at))
+
+    def thawed_mark(self, data: bytes | memoryview) -> Any:
+        """The inverse of :func:`frozen_mark`."""
+        mark = pickle.loads(data)
+        if isinstance(mark, tuple) and len(mark) == 2:
+            return Marker(mark[0], self.plan.laid_out(mark[1]) if mark[1] is not None else None)
+        return mark
+
+    def take(self, channel: ChannelId) -> Entry:
+        """The next of a channel."""
+        waiting = self.channels[channel]
+        entry = waiting.popleft()
+        if not waiting:
+            self.ready.discard(("batch", channel))
+        return entry
+
+    def token(self, channel: ChannelId, size_bytes: int | None) -> tuple[int, str, int] | None:
+        """What a batch of a channel is granted by when it has been consumed."""
+        if size_bytes is None:
+            return None
+        return channel[0], self.names[self.edges[channel[0]].source, channel[1]], size_bytes
+
+    def arrive(self, channel: ChannelId) -> None:
+        """The next of a feedback channel reaches its receiver, which takes any amount."""
+        edge = self.edges[channel[0]]
+        source, at = (edge.source, channel[1]), (edge.target, channel[2])
+        time, batch, size_bytes = self.take(channel)
+        ends = self.ends[at]
+        if time is None:
+            ends.feedback.push_mark(edge.id, channel[1], frozen_mark(batch))
+        else:
+            ends.feedback.push(edge.id, channel[1], time, batch, size_bytes)
+        self.ready.add(("loop", at))
+        if size_bytes:
+            self.carried[source, at] -= size_bytes
+            self.cores[at].outputs.counters.received_bytes[edge.id] += size_bytes
+        if self.ends[source].sender.is_spilled:
+            self.ready.add(("drain", source))
+
+    def drain(self, at: Where) -> None:
+        """What a replica has on disk for a feedback channel leaves, as far as there is room."""
+        self.ready.discard(("drain", at))
+        self.ends[at].sender.drain()
+
+    def deliver_credit(self, channel: ChannelId) -> None:
+        """The next credit for what was sent on a channel reaches its sender."""
+        waiting = self.credits[channel]
+        grant, busy_s = waiting.popleft()
+        if not waiting:
+            self.ready.discard(("credit", channel))
+        edge = self.edges[channel[0]]
+        at = (edge.source, channel[1])
+        self.ends[at].sender.on_credit(edge.id, self.names[edge.target, channel[2]], grant.batches, grant.bytes, busy_s)
+        if self.cores[at].changes:  # what was joined on its way out
+            self.after(at)
 
     def held_up(self, at: Where, event: Any) -> bool:
-        """Whether a replica has too much waiting on its way out; the event is put aside until there is room."""
-        if self.queued.get(at, 0) < self.window:
+        """Whether a replica waits for credit; the event is put aside until it has some."""
+        if at not in self.stuck:
             return False
         self.ready.discard(event)
         self.blocked.setdefault(at, set()).add(event)
         return True
 
-    def release(self, source: Where) -> None:
-        """A batch of a replica has been consumed."""
-        self.queued[source] -= 1
-        if self.queued[source] < self.window:
-            self.ready.again(self.blocked.pop(source, ()), self.channels)
+    def _on_held_up(self, at: Where, is_held_up: bool) -> None:
+        if is_held_up:
+            self.stuck.begin(at)
+        else:
+            self.stuck.end(at)
+            self.ready.again(self.blocked.pop(at, ()), self.channels)
 
     def align(self, at: Where, event: Any) -> None:
         """The event waits for a barrier on the other channels."""
@@ -232,6 +407,10 @@ class Network:
     def unblock(self, at: Where) -> None:
         """The replica has captured: what waited behind its barriers may be consumed."""
         self.ready.again(self.aligning.pop(at, ()), self.channels)
+        feedback = self.ends[at].feedback
+        feedback.unblock()
+        if feedback.has_next():
+            self.ready.add(("loop", at))
 
     # -- activations -----------------------------------------------------------------------------------
     def after(self, at: Where) -> None:
@@ -246,11 +425,18 @@ class Network:
 
     def move_out(self, at: Where) -> None:
         """What a replica has produced goes into the queues, and what changed with it into its next report."""
-        core = self.cores[at]
+        core, ends = self.cores[at], self.ends[at]
         core.outputs.flush()
-        for outgoing in core.outputs.take():
-            self.put((outgoing.edge, at[1], outgoing.replica), outgoing.time, outgoing.batch)
-        core.done_tokens.clear()
+        if core.outputs.outbox:
+            ends.send_out()
+            if at[0] in self._in_loops and ends.feedback.has_next():
+                self.ready.add(("loop", at))
+        if core.done_tokens:
+            worked_s = 0.0
+            if self._has_demand:
+                ends.grants.begin(0.0)
+                worked_s = WORK_S_MAX * self.random.random() ** 16
+            ends.grant(worked_s)
         if self.subscribe(at):
             self.publish()
         report = core.take_changes()
@@ -342,22 +528,53 @@ class Network:
                 time = notification.guarantee
                 blockers = [(describe(loc), t, n) for loc, t, n in self.tracker.blockers(stage, time)]
                 parts.append(describe_blockers(f"{core.name}[{replica}]", time, blockers))
-        held = {channel: len(waiting) for channel, waiting in self.channels.items() if waiting}
-        parts.extend(f"{count} batches wait on {self.edges[c[0]].name} {c[1]}->{c[2]}" for c, count in held.items())
+        for channel, waiting in self.channels.items():
+            if waiting:
+                parts.append(f"{len(waiting)} batches wait on {self.edges[channel[0]].name} {channel[1]}->{channel[2]}")
+        for at, ends in self.ends.items():
+            parts.extend(f"{self.cores[at].name}[{at[1]}]: {line}" for line in ends.sender.describe())
+            if len(ends.feedback):
+                parts.append(f"{self.cores[at].name}[{at[1]}]: {len(ends.feedback)} batches that came round a loop")
         parts.extend(f"input {name!r} is open" for name in self.open_inputs())
         return "\n".join(parts) or "nothing is waiting"
+
+    def check_invariants(self) -> None:
+        """Raise InternalError unless what senders count as in flight is somewhere, and is no more than the window and one batch."""
+        for at, ends in self.ends.items():
+            if ends.sender.is_held_up is not (at in self.stuck):
+                raise InternalError(f"{ends.name} waits for credit: {ends.sender.is_held_up}, but is held up: {at in self.stuck}")
+            for (edge, peer), window in ends.sender.windows.items():
+                window.check_invariants()
+                if self.where.get(peer) not in self.ends:
+                    continue  # not there yet, or not any more
+                sizes, known = self._in_flight((edge, at[1], self.where[peer][1]))
+                who = f"{self.edges[edge].name} {ends.name}->{peer}"
+                if known != window.in_flight:
+                    raise InternalError(f"{who}: the sender counts {window.in_flight} in flight, but there is {known}")
+                if not self._is_configured and (len(sizes) > window.batches or sum(sizes[:-1]) >= window.bytes):
+                    raise InternalError(f"{who}: batches of {sizes} bytes are on their way, {window}")
+
+    def _in_flight(self, channel: ChannelId) -> tuple[list[int], Grant]:
+        """The bytes of the batches on a channel that need credit; and all that is not granted back: also what is consumed or held back."""
+        edge = self.edges[channel[0]]
+        sender, at = self.names[edge.source, channel[1]], (edge.target, channel[2])
+        sizes = [size for _, _, size in self.channels.get(channel, ()) if size is not None]
+        back = [grant for grant, _ in self.credits.get(channel, ())]
+        tokens = list(self.cores[at].done_tokens)
+        migration = self.cores[at].migration
+        if isinstance(migration, Migration):
+            tokens += migration.held_tokens()
+        tokens = [token for token in tokens if token[:2] == (edge.id, sender)]
+        window = self.ends[at].grants.windows.get((edge.id, sender))
+        consumed = Grant(window.consumed_batches, window.consumed_bytes) if window is not None else Grant(0, 0)
+        return sizes, Grant(
+            len(sizes) + len(tokens) + consumed.batches + sum(grant.batches for grant in back),
+            sum(sizes) + sum(size for _, _, size in tokens) + consumed.bytes + sum(grant.bytes for grant in back),
+        )
 
     def close(self) -> None:
         """Release what the users' code holds."""
         for core in self.cores.values():
             core.close()
-
-
-def pieces_by_chance(chance: random.Random) -> Callable[[int, Any], int]:
-    """For edges on demand: here nothing takes time by which batches could be cut, so the seed says into what."""
-
-    def rows(_edge: int, batch: Any) -> int:
-        most = rows_of(batch)
-        return chance.randint(1, most) if most > 1 and chance.random() < CUT_SHARE else most
-
-    return rows
+        for ends in self.ends.values():
+            ends.close()

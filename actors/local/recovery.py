@@ -24,7 +24,7 @@ from rayad.actors.replica.upstream import Changes, Region, zeroing
 from rayad.dataflow.plan import Plan
 from rayad.progress import InternalError
 
-OF_CHANNELS = ("batch", "overtake")
+OF_CHANNELS = ("batch", "overtake", "credit")
 OF_THE_COORDINATOR = ("acknowledge", "publish", "commit")
 
 
@@ -184,6 +184,9 @@ def _clear(network: Network, region: Region) -> None:
     for channel in list(network.channels):
         if network.edges[channel[0]].source in region.stages:
             del network.channels[channel]
+    for channel in list(network.credits):
+        if network.edges[channel[0]].source in region.stages:
+            del network.credits[channel]
     for event in list(network.ready.items):
         kind, at = event
         is_of_channel = kind in OF_CHANNELS
@@ -193,8 +196,14 @@ def _clear(network: Network, region: Region) -> None:
     for waiting in (network.blocked, network.aligning):
         for at in list(waiting):
             kept: set[Any] = {event for event in waiting[at] if event[0] != "batch" or event[1] in network.channels}
-            waiting[at] = set() if at[0] in region.stages else kept
+            if at[0] in region.stages:
+                waiting.pop(at)
+            else:
+                waiting[at] = kept
     for at in network.cores:
         if at[0] in region.stages:
             network.reports[at], network.views[at] = deque(), deque()
-            network.queued[at] = 0
+            network.release(at)
+    gone = {network.names[at] for at in network.cores if at[0] in region.stages}
+    for ends in network.ends.values():
+        ends.forget_senders(gone)

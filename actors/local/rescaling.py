@@ -16,7 +16,7 @@ from typing import Any
 from rayad.actors.lead import change_leader as lead
 from rayad.actors.lead import snapshot_leader
 from rayad.actors.lead.layout_steps import RescaleReport, plane_names
-from rayad.actors.local.network import Network, Where
+from rayad.actors.local.network import Entry, Marker, Network, Where
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, stage_of
 from rayad.actors.replica.core import ReplicaCore
@@ -35,14 +35,6 @@ EVENTS = frozenset((*ORDERS, "index", "arrive", "transfer", "answer"))
 Turn = int
 IsDone = Callable[[Where], bool]
 Cost = Callable[[Where], StepCost | None]
-
-
-class Marker:
-    """Behind the last batch that a sender routed by the layout before ``step``; of step -1: behind the last batch of a sender at all."""
-
-    def __init__(self, step: int, plan: Plan | None) -> None:
-        self.step = step
-        self.plan = plan
 
 
 class Fence:
@@ -346,6 +338,8 @@ class LocalRescale:
     def _prepare(self, at: Where, effect: lead.Prepare) -> None:
         core = self.network.cores[at]
         core.plan = self.network.plan.laid_out(effect.layout)
+        for newcomer in effect.newcomers:
+            self.network.ends[at].admit(newcomer, core.plan)
         index = core.vertex.index_for_giving() if at[0] in effect.moving and core.vertex is not None else None
         if index is not None:
             self._indices[at] = index
@@ -395,9 +389,9 @@ class LocalRescale:
         network.move_out(at)
         before = core.plan
         core.lay_out(after)
+        network.ends[at].sender.lay_out(after)
         for edge, target in channels_to_mark(before, after, *at):
-            network.put((edge, at[1], target), None, Marker(step, after))
-            self._will_arrive((edge, at[1], target))
+            network.send_mark(at, edge, target, Marker(step, after), binds=False)
         if changes(before, after, at[0]):
             old = self.migrations.get(at)
             if old is not None:
@@ -420,7 +414,8 @@ class LocalRescale:
         return migration is None or not migration.released
 
     def _has_left(self, at: Where) -> bool:
-        return at in self._left and not self.network.reports[at]
+        sender = self.network.ends[at].sender
+        return at in self._left and not (self.network.reports[at] or sender.is_held_up or sender.is_spilled)
 
     def _has_ended(self, ends: Collection[tuple[int, str]], at: Where) -> bool:
         return self._ended.get(at, set()).issuperset(ends)
@@ -443,7 +438,7 @@ class LocalRescale:
         into, at = (channel[0], channel[1]), (edge.target, channel[2])
         waiting = network.channels.get(channel, deque())
         now = self._at.get(at, self._base)
-        marks = (i for i, (_, mark) in enumerate(waiting) if isinstance(mark, Marker) and mark.step >= max(now, self._base + 1))
+        marks = (i for i, (_, mark, _) in enumerate(waiting) if isinstance(mark, Marker) and mark.step >= max(now, self._base + 1))
         place = next(marks, None)
         if at in network.cores and place is not None:
             mark = waiting[place][1]
@@ -451,14 +446,12 @@ class LocalRescale:
         migration = self.migrations.get(at)
         if migration is None or not migration.takes_out(into):
             return
-        kept = deque[tuple[Any, Any]]()
+        kept = deque[Entry]()
         for _ in range(len(waiting) if place is None else place):
-            time, batch = waiting.popleft()
-            stays = batch if time is None else migration.take_out(edge.id, time, batch)
+            time, batch, size_bytes = waiting.popleft()
+            stays = batch if time is None else migration.take_out(edge.id, time, batch, network.token(channel, size_bytes))
             if stays is not None:
-                kept.append((time, stays))
-            else:
-                network.release((edge.source, channel[1]))
+                kept.append((time, stays, size_bytes))
         if place is not None:
             waiting.popleft()
             migration.on_marker(into)
@@ -498,8 +491,7 @@ class LocalRescale:
         migration.on_transfer(source, transfer)
         core = self.network.cores[at]
         while migration.released:
-            edge, time, batch, _ = migration.released.popleft()
-            core.receive(edge, time, batch)
+            core.receive(*migration.released.popleft())
         self.network.after(at)
 
     def fence(self, at: Where) -> None:
@@ -523,7 +515,7 @@ class LocalRescale:
         core.let_go()
         network.move_out(at)
         for edge, target in channels_out(core.plan, core.plan.stage(at[0]), at[1]):
-            network.put((edge, at[1], target), None, Marker(-1, None))
+            network.send_mark(at, edge, target, Marker(-1, None))
         self._left.add(at)
 
     def _part(self, at: Where) -> None:
@@ -544,6 +536,7 @@ class LocalRescale:
         """The change is over for a replica, done or not: this is the layout."""
         core = self.network.cores[at]
         core.plan = plan
+        self.network.ends[at].sender.close_all_but(plan)
         if self._indices.pop(at, None) is not None:
             self.network.ready.discard(("index", at))
         core.gave()
@@ -559,12 +552,18 @@ class LocalRescale:
             network.ready.discard(event)
         for put_aside in (network.blocked, network.aligning):
             put_aside.pop(at, None)
+        network.release(at)
+        for channel in [*network.credits]:
+            edge = network.edges[channel[0]]
+            if at in ((edge.source, channel[1]), (edge.target, channel[2])):
+                del network.credits[channel]
+                network.ready.discard(("credit", channel))
         for channel in into:
-            left = sum(time is not None for time, _ in network.channels.pop(channel))
+            left = sum(time is not None for time, _, _ in network.channels.pop(channel))
             if left:
                 name = network.plan.stage(at[0]).name
                 raise InternalError(f"{left} batches were on their way to replica {at[1]} of {name!r}, now gone")
-        if any(time is not None for channel in out_of for time, _ in network.channels.get(channel, ())):
+        if any(time is not None for channel in out_of for time, _, _ in network.channels.get(channel, ())):
             raise InternalError(f"batches are still on their way from replica {replica_name(*at)}, now gone")
 
     def explain(self) -> str:
@@ -580,4 +579,4 @@ def where(name: str) -> Where:
     return stage_of(name), lead.replica_of(name)
 
 
-__all__ = ["EVENTS", "Fence", "LocalRescale", "Marker"]
+__all__ = ["EVENTS", "Fence", "LocalRescale"]

@@ -40,7 +40,7 @@ def only_a_snapshot_goes_on(network: Network) -> bool:
     """
     if not network.tracker.is_complete():
         return False
-    moving = {kind for kind, at in network.ready.items if kind != "batch" or any(time is not None for time, _ in network.channels[at])}
+    moving = {kind for kind, at in network.ready.items if kind != "batch" or any(time is not None for time, _, _ in network.channels[at])}
     return moving.isdisjoint(("batch", "report", "view", "flush", "source", "input"))
 
 

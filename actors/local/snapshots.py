@@ -60,7 +60,6 @@ class LocalSnapshots:
         self._beginning: dict[Where, Barrier] = {}
         self._tickets = count()
         self._answers: dict[int, int | str] = {}  # of savepoints: their numbers, or why there is none
-        self._overtaken: list[tuple[str, int, bytes]] = []
         self._edge_names = edge_names(network.plan)
         self._stages = {stage.name: stage.id for stage in network.plan.stages}
         self.begun = store.begin()
@@ -104,8 +103,7 @@ class LocalSnapshots:
                 network.move_out(at)
 
             def send_barrier(edge: int, replica: int, barrier: Barrier) -> None:
-                overtaken = self._put_barrier((edge, at[1], replica), barrier)
-                self._overtaken.extend((self._edge_names[edge], replica, data) for data in overtaken)
+                network.send_mark(at, edge, replica, barrier, overtake=barrier.unaligned)
 
             found = self.participants[at] = Participant(
                 network.plan,
@@ -256,21 +254,6 @@ class LocalSnapshots:
         participant.on_barrier(channel, barrier)
         self._after_barrier(at, participant)
 
-    def _put_barrier(self, channel: tuple[int, int, int], barrier: Barrier) -> list[bytes]:
-        """Send a barrier; gives the batches that it overtakes at the sender, where they wait for credits: how many, the seed says."""
-        network = self.network
-        waiting = network.channels.get(channel)
-        if barrier.unaligned:
-            network.ready.add(("overtake", channel))
-        if not barrier.unaligned or not waiting or network.edges[channel[0]].is_feedback:
-            network.put(channel, None, barrier)
-            return []
-        items = list(waiting)
-        behind_older = max((i + 1 for i, (time, _) in enumerate(items) if time is None), default=0)
-        place = network.random.randint(behind_older, len(items))
-        waiting.insert(place, (None, barrier))
-        return [freeze(time, batch) for time, batch in items[place:] if time is not None]
-
     def _after_barrier(self, at: Where, participant: Participant) -> None:
         if not participant.alignment.is_aligning:
             self.network.ready.discard(("impatient", at))
@@ -283,21 +266,24 @@ class LocalSnapshots:
         network = self.network
         network.ready.discard(("overtake", channel))
         waiting = network.channels[channel]
-        place = next((i for i, (_, mark) in enumerate(waiting) if isinstance(mark, Barrier) and mark.unaligned), None)
-        if place is None or any(time is None for time, _ in list(waiting)[:place]):
+        place = next((i for i, (_, mark, _) in enumerate(waiting) if isinstance(mark, Barrier) and mark.unaligned), None)
+        if place is None or any(time is None for time, _, _ in list(waiting)[:place]):
             return  # it has been consumed in turn, or an older barrier is ahead of it, or the marker of a change of layout
         at = (network.edges[channel[0]].target, channel[2])
         ahead = list(waiting)[:place]
         barrier = waiting[place][1]
         del waiting[place]
         participant = self.participant(at)
-        participant.on_barrier((channel[0], channel[1]), barrier, [freeze(time, batch) for time, batch in ahead if time is not None])
+        participant.on_barrier((channel[0], channel[1]), barrier, [freeze(time, batch) for time, batch, _ in ahead if time is not None])
         self._after_barrier(at, participant)
         if not waiting:
             network.ready.discard(("batch", channel))
 
     def _captured(self, at: Where, capture: Capture) -> None:
-        capture.rest.outbox, self._overtaken = self._overtaken, []
+        if capture.barrier.unaligned:
+            where = self.network.where
+            waiting = self.network.ends[at].sender.waiting_batches()
+            capture.rest.outbox = [(self._edge_names[edge], where[peer][1], data) for edge, peer, data in waiting]
         state = None if capture.state is None else dumped(capture.state())
         self.writing.setdefault(at, deque()).append((capture, state))
 
@@ -358,7 +344,6 @@ class LocalSnapshots:
         self._forget_all(incarnation)
         self.participants.clear()
         self.forgetting.clear()
-        self._overtaken = []
         self._act(self.leader.begin_anew(self.store.recover(), self._newest_number(), self._now_s()))
 
     def recover_upstream(self, region: Region, incarnation: int) -> tuple[int, str]:

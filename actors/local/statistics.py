@@ -1,8 +1,8 @@
 """What the replicas of the local runtime have counted, as readings: the clock counts the job's steps.
 
 Items are those of the shared core. A replica is busy in each step that is its own, back-pressured while it is held up, idle otherwise. As
-one step is one event somewhere, shares of time tell who does most of the events, not who takes longest. Bytes are not counted: nothing is
-encoded here. Queues are exact.
+one step is one event somewhere, shares of time tell who does most of the events, not who takes longest. Bytes are those that windows go by,
+estimates. Queues are exact, but that what came round a loop counts as one item for each batch.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from rayad.dataflow.logical_graph import NodeKind
 
 def readings_of(network: Network) -> list[ReplicaReading]:
     """A reading of every replica, cumulative since the job began or resumed from a snapshot."""
-    began = network.blocked.began
+    began = network.stuck.began
     total = network.steps - began
     waiting: dict[Where, int] = {}
     for (edge, _, replica), batches in network.channels.items():
         at = (network.edges[edge].target, replica)
-        waiting[at] = waiting.get(at, 0) + sum(batch_len(batch) for time, batch in batches if time is not None)
+        waiting[at] = waiting.get(at, 0) + sum(batch_len(batch) for time, batch, _ in batches if time is not None)
+    for at, ends in network.ends.items():
+        waiting[at] = waiting.get(at, 0) + len(ends.feedback)
     out = []
     for at, core in network.cores.items():
         counters = core.outputs.counters
-        held = min(total, network.blocked.steps_of(at))
+        held = min(total, network.stuck.steps_of(at))
         seconds = [0.0, 0.0, 0.0]
         seconds[BACKPRESSURED] = float(held)
         seconds[BUSY] = float(min(total - held, core.batches_in - core.counted_before[0]))

@@ -53,9 +53,9 @@ class FeedbackQueue:
         """The barrier has come on all channels."""
         self._first, self._blocked = self._blocked or self._first, None
 
-    def push(self, edge: int, source: int, time: Timestamp, batch: Any) -> None:
-        """A batch as it is: one that this replica sends to itself, or that was carried in one process."""
-        size = batch_bytes(batch)
+    def push(self, edge: int, source: int, time: Timestamp, batch: Any, size_bytes: int | None = None) -> None:
+        """A batch as it is: one that this replica sends to itself, or that was carried in one process; its size, if it is known."""
+        size = batch_bytes(batch) if size_bytes is None else size_bytes
         if self._room_for(size):
             self._note(size)
             self._memory.append((edge, source, time, batch, size))
@@ -81,7 +81,8 @@ class FeedbackQueue:
             self._spill(edge, source, payload)
 
     def pop(self) -> FeedbackEntry:
-        """The oldest item."""
+        """The oldest item, when :meth:`has_next` says that there is one."""
+        assert self._blocked is None, "what was blocked comes first"
         if self._first is not None:
             first, self._first = self._first, None
             return first

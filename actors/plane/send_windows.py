@@ -117,6 +117,11 @@ class SendWindows:
         return bool(self._waiting or self._full)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits here."""
+        return not (self._waiting or self._spilled or any(len(pool) for pool in self._pools.values()))
+
+    @property
     def is_spilled(self) -> bool:
         """Whether batches for a feedback wait on disk."""
         return bool(self._spilled)

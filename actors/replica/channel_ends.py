@@ -96,7 +96,7 @@ class ChannelEnds:
     # -- who is there --------------------------------------------------------------------------------
     def admit(self, peer: str, plan: Plan) -> None:
         """A newcomer, perhaps under the name of one that has retired: the channels from and to it are fresh."""
-        self.grants.forget({peer})
+        self.forget_senders({peer})
         self.sender.open(peer, plan)
 
     def forget_senders(self, peers: Collection[str]) -> None:

@@ -130,6 +130,10 @@ class Migration:
         """Whether nothing of this step is left to do here."""
         return not (self._missing or self.arriving or self.outgoing)
 
+    def held_tokens(self) -> list[Any]:
+        """Of batches that are granted when what is held back of them is consumed."""
+        return [token for held in self._held.values() for *_, token in held if token is not None]
+
     def missing(self) -> frozenset[Channel]:
         """The channels that have not brought their marker, for ``explain_stuck``."""
         return frozenset(self._missing)

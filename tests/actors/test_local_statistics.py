@@ -59,7 +59,7 @@ def test_items_by_edge_and_steps_by_activity() -> None:
     sample = sample_between(before, readings_of(job.network))
     assert sample is not None
     assert sample.duration_s == 200
-    assert sample.vertices["lines"].backpressured_share > 0, "its window is of two batches"
+    assert sample.vertices["rebalance"].backpressured_share > 0, "its window is of two batches"
     job.wait()
     done = by_vertex(job)
     assert done["lines"][0].read[0] == 400

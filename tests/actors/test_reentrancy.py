@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,16 +114,17 @@ def count_down(bound: int, start: int) -> tuple[LocalJob, int]:
 
     job = looped(Down, [[start]], keyed=False).submit(runtime="local", seed=1)
     assert isinstance(job, LocalJob)
-    queued = Counter[bool]()
-    put = job.network.put
+    queued = 0
 
-    def counted(channel: tuple[int, int, int], time: Timestamp | None, batch: Any) -> None:
-        queued[job.network.edges[channel[0]].is_feedback] += 1
-        put(channel, time, batch)
+    def counted(push: Any, *entry: Any) -> None:
+        nonlocal queued
+        queued += 1
+        push(*entry)
 
-    job.network.put = counted  # type: ignore[method-assign]
+    for ends in job.network.ends.values():
+        ends.feedback.push = partial(counted, ends.feedback.push)  # type: ignore[method-assign]
     assert [record for _, record in job.wait()["out"]] == [0]
-    return job, queued[True]
+    return job, queued
 
 
 def test_the_queue_of_a_loop_is_shorter_by_what_is_nested() -> None:

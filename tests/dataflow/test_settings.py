@@ -20,10 +20,8 @@ from rayad.dataflow.config import AUTOSCALER, CHANGEABLE, OF_MACHINES, USED_LOCA
 NOTHING = "does nothing in the local runtime: it is one process, without actors, connections and heartbeats"
 NO_AUTOSCALER = "is for the autoscaler, and this job has none: give a policy, or a range (least, most)"
 OTHERS: dict[str, Any] = {  # another value than the default of each field that the local runtime does not act on
-    **dict.fromkeys(("window_bytes", "spill_memory_bytes"), 1),
     **dict.fromkeys(("combine_hold_s", "start_timeout_s", "cpus_per_replica", "heartbeat_timeout_s"), 1.0),
     **dict.fromkeys(("report_interval_s", "window_s", "warm_up_s", "timeout_s"), 1.0),
-    "spill_directory": "d",
     "rescale_pause_s": None,
     "host": "h",
     "unix_sockets": False,
@@ -118,7 +116,7 @@ def test_settings_that_need_another_one_say_which(tmp_path: Path) -> None:
 
 
 def test_what_works_does_not_warn(tmp_path: Path) -> None:
-    run = rd.RunConfig(name="n", storage_path=str(tmp_path), key_groups=16, window_batches=2, batch_rows=7)
+    run = rd.RunConfig(name="n", storage_path=str(tmp_path), key_groups=16, window_batches=2, window_bytes=100, batch_rows=7)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         small().run(run, rd.ScalingConfig(parallelism={}, default=2), runtime="local", seed=3, timeout_s=60)
@@ -214,5 +212,5 @@ def test_a_timeout_is_a_number(timeout_s: Any) -> None:
 def test_a_warning_points_at_the_users_line() -> None:
     for start in (small().submit, small().run):
         with pytest.warns(UserWarning, match="does nothing") as caught:
-            start(rd.RunConfig(window_bytes=1), runtime="local")
+            start(rd.RunConfig(host="h"), runtime="local")
         assert [Path(warning.filename).name for warning in caught] == [Path(__file__).name]

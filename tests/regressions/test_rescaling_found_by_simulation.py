@@ -13,8 +13,8 @@ import rayad as rd
 from rayad.actors.lead.change_leader import Phase
 from rayad.actors.lead.layout_steps import groups_of_next_step
 from rayad.actors.local.local_job import LocalJob
-from rayad.actors.local.network import Ready
-from rayad.actors.local.rescaling import LocalRescale, Marker
+from rayad.actors.local.network import Marker, Ready
+from rayad.actors.local.rescaling import LocalRescale
 from rayad.dataflow.logical_graph import PartitionKind
 from tests.programs import model as m
 from tests.programs.totals import first, second
@@ -186,7 +186,7 @@ def test_who_retires_leaves_no_copies_unread() -> None:
             change.advance()
             for event in list(job.network.ready.items):
                 if event[0] == "batch" and job.network.edges[event[1][0]].partition is PartitionKind.BROADCAST:
-                    unread += any(time is not None for time, _ in job.network.channels[event[1]])
+                    unread += any(time is not None for time, _, _ in job.network.channels[event[1]])
                 elif event[0] != "source" and event in job.network.ready.place:
                     job._perform(event)
         program.verify(job.wait())

@@ -51,7 +51,7 @@ class Tally:
         cells = CELLS + (CELLS_OF_CHANGES if self.rescaled else [])
         out += [f"{kind!r} while {phase} never struck" for kind, phase in cells if not self.cells[kind, phase]]
         needed = ["logged on feedback edges", "logged on other edges", "waiting at the sender", "parked", "notifications", "increments"]
-        needed += ["superseded", "refused"]
+        needed += ["superseded", "refused", "held up", "spilled at the sender", "spilled at the receiver"]
         if self.rescaled < self.runs:
             needed.append("recovered upstream alone")
         if self.rescaled:

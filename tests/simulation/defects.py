@@ -10,6 +10,7 @@ from typing import Any
 from unittest.mock import patch
 
 from rayad.actors.local.snapshots import LocalSnapshots
+from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.part_files import StateChain, dumped
 from rayad.actors.replica.participant import Participant
@@ -97,7 +98,7 @@ def the_unaligned_log_lacks_what_was_ahead_of_the_barrier(stack: ExitStack) -> N
 
 @defect
 def what_waits_at_the_sender_is_forgotten(stack: ExitStack) -> None:
-    replaced(stack, LocalSnapshots, "_put_barrier", lambda real: lambda self, *args: (real(self, *args), [])[1])
+    replaced(stack, SendWindows, "waiting_batches", lambda real: lambda self: [])
 
 
 @defect
@@ -123,14 +124,18 @@ def the_barrier_goes_before_what_combiners_hold(stack: ExitStack) -> None:
 
 @defect
 def the_state_is_taken_when_it_is_written(stack: ExitStack) -> None:
-    def captured(self: Any, at: Any, capture: Any) -> None:
-        capture.rest.outbox, self._overtaken = self._overtaken, []
-        self.writing.setdefault(at, type(self.reports)()).append((capture, capture.state))
+    def make_captured(real: Any) -> Any:
+        def captured(self: Any, at: Any, capture: Any) -> None:
+            state, capture.state = capture.state, None
+            real(self, at, capture)
+            self.writing[at][-1] = (capture, state)
+
+        return captured
 
     def make(real: Any) -> Any:
         return lambda self, at, capture, state: real(self, at, capture, None if state is None else dumped(state()))
 
-    stack.enter_context(patch.object(LocalSnapshots, "_captured", captured))
+    replaced(stack, LocalSnapshots, "_captured", make_captured)
     replaced(stack, LocalSnapshots, "_written", make)
 
 
@@ -168,7 +173,10 @@ def parked_batches_are_forgotten(stack: ExitStack) -> None:
 
 @defect
 def restored_batches_are_not_counted(stack: ExitStack) -> None:
-    replaced(stack, ReplicaCore, "count_waiting", lambda real: lambda self, edge, time: None)
+    def make(real: Any) -> Any:
+        return lambda self, edge, time, batches=1: real(self, edge, time, batches) if batches < 0 else None
+
+    replaced(stack, ReplicaCore, "count_waiting", make)
 
 
 @defect

@@ -14,7 +14,8 @@ from rayad.actors.lead.change_leader import ChangeLeader, Phase
 from rayad.actors.lead.snapshot_leader import SnapshotLeader
 from rayad.actors.local import rescaling as local_rescale
 from rayad.actors.local import snapshots as local_snapshots
-from rayad.actors.local.rescaling import LocalRescale, Marker
+from rayad.actors.local.network import Marker
+from rayad.actors.local.rescaling import LocalRescale
 from rayad.actors.plane.protocol import COORDINATOR
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.migration import Migration, Transfer
@@ -101,8 +102,8 @@ def who_retires_keeps_its_notifications(stack: ExitStack) -> None:
 def the_marker_goes_before_the_last_old_batch(stack: ExitStack) -> None:
     def make(real: Any) -> Any:
         def relayout(self: Any, at: Any, *step: Any) -> None:
-            def put(channel: Any, time: Any, batch: Any) -> None:
-                put_last(channel, time, batch)
+            def put(channel: Any, time: Any, batch: Any, size_bytes: int | None = None) -> None:
+                put_last(channel, time, batch, size_bytes)
                 waiting = self.network.channels[channel]
                 if isinstance(batch, Marker) and len(waiting) > 1:
                     waiting.insert(len(waiting) - 2, waiting.pop())

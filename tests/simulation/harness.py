@@ -11,9 +11,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 import rayad as rd
 from rayad.actors.lead.layout_steps import asked_of
+from rayad.actors.local import network as local_network
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
@@ -33,6 +35,7 @@ from tests.simulation.moving import MOVING
 from tests.simulation.replaced import end_replaced
 from tests.simulation.shelf import Shelf, ShelfSink
 from tests.simulation.topologies import TOPOLOGIES
+from tests.simulation.watched import WatchedEnds
 from tests.simulation.world import TIMEOUT_S, World
 
 FAULTS = 5
@@ -134,7 +137,8 @@ def run(
     strikes = faults_of(seed, count, rescales=rescales) if faults is None else faults
     run_of = _Run(seed, chosen, parallelism, strikes, folder, mode=mode, rescales=rescales, groups=groups)
     try:
-        run_of.drive()
+        with patch.object(local_network, "ChannelEnds", WatchedEnds):
+            run_of.drive()
     except Exception as error:
         outcome.violation = f"{type(error).__name__}: {error}"[:1500]
         outcome.where = " < ".join(f"{f.name}:{f.lineno}" for f in reversed(traceback.extract_tb(error.__traceback__)[-6:]))
@@ -176,6 +180,9 @@ class _Run:
         self.config = RunConfig(
             storage_path=folder,
             window_batches=rng.choice([1, 2, 4, 64]),
+            window_bytes=rng.choice([300, 3000, 16 << 20]),
+            spill_memory_bytes=rng.choice([1, 400, 64 << 20]),
+            spill_directory=FAST if os.path.isdir(FAST) else None,
             snapshots=SnapshotConfig(
                 timeout_s=TIMEOUT_S,
                 alignment_timeout_s={"unaligned": 0.0, "timeout": 0.05}.get(mode),
@@ -275,12 +282,31 @@ class _Run:
             if shelf.expected is not None and shelf.seen != shelf.expected:
                 raise AssertionError(f"{shelf.name}: readers do not see {sorted((shelf.expected - shelf.seen).elements())[:8]}")
         job.check_invariants()
+        nothing_waits(job)
+        for ends in job.network.ends.values():
+            world.figures["spilled at the sender"] += ends.sender.spilled_batches
+            world.figures["spilled at the receiver"] += ends.feedback.spilled_batches
         before = {name: dict(shelf.seen) for name, shelf in world.shelves.items()}
         end_replaced(world)
         if before != {name: dict(shelf.seen) for name, shelf in world.shelves.items()}:
             raise AssertionError("a job that was replaced has changed what readers see")
         world.figures["recoveries"] += job.snapshots.recoveries if job.snapshots is not None else 0
         world.figures["drivers"] += self.drivers
+
+
+def nothing_waits(job: LocalJob) -> None:
+    """At the end no queue holds a batch: none waits for credit, for a receiver, on a channel, or after it came round a loop."""
+    network = job.network
+    for channel, waiting in network.channels.items():
+        if any(time is not None for time, _, _ in waiting):
+            raise AssertionError(f"batches are left on channel {channel}")
+    for at, ends in network.ends.items():
+        if not ends.sender.is_empty:
+            raise AssertionError(f"batches are left at {at}: {ends.sender.describe()}")
+        ends.feedback.unblock()
+        while ends.feedback.has_next():
+            if ends.feedback.pop()[2] is not None:
+                raise AssertionError(f"a batch that came round a loop is left at {at}")
 
 
 def needs_new_driver(fault: Fault) -> bool:

@@ -16,7 +16,7 @@ HELD_BY_DEATH: dict[str, tuple[str, ...]] = {
     "crash progress": ("report", "view", "hold job", "admit", "register", "forget newcomers"),
     "crash coordinator": ("acknowledge", "publish", "commit", "begin", "forget", "answer", *ORDERS),
 }
-LAGGING = ("batch", "transfer", "arrive", "report", "answer", "start", "prepare", "register", "relayout", "adopt")
+LAGGING = ("batch", "credit", "transfer", "arrive", "report", "answer", "start", "prepare", "register", "relayout", "adopt")
 """What has a channel or a connection to come through, which may be slow."""
 
 
@@ -25,6 +25,8 @@ def actor(job: LocalJob, event: Any) -> Any:
     kind, at = event
     if kind in ("batch", "overtake", "arrive"):
         return job.network.edges[at[0]].target, at[2]
+    if kind == "credit":
+        return job.network.edges[at[0]].source, at[1]
     return (at[0], at[2]) if kind == "transfer" else at
 
 
@@ -62,11 +64,12 @@ def hook_to_break(world: World, job: SimulatedJob, event: Any) -> tuple[Any, str
     if world.armed is None or not world._is_set:
         return None
     kind, at = event
-    if world.armed.kind == "error in on_recv" and (kind == "transfer" or (kind == "batch" and job.network.channels[at][0][0] is not None)):
+    is_batch = kind == "batch" and job.network.channels[at][0][0] is not None
+    if world.armed.kind == "error in on_recv" and (is_batch or kind in ("transfer", "loop")):
         vertex = job.cores[actor(job, event)].vertex
         return None if vertex is None else (vertex, "on_recv", "error in on_recv")
-    if world.armed.kind == "error in checkpoint" and kind in ("batch", "begin", "overtake", "impatient"):
-        if kind == "batch" and job.network.channels[at][0][0] is not None:
+    if world.armed.kind == "error in checkpoint" and kind in ("batch", "loop", "begin", "overtake", "impatient"):
+        if is_batch:
             return None
         vertex = job.cores[actor(job, event)].vertex
         return None if vertex is None else (vertex, "checkpoint", "error in checkpoint")

@@ -7,6 +7,7 @@ import pytest
 from tests.programs.catalog import PROGRAMS
 from tests.simulation.defects import DEFECTS, first_violation, planted
 from tests.simulation.defects_of_changes import DEFECTS_OF_CHANGES
+from tests.simulation.defects_of_channels import DEFECTS_OF_CHANNELS, IN_CHANGES
 from tests.simulation.defects_of_recoveries import DEFECTS_OF_RECOVERIES
 from tests.simulation.harness import run
 
@@ -38,6 +39,13 @@ OF_RECOVERIES = {
     "a job that begins anew is taken for one that has ended": 1,
 }
 """And the seed that catches each; the others need failures of single stages: see ``test_upstream.py``."""
+QUICK_OF_CHANNELS = (
+    "a credit is given twice",
+    "a grant is lost now and then",
+    "a sender does not ask for room",
+    "a demand is forgotten",
+    "a batch that leaves gives no credit back",
+)
 RARE = {"copies of broadcast batches are not passed on": "datetimes-columns-naive"}
 """What few programs would notice, and one that does: watermarks are broadcast to windows that move."""
 RUNS = 60
@@ -48,9 +56,11 @@ CAUGHT_SHARE = 0.95
 def test_there_are_enough_defects() -> None:
     assert len(DEFECTS) >= 20
     assert len(DEFECTS_OF_CHANGES) >= 20
+    assert len(DEFECTS_OF_CHANNELS) >= 20
     assert set(QUICK) <= DEFECTS.keys()
+    assert set(QUICK_OF_CHANNELS) <= DEFECTS_OF_CHANNELS.keys()
     assert set(QUICK_OF_CHANGES) <= DEFECTS_OF_CHANGES.keys()
-    for plant in [*DEFECTS.values(), *DEFECTS_OF_CHANGES.values(), *DEFECTS_OF_RECOVERIES.values()]:
+    for plant in [*DEFECTS.values(), *DEFECTS_OF_CHANGES.values(), *DEFECTS_OF_RECOVERIES.values(), *DEFECTS_OF_CHANNELS.values()]:
         with planted(plant):  # there still is what it changes
             pass
 
@@ -74,6 +84,22 @@ def test_a_defect_in_changes_of_layout_is_caught(name: str) -> None:
     caught = first_violation(DEFECTS_OF_CHANGES[name], range(RUNS), rescales=True)
     assert caught is not None
     assert not run(caught.seed, rescales=True).violation, "it is not there when the defect is not"
+
+
+@pytest.mark.parametrize("name", QUICK_OF_CHANNELS)
+def test_a_defect_in_flow_control_is_caught(name: str) -> None:
+    caught = first_violation(DEFECTS_OF_CHANNELS[name], range(RUNS), rescales=name in IN_CHANGES)
+    assert caught is not None
+    assert not run(caught.seed, rescales=name in IN_CHANGES).violation, "it is not there when the defect is not"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3000)
+def test_all_defects_in_flow_control_are_caught() -> None:
+    missed = [
+        name for name, plant in DEFECTS_OF_CHANNELS.items() if first_violation(plant, range(RUNS), rescales=name in IN_CHANGES) is None
+    ]
+    assert not missed
 
 
 @pytest.mark.soak

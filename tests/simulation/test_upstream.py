@@ -42,6 +42,8 @@ def run_with_failures(program: Program, seed: int, folder: Path) -> tuple[int, i
             else:
                 whole += 1
             job.crash([failed])
+        if job.steps % 8 == 0:
+            job.network.check_invariants()
         return take_step()
 
     job.step = step  # type: ignore[method-assign]

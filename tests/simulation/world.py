@@ -21,6 +21,8 @@ from tests.simulation.shelf import Shelf
 
 TICK_S = 0.01
 TIMEOUT_S = 12.0
+CHECK_EVERY = 8
+"""Ticks between two looks whether all that senders count as in flight is somewhere."""
 PATIENCE = 400
 """After so many steps without its phase a fault is left out."""
 TICKS_MAX = 60_000
@@ -105,6 +107,9 @@ class World:
         """Before each step of the current job: time passes, snapshots begin, faults strike."""
         self.ticks += 1
         self.clock_s += TICK_S
+        if self.ticks % CHECK_EVERY == 0:
+            job.network.check_invariants()
+            self.figures["held up"] += len(job.network.stuck)
         if self.ticks > TICKS_MAX:
             raise AssertionError(f"the job goes on for ever: {job.explain_stuck()}")
         for zombie in list(self.zombies):

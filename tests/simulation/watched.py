@@ -1,0 +1,91 @@
+"""The ends of a replica's channels, watched: what goes round a loop keeps its order, through memory and disk at both ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from rayad.actors.plane.batch_codec import batch_time
+from rayad.actors.plane.carrier import Carrier
+from rayad.actors.plane.feedback_queue import FeedbackEntry, FeedbackQueue
+from rayad.actors.plane.protocol import Kind
+from rayad.actors.plane.send_windows import SendWindows
+from rayad.actors.replica.channel_ends import ChannelEnds
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.plan import Plan
+from rayad.progress import Timestamp
+
+
+def _in_turn(expected: deque[Any], come: Any, where: str) -> None:
+    wanted = expected.popleft()
+    if wanted != come:
+        raise AssertionError(f"{where}: {come} has overtaken {wanted}")
+
+
+class WatchedQueue(FeedbackQueue):
+    """Its items come out in the order in which they were pushed."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._expected: deque[Any] = deque()
+
+    def push(self, edge: int, source: int, time: Timestamp, batch: Any, size_bytes: int | None = None) -> None:
+        self._expected.append((edge, source, time))
+        super().push(edge, source, time, batch, size_bytes)
+
+    def push_mark(self, edge: int, source: int, mark: bytes) -> None:
+        self._expected.append((edge, source, None))
+        super().push_mark(edge, source, mark)
+
+    def push_encoded(self, edge: int, source: int, payload: Any) -> None:
+        self._expected.append((edge, source, batch_time(payload)))
+        super().push_encoded(edge, source, payload)
+
+    def pop(self) -> FeedbackEntry:
+        is_again = self._first is not None  # it was blocked
+        entry = super().pop()
+        if not is_again:
+            _in_turn(self._expected, entry[:3], "a queue of feedbacks")
+        return entry
+
+
+class WatchedWindows(SendWindows):
+    """What leaves on feedback channels does so in the order in which it was sent, to each peer."""
+
+    def __init__(self, carrier: Carrier, plan: Plan, stage: int, config: RunConfig) -> None:
+        self._expected: dict[str, deque[Any]] = {}
+        super().__init__(carrier, plan, stage, config)
+
+    def send(self, edge: int, peer: str, payload: Any) -> int:
+        if (edge, peer) not in self.windows:
+            self._expected.setdefault(peer, deque()).append((Kind.DATA, edge, payload[0]))
+        return super().send(edge, peer, payload)
+
+    def send_mark(self, edge: int, peer: str, payload: Any, *, overtake: bool, binds: bool = True) -> None:
+        if (edge, peer) not in self.windows:
+            self._expected.setdefault(peer, deque()).append((Kind.BARRIER, edge, payload))
+        super().send_mark(edge, peer, payload, overtake=overtake, binds=binds)
+
+    def leaves(self, peer: str, kind: int, edge: int, payload: Any) -> None:
+        """Something is handed to the carrier."""
+        if (edge, peer) not in self.windows:
+            _in_turn(self._expected[peer], (kind, edge, payload[0] if kind == Kind.DATA else payload), f"feedbacks to {peer}")
+
+
+class WatchedEnds(ChannelEnds):
+    """Stands in the place of the local runtime's."""
+
+    def __init__(self, carrier: Any, plan: Plan, stage: int, replica: int, config: RunConfig) -> None:
+        super().__init__(carrier, plan, stage, replica, config)
+        self.feedback = WatchedQueue(self.feedback.memory_bytes_max, config.spill_directory)
+        self.sender = sender = WatchedWindows(carrier, plan, stage, config)
+        send = carrier.send
+
+        def watched(peer: str, kind: int, edge: int, payload: Any) -> None:
+            sender.leaves(peer, kind, edge, payload)
+            send(peer, kind, edge, payload)
+
+        carrier.send = watched
+
+
+__all__ = ["WatchedEnds"]
