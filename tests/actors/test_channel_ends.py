@@ -8,10 +8,11 @@ import pytest
 
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
-from rayad.actors.local.network import DequeCarrier, Network
+from rayad.actors.local.network import DequeCarrier, Marker, Network
 from rayad.actors.plane.credits import Grant
 from rayad.actors.plane.protocol import replica_name
 from rayad.progress import InternalError
+from rayad.snapshots.barrier import Barrier
 
 T0 = rd.Timestamp(0)
 
@@ -77,5 +78,7 @@ def test_a_mark_waits_on_disk_as_it_is() -> None:
     carrier = DequeCarrier(network, (0, 0))
     payload = carrier.encode(T0, ["a", "b"])
     assert carrier.thaw(memoryview(carrier.freeze(payload, is_mark=False)), is_mark=False) == payload
-    mark = rd.Timestamp(3)
-    assert carrier.thaw(memoryview(carrier.freeze(mark, is_mark=True)), is_mark=True) == mark
+    barrier, marker = Barrier(7, 3, unaligned=True), Marker(2, network.plan)
+    assert carrier.thaw(memoryview(carrier.freeze(barrier, is_mark=True)), is_mark=True) == barrier
+    again = carrier.thaw(memoryview(carrier.freeze(marker, is_mark=True)), is_mark=True)
+    assert (again.step, again.plan.layout) == (2, network.plan.layout)
