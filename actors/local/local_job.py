@@ -333,8 +333,10 @@ class LocalJob(Job):
         if event is None or event[0] in ("report", *OF_THE_COORDINATOR, *EVENTS_OF_CHANGES) or not self.network.gated:
             return None
         kind, at = event
-        stage, replica = (self.network.edges[at[0]].target, at[2]) if kind in OF_CHANNELS else at
-        return replica_name(stage, replica)
+        if kind not in OF_CHANNELS:
+            return replica_name(*at)
+        edge = self.network.edges[at[0]]
+        return replica_name(edge.source, at[1]) if kind == "credit" else replica_name(edge.target, at[2])
 
     def _perform(self, event: Any) -> bool:
         """Do it; False if it turned out to be held up by backpressure (it comes back when that ends)."""
