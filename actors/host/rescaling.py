@@ -161,7 +161,7 @@ class HostRescale:
         self._end_step()
         self._costs.clear()
         self._index = None
-        place.sender.close_all_but(plan)
+        place.ends.close_all_but(plan)
         place.core.gave()
         if self._snapshots is not None and self._snapshots.participant is not None:
             self._snapshots.participant.lay_out(plan)

@@ -536,7 +536,7 @@ class LocalRescale:
         """The change is over for a replica, done or not: this is the layout."""
         core = self.network.cores[at]
         core.plan = plan
-        self.network.ends[at].sender.close_all_but(plan)
+        self.network.ends[at].close_all_but(plan)
         if self._indices.pop(at, None) is not None:
             self.network.ready.discard(("index", at))
         core.gave()

@@ -73,6 +73,15 @@ def stage_of(name: str) -> int:
     return int(name[1:].split(".")[0])
 
 
+def replica_of(name: str) -> int:
+    """Which replica of its stage it is, from its name.
+
+    >>> replica_of(replica_name(7, 1))
+    1
+    """
+    return int(name.split(".")[1])
+
+
 def pack_report(changes: Iterable[tuple[int, Timestamp, int]]) -> bytes:
     """One report: ``(location, time, delta)`` changes, applied together or not at all."""
     return marshal.dumps([(location, delta, time[0], *time[1]) for location, time, delta in changes])

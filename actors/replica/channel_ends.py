@@ -12,7 +12,7 @@ from rayad.actors.plane.carrier import Carrier
 from rayad.actors.plane.credit_grants import CreditGrants
 from rayad.actors.plane.feedback_queue import FeedbackQueue
 from rayad.actors.plane.on_demand import ANY
-from rayad.actors.plane.protocol import replica_name
+from rayad.actors.plane.protocol import DRIVER, replica_name, replica_of, stage_of
 from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.routing import Outgoing
@@ -98,6 +98,12 @@ class ChannelEnds:
         """A newcomer, perhaps under the name of one that has retired: the channels from and to it are fresh."""
         self.forget_senders({peer})
         self.sender.open(peer, plan)
+
+    def close_all_but(self, plan: Plan) -> None:
+        """Replicas have gone that this plan does not have: nothing is on the way to them, and nothing they sent is granted."""
+        self.sender.close_all_but(plan)
+        senders = {peer for _, peer in self.grants.windows if peer != DRIVER}
+        self.forget_senders({peer for peer in senders if replica_of(peer) >= plan.stage(stage_of(peer)).parallelism})
 
     def forget_senders(self, peers: Collection[str]) -> None:
         """These senders are gone, with all that was in flight from them, and others take their places."""
