@@ -21,7 +21,7 @@ from rayad.snapshots.alignment import Alignment
 from rayad.snapshots.coordination import Snapshots
 from rayad.snapshots.store import Manifest, SnapshotStore
 from tests.programs.program import Program
-from tests.simulation.harness import Outcome, run
+from tests.simulation.harness import Outcome, program_of, run, undisturbed
 
 Plant = Callable[[ExitStack], None]
 DEFECTS: dict[str, Plant] = {}
@@ -43,8 +43,15 @@ def planted(plant: Plant) -> Iterator[None]:
 
 def first_violation(plant: Plant, seeds: range, *, rescales: bool = False, program: Program | None = None) -> Outcome | None:
     """The first run that a defect spoils, of a program instead of those that the seeds draw; None: it was not caught."""
-    with planted(plant):
-        return next((outcome for seed in seeds if (outcome := run(seed, rescales=rescales, program=program)).violation), None)
+    for seed in seeds:
+        drawn, parallelism = program_of(seed, rescales=rescales)
+        chosen = program or drawn
+        undisturbed(chosen.name, parallelism if chosen.parallelism is None else chosen.parallelism)  # what it must give, without the defect
+        with planted(plant):
+            outcome = run(seed, rescales=rescales, program=program)
+        if outcome.violation:
+            return outcome
+    return None
 
 
 def replaced(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
