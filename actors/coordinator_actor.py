@@ -15,12 +15,12 @@ from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.job import JobState
-from rayad.actors.lead.layout_steps import RescaleReport
+from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.plane.plane import Address
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import Timestamp
-from rayad.snapshots.coordination import SnapshotStatistics
+from rayad.snapshots.attempts import SnapshotStatistics
 
 
 class Coordinator:

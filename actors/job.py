@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.actors.lead.job_leader import JobState as JobState
-from rayad.actors.lead.layout_steps import RescaleReport
+from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.process.activity import Activity
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.config import check_timeout
 from rayad.dataflow.items import as_items
 from rayad.dataflow.plan import Plan
-from rayad.dataflow.records.call_errors import explains_calls
+from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.progress import DataflowError, Timestamp, arguments, show
-from rayad.snapshots.coordination import SnapshotStatistics
+from rayad.snapshots.attempts import SnapshotStatistics
 
 THE_COORDINATOR = "the coordinator"
 """Who it is that does not answer, in messages and in :class:`Silent`."""

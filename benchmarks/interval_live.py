@@ -22,7 +22,7 @@ from benchmarks.interval_simulation import Phase, ScheduledInterval, run_job
 from benchmarks.machine import settle
 from benchmarks.measurement import Measurement, Ratio
 from benchmarks.snapshot_cost import Rows, keyed, storage
-from rayad.snapshots.coordination import FIRST_SOON
+from rayad.snapshots.attempts import FIRST_SOON
 from rayad.snapshots.interval import IntervalEstimator, optimal_interval_s, utilization
 
 TITLE = "The interval a job chooses itself, with kills"

@@ -29,7 +29,7 @@ from rayad.dataflow.columns import split_words
 from rayad.dataflow.operators.keys.dense_groups import dense_group
 from rayad.dataflow.operators.keys.group_functions import SUM
 from rayad.dataflow.operators.state.key_index import KeyIndex
-from rayad.dataflow.records.hashing import Router
+from rayad.dataflow.records.key_hashing import Router
 
 TITLE = "Columnar kernels"
 NEEDS_RAY = False

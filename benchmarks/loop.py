@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import rayad as rd
 from benchmarks import machine
 from benchmarks.measurement import Measurement, Ratio
-from rayad.dataflow.records.hashing import Router
+from rayad.dataflow.records.key_hashing import Router
 
 TITLE = "Loop iterations"
 NEEDS_RAY = True

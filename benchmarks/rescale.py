@@ -28,7 +28,7 @@ import rayad as rd
 from benchmarks.machine import settle
 from benchmarks.measurement import Measurement, Ratio, Series, WrongResult, quantile
 from rayad.actors.job import Job, JobState
-from rayad.actors.lead.layout_steps import RescaleReport
+from rayad.actors.lead.layouts import RescaleReport
 
 TITLE = "Rescaling under load"
 NEEDS_RAY = True

@@ -11,7 +11,7 @@ from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, Snaps
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
 from rayad.dataflow.records.batches import Batch, to_record_batch, to_rows
-from rayad.dataflow.records.hashing import key_group, stable_hash
+from rayad.dataflow.records.key_hashing import key_group, stable_hash
 from rayad.dataflow.resources import Resources
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.dataflow.source import Source, SourceBatch, SourcePart

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from rayad.dataflow.logical_graph import LogicalGraph, check_count, check_name
-from rayad.dataflow.records.call_errors import explains_calls
-from rayad.dataflow.records.hashing import DEFAULT_KEY_GROUPS
+from rayad.dataflow.records.key_hashing import DEFAULT_KEY_GROUPS
+from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.resources import Resources
 from rayad.progress import ConfigError, DataflowError, arguments, show
 

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from rayad.dataflow.logical_graph import NodeKind, PartitionKind
-from rayad.dataflow.records.hashing import replica_of_group
+from rayad.dataflow.records.key_hashing import replica_of_group
 from rayad.dataflow.records.selectors import KeySelector
 from rayad.dataflow.resources import Need, Resources
 from rayad.progress import DataflowError, ProgressGraph

@@ -13,9 +13,9 @@ import datetime as dt
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from rayad.dataflow.records.call_errors import explained
 from rayad.dataflow.records.event_times import Lengths, Scale, offset_ticks, plain_length, shifted
 from rayad.dataflow.records.selectors import ValueSelector
+from rayad.dataflow.records.wrong_calls import explained
 from rayad.progress import DataflowError, show
 
 

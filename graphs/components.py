@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from rayad.dataflow import Stream, Timestamp
-from rayad.dataflow.records.call_errors import explained
+from rayad.dataflow.records.wrong_calls import explained
 from rayad.graphs.contraction import Contraction
 from rayad.graphs.disjoint_sets import DisjointSets
 from rayad.graphs.edges import check_edges, prepared_edges, unused_name

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rayad.dataflow.records.hashing import mix64_array
+from rayad.dataflow.records.key_hashing import mix64_array
 from rayad.graphs.numbers import Ints
 
 _SLOT_BITS_MIN = 10

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow import DataflowError, stable_hash
-from rayad.dataflow.records.hashing import hash_array, mix64_array
+from rayad.dataflow.records.key_hashing import hash_array, mix64_array
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -53,7 +53,7 @@ def to_column(values: npt.NDArray[Any]) -> pa.Array:
 
 
 def unmix64_array(hashes: npt.NDArray[np.uint64]) -> Ints:
-    """The inverse of :func:`rayad.dataflow.records.hashing.mix64_array`.
+    """The inverse of :func:`rayad.dataflow.records.key_hashing.mix64_array`.
 
     >>> unmix64_array(mix64_array(np.array([0, 1, -5]))).tolist()
     [0, 1, -5]

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from rayad.dataflow import Stream, Timestamp
-from rayad.dataflow.records.call_errors import explained
+from rayad.dataflow.records.wrong_calls import explained
 from rayad.graphs.adjacency import Adjacency
 from rayad.graphs.components import components_of
 from rayad.graphs.edges import check_edges, named_edges, prepared_edges, unused_name

@@ -27,7 +27,7 @@ EXTRAS = {"lowest": ["spark", "java", "demo", "video", "notebook"], "newest": []
 """Spark keeps pandas below 3, so the newest end is without it; the newest versions of the extras are those of requirements.lock."""
 SHOWN = ("ray", "numpy", "pandas", "pyarrow", "cloudpickle", "click", "rich", "xxhash", "pyspark")
 TESTS = (
-    *(f"tests/dataflow/test_{name}.py" for name in ("hashing", "exact", "keys_and_names", "column_results", "dense_groups", "sums")),
+    *(f"tests/dataflow/test_{name}.py" for name in ("key_hashing", "exact", "keys_and_names", "column_results", "dense_groups", "sums")),
     *("tests/actors/test_wire.py", "tests/actors/test_batches.py", "tests/snapshots/test_store.py", "tests/test_cli.py"),
     *(f"tests/integrations/test_{name}.py" for name in ("arrow_source", "arrow_sink", "file_sources", "parquet_sink", "spark_types")),
     "tests/cluster/test_runtime.py",  # the one on Ray

@@ -21,7 +21,7 @@ import pytest
 
 import benchmarks.__main__
 import rayad as rd
-from rayad.actors.lead import layout_steps
+from rayad.actors.lead import layouts
 from rayad.actors.plane import on_demand
 from rayad.actors.replica import part_files
 from rayad.autoscale import AutoscalerCore, DecisionJournal
@@ -162,8 +162,8 @@ CLAIMS = [
     ("docs/design/ordering.md", f"`memory_bytes` (by default {default_of(rd.Stream.ordered, 'memory_bytes') >> 20} MiB)"),
     (
         "docs/design/rescaling.md",
-        f"The first step moves {layout_steps.FIRST_STEP_GROUPS} groups, "
-        f"the second {layout_steps.groups_of_next_step([(layout_steps.FIRST_STEP_GROUPS, 1.0)])}",
+        f"The first step moves {layouts.FIRST_STEP_GROUPS} groups, "
+        f"the second {layouts.groups_of_next_step([(layouts.FIRST_STEP_GROUPS, 1.0)])}",
     ),
     ("docs/design/snapshots.md", f"after {part_files.CHAIN_MAX} of them"),
     ("docs/design/autoscaling.md", f"counts in {LatencyHistogram.BUCKETS} buckets"),

@@ -14,14 +14,14 @@ from rayad.actors.coordinator.outcome import Look, Starting
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import THE_COORDINATOR, JobState, Silent
-from rayad.actors.lead import layout_steps
-from rayad.actors.lead.layout_steps import RescaleReport
+from rayad.actors.lead import layouts
+from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.report import ReplicaReport
 from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
-from rayad.snapshots.coordination import SnapshotStatistics
+from rayad.snapshots.attempts import SnapshotStatistics
 
 LOOK_PATIENCE_S = 0.6
 """How long a look waits for the answers of actors."""
@@ -82,7 +82,7 @@ class Control:
             return None
         actors, newcomers = dict(job.crew.actors), self._rescaler.newcomers
         there = {name: actors[name] for name in job.crew.names() if name in actors and name not in newcomers}
-        return layout_steps.asked_of(job.plan), there
+        return layouts.asked_of(job.plan), there
 
     def configure(self, changes: dict[str, Any]) -> None:
         """See Job.configure."""

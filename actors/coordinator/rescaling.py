@@ -26,11 +26,11 @@ from rayad.actors.cluster.joining import check_placeable
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import JobState
 from rayad.actors.lead import change_leader as lead
-from rayad.actors.lead import configure_leader, layout_steps
+from rayad.actors.lead import configure_leader, layouts
 from rayad.actors.lead.change_leader import ChangeLeader
 from rayad.actors.lead.configure_leader import ConfigureLeader
 from rayad.actors.lead.failure import Failure, failure_of
-from rayad.actors.lead.layout_steps import RescaleReport
+from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, stage_of
 from rayad.actors.process.mailbox import NoAnswer
 from rayad.actors.replica.migration import StepCost
@@ -99,7 +99,7 @@ class Rescaler:
                 clock.sleep(LOOK_S)
 
     def _refuse_unless(self, decided_for: Mapping[str, int] | None, wanted: Mapping[str, int]) -> None:
-        now = layout_steps.asked_of(self._job.plan)
+        now = layouts.asked_of(self._job.plan)
         if decided_for is not None and decided_for != now:
             raise RescaleRefused(f"rescale({dict(wanted)}): decided for the layout {dict(decided_for)}, which is {now} by now")
 
@@ -179,7 +179,7 @@ class Rescaler:
 
     def again(self) -> None:
         """The job is back from a failure, perhaps in an older layout: what was asked for is done again."""
-        lost = layout_steps.lost_of(self._job.plan, self._wanted)
+        lost = layouts.lost_of(self._job.plan, self._wanted)
         if lost:
             threading.Thread(target=self._do_again, args=(lost,), name="rayad-rescale", daemon=True).start()
 

@@ -13,7 +13,7 @@ from rayad.actors.coordinator.long_calls import LongCalls
 from rayad.actors.coordinator.outcome import Starting
 from rayad.actors.coordinator.snapshots import SnapshotKeeper
 from rayad.actors.job import JobState
-from rayad.actors.lead import layout_steps
+from rayad.actors.lead import layouts
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import PROGRESS, replica_name
 from rayad.actors.store.sink_calls import SinkCalls
@@ -38,7 +38,7 @@ class RunningJob:
         self.job = job
         self.secret = secret
         self.name = name
-        self.asked = layout_steps.asked_of(plan)
+        self.asked = layouts.asked_of(plan)
         self.crew = Crew(plan, config, job, secret)
         self.keeper: SnapshotKeeper | None = None
         """Of its snapshots, if it keeps any."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from rayad.actors.lead import layout_steps
+from rayad.actors.lead import layouts
 from rayad.actors.lead import snapshot_leader as lead
 from rayad.actors.plane.plane import Address, Frame, Plane
 from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_of
@@ -22,8 +22,8 @@ from rayad.actors.replica.part_files import write_staged
 from rayad.actors.store.job_store import JobStore, Superseded, describe_snapshot
 from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError, SnapshotError
+from rayad.snapshots.attempts import ReplicaName, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.coordination import ReplicaName, SnapshotStatistics
 from rayad.snapshots.store import Manifest
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class SnapshotKeeper:
     def __init__(self, plan: Plan, store: JobStore, *, job: str, secret: bytes) -> None:
         self.plan = plan
         self.store = store
-        self.asked = layout_steps.asked_of(plan)
+        self.asked = layouts.asked_of(plan)
         self.final: Manifest | None = None
         """The last snapshot, when it is published."""
         self.on_published: Callable[[Manifest], None] = lambda manifest: None
@@ -65,8 +65,8 @@ class SnapshotKeeper:
             store.job,
             store.config.snapshots,
             finally_published=[sink.key for sink in plan.sinks if not getattr(sink.sink, "commits", False)],
-            replicas=layout_steps.names_of(plan),
-            starts=layout_steps.starts_of(plan),
+            replicas=layouts.names_of(plan),
+            starts=layouts.starts_of(plan),
             begun=self.manifest,
             published=self._newest_number(),
             now_s=clock.monotonic(),
@@ -213,14 +213,14 @@ class SnapshotKeeper:
             self.leader.leave_behind(write_staged(*where, staged.values()))
         self.plan = plan
         self._names = {replica: name for replica, name in self._names.items() if name not in names}
-        self.leader.lay_out(list(self._names), layout_steps.starts_of(plan))
+        self.leader.lay_out(list(self._names), layouts.starts_of(plan))
 
     def lay_out(self, plan: Plan) -> None:
         """These replicas there are."""
         self.plan = plan
         self._names = _names(plan)
         self._is_connected = False
-        self.leader.lay_out(list(self._names), layout_steps.starts_of(plan))
+        self.leader.lay_out(list(self._names), layouts.starts_of(plan))
 
     # -- the loop ----------------------------------------------------------------------------------
     def poll(self, timeout_s: float) -> bool:
@@ -291,7 +291,7 @@ class SnapshotKeeper:
             raise SnapshotError(failure)
 
     def _publish(self, number: int) -> None:
-        notes = {"layout": layout_steps.layout_notes(self.plan, self.asked)}
+        notes = {"layout": layouts.layout_notes(self.plan, self.asked)}
         try:
             manifest = self.store.publish(self.leader.snapshots, self._incarnation, notes)
         except Superseded:

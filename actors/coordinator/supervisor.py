@@ -24,7 +24,7 @@ from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.snapshots import SnapshotKeeper
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.lead import job_leader as lead
-from rayad.actors.lead import layout_steps
+from rayad.actors.lead import layouts
 from rayad.actors.lead import recovery_leader as recovery
 from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.lead.job_leader import JobLeader, drive
@@ -298,7 +298,7 @@ class Supervisor:
                 if keeper.resume_complete():
                     return [lead.FoundComplete()]
                 self._lay_out(keeper)
-                self._rescaler.want(layout_steps.asked_anew(job.plan, keeper.manifest.notes, job.asked))
+                self._rescaler.want(layouts.asked_anew(job.plan, keeper.manifest.notes, job.asked))
             elif effect.region is not None:
                 void, all_because = keeper.recover_upstream()
                 return [StoreRead(effect.incarnation, void, all_because)]
@@ -314,7 +314,7 @@ class Supervisor:
     def _lay_out(self, keeper: SnapshotKeeper) -> None:
         """The layout is that of the snapshot that is resumed."""
         job = self._job
-        job.plan = job.crew.plan = layout_steps.restored(job.plan, keeper.manifest.notes, job.asked)
+        job.plan = job.crew.plan = layouts.restored(job.plan, keeper.manifest.notes, job.asked)
         names = set(job.crew.names())
         job.crew.stop([name for name in job.crew.actors if name != PROGRESS and name not in names])
         keeper.lay_out(job.plan)

@@ -42,7 +42,7 @@ from rayad.actors.job import (
     not_yet,
 )
 from rayad.actors.lead.failure import Failure
-from rayad.actors.lead.layout_steps import RescaleReport, replicas_wanted
+from rayad.actors.lead.layouts import RescaleReport, replicas_wanted
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, check_timeout, configured

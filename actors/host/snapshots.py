@@ -21,8 +21,8 @@ from rayad.actors.replica.participant import Capture, Participant
 from rayad.actors.replica.rest import ResumedPart
 from rayad.actors.replica.source_parts import SourceShare
 from rayad.dataflow.logical_graph import NodeKind
+from rayad.snapshots.attempts import PartReport
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.coordination import PartReport
 from rayad.snapshots.store import ReplicaPart, SnapshotStore
 
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from rayad.actors.lead import layout_steps
-from rayad.actors.lead.layout_steps import RescaleReport
+from rayad.actors.lead import layouts
+from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, stage_of
 from rayad.actors.replica.graph_shape import targets_of
 from rayad.actors.replica.migration import StepCost
@@ -547,14 +547,14 @@ class ChangeLeader:
     # -- before it has begun ---------------------------------------------------------------------------
     def _begin(self, now_s: float, effects: list[Effect]) -> None:
         try:
-            stages = layout_steps.wanted_replicas(self.before, self.wanted)
+            stages = layouts.wanted_replicas(self.before, self.wanted)
             if stages and self._holds_by_time:
-                raise RescaleRefused(layout_steps.NOT_UPSTREAM)
+                raise RescaleRefused(layouts.NOT_UPSTREAM)
         except RescaleRefused as refused:
             self._end(Refuse(str(refused)), effects)
             return
         if not stages:
-            now = layout_steps.asked_of(self.before)
+            now = layouts.asked_of(self.before)
             self._end(Finish(RescaleReport(now, now)), effects)
             return
         self.stages = stages
@@ -564,10 +564,10 @@ class ChangeLeader:
 
     def _start(self, now_s: float, effects: list[Effect]) -> None:
         before = self.before
-        self.plan = plan = before.laid_out(layout_steps.prepared(before, self.stages))
-        self._goal = layout_steps.target(plan, self.stages)
-        self._all = layout_steps.plane_names(plan)
-        self.newcomers = tuple(name for name in self._all if name not in set(layout_steps.plane_names(before)))
+        self.plan = plan = before.laid_out(layouts.prepared(before, self.stages))
+        self._goal = layouts.target(plan, self.stages)
+        self._all = layouts.plane_names(plan)
+        self.newcomers = tuple(name for name in self._all if name not in set(layouts.plane_names(before)))
         if self.newcomers:
             turn = self._enter(Phase.STARTING, [COORDINATOR, *self.newcomers], self._limit_s, now_s)
             effects.append(Start(turn, self.newcomers, plan.layout))
@@ -580,13 +580,13 @@ class ChangeLeader:
 
     def _tell_of_newcomers(self, now_s: float, effects: list[Effect]) -> None:
         self._was_told = True
-        names = layout_steps.plane_names(self.before)
+        names = layouts.plane_names(self.before)
         turn = self._enter(Phase.TELLING, names, self._limit_s + GRACE_S, now_s)
         effects.append(Prepare(turn, names, self.plan.layout, self.newcomers, frozenset(self.stages), self._left_s(now_s)))
 
     def _connect(self, now_s: float, effects: list[Effect]) -> None:
         """All expect the newcomers: these may come."""
-        names, left_s = layout_steps.plane_names(self.before), self._left_s(now_s)
+        names, left_s = layouts.plane_names(self.before), self._left_s(now_s)
         turn = self._enter(Phase.CONNECTING, [*names, *self.newcomers], self._limit_s + GRACE_S, now_s)
         if self.newcomers:
             effects.append(Run(turn, self.newcomers, left_s))
@@ -597,7 +597,7 @@ class ChangeLeader:
         assert self._goal is not None
         self._groups = self._groups_of_next_step()
         self._step_s = 0.0
-        self.plan = self.plan.laid_out(layout_steps.next_layout(self.plan, self._goal, self._groups))
+        self.plan = self.plan.laid_out(layouts.next_layout(self.plan, self._goal, self._groups))
         names = self._all
         turn = self._enter(Phase.MOVING, names, now_s + self._step_timeout_s, now_s)
         measured = frozenset(name for name in names if stage_of(name) in self.stages)
@@ -610,7 +610,7 @@ class ChangeLeader:
             return self._fixed_groups
         if self._pause_s is None:
             return self.plan.key_groups
-        return layout_steps.groups_of_next_step(self._steps, self._pause_s) if self._steps else layout_steps.FIRST_STEP_GROUPS
+        return layouts.groups_of_next_step(self._steps, self._pause_s) if self._steps else layouts.FIRST_STEP_GROUPS
 
     def _settled(self, now_s: float, effects: list[Effect]) -> None:
         self._steps.append((self._groups, self._step_s))
@@ -622,15 +622,15 @@ class ChangeLeader:
 
     # -- its end ---------------------------------------------------------------------------------------
     def _retire(self, now_s: float, effects: list[Effect]) -> None:
-        there = set(layout_steps.plane_names(self.plan))
-        self.gone = tuple(name for name in layout_steps.plane_names(self.before) if name not in there)
+        there = set(layouts.plane_names(self.plan))
+        self.gone = tuple(name for name in layouts.plane_names(self.before) if name not in there)
         if self.gone:
             effects.append(Leave(self._enter(Phase.LEAVING, self.gone, now_s + self._step_timeout_s, now_s), self.gone))
         else:
             self._commit(now_s, effects)
 
     def _part(self, now_s: float, effects: list[Effect]) -> None:
-        ends = {name: ends for name in layout_steps.plane_names(self.plan) if (ends := self._ends_at(name))}
+        ends = {name: ends for name in layouts.plane_names(self.plan) if (ends := self._ends_at(name))}
         turn = self._enter(Phase.PARTING, [COORDINATOR, *ends], now_s + self._step_timeout_s, now_s)
         effects.append(Part(turn, self.gone, self.plan.layout))
         if ends:
@@ -647,15 +647,15 @@ class ChangeLeader:
         )
 
     def _commit(self, now_s: float, effects: list[Effect]) -> None:
-        names = layout_steps.plane_names(self.plan)
+        names = layouts.plane_names(self.plan)
         turn = self._enter(Phase.COMMITTING, names, now_s + self._step_timeout_s, now_s)
         effects.append(Commit(turn, names, self.plan.layout, self.gone))
 
     def _report(self, now_s: float) -> RescaleReport:
         total = StepCost.total(self._costs)
         return RescaleReport(
-            layout_steps.asked_of(self.before),
-            layout_steps.asked_of(self.plan),
+            layouts.asked_of(self.before),
+            layouts.asked_of(self.plan),
             len(self._steps),
             total.groups,
             total.state_bytes,
@@ -717,7 +717,7 @@ class ChangeLeader:
         if self.newcomers:
             effects.append(Stop(self.newcomers, self.before.layout))
         if self._was_told:
-            names = layout_steps.plane_names(self.before)
+            names = layouts.plane_names(self.before)
             turn = self._enter(Phase.UNDOING, names, now_s + GRACE_S, now_s)
             effects.append(Undo(turn, names, self.before.layout))
         else:
@@ -741,7 +741,7 @@ class ChangeLeader:
 
     @property
     def _stays(self) -> str:
-        return f"the layout stays {layout_steps.asked_of(self.before)}"
+        return f"the layout stays {layouts.asked_of(self.before)}"
 
     def _told(self, name: str, why: str) -> str:
         if self.phase is Phase.DIVISIBLE:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from rayad.dataflow.config import SnapshotConfig
+from rayad.snapshots.attempts import TAKEN_MAX, PartReport, ReplicaName, Snapshots, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.coordination import TAKEN_MAX, PartReport, ReplicaName, Snapshots, SnapshotStatistics
 from rayad.snapshots.store import Manifest, StagedPart
 
 

@@ -19,11 +19,11 @@ from typing import Any
 
 from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, not_yet
 from rayad.actors.lead import job_leader as lead
-from rayad.actors.lead import layout_steps
+from rayad.actors.lead import layouts
 from rayad.actors.lead import recovery_leader as recovery
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.job_leader import JobLeader, drive
-from rayad.actors.lead.layout_steps import RescaleReport, replicas_wanted
+from rayad.actors.lead.layouts import RescaleReport, replicas_wanted
 from rayad.actors.local.handles import LocalInput, LocalProbe, StillOpen, cannot_move
 from rayad.actors.local.network import Marker, Network, Where
 from rayad.actors.local.recovery import OF_CHANNELS, OF_THE_COORDINATOR, Build, LocalRecovery, names_of_stages
@@ -65,7 +65,7 @@ class LocalJob(Job):
         plan = flow.plan(scaling=scaling, key_groups=run.key_groups, fingerprints=run.keeps_snapshots)
         super().__init__(run.name or flow.name)
         self.seed = seed
-        self.asked = layout_steps.asked_of(plan)
+        self.asked = layouts.asked_of(plan)
         self.network = Network(plan, run, random.Random(seed), check_records=check_records)
         self.snapshots: LocalSnapshots | None = None
         self.rescaling: LocalRescale | None = None
@@ -247,7 +247,7 @@ class LocalJob(Job):
         if effect.region is None:
             network.clear()
             manifest = snapshots.store.manifest if snapshots is not None else None
-            network.plan = layout_steps.restored(network.plan, manifest.notes if manifest is not None else {}, self.asked)
+            network.plan = layouts.restored(network.plan, manifest.notes if manifest is not None else {}, self.asked)
             if snapshots is not None:
                 snapshots.lay_out(network.plan)
             self._leader.recovery.lay_out(network.plan)
@@ -549,24 +549,24 @@ class LocalJob(Job):
         """A job that resumes from a snapshot with other replicas than it was taken with changes to them at once."""
         manifest = self.snapshots.store.manifest if self.snapshots is not None else None
         if manifest is not None and manifest.kind != "final":
-            wanted = layout_steps.asked_anew(self.network.plan, manifest.notes, self.asked)
+            wanted = layouts.asked_anew(self.network.plan, manifest.notes, self.asked)
             change = self.start_rescale(wanted) if wanted else None
             if change is not None:
                 change.is_unattended = True
 
     def _rescale_to(self, wanted: Mapping[str, int], timeout_s: float) -> RescaleReport:
         """Run until a change of layout is done; after a failure meanwhile it is begun again. One that is under way comes first."""
-        layout_steps.wanted_replicas(self.network.plan, wanted)  # refused at once
+        layouts.wanted_replicas(self.network.plan, wanted)  # refused at once
         while self.rescaling is not None and not self.rescaling.is_done:
             self._step_change(self.rescaling)
-        before = layout_steps.asked_of(self.network.plan)
+        before = layouts.asked_of(self.network.plan)
         change = self.start_rescale(wanted, timeout_s=timeout_s)
         while change is not None and not change.is_done:
             self._step_change(change)
             if self.rescaling is not change:
                 change = self.start_rescale(wanted, timeout_s=timeout_s)
         if change is None:
-            return RescaleReport(before, layout_steps.asked_of(self.network.plan))
+            return RescaleReport(before, layouts.asked_of(self.network.plan))
         if change.report is None:
             raise RescaleRefused(change.refusal or f"rescale({dict(wanted)}): job {self.name!r} is over")
         return change.report

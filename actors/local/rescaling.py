@@ -15,7 +15,7 @@ from typing import Any
 
 from rayad.actors.lead import change_leader as lead
 from rayad.actors.lead import snapshot_leader
-from rayad.actors.lead.layout_steps import RescaleReport, plane_names
+from rayad.actors.lead.layouts import RescaleReport, plane_names
 from rayad.actors.local.network import Entry, Marker, Network, Where
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, stage_of

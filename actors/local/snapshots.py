@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any
 
 from rayad.actors.lead import snapshot_leader as lead
-from rayad.actors.lead.layout_steps import layout_notes, names_of, starts_of
+from rayad.actors.lead.layouts import layout_notes, names_of, starts_of
 from rayad.actors.local.network import Network, Where
 from rayad.actors.replica.graph_shape import Channel, edge_names
 from rayad.actors.replica.part_files import dumped, write_rest, write_staged, write_state
@@ -23,8 +23,8 @@ from rayad.actors.store.job_store import JobStore, Superseded
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
+from rayad.snapshots.attempts import PartReport, Snapshots, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.coordination import PartReport, Snapshots, SnapshotStatistics
 from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
 
 Pieces = list[bytes | memoryview]

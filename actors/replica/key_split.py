@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayad.dataflow.records.batches import keyed_columns, take_rows, to_rows
-from rayad.dataflow.records.hashing import hash_columns, key_group
+from rayad.dataflow.records.key_hashing import hash_columns, key_group
 from rayad.dataflow.records.selectors import KeySelector
 
 CACHE_ENTRIES_MAX = 1 << 20

@@ -24,7 +24,7 @@ from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, Stage
 from rayad.dataflow.records.batches import keyed_columns, to_rows
 from rayad.dataflow.records.calling import Whole
-from rayad.dataflow.records.hashing import Router
+from rayad.dataflow.records.key_hashing import Router
 from rayad.dataflow.records.selectors import require_columns
 from rayad.dataflow.sink import SinkWriter
 from rayad.progress import RayadError, Timestamp, show

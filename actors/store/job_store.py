@@ -21,7 +21,7 @@ from rayad.actors.store.sink_calls import SinkCalls
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
-from rayad.snapshots.coordination import Snapshots, SnapshotStatistics
+from rayad.snapshots.attempts import Snapshots, SnapshotStatistics
 from rayad.snapshots.resume_point import NEVER, begin_run, claim_of
 from rayad.snapshots.store import MANIFEST, Manifest, SnapshotStore, StoreAwayError, below
 

@@ -11,7 +11,7 @@ from rayad.dataflow.compiling.fusion import Path, fuse
 from rayad.dataflow.config import ScalingConfig
 from rayad.dataflow.logical_graph import Link, LogicalGraph, Node, NodeKind, PartitionKind, Program, check_count
 from rayad.dataflow.plan import Plan, PlanEdge, SinkSpec, Stage, sinks_of
-from rayad.dataflow.records.hashing import DEFAULT_KEY_GROUPS
+from rayad.dataflow.records.key_hashing import DEFAULT_KEY_GROUPS
 from rayad.dataflow.vertex import EndVertex, Vertex
 from rayad.progress import (
     ChildPort,

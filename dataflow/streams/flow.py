@@ -11,9 +11,9 @@ from rayad.dataflow import hooks
 from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout, not_acted_on, not_asked_locally
 from rayad.dataflow.items import ItemsSource, LiveInput, as_items
 from rayad.dataflow.logical_graph import LogicalGraph, NodeKind, check_count, check_name
-from rayad.dataflow.records.call_errors import explains_calls
 from rayad.dataflow.records.calling import checked_function, require_methods
 from rayad.dataflow.records.users_line import users_level
+from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.resources import Asked, resources_asked
 from rayad.dataflow.source import Source
 from rayad.dataflow.streams import updates

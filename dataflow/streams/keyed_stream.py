@@ -14,7 +14,7 @@ from rayad.dataflow.logical_graph import Link, NodeKind, Partition, PartitionKin
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.aggregates import aggregators as agg
 from rayad.dataflow.operators.aggregates.by_name import by_name
-from rayad.dataflow.operators.aggregates.combining import Combine
+from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.distinct import Distinct
 from rayad.dataflow.operators.head import Head
@@ -25,10 +25,10 @@ from rayad.dataflow.operators.keys.keyed import PAIRS
 from rayad.dataflow.operators.lag import Lag
 from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.operators.totals import totals
-from rayad.dataflow.records.call_errors import explains_calls
 from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.records.users_line import users_line
+from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.streams import updates
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.logical_graph import Link, NodeKind, check_name
-from rayad.dataflow.records.call_errors import explains_calls
 from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.records.users_line import users_line
+from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.streams.stream import Stream, own_stream
 from rayad.dataflow.streams.updates import gives_updates, require_records_behind
 from rayad.progress import DataflowError, arguments, show

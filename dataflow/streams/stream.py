@@ -19,11 +19,11 @@ from rayad.dataflow.logical_graph import FORWARD, Link, NodeKind, Partition, Par
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.results import AsColumns
 from rayad.dataflow.operators.windows import assigning as windowing
-from rayad.dataflow.records.call_errors import explains_calls
 from rayad.dataflow.records.calling import checked_function, require_arguments, require_methods
 from rayad.dataflow.records.event_times import plain_length
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.records.users_line import users_line
+from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.resources import Asked, Resources, resources_asked
 from rayad.dataflow.sink import Sink
 from rayad.dataflow.streams import updates

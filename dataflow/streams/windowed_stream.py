@@ -9,7 +9,7 @@ from typing import Any
 from rayad.dataflow.logical_graph import Link, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators.aggregates import aggregators as agg
 from rayad.dataflow.operators.aggregates.by_name import by_name
-from rayad.dataflow.operators.aggregates.combining import Combine
+from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.joins import windowed as window_join
 from rayad.dataflow.operators.results import WithoutKey
@@ -18,11 +18,11 @@ from rayad.dataflow.operators.windows import assigning as windowing
 from rayad.dataflow.operators.windows import late_records
 from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EachRecord, EpochBest
 from rayad.dataflow.operators.windows.firing import EventWindows
-from rayad.dataflow.records.call_errors import explains_calls
 from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.records.event_times import kind_of_lengths
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.records.users_line import users_line
+from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.streams.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream

@@ -45,7 +45,7 @@ from rayad.dataflow import (
     to_rows,
     windows,
 )
-from rayad.dataflow.records import call_errors, calling
+from rayad.dataflow.records import calling, wrong_calls
 from rayad.progress import (
     Antichain,
     ConfigError,
@@ -167,7 +167,7 @@ def _connector(name: str, attribute: str) -> Any:
     def make(*args: Any, **kwargs: Any) -> Any:
         from rayad import integrations
 
-        return call_errors.explained(getattr(integrations, attribute), name)(*args, **kwargs)
+        return wrong_calls.explained(getattr(integrations, attribute), name)(*args, **kwargs)
 
     return make
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rayad.actors.lead import layout_steps
+from rayad.actors.lead import layouts
 from rayad.actors.lead.change_leader import (
     GRACE_S,
     STEP_TIMEOUT_S,
@@ -54,7 +54,7 @@ from rayad.actors.lead.change_leader import (
     Tick,
     Undo,
 )
-from rayad.actors.lead.layout_steps import FIRST_STEP_GROUPS, RescaleReport
+from rayad.actors.lead.layouts import FIRST_STEP_GROUPS, RescaleReport
 from rayad.actors.plane.protocol import COORDINATOR
 from rayad.actors.replica.migration import StepCost
 from rayad.dataflow.plan import Plan
@@ -72,7 +72,7 @@ class Led:
         self.sums = ids(self.before)["sums"]
         given: dict[str, Any] = {"timeout_s": TIMEOUT_S, "asked_s": 100.0, "turn": 7, "groups": None, **options}
         self.leader = ChangeLeader(self.before, {"sums": 3} if wanted is None else wanted, **given)
-        self.old = layout_steps.plane_names(self.before)
+        self.old = layouts.plane_names(self.before)
         self.said: list[Effect] = self.tell(Asked())
 
     def tell(self, event: Event, after_s: float = 0.0) -> list[Effect]:
@@ -114,8 +114,8 @@ def test_replicas_are_added_from_the_question_to_the_report() -> None:
     led = Led()
     one, newcomer = led.replica(0), led.replica(2)
     old, everybody = led.old, tuple(sorted((*led.old, newcomer)))
-    prepared = led.before.laid_out(layout_steps.prepared(led.before, {led.sums: 3})).layout
-    goal = layout_steps.target(led.before.laid_out(prepared), {led.sums: 3})
+    prepared = led.before.laid_out(layouts.prepared(led.before, {led.sums: 3})).layout
+    goal = layouts.target(led.before.laid_out(prepared), {led.sums: 3})
     assert led.said == [AskDivisible(8, (one,), TIMEOUT_S)]
     assert led.all_done() == [HoldSnapshots(9)]
     assert led.all_done() == [Start(10, (newcomer,), prepared)]
@@ -132,8 +132,8 @@ def test_replicas_are_added_from_the_question_to_the_report() -> None:
     assert led.all_done() == [Commit(17, everybody, goal)]
     cost = StepCost(groups=4, state_bytes=10, passed_on=2, held=1, pause_s=0.3, longest_pause_s=0.2)
     report = RescaleReport(
-        layout_steps.asked_of(led.before),
-        {**layout_steps.asked_of(led.before), "sums": 3},
+        layouts.asked_of(led.before),
+        {**layouts.asked_of(led.before), "sums": 3},
         steps=1,
         moved_groups=4 * (len(old) + 1),
         moved_bytes=10 * (len(old) + 1),
@@ -170,14 +170,14 @@ def test_replicas_that_retire_leave_behind_what_they_have_passed_on() -> None:
 
 
 def test_what_is_so_already_is_done() -> None:
-    now = layout_steps.asked_of(plan(2))
+    now = layouts.asked_of(plan(2))
     assert Led({"sums": 2}).said == [Finish(RescaleReport(now, now))]
 
 
 def test_where_only_stateless_replicas_come_one_step_tells_the_senders() -> None:
     led = Led({"rebalance": 3}, groups=1)
     led.until(Phase.MOVING)
-    assert led.leader.plan.layout == layout_steps.target(led.leader.plan, led.leader.stages)
+    assert led.leader.plan.layout == layouts.target(led.leader.plan, led.leader.stages)
     led.until(Phase.OVER)
     assert only(led.said, Finish).report.steps == 1
 
@@ -237,7 +237,7 @@ def test_answers_of_earlier_turns_and_second_ones_are_void() -> None:
     [
         ({"nobody": 2}, {}, "rescale('nobody', 2): there is no stage of that name"),
         ({"numbers": 3}, {}, "rescale('numbers', 3): 'numbers' reads input"),
-        ({"sums": 3}, {"holds_by_time": True}, layout_steps.NOT_UPSTREAM),
+        ({"sums": 3}, {"holds_by_time": True}, layouts.NOT_UPSTREAM),
     ],
 )
 def test_what_cannot_be_is_refused_before_anybody_is_asked(wanted: dict[str, int], options: dict[str, Any], why: str) -> None:
@@ -261,7 +261,7 @@ def undone(led: Led, said: list[Effect]) -> list[Effect]:
 
 
 def stays(led: Led) -> str:
-    return f"the layout stays {layout_steps.asked_of(led.before)}"
+    return f"the layout stays {layouts.asked_of(led.before)}"
 
 
 def test_a_newcomer_that_cannot_be_built_is_undone() -> None:
@@ -471,11 +471,11 @@ def _require_sense(led: Led, effects: list[Effect]) -> None:
     turns = [effect.turn for effect in effects if hasattr(effect, "turn")]
     assert turns == sorted(turns)
     steps = [effect for effect in effects if isinstance(effect, LayOut)]
-    goal = layout_steps.target(led.before, led.leader.stages)
+    goal = layouts.target(led.before, led.leader.stages)
     if isinstance(outcome, Finish):
         assert steps[-1].layout.replicas == goal.replicas
         assert only(effects, Commit).layout == steps[-1].layout
-        assert outcome.report.after == {**layout_steps.asked_of(led.before), **led.leader.wanted}
+        assert outcome.report.after == {**layouts.asked_of(led.before), **led.leader.wanted}
         assert kinds.index(TakeIn) < kinds.index(LayOut)
         assert (Leave in kinds) == (Part in kinds) == bool(led.leader.gone)
     elif isinstance(outcome, Refuse):

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.lead import layout_steps
-from rayad.actors.lead.layout_steps import FIRST_STEP_GROUPS, RescaleRefused, groups_of_next_step
+from rayad.actors.lead import layouts
+from rayad.actors.lead.layouts import FIRST_STEP_GROUPS, RescaleRefused, groups_of_next_step
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Layout, Plan
 from rayad.progress import DataflowError
@@ -39,7 +39,7 @@ def ids(of: Plan) -> dict[str, int]:
 
 
 def movable(of: Plan) -> list[int]:
-    return [stage.id for stage in of.stages if not layout_steps.may_move(stage, of, None)]
+    return [stage.id for stage in of.stages if not layouts.may_move(stage, of, None)]
 
 
 @st.composite
@@ -48,7 +48,7 @@ def plans(draw: st.DrawFn) -> Plan:
     out = plan(draw(st.integers(1, 4)))
     for _ in range(draw(st.integers(0, 3))):
         wanted = {stage: draw(st.integers(1, 6)) for stage in movable(out) if draw(st.booleans())}
-        out = out.laid_out(layout_steps.target(out, wanted))
+        out = out.laid_out(layouts.target(out, wanted))
     return out
 
 
@@ -61,20 +61,20 @@ def test_steps_end_at_the_target_and_move_so_many_groups(before: Plan, data: st.
     wanted = {stage: count for stage, count in wanted.items() if count != before.stage(stage).parallelism}
     if not wanted:
         return
-    now = before.laid_out(layout_steps.prepared(before, wanted))
-    goal = layout_steps.target(now, wanted)
+    now = before.laid_out(layouts.prepared(before, wanted))
+    goal = layouts.target(now, wanted)
     assert all(now.stage(stage).parallelism == max(count, before.stage(stage).parallelism) for stage, count in wanted.items())
-    assert all(now.owners(stage) == before.owners(before.stage(stage.id)) for stage in now.stages if layout_steps.is_keyed(now, stage.id))
+    assert all(now.owners(stage) == before.owners(before.stage(stage.id)) for stage in now.stages if layouts.is_keyed(now, stage.id))
     for stage, count in wanted.items():
-        if layout_steps.is_keyed(before, stage):
+        if layouts.is_keyed(before, stage):
             assert set(goal.owners[stage]) == set(range(count)), "who retires owns nothing"
     most = max((sum(a != b for a, b in zip(now.owners(now.stage(s)), owners, strict=True)) for s, owners in goal.owners.items()), default=0)
     steps = 0
     while now.layout != goal:
-        after = now.laid_out(layout_steps.next_layout(now, goal, groups))
+        after = now.laid_out(layouts.next_layout(now, goal, groups))
         for stage in wanted:
             moved = sum(a != b for a, b in zip(now.owners(now.stage(stage)), after.owners(after.stage(stage)), strict=True))
-            assert moved <= groups or not layout_steps.is_keyed(now, stage)
+            assert moved <= groups or not layouts.is_keyed(now, stage)
         now, steps = after, steps + 1
         assert steps <= most + 1, "it does not end"
     assert steps == -(-most // groups) or (not most and steps == 1), "without key-groups one step is enough"
@@ -109,13 +109,13 @@ def test_a_step_that_cost_nothing_is_followed_by_a_larger_one() -> None:
 def test_a_manifest_gives_the_layout_back(changed: Plan, parallelism: int) -> None:
     """Whatever parallelism the run that reads it was started with; through JSON, as in the file. Sources are as they are asked for: their
     parts move."""
-    notes = json.loads(json.dumps(layout_steps.layout_notes(changed, {"sums": 2})))
+    notes = json.loads(json.dumps(layouts.layout_notes(changed, {"sums": 2})))
     asked = plan(parallelism)
-    again = layout_steps.restored(asked, {"layout": notes}, {})
+    again = layouts.restored(asked, {"layout": notes}, {})
     for stage in again.stages:
         assert stage.parallelism == (asked if stage.kind is NodeKind.SOURCE else changed).stage(stage.id).parallelism
     for stage in changed.stages:
-        if layout_steps.is_keyed(changed, stage.id):
+        if layouts.is_keyed(changed, stage.id):
             assert again.owners(again.stage(stage.id)) == changed.owners(stage)
     assert again.layout.rebalanced >= changed.layout.rebalanced
     for edge in again.edges:
@@ -125,23 +125,23 @@ def test_a_manifest_gives_the_layout_back(changed: Plan, parallelism: int) -> No
 
 
 def test_without_notes_it_is_the_layout_that_was_asked_for() -> None:
-    assert layout_steps.layout_of(None, plan()) is None
-    assert layout_steps.layout_of({}, plan()) is None
-    asked = {**layout_steps.asked_of(plan()), "sums": 3}
-    assert layout_steps.asked_of(layout_steps.restored(plan(), {}, asked)) == asked
+    assert layouts.layout_of(None, plan()) is None
+    assert layouts.layout_of({}, plan()) is None
+    asked = {**layouts.asked_of(plan()), "sums": 3}
+    assert layouts.asked_of(layouts.restored(plan(), {}, asked)) == asked
 
 
 def test_a_snapshot_of_other_vertices_is_refused_by_name() -> None:
-    notes = layout_steps.layout_notes(plan(), {})
+    notes = layouts.layout_notes(plan(), {})
     notes["replicas"]["gone"] = 2
     with pytest.raises(DataflowError, match="'gone'"):
-        layout_steps.layout_of(notes, plan())
+        layouts.layout_of(notes, plan())
 
 
 def test_names_are_those_of_all_replicas() -> None:
     now = plan(2)
     changed = now.laid_out(Layout({**now.layout.replicas, ids(now)["sums"]: 3}))
-    assert [name for name in layout_steps.names_of(changed) if name[0] == "sums"] == [("sums", 0), ("sums", 1), ("sums", 2)]
+    assert [name for name in layouts.names_of(changed) if name[0] == "sums"] == [("sums", 0), ("sums", 1), ("sums", 2)]
 
 
 # -- what cannot be ---------------------------------------------------------------------------------------------------------
@@ -162,10 +162,10 @@ def test_names_are_those_of_all_replicas() -> None:
 )
 def test_what_cannot_be_is_refused(wanted: dict[str, int], why: str) -> None:
     with pytest.raises(RescaleRefused, match=why):
-        layout_steps.wanted_replicas(plan(), wanted)
+        layouts.wanted_replicas(plan(), wanted)
 
 
 def test_what_is_so_already_is_not_wanted() -> None:
     now = plan(2)
-    assert layout_steps.wanted_replicas(now, {"sums": 2}) == {}
-    assert layout_steps.wanted_replicas(now, {"sums": 3, "counts": 2}) == {ids(now)["sums"]: 3}
+    assert layouts.wanted_replicas(now, {"sums": 2}) == {}
+    assert layouts.wanted_replicas(now, {"sums": 3, "counts": 2}) == {ids(now)["sums"]: 3}

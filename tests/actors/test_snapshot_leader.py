@@ -31,7 +31,7 @@ from rayad.actors.lead.snapshot_leader import (
     SnapshotLeader,
     Tick,
 )
-from rayad.snapshots.coordination import PartReport
+from rayad.snapshots.attempts import PartReport
 from rayad.snapshots.store import Manifest, ReplicaPart
 
 REPLICAS = (("numbers", 0), ("sum", 0), ("sum", 1))

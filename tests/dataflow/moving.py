@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.windows.best import BestRecords, EachRecord, EpochBest
 from rayad.dataflow.records.batches import keyed_columns, to_rows
-from rayad.dataflow.records.hashing import hash_columns, key_group
+from rayad.dataflow.records.key_hashing import hash_columns, key_group
 from rayad.dataflow.vertex import EndVertex, Vertex
 from rayad.progress import Timestamp
 from tests.dataflow.driven import SNAPSHOTS, Driven, Step

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
-from rayad.dataflow.operators.aggregates import combining
+from rayad.dataflow.operators.aggregates import combiner as combining
 from rayad.dataflow.operators.keys.column_keys import common_type, plain
 from rayad.dataflow.operators.results import window_array
 from rayad.dataflow.records.batches import take_rows

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from examples.distinct_count import DistinctCount
 from rayad.dataflow.operators.aggregates.aggregators import Sum
-from rayad.dataflow.operators.state import key_groups, touched_keys
+from rayad.dataflow.operators.state import group_index as key_groups
+from rayad.dataflow.operators.state import touched_keys
 from rayad.dataflow.operators.state.by_key import KeyedDict
 from rayad.dataflow.operators.totals.totals import Totals
-from rayad.dataflow.records.hashing import hash_keys, key_group, stable_hash
+from rayad.dataflow.records.key_hashing import hash_keys, key_group, stable_hash
 from rayad.progress import Timestamp
 from tests.dataflow import test_state_of_keyed_operators as keyed_operators
 from tests.dataflow import test_state_of_totals as totals

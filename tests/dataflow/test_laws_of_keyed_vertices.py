@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad.dataflow.operators as operators
-from rayad.dataflow.operators.state import key_groups, touched_keys
+from rayad.dataflow.operators.state import group_index as key_groups
+from rayad.dataflow.operators.state import touched_keys
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.vertex import Vertex
 from tests.dataflow.driven import check

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rayad.dataflow.operators.aggregates.aggregators import Count, Max, Mean, Min, Reduce, Several, Sum, TopK
-from rayad.dataflow.operators.aggregates.combining import Combine
+from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.state import touched_keys
 from rayad.dataflow.operators.totals.totals import Fold, Totals
 from rayad.dataflow.records.batches import mark_keyed

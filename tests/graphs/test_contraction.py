@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.dataflow.records.hashing import Router
+from rayad.dataflow.records.key_hashing import Router
 from rayad.graphs.adjacency import Adjacency
 from rayad.graphs.contraction import Contraction
 from rayad.graphs.disjoint_sets import smallest_reachable

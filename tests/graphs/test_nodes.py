@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.records.hashing import Router, mix64_array
+from rayad.dataflow.records.key_hashing import Router, mix64_array
 from rayad.graphs.adjacency import Adjacency
 from rayad.graphs.nodes import Nodes
 from rayad.graphs.numbers import decode_names, distinct, encode_names, number_column, number_of, owners, unmix64_array

@@ -11,7 +11,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.lead.change_leader import Phase
-from rayad.actors.lead.layout_steps import groups_of_next_step
+from rayad.actors.lead.layouts import groups_of_next_step
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.local.network import Marker, Ready
 from rayad.actors.local.rescaling import LocalRescale

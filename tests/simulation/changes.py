@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from rayad.actors.lead.change_leader import GiveWay
-from rayad.actors.lead.layout_steps import asked_of, lost_of
+from rayad.actors.lead.layouts import asked_of, lost_of
 from rayad.actors.local.rescaling import LocalRescale
 from rayad.actors.replica.migration import may_move
 from rayad.dataflow.logical_graph import NodeKind

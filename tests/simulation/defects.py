@@ -18,7 +18,7 @@ from rayad.actors.store.input_log import InputLog
 from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.items import _ItemsPart
 from rayad.snapshots.alignment import Alignment
-from rayad.snapshots.coordination import Snapshots
+from rayad.snapshots.attempts import Snapshots
 from rayad.snapshots.store import Manifest, SnapshotStore
 from tests.programs.program import Program
 from tests.simulation.harness import Outcome, program_of, run, undisturbed

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 from rayad.actors.lead import change_leader as lead
-from rayad.actors.lead import layout_steps
+from rayad.actors.lead import layouts
 from rayad.actors.lead.change_leader import ChangeLeader, Phase
 from rayad.actors.lead.snapshot_leader import SnapshotLeader
 from rayad.actors.local import rescaling as local_rescale
@@ -22,7 +22,7 @@ from rayad.actors.replica.migration import Migration, Transfer
 from rayad.actors.replica.part_files import dumped
 from rayad.actors.replica.participant import Participant
 from rayad.dataflow.plan import Layout
-from rayad.snapshots.coordination import Snapshots
+from rayad.snapshots.attempts import Snapshots
 from tests.simulation import moving
 from tests.simulation.defects import Plant, replaced
 
@@ -259,7 +259,7 @@ def forward_edges_stay_forward(stack: ExitStack) -> None:
 
         return target
 
-    replaced(stack, layout_steps, "target", make)
+    replaced(stack, layouts, "target", make)
 
 
 # -- snapshots -----------------------------------------------------------------------------------------------------------------

@@ -14,14 +14,14 @@ from typing import Any
 from unittest.mock import patch
 
 import rayad as rd
-from rayad.actors.lead.layout_steps import asked_of
+from rayad.actors.lead.layouts import asked_of
 from rayad.actors.local import network as local_network
 from rayad.actors.local.local_job import LocalJob
 from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
 from rayad.dataflow.items import CollectSink
 from rayad.dataflow.logical_graph import NodeKind
-from rayad.dataflow.records.hashing import DEFAULT_KEY_GROUPS
+from rayad.dataflow.records.key_hashing import DEFAULT_KEY_GROUPS
 from rayad.progress import DataflowError, SnapshotError
 from tests.programs.catalog import PROGRAMS
 from tests.programs.model import canonical

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from rayad.snapshots.coordination import PartReport
+from rayad.snapshots.attempts import PartReport
 from rayad.snapshots.store import MANIFEST
 from tests.simulation.changes import Changes
 from tests.simulation.damage import can_damage, choose_damage, damage

@@ -20,12 +20,12 @@ from rayad.dataflow.operators.keys.column_keys import Numbers, common_type, equa
 from rayad.dataflow.operators.keys.key_first import pairs_of, record_of
 from rayad.dataflow.operators.keys.keyed import distinct_names
 from rayad.dataflow.operators.results import pair_array
-from rayad.dataflow.operators.state.key_groups import Groups, chosen, compacted
+from rayad.dataflow.operators.state.group_index import Groups, chosen, compacted
 from rayad.dataflow.operators.state.stored_columns import narrow, stored, taken_back
 from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.state.two_forms import ColumnForm
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, one_batch, take_rows
-from rayad.dataflow.records.hashing import groups_of_hashes, hash_columns, mix64_array
+from rayad.dataflow.records.key_hashing import groups_of_hashes, hash_columns, mix64_array
 from rayad.progress import Timestamp
 
 _FAN_IN = 4

@@ -18,7 +18,7 @@ from rayad.dataflow.operators.joins.columns import NotColumnar, joined_batch
 from rayad.dataflow.operators.joins.matching import matches
 from rayad.dataflow.operators.keys.column_keys import common_type, in_common, key_numbers
 from rayad.dataflow.operators.keys.key_first import keys_of, pairs_of, record_of
-from rayad.dataflow.operators.state.key_groups import GroupIndex
+from rayad.dataflow.operators.state.group_index import GroupIndex
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.touched_keys import Additions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from rayad.dataflow.operators.state.key_groups import GroupIndex, PairIndex
+from rayad.dataflow.operators.state.group_index import GroupIndex, PairIndex
 from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.stored_rows import FEW_ROWS, StoredRows, plain_and_few
 from rayad.dataflow.operators.state.touched_keys import Additions, TouchedKeys, now_and_gone

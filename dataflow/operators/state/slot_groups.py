@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.key_groups import SLICE_KEYS, SLICE_ROWS, Groups, groups_of_columns, groups_of_keys
+from rayad.dataflow.operators.state.group_index import SLICE_KEYS, SLICE_ROWS, Groups, groups_of_columns, groups_of_keys
 
 SlotKeys: TypeAlias = tuple[pa.Array, ...] | list[Any]
 """Keys by slot: as columns, or as Python objects."""

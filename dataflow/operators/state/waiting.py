@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.key_groups import GroupIndex, Groups, chosen, compacted, groups_of_keys, groups_of_rows
+from rayad.dataflow.operators.state.group_index import GroupIndex, Groups, chosen, compacted, groups_of_keys, groups_of_rows
 from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.records.batches import batch_rows, take_rows

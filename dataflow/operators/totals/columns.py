@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.schemas import as_schema
-from rayad.dataflow.operators.state.key_groups import chosen, compacted
+from rayad.dataflow.operators.state.group_index import chosen, compacted
 from rayad.dataflow.operators.state.key_index import KeyIndex
 from rayad.dataflow.operators.state.slot_groups import NotColumns, SlotGroups, SlotKeys, columns_of_slots
 from rayad.dataflow.operators.state.stored_columns import narrow, stored, taken_back

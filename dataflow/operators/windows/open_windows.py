@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
-from rayad.dataflow.operators.state.key_groups import GroupIndex
+from rayad.dataflow.operators.state.group_index import GroupIndex
 from rayad.dataflow.operators.state.touched_keys import TouchedKeys
 from rayad.dataflow.operators.state.two_forms import RowForm
 from rayad.dataflow.windows import Session, Window

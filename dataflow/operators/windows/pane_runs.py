@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.key_groups import SLICE_ROWS, Groups, chosen, compacted, groups_of_columns
+from rayad.dataflow.operators.state.group_index import SLICE_ROWS, Groups, chosen, compacted, groups_of_columns
 from rayad.dataflow.operators.state.stored_columns import Stored, stored, taken_back
 from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.windows.panes import Form, Grid, Ticks, as_bounds, ticks

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
-from rayad.dataflow.operators.aggregates import combining
+from rayad.dataflow.operators.aggregates import combiner as combining
 from rayad.dataflow.operators.aggregates.aggregators import Count, Max, Mean, Min, Several, Sum
-from rayad.dataflow.operators.aggregates.combining import Combine, Combiner
+from rayad.dataflow.operators.aggregates.combiner import Combine, Combiner
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.progress import DataflowError, Timestamp

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.records.hashing import (
+from rayad.dataflow.records.key_hashing import (
     Router,
     groups_of_replica,
     hash_array,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rayad.dataflow.records.batches import keyed_columns
-from rayad.dataflow.records.hashing import groups_of_hashes, hash_columns, hash_keys
+from rayad.dataflow.records.key_hashing import groups_of_hashes, hash_columns, hash_keys
 
 SLICE_KEYS = 1 << 12
 """So many keys are hashed and put into their groups between two activations: one to three milliseconds, as they are simple or not."""

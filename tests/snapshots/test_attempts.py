@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.actors.replica.part_files import merge_staged, read_staged, write_staged
 from rayad.progress import ProtocolError, SnapshotError
+from rayad.snapshots.attempts import MERGE_AT, Ack, PartReport, Snapshots, merge_from
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.coordination import MERGE_AT, Ack, PartReport, Snapshots, merge_from
 from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore, StagedPart
 
 REPLICAS = [("count", 0), ("count", 1), ("lines", 0)]
