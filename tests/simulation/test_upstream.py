@@ -75,7 +75,7 @@ CAUGHT_BY = {
     "a region misses one stage": ("loop-totals", 0),
     "those that live on do not roll back": ("totals-mixed", 0),
     "somebody lives on though nobody may": ("totals-mixed", 0),
-    "the last snapshot may be of some replicas": ("loop-totals", 6),
+    "the last snapshot may be of some replicas": ("join-rows", 60),
 }
 """Defects in who leads recoveries, with a program and a seed that catch each."""
 
