@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 from rayad.actors.lead import layouts
 from rayad.actors.lead.layouts import RescaleReport
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, stage_of
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, replica_of, stage_of
 from rayad.actors.replica.graph_shape import targets_of
 from rayad.actors.replica.migration import StepCost
 from rayad.dataflow.plan import Layout, Plan
@@ -753,12 +753,3 @@ class ChangeLeader:
         if name in (COORDINATOR, PROGRESS):
             return "the coordinator" if name == COORDINATOR else "the progress actor"
         return self.before.title(stage_of(name), replica_of(name))
-
-
-def replica_of(name: str) -> int:
-    """Which replica of its stage, from its name on the plane.
-
-    >>> replica_of(replica_name(7, 1))
-    1
-    """
-    return int(name.rsplit(".", 1)[1])
