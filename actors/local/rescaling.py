@@ -18,7 +18,7 @@ from rayad.actors.lead import snapshot_leader
 from rayad.actors.lead.layouts import RescaleReport, plane_names
 from rayad.actors.local.network import Entry, Marker, Network, Where
 from rayad.actors.local.snapshots import LocalSnapshots
-from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, stage_of
+from rayad.actors.plane.protocol import COORDINATOR, PROGRESS, replica_name, replica_of, stage_of
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import channels_out, channels_to_mark
 from rayad.actors.replica.migration import Migration, StepCost, Transfer, changes, may_move
@@ -576,7 +576,7 @@ class LocalRescale:
 
 def where(name: str) -> Where:
     """Which replica has that name on the plane."""
-    return stage_of(name), lead.replica_of(name)
+    return stage_of(name), replica_of(name)
 
 
 __all__ = ["EVENTS", "Fence", "LocalRescale"]
