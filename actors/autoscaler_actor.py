@@ -39,7 +39,7 @@ FINISH_TIMEOUT_S = 2.0
 """How long the end of the job waits for the end of a round."""
 
 
-class CoordinatorLink:
+class RayScaledJob:
     """The job as its coordinator shows it.
 
     Args:
@@ -52,7 +52,7 @@ class CoordinatorLink:
         self._replicas: dict[str, Any] = {}
 
     def layout(self) -> Mapping[str, int] | None:
-        """See `scaling_loop.Link`."""
+        """See `ScaledJob`."""
         found = ray.get(self._coordinator.replicas.remote(), timeout=ASK_TIMEOUT_S)
         if found is None:
             return None
@@ -60,7 +60,7 @@ class CoordinatorLink:
         return dict(layout)
 
     def readings(self) -> Sequence[ReplicaReading]:
-        """See `scaling_loop.Link`."""
+        """See `ScaledJob`."""
         asked = [handle.reading.remote() for handle in self._replicas.values()]
         ready, _ = ray.wait(asked, num_returns=len(asked), timeout=READ_TIMEOUT_S) if asked else ([], [])
         found = []
@@ -74,7 +74,7 @@ class CoordinatorLink:
         return found
 
     def rescale(self, changes: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int]) -> Any:
-        """See `scaling_loop.Link`."""
+        """See `ScaledJob`."""
         try:
             asked = self._coordinator.rescale.remote(dict(changes), timeout_s, dict(decided_for))
             return ray.get(asked)  # ends with the change, which the coordinator bounds, or with the coordinator
@@ -86,7 +86,7 @@ class Autoscaler:
     """Runs a :class:`ScalingLoop` until the job ends.
 
     Args:
-        coordinator: see :class:`CoordinatorLink`.
+        coordinator: see :class:`RayScaledJob`.
         job: the job's name.
         graph: which vertices may be scaled.
         layout: replicas by vertex, at the beginning.
@@ -121,9 +121,9 @@ class Autoscaler:
             policy = folder
         else:
             policy = policy_of(scaling)
-        link = CoordinatorLink(coordinator)
+        scaled = RayScaledJob(coordinator)
         options: dict[str, Any] = {"execute": executor.submit, "listeners": listeners, "journal": before}
-        self.loop = ScalingLoop(link, graph, policy, scaling, clock.time, **options)
+        self.loop = ScalingLoop(scaled, graph, policy, scaling, clock.time, **options)
 
     def run(self) -> None:
         """Rounds until :meth:`finish`; a round that fails is no reason to end."""

@@ -14,9 +14,9 @@ if __name__ != "rayad.autoscale":  # pragma: no cover - a second copy would have
 from rayad.autoscale.autoscaler import AutoscalerCore
 from rayad.autoscale.decisions import (
     Decision,
+    DecisionOutcome,
     Expected,
     Hold,
-    Outcome,
     Policy,
     Record,
     Rescale,
@@ -34,7 +34,7 @@ from rayad.autoscale.policies import FunctionPolicy, policy_for, recommended
 from rayad.autoscale.rates import RequiredRates, solve_rates
 from rayad.autoscale.samples import JobSample, ReplicaSample, VertexSample, sample_between
 from rayad.autoscale.scaling_graph import EdgeView, ScalingGraph, Spread, VertexView, graph_of_plan
-from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, Activity, ReplicaCounters, ReplicaReading
+from rayad.autoscale.statistics import BACKPRESSURED, BUSY, IDLE, ReplicaCounters, ReplicaReading
 from rayad.autoscale.targets import LatencyTarget, lag_target
 
 __all__ = [
@@ -42,7 +42,6 @@ __all__ = [
     "BUSY",
     "DS2",
     "IDLE",
-    "Activity",
     "Bounds",
     "Comparison",
     "CoolDown",
@@ -59,7 +58,7 @@ __all__ = [
     "AutoscalerCore",
     "DecisionJournal",
     "ReplicaCounters",
-    "Outcome",
+    "DecisionOutcome",
     "Policy",
     "Record",
     "ReplicaReading",

@@ -127,7 +127,7 @@ def with_target(decision: Decision, layout: ReplicaCounts, target: ReplicaCounts
     return decision_for(layout, target, replace(decision, reason=f"{decision.reason}; {note}"))
 
 
-class Outcome(enum.Enum):
+class DecisionOutcome(enum.Enum):
     """What became of a decision."""
 
     HELD = "held"
@@ -159,7 +159,7 @@ class Record:
     layout: ReplicaCounts
     saw: Mapping[str, Seen]
     decision: Decision
-    outcome: Outcome
+    outcome: DecisionOutcome
     changed_s: float | None = None
     answer: str = ""
     got: Mapping[str, Seen] = field(default_factory=dict)

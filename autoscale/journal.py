@@ -8,9 +8,9 @@ from typing import Any
 
 from rayad.autoscale.decisions import (
     Decision,
+    DecisionOutcome,
     Expected,
     Hold,
-    Outcome,
     Record,
     ReplicaCounts,
     Rescale,
@@ -81,13 +81,13 @@ class DecisionJournal:
     @property
     def waiting(self) -> Record | None:
         """The decision that was asked for and has no answer yet."""
-        return next((r for r in reversed(self._records) if r.outcome is Outcome.ASKED), None)
+        return next((r for r in reversed(self._records) if r.outcome is DecisionOutcome.ASKED), None)
 
     def add(self, samples: JobSample | None, layout: ReplicaCounts, decision: Decision, now_s: float) -> Record:
         """A decision that has been made; one with changes waits for its outcome."""
         if decision.changes and self.waiting is not None:
             raise InternalError(f"decision {self.waiting.number} has no outcome yet, and another one is added: {decision.reason}")
-        outcome = Outcome.ASKED if decision.changes else Outcome.HELD
+        outcome = DecisionOutcome.ASKED if decision.changes else DecisionOutcome.HELD
         saw = seen_of(samples) if samples is not None else {}
         record = Record(self._next, now_s, dict(layout), saw, decision, outcome)
         self._next += 1
@@ -97,19 +97,19 @@ class DecisionJournal:
 
     def on_applied(self, now_s: float, answer: str = "") -> None:
         """The waiting decision took effect."""
-        self._answer(Outcome.APPLIED, now_s, answer)
+        self._answer(DecisionOutcome.APPLIED, now_s, answer)
 
     def on_refused(self, answer: str) -> None:
         """The waiting decision was given up; the old layout stays."""
-        self._answer(Outcome.REFUSED, None, answer)
+        self._answer(DecisionOutcome.REFUSED, None, answer)
 
     def on_samples(self, samples: JobSample) -> None:
         """The effect of the last change, from a sample of its layout alone; later samples replace it, so that rates may settle."""
         for i in reversed(range(len(self._records))):
             record = self._records[i]
-            if record.outcome is Outcome.ASKED:
+            if record.outcome is DecisionOutcome.ASKED:
                 return
-            if record.outcome is Outcome.APPLIED and record.changed_s is not None:
+            if record.outcome is DecisionOutcome.APPLIED and record.changed_s is not None:
                 if samples.since_s >= record.changed_s:
                     self._records[i] = replace(record, got=seen_of(samples))
                 return
@@ -140,11 +140,11 @@ class DecisionJournal:
     def check_invariants(self) -> None:
         """Numbers rise, and at most one record waits, the last of all that are no holds. Raises InternalError."""
         numbers = [r.number for r in self._records]
-        changes = [r for r in self._records if r.outcome is not Outcome.HELD]
-        if numbers != sorted(set(numbers)) or any(r.outcome is Outcome.ASKED for r in changes[:-1]):
+        changes = [r for r in self._records if r.outcome is not DecisionOutcome.HELD]
+        if numbers != sorted(set(numbers)) or any(r.outcome is DecisionOutcome.ASKED for r in changes[:-1]):
             raise InternalError(f"the journal is out of order: {[(r.number, r.outcome.value) for r in self._records]}")
 
-    def _answer(self, outcome: Outcome, changed_s: float | None, answer: str) -> None:
+    def _answer(self, outcome: DecisionOutcome, changed_s: float | None, answer: str) -> None:
         waiting = self.waiting
         if waiting is None:
             raise InternalError(f"an outcome ({outcome.value}) came, but no decision is waiting for one")
@@ -152,7 +152,7 @@ class DecisionJournal:
 
     def _trim(self) -> None:
         for is_hold, keep in ((False, self._keep[0]), (True, self._keep[1])):
-            places = [i for i, r in enumerate(self._records) if (r.outcome is Outcome.HELD) is is_hold]
+            places = [i for i, r in enumerate(self._records) if (r.outcome is DecisionOutcome.HELD) is is_hold]
             for i in reversed(places[: max(0, len(places) - keep)]):
                 del self._records[i]
 
@@ -172,6 +172,6 @@ def _record_from(value: Mapping[str, Any]) -> Record:
         common["replicas"] = dict(value["changes"])
     saw, got = ({name: Seen(**seen) for name, seen in value[what].items()} for what in ("saw", "got"))
     return Record(
-        value["number"], value["decided_s"], value["layout"], saw, kind(**common), Outcome(value["outcome"]), value["changed_s"],
+        value["number"], value["decided_s"], value["layout"], saw, kind(**common), DecisionOutcome(value["outcome"]), value["changed_s"],
         value["answer"], got,
     )  # fmt: skip

@@ -12,7 +12,6 @@ disturb each other, and a lost reading loses nothing.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -20,15 +19,7 @@ from typing import Any
 from rayad.progress import ProtocolError
 
 BUSY, IDLE, BACKPRESSURED = 0, 1, 2
-"""Indices of the activities; plain ints, because they are switched for every batch."""
-
-
-class Activity(enum.IntEnum):
-    """The same with names, for messages."""
-
-    BUSY = BUSY
-    IDLE = IDLE
-    BACKPRESSURED = BACKPRESSURED
+"""Indices of what a replica's time goes into; plain ints, because they are switched for every batch."""
 
 
 class LatencyHistogram:

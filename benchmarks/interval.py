@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from benchmarks.interval_paper import DAY, HOUR, MINUTE, TABLE_1, Experiment, claims, implied_cost_s
 from benchmarks.interval_simulation import (
     IntervalChoice,
-    Phase,
+    Regime,
     ScheduledInterval,
     expected_utilization,
     failure_times_s,
@@ -219,22 +219,22 @@ CHOICES: dict[str, Callable[[], IntervalChoice]] = {
 }
 
 
-def _phase(hours: float, mtbf_s: float, cost_s: float, restart_s: float) -> Phase:
-    return Phase(duration_s=hours * HOUR, failures_per_s=1 / mtbf_s, cost_s=cost_s, restart_s=restart_s, cost_spread=0.3)
+def _regime(hours: float, mtbf_s: float, cost_s: float, restart_s: float) -> Regime:
+    return Regime(duration_s=hours * HOUR, failures_per_s=1 / mtbf_s, cost_s=cost_s, restart_s=restart_s, cost_spread=0.3)
 
 
-JOBS: dict[str, tuple[list[Phase], float]] = {
-    # phases, and (n - 1) delta; where 30 s happens to be the best interval nothing can beat it
-    "fails every 10 s, c = 20 ms": ([_phase(1, 10, 0.02, 0.5)], 0.0),
-    "fails every minute, c = 0.1 s": ([_phase(4, 60, 0.1, 5)], 0.0),
-    "fails every 10 min, c = 0.75 s: 30 s is the best": ([_phase(24, 600, 0.75, 10)], 0.0),
-    "fails every half hour, c = 5 s, n = 10": ([_phase(72, 1800, 5, 30)], 4.5),
-    "fails once a day, c = 1 s": ([_phase(240, DAY, 1, 30)], 0.0),
-    "fails once a day, c = 10 s": ([_phase(240, DAY, 10, 30)], 0.0),
-    "failures: once a day, then every 2 min": ([_phase(48, DAY, 0.2, 10), _phase(12, 120, 0.2, 10)], 0.0),
-    "failures: every 2 min, then once a day": ([_phase(12, 120, 0.2, 10), _phase(48, DAY, 0.2, 10)], 0.0),
-    "cost: 0.5 s, then 10 s": ([_phase(12, 1200, 0.5, 10), _phase(12, 1200, 10, 10)], 0.0),
-    "cost: 10 s, then 0.5 s": ([_phase(12, 1200, 10, 10), _phase(12, 1200, 0.5, 10)], 0.0),
+JOBS: dict[str, tuple[list[Regime], float]] = {
+    # regimes, and (n - 1) delta; where 30 s happens to be the best interval nothing can beat it
+    "fails every 10 s, c = 20 ms": ([_regime(1, 10, 0.02, 0.5)], 0.0),
+    "fails every minute, c = 0.1 s": ([_regime(4, 60, 0.1, 5)], 0.0),
+    "fails every 10 min, c = 0.75 s: 30 s is the best": ([_regime(24, 600, 0.75, 10)], 0.0),
+    "fails every half hour, c = 5 s, n = 10": ([_regime(72, 1800, 5, 30)], 4.5),
+    "fails once a day, c = 1 s": ([_regime(240, DAY, 1, 30)], 0.0),
+    "fails once a day, c = 10 s": ([_regime(240, DAY, 10, 30)], 0.0),
+    "failures: once a day, then every 2 min": ([_regime(48, DAY, 0.2, 10), _regime(12, 120, 0.2, 10)], 0.0),
+    "failures: every 2 min, then once a day": ([_regime(12, 120, 0.2, 10), _regime(48, DAY, 0.2, 10)], 0.0),
+    "cost: 0.5 s, then 10 s": ([_regime(12, 1200, 0.5, 10), _regime(12, 1200, 10, 10)], 0.0),
+    "cost: 10 s, then 0.5 s": ([_regime(12, 1200, 10, 10), _regime(12, 1200, 0.5, 10)], 0.0),
 }
 RISE = "failures: once a day, then every 2 min"
 
@@ -242,13 +242,13 @@ RISE = "failures: once a day, then every 2 min"
 def choose(out: Measurement, sizes: Sizes) -> None:
     """Each job with the interval chosen online, with foresight, and fixed: through the same failures, the same costs."""
     table = out.new_table("Utilization over that with foresight, mean (least)", "job", "auto", "30 s", *CHOICES)
-    for name, (phases, lag_s) in JOBS.items():
+    for name, (regimes, lag_s) in JOBS.items():
         scaled = [
-            Phase(
+            Regime(
                 duration_s=p.duration_s * sizes.job_share, failures_per_s=p.failures_per_s, cost_s=p.cost_s, restart_s=p.restart_s,
                 cost_spread=p.cost_spread,
             )
-            for p in phases
+            for p in regimes
         ]  # fmt: skip
         auto, best, fixed = (out.new_series(f"{label}: {name}", "utilization", "-") for label in ("Rayad, auto", "foresight", "30 s"))
         found: dict[str, list[float]] = {label: [] for label in ("auto", "30 s", *CHOICES)}
@@ -274,22 +274,22 @@ def choose(out: Measurement, sizes: Sizes) -> None:
         table.add(name, *(f"{statistics.mean(shares):.4f} ({min(shares):.3f})" for shares in found.values()))
 
 
-def foresight(phases: list[Phase]) -> list[tuple[float, float]]:
-    """T* of each phase, until its end."""
+def foresight(regimes: list[Regime]) -> list[tuple[float, float]]:
+    """T* of each regime, until its end."""
     schedule, end_s = [], 0.0
-    for phase in phases:
-        end_s += phase.duration_s
-        schedule.append((end_s, optimal_interval_s(phase.cost_s, phase.failures_per_s)))
+    for regime in regimes:
+        end_s += regime.duration_s
+        schedule.append((end_s, optimal_interval_s(regime.cost_s, regime.failures_per_s)))
     return schedule
 
 
-def _chart_of(name: str, phases: list[Phase], chosen: list[tuple[float, float]]) -> Chart:
+def _chart_of(name: str, regimes: list[Regime], chosen: list[tuple[float, float]]) -> Chart:
     """What was chosen over time, thinned, beside T*."""
     panel, begin_h = Panel(name), 0.0
     steps = chosen[:: max(1, len(chosen) // 300)]
     panel.lines.append(Line("chosen", [at_s / HOUR for at_s, _ in steps], [interval_s for _, interval_s in steps]))
     best = Line("T*", [], [])
-    for until_s, interval_s in foresight(phases):
+    for until_s, interval_s in foresight(regimes):
         best.xs += [begin_h, until_s / HOUR]
         best.ys += [interval_s, interval_s]
         begin_h = until_s / HOUR

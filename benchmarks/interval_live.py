@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import rayad as rd
-from benchmarks.interval_simulation import Phase, ScheduledInterval, run_job
+from benchmarks.interval_simulation import Regime, ScheduledInterval, run_job
 from benchmarks.machine import settle
 from benchmarks.measurement import Measurement, Ratio
 from benchmarks.snapshot_cost import Rows, keyed, storage
@@ -184,9 +184,9 @@ def modelled(sizes: Sizes, done: Run, interval_s: Any, kills: list[float]) -> tu
     """The model's utilization for these kills and in the long run, and what it was computed from."""
     rate, cost_s, restart_s = max(done.failures, 1) / sizes.seconds, max(done.of_snapshots("cost_s"), 1e-4), mean(done.away_s)
     lag_s, used_s = done.of_snapshots("took_s"), mean(done.intervals_s)
-    phase = Phase(duration_s=sizes.seconds, failures_per_s=rate, cost_s=cost_s, restart_s=restart_s)
+    regime = Regime(duration_s=sizes.seconds, failures_per_s=rate, cost_s=cost_s, restart_s=restart_s)
     choice = IntervalEstimator(FIRST_SOON) if interval_s == "auto" else ScheduledInterval((sizes.seconds, interval_s))
-    replayed = run_job([phase], kills, choice, lag_s=lag_s).utilization
+    replayed = run_job([regime], kills, choice, lag_s=lag_s).utilization
     in_the_long_run = utilization(max(used_s, cost_s), cost_s, rate, restart_s, depth=2, hop_delay_s=lag_s)
     return replayed, in_the_long_run, cost_s, lag_s, restart_s, used_s, optimal_interval_s(cost_s, rate)
 

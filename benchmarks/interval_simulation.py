@@ -118,7 +118,7 @@ def _check_process(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class Regime:
     """A part of a job's life in which its parameters stay the same.
 
     Args:
@@ -137,9 +137,9 @@ class Phase:
         for name in ("duration_s", "failures_per_s", "cost_s", "restart_s", "cost_spread"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0.0):
-                raise ConfigError(f"Phase.{name} is {show(value)}: it must be a finite number of at least 0")
+                raise ConfigError(f"Regime.{name} is {show(value)}: it must be a finite number of at least 0")
         if self.duration_s == 0.0:
-            raise ConfigError("Phase.duration_s is 0.0: it must be above 0")
+            raise ConfigError("Regime.duration_s is 0.0: it must be above 0")
 
 
 class IntervalChoice(Protocol):
@@ -198,35 +198,35 @@ class JobRun:
         return self.useful_s / self.total_s
 
 
-def failure_times_s(phases: Sequence[Phase], seed: int) -> list[float]:
-    """When the job fails: a Poisson process with each phase's rate, in ascending order."""
+def failure_times_s(regimes: Sequence[Regime], seed: int) -> list[float]:
+    """When the job fails: a Poisson process with each regime's rate, in ascending order."""
     generator = np.random.default_rng(seed)
     times: list[float] = []
     begin_s = 0.0
-    for phase in phases:
-        count = generator.poisson(phase.failures_per_s * phase.duration_s)
-        times += sorted((begin_s + phase.duration_s * generator.random(count)).tolist())
-        begin_s += phase.duration_s
+    for regime in regimes:
+        count = generator.poisson(regime.failures_per_s * regime.duration_s)
+        times += sorted((begin_s + regime.duration_s * generator.random(count)).tolist())
+        begin_s += regime.duration_s
     return times
 
 
-def run_job(phases: Sequence[Phase], failures_s: Sequence[float], choice: IntervalChoice, *, seed: int = 0, lag_s: float = 0.0) -> JobRun:
-    """One job through ``phases``, failing at ``failures_s``, with the intervals of ``choice``.
+def run_job(regimes: Sequence[Regime], failures_s: Sequence[float], choice: IntervalChoice, *, seed: int = 0, lag_s: float = 0.0) -> JobRun:
+    """One job through ``regimes``, failing at ``failures_s``, with the intervals of ``choice``.
 
-    A snapshot costs what the phase says in which its period begins, times a draw with mean 1; it is complete ``lag_s`` after its period's
-    end. A period is never shorter than its snapshot. What is not complete at the end of the phases does not count.
+    A snapshot costs what the regime says in which its period begins, times a draw with mean 1; it is complete ``lag_s`` after its period's
+    end. A period is never shorter than its snapshot. What is not complete at the end of the regimes does not count.
     """
-    if not phases:
-        raise ConfigError("run_job() without phases: give one at least")
-    ends_s = np.cumsum([phase.duration_s for phase in phases]).tolist()
+    if not regimes:
+        raise ConfigError("run_job() without regimes: give one at least")
+    ends_s = np.cumsum([regime.duration_s for regime in regimes]).tolist()
     draws = np.random.default_rng(seed)
     end_s, now_s, useful_s = ends_s[-1], 0.0, 0.0
     snapshots = failures = 0
     chosen: list[tuple[float, float]] = []
     under_way: deque[tuple[float, float, float]] = deque()  # complete at, useful time, cost
 
-    def phase_at(at_s: float) -> Phase:
-        return phases[min(bisect.bisect_right(ends_s, at_s), len(phases) - 1)]
+    def regime_at(at_s: float) -> Regime:
+        return regimes[min(bisect.bisect_right(ends_s, at_s), len(regimes) - 1)]
 
     def complete_until(at_s: float) -> None:
         nonlocal useful_s, snapshots
@@ -238,9 +238,9 @@ def run_job(phases: Sequence[Phase], failures_s: Sequence[float], choice: Interv
 
     for fails_at_s in (*failures_s, end_s):
         while now_s < fails_at_s:  # work, a period at a time; a restart that fails has now_s == fails_at_s below
-            phase = phase_at(now_s)
-            spread = phase.cost_spread
-            cost_s = phase.cost_s * math.exp(spread * draws.standard_normal() - spread * spread / 2.0) if spread else phase.cost_s
+            regime = regime_at(now_s)
+            spread = regime.cost_spread
+            cost_s = regime.cost_s * math.exp(spread * draws.standard_normal() - spread * spread / 2.0) if spread else regime.cost_s
             interval_s = max(choice.interval_s(), cost_s)
             chosen.append((now_s, interval_s))
             period_ends_s = now_s + interval_s
@@ -260,7 +260,7 @@ def run_job(phases: Sequence[Phase], failures_s: Sequence[float], choice: Interv
         failures += 1
         following = bisect.bisect_right(failures_s, fails_at_s)
         next_s = failures_s[following] if following < len(failures_s) else end_s
-        restart_s = min(phase_at(fails_at_s).restart_s, next_s - fails_at_s)
+        restart_s = min(regime_at(fails_at_s).restart_s, next_s - fails_at_s)
         choice.on_failure(restart_s)
         choice.on_time(restart_s)
         now_s = fails_at_s + restart_s
@@ -270,7 +270,7 @@ def run_job(phases: Sequence[Phase], failures_s: Sequence[float], choice: Interv
 __all__ = [
     "IntervalChoice",
     "JobRun",
-    "Phase",
+    "Regime",
     "ScheduledInterval",
     "complete_snapshots",
     "expected_utilization",

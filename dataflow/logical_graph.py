@@ -67,8 +67,8 @@ FORWARD = Partition()
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
-    """One logical edge: an output port of ``source`` to the next input port of the node that holds it."""
+class LogicalEdge:
+    """From an output port of ``source`` to the next input port of the node whose ``inputs`` it is in."""
 
     source: int
     port: int
@@ -96,7 +96,7 @@ class Node:
     scope: int
     where: str
     outputs: int = 1
-    inputs: list[Link] = field(default_factory=list)
+    inputs: list[LogicalEdge] = field(default_factory=list)
     op: Any = None
     parallelism: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class LogicalGraph:
         name: str | None,
         base: str,
         op: Any = None,
-        inputs: list[Link] | None = None,
+        inputs: list[LogicalEdge] | None = None,
         outputs: int = 1,
         parallelism: int | None = None,
         resources: Resources | None = None,
@@ -174,8 +174,8 @@ class LogicalGraph:
         if parallelism is not None:
             parallelism = check_count(parallelism, f"parallelism of {called!r}")
         node = Node(len(self.nodes), called, kind, scope, where, outputs, list(inputs or ()), op, parallelism, options, resources)
-        for link in node.inputs:
-            source = self.nodes[link.source]
+        for edge in node.inputs:
+            source = self.nodes[edge.source]
             if self.scope_of_output(source) != scope:
                 raise DataflowError(
                     f"{called!r} ({where}) is in {self.scopes[scope].name!r} but its input {source.name!r} ({source.where}) is in "
@@ -256,8 +256,8 @@ class LogicalGraph:
         """(node id, output port) -> the nodes and input ports that it feeds."""
         out: dict[tuple[int, int], list[tuple[Node, int]]] = {}
         for node in self.nodes:
-            for index, link in enumerate(node.inputs):
-                out.setdefault((link.source, link.port), []).append((node, index))
+            for index, edge in enumerate(node.inputs):
+                out.setdefault((edge.source, edge.port), []).append((node, index))
         return out
 
 

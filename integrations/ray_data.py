@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.types as pat
 
 from rayad.integrations.blocks import DEFAULT_BATCH_ROWS
 from rayad.integrations.refs import RefSource, Replay, check_replay, number_blocks
@@ -50,13 +51,12 @@ class RayDatasetSource(RefSource):
             super().__init__(staged.schema, None, epoch=epoch, batch_rows=batch_rows, folder=folder, staged=staged)
             return
         computed = dataset.materialize()
-        entries = [entry for bundle in computed.iter_internal_ref_bundles() for entry in bundle.blocks]
+        counts = [about.num_rows for bundle in computed.iter_internal_ref_bundles() for about in bundle.metadata]
         refs: list[Any] = computed.to_arrow_refs()
-        if len(entries) != len(refs):
+        if len(counts) != len(refs):
             raise ConfigError(
-                f"from_ray_dataset: Ray listed {len(entries)} blocks and {len(refs)} references; call .materialize() on the data set first"
+                f"from_ray_dataset: Ray listed {len(counts)} blocks and {len(refs)} references; call .materialize() on the data set first"
             )
-        counts = [entry.metadata.num_rows for entry in entries]
         blocks = [
             (ref, rows if rows is not None else ray.get(ref).num_rows)  # ends with the block, or with the error that it is lost
             for ref, rows in zip(refs, counts, strict=True)
@@ -81,7 +81,11 @@ def _arrow_schema(dataset: Any) -> pa.Schema:
 
 
 class RayDatasetSink(ArrowSink):
-    """Gives the results as a ``ray.data.Dataset``: a block for each replica (and snapshot), owned by the driver."""
+    """Gives the results as a ``ray.data.Dataset``: a block for each replica (and snapshot), owned by the driver.
+
+    Ray Data measures its blocks. Columns that pyarrow cannot measure (string and binary views, before its version 24) become large strings
+    and large binaries there, with the same values.
+    """
 
     where = "to_ray_dataset"
 
@@ -89,7 +93,42 @@ class RayDatasetSink(ArrowSink):
         """The data set."""
         import ray.data
 
-        return ray.data.from_arrow(self.tables(receipt) or [pa.table({})])
+        return ray.data.from_arrow([measurable(table) for table in self.tables(receipt)] or [pa.table({})])
+
+
+def measurable(table: pa.Table) -> pa.Table:
+    """``table`` with columns whose bytes pyarrow can count, which Ray Data asks of every block."""
+    for index, field in enumerate(table.schema):
+        if not _is_measured(table.column(index)):
+            kind = without_views(field.type)
+            table = table.set_column(index, field.with_type(kind), table.column(index).cast(kind))
+    return table
+
+
+def _is_measured(column: pa.ChunkedArray) -> bool:
+    try:
+        return bool(column.nbytes >= 0)
+    except pa.ArrowTypeError:
+        return False
+
+
+def without_views(kind: pa.DataType) -> pa.DataType:
+    """A type that holds the same values without string or binary views.
+
+    >>> without_views(pa.struct([("a", pa.list_(pa.string_view()))]))
+    StructType(struct<a: list<item: large_string>>)
+    """
+    if pat.is_string_view(kind):
+        return pa.large_string()
+    if pat.is_binary_view(kind):
+        return pa.large_binary()
+    if pat.is_struct(kind):
+        return pa.struct([field.with_type(without_views(field.type)) for field in kind])
+    if pat.is_list(kind):
+        return pa.list_(kind.value_field.with_type(without_views(kind.value_type)))
+    if pat.is_large_list(kind):
+        return pa.large_list(kind.value_field.with_type(without_views(kind.value_type)))
+    return kind
 
 
 __all__ = ["RayDatasetSink", "RayDatasetSource"]

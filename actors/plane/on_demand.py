@@ -37,7 +37,7 @@ NEWEST_SHARE = 0.3
 """The weight of the newest piece in the estimate of what a record takes."""
 
 
-class Piece(NamedTuple):
+class Chunk(NamedTuple):
     """What leaves for one receiver: ``batches`` of those that waited, as one."""
 
     time: Timestamp
@@ -110,7 +110,7 @@ class DemandPool:
         if isinstance(batch, pa.RecordBatch):
             self.column_bytes += sign * batch.nbytes
 
-    def pop(self) -> Piece:
+    def pop(self) -> Chunk:
         """What comes next for a receiver: the oldest piece, with following ones that are like it, up to the right size."""
         time, batch, rows = self._waiting.popleft()
         self._count(batch, rows, -1)
@@ -120,7 +120,7 @@ class DemandPool:
             self._count(following, more, -1)
             parts.append(following)
             rows += more
-        return Piece(time, joined(parts), rows, len(parts))
+        return Chunk(time, joined(parts), rows, len(parts))
 
     def pop_one(self) -> tuple[Timestamp, Any]:
         """The oldest piece alone."""

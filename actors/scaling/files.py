@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rayad.autoscale import Decision, DecisionJournal, Hold, JobSample, Outcome, Record, ScalingState
+from rayad.autoscale import Decision, DecisionJournal, DecisionOutcome, Hold, JobSample, Record, ScalingState
 from rayad.autoscale.decisions import decision_for
 from rayad.autoscale.mpr import layout_of_parameters, statistics_entry
 from rayad.progress import ConfigError, show
@@ -49,7 +49,7 @@ class JournalFile:
     def on_record(self, record: Record) -> None:
         """A decision, or what became of it."""
         value = record.as_json()
-        if record.outcome is Outcome.HELD:
+        if record.outcome is DecisionOutcome.HELD:
             value = {**value, "saw": {}, "expected": {}}
         self._write({"kind": "decision", **value})
 

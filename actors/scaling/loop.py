@@ -17,8 +17,8 @@ from rayad.autoscale import (
     AutoscalerCore,
     Decision,
     DecisionJournal,
+    DecisionOutcome,
     JobSample,
-    Outcome,
     Policy,
     Record,
     ReplicaReading,
@@ -37,7 +37,7 @@ from rayad.progress import ProtocolError, RayadError, say
 _log = logging.getLogger(__name__)
 
 
-class Link(Protocol):
+class ScaledJob(Protocol):
     """What the loop needs of the job."""
 
     def layout(self) -> Mapping[str, int] | None:
@@ -108,8 +108,8 @@ class ScalingLoop:
     """Monitor, analyse, plan, execute, for one job.
 
     Args:
-        link: the job.
-        graph, policy: what is scaled, and how.
+        job: what is scaled.
+        graph, policy: its vertices, and how they are scaled.
         config: the intervals.
         now_s: the clock that readings bear.
         execute: runs the call that changes the layout; :func:`at_once`, or ``ThreadPoolExecutor.submit``.
@@ -119,7 +119,7 @@ class ScalingLoop:
 
     def __init__(
         self,
-        link: Link,
+        job: ScaledJob,
         graph: ScalingGraph,
         policy: Policy,
         config: ScalingConfig,
@@ -129,7 +129,7 @@ class ScalingLoop:
         listeners: Iterable[Listener] = (),
         journal: DecisionJournal | None = None,
     ) -> None:
-        self.link = link
+        self.job = job
         self.graph = graph
         self.policy = policy
         self.config = config
@@ -140,12 +140,12 @@ class ScalingLoop:
         self._journal = journal
         self._pending: Future[Any] | None = None
         self._before: tuple[ReplicaReading, ...] = ()
-        self._counts = {Outcome.APPLIED: 0, Outcome.REFUSED: 0}
+        self._counts = {DecisionOutcome.APPLIED: 0, DecisionOutcome.REFUSED: 0}
 
     def round(self) -> Decision | None:
         """One look, one decision, and if it has changes they are asked for. None while the job does not run."""
         self._settle()
-        layout = self.link.layout()
+        layout = self.job.layout()
         if layout is None:
             return None
         core = self.core
@@ -156,7 +156,7 @@ class ScalingLoop:
             )  # fmt: skip
         if self._pending is None and dict(layout) != core.layout:
             core.on_rescaled(layout, self._now_s(), "somebody else asked for it")
-        found = tuple(self.link.readings())
+        found = tuple(self.job.readings())
         try:
             sample = sample_between(self._before, found) if self._before else None
             decision = core.on_readings(found, self._now_s())
@@ -171,7 +171,7 @@ class ScalingLoop:
                 self._tell(partial(listener.on_sample, sample, layout))
         self._report(core.journal.records[-1])
         if decision.changes:
-            self._pending = self._execute(partial(self.link.rescale, dict(decision.changes), self.config.timeout_s, dict(layout)))
+            self._pending = self._execute(partial(self.job.rescale, dict(decision.changes), self.config.timeout_s, dict(layout)))
             self._settle()
         return decision
 
@@ -184,7 +184,7 @@ class ScalingLoop:
         decisions = {name: record for record in records for name in record.decision.changes}
         latest = records[-1] if records else None
         return ScalingProgress(
-            core.layout, decisions, latest, core.samples, self._counts[Outcome.APPLIED], self._counts[Outcome.REFUSED]
+            core.layout, decisions, latest, core.samples, self._counts[DecisionOutcome.APPLIED], self._counts[DecisionOutcome.REFUSED]
         )  # fmt: skip
 
     def finish(self) -> ScalingProgress:
@@ -209,7 +209,7 @@ class ScalingLoop:
         error, waiting = pending.exception(), core.journal.waiting
         if error is None:
             assert waiting is not None
-            layout = self.link.layout()  # now, and not when the round began
+            layout = self.job.layout()  # now, and not when the round began
             changed = {**core.layout, **waiting.decision.changes}
             told = _in_words(pending.result(timeout=0))
             core.on_rescaled(layout if layout is not None else changed, self._now_s(), told)

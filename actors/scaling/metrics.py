@@ -7,7 +7,7 @@ from typing import Any
 
 from ray.util import metrics
 
-from rayad.autoscale import JobSample, Outcome, Record
+from rayad.autoscale import DecisionOutcome, JobSample, Record
 
 GAUGES = {
     "rayad_busy_share": ("busy_share", "share of time in which the replica worked, 0 to 1"),
@@ -64,7 +64,7 @@ class ScalingMetrics:
 
     def on_record(self, record: Record) -> None:
         """Count changes that were applied or refused."""
-        if record.outcome in (Outcome.APPLIED, Outcome.REFUSED) and not record.got:
+        if record.outcome in (DecisionOutcome.APPLIED, DecisionOutcome.REFUSED) and not record.got:
             self._decisions.inc(1.0, {"job": self._job, "outcome": record.outcome.value})
 
     def _set(self, vertex: str, number: str, replica: Any) -> None:

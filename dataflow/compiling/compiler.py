@@ -9,7 +9,7 @@ from typing import Any
 
 from rayad.dataflow.compiling.fusion import Path, fuse
 from rayad.dataflow.config import ScalingConfig
-from rayad.dataflow.logical_graph import Link, LogicalGraph, Node, NodeKind, PartitionKind, Program, check_count
+from rayad.dataflow.logical_graph import LogicalEdge, LogicalGraph, Node, NodeKind, PartitionKind, Program, check_count
 from rayad.dataflow.plan import Plan, PlanEdge, SinkSpec, Stage, sinks_of
 from rayad.dataflow.records.key_hashing import DEFAULT_KEY_GROUPS
 from rayad.dataflow.vertex import EndVertex, Vertex
@@ -152,9 +152,9 @@ class _Compiler:
             later = []
             for head in pending:
                 asked = self._asked(head)
-                keyed = any(link.partition.kind is PartitionKind.KEYS for link in head.inputs)
-                spread = any(link.partition.kind in (PartitionKind.REBALANCE, PartitionKind.BROADCAST) for link in head.inputs)
-                single = all(link.partition.kind is PartitionKind.SINGLE for link in head.inputs)
+                keyed = any(edge.partition.kind is PartitionKind.KEYS for edge in head.inputs)
+                spread = any(edge.partition.kind in (PartitionKind.REBALANCE, PartitionKind.BROADCAST) for edge in head.inputs)
+                single = all(edge.partition.kind is PartitionKind.SINGLE for edge in head.inputs)
                 sources = {path.head for path, _ in incoming.get(head.id, ())} - {head.id}
                 known = [self.parallelism[s] for s in sources if s in self.parallelism]
                 if asked is not None:
@@ -176,7 +176,7 @@ class _Compiler:
             pending = later
         for head in heads:
             count = self.parallelism[head.id]
-            if count > self.key_groups and any(link.partition.kind is PartitionKind.KEYS for link in head.inputs):
+            if count > self.key_groups and any(edge.partition.kind is PartitionKind.KEYS for edge in head.inputs):
                 raise DataflowError(
                     f"{head.name!r} ({head.where}) has {count} replicas but there are only {self.key_groups} key-groups: a replica "
                     "without a key-group "
@@ -248,7 +248,7 @@ class _Compiler:
         return 1 if head.id in self.forced else len(head.inputs)
 
     def _edge(self, number: int, path: Path, target: Node, index: int, progress: ProgressGraph) -> PlanEdge:
-        link: Link = target.inputs[index]
+        edge: LogicalEdge = target.inputs[index]
         port = 0 if target.id in self.forced else index
         source = self.graph.nodes[path.head]
         entered = 0
@@ -261,7 +261,7 @@ class _Compiler:
             location = progress.child_input_location(int(self.graph.nodes[outermost].options["inner"]), self.ingress_port[outermost])
         else:
             location = progress.target_location(target.id, port)
-        kind, key = link.partition.kind, link.partition.key
+        kind, key = edge.partition.kind, edge.partition.key
         if kind is PartitionKind.FORWARD and self.parallelism[source.id] != self.parallelism[target.id]:
             kind = PartitionKind.REBALANCE
         return PlanEdge(
@@ -275,8 +275,8 @@ class _Compiler:
             location,
             self.graph.scopes[target.scope].depth - entered,
             f"{source.name}->{target.name}",
-            link.partition.buffer,
-            link.partition.keeps_batches,
+            edge.partition.buffer,
+            edge.partition.keeps_batches,
         )
 
     def _stage(self, head: Node, progress: ProgressGraph) -> Stage:

@@ -55,11 +55,11 @@ def to_mermaid(flow: Program, plan: Plan) -> str:
             lines.append(f'{within}n{node.id}{left}"{_label(node, replicas)}"{right}')
         pending.extend((child, within) for child in reversed(loops.get(scope_or_end.id, [])))
     for node in graph.nodes:
-        for link in node.inputs:
+        for edge in node.inputs:
             arrow = "-.->" if node.kind is NodeKind.FEEDBACK else "-->"
-            note = link.partition.describe()
+            note = edge.partition.describe()
             shown = "" if note == "forward" else f'|"{_text(note)}"|'
-            lines.append(f"  n{link.source} {arrow}{shown} n{node.id}")
+            lines.append(f"  n{edge.source} {arrow}{shown} n{node.id}")
     lines.extend(f"  style n{stage.id} stroke-width:3px" for stage in plan.stages)
     return "\n".join(lines) + "\n"
 

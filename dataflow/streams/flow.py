@@ -17,7 +17,7 @@ from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.resources import Asked, resources_asked
 from rayad.dataflow.source import Source
 from rayad.dataflow.streams import updates
-from rayad.dataflow.streams.keyed_stream import KeyedStream, input_link
+from rayad.dataflow.streams.keyed_stream import KeyedStream, input_edge
 from rayad.dataflow.streams.stream import Stream
 from rayad.dataflow.vertex import Vertex, check_reentrancy
 from rayad.progress import ConfigError, DataflowError, RayadError, arguments, show
@@ -140,7 +140,7 @@ class Dataflow:
             raise DataflowError(f"vertex() was given inputs={show(inputs)}: give a list of streams")
         if not inputs:
             raise DataflowError("vertex() was given no inputs: use flow.source(MySource()) for something that makes records by itself")
-        links = [input_link(self, stream) for stream in inputs]
+        edges = [input_edge(self, stream) for stream in inputs]
         scope = scope_of(inputs[0])
         base = getattr(vertex, "__name__", type(vertex).__name__).strip("<>") or "vertex"
         node = self.graph.add(
@@ -149,7 +149,7 @@ class Dataflow:
             name=name,
             base=base,
             op=vertex,
-            inputs=links,
+            inputs=edges,
             outputs=outputs,
             parallelism=parallelism,
             resources=resources_asked("vertex", asked),

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rayad.dataflow.compiling.state_identity import describe
-from rayad.dataflow.logical_graph import Link, NodeKind, Partition, PartitionKind
+from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.aggregates import aggregators as agg
 from rayad.dataflow.operators.aggregates.by_name import by_name
@@ -42,15 +42,15 @@ BY_PAIR = Partition(PartitionKind.KEYS, PAIRS)
 """The exchange of pairs that the elements of ``operators.keyed`` make."""
 
 
-def input_link(flow: Dataflow, stream: Any, what: str = "an input") -> Link:
+def input_edge(flow: Dataflow, stream: Any, what: str = "an input") -> LogicalEdge:
     """The edge that a stream becomes when a vertex takes it as input."""
     if isinstance(stream, KeyedStream):
         inner = own_stream(flow, stream.stream, what).materialised()
-        return Link(inner.node, inner.port, Partition(PartitionKind.KEYS, stream.key))
+        return LogicalEdge(inner.node, inner.port, Partition(PartitionKind.KEYS, stream.key))
     if not isinstance(stream, Stream):
         raise DataflowError(f"{what} at {users_line()} is {show(stream)}: it must be a Stream or KeyedStream of this dataflow")
     stream = own_stream(flow, stream, what)
-    return Link(stream.node, stream.port, stream.partition)
+    return LogicalEdge(stream.node, stream.port, stream.partition)
 
 
 @explains_calls
@@ -82,9 +82,9 @@ class KeyedStream(Advising):
         graph.require_free(name)
         self.require_records(base, per_time=per_time)
         prepared = self.stream.through(f"{name or base}.prepare", element)
-        link = Link(prepared.node, 0, BY_PAIR)
+        edge = LogicalEdge(prepared.node, 0, BY_PAIR)
         make.reading(key=self.key, value=getattr(element, "value", None))
-        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base=base, op=make, inputs=[link])
+        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base=base, op=make, inputs=[edge])
         node.options[updates.TAKES] = (base, per_time)
         return Stream(self.flow, node.id)
 
@@ -201,12 +201,12 @@ class KeyedStream(Advising):
             )
         for side in (self, other):
             side.require_records("join")
-        links = []
+        edges = []
         for side in (self, other):
             prepared = side.stream.through(f"{name or 'join'}.prepare", KeyFirst(side.key))
-            links.append(Link(prepared.node, 0, BY_PAIR))
+            edges.append(LogicalEdge(prepared.node, 0, BY_PAIR))
         make = Make(Join).reading(key=self.key, right_key=other.key)
-        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=links, parallelism=parallelism)
+        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=edges, parallelism=parallelism)
         node.options[updates.TAKES] = ("join", False)
         return Stream(self.flow, node.id)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rayad.dataflow.logical_graph import Link, NodeKind, check_name
+from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, check_name
 from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
@@ -39,7 +39,7 @@ class Feedback(Stream):
                 f"{self.flow.graph.scopes[stream.scope].name!r}: an edge may not cross scopes"
             )
         inside = stream.materialised()
-        node.inputs.append(Link(inside.node, inside.port))
+        node.inputs.append(LogicalEdge(inside.node, inside.port))
         require_records_behind(self.flow.graph, node)
 
 
@@ -74,9 +74,9 @@ class Loop:
                 f"{self.flow.graph.scopes[scope.parent or 0].name!r}; enter the loops in between first"
             )
         inside = stream.materialised()
-        link = Link(inside.node, inside.port)
+        edge = LogicalEdge(inside.node, inside.port)
         base = f"{scope.name}.enter"
-        node = self.flow.graph.add(NodeKind.INGRESS, scope.parent or 0, name=name, base=base, inputs=[link], inner=scope.id)
+        node = self.flow.graph.add(NodeKind.INGRESS, scope.parent or 0, name=name, base=base, inputs=[edge], inner=scope.id)
         return Stream(self.flow, node.id, 0, stream.event_time and stream.event_time.moved())
 
     def feedback(self, max_rounds: int | None = None, *, name: str | None = None) -> Feedback:
@@ -98,8 +98,8 @@ class Loop:
                 f"leave() at {users_line()}: the stream is in {self.flow.graph.scopes[stream.scope].name!r}, not in loop {scope.name!r}"
             )
         inside = stream.materialised()
-        link = Link(inside.node, inside.port)
-        node = self.flow.graph.add(NodeKind.EGRESS, scope.id, name=name, base=f"{scope.name}.leave", inputs=[link])
+        edge = LogicalEdge(inside.node, inside.port)
+        node = self.flow.graph.add(NodeKind.EGRESS, scope.id, name=name, base=f"{scope.name}.leave", inputs=[edge])
         return Stream(self.flow, node.id)
 
     def leave_updates(self, stream: Stream, *, of: Stream, name: str | None = None) -> Stream:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rayad.dataflow.logical_graph import Link, LogicalGraph, Node, NodeKind, Partition, PartitionKind
+from rayad.dataflow.logical_graph import LogicalEdge, LogicalGraph, Node, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators.order.ordered import NUMBERS, NumberRecords, RestoreOrder, WithNumbers, carries_numbers
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.streams.updates import PASSES
@@ -54,7 +54,7 @@ def restore_order(stream: Stream, memory_bytes: Any, directory: str | None, name
         name=name,
         base="ordered",
         op=MakeRestoreOrder(memory_bytes, directory),
-        inputs=[Link(start.node, start.port, SINGLE)],
+        inputs=[LogicalEdge(start.node, start.port, SINGLE)],
         parallelism=1,
     )
     node.options[NUMBERS] = "restoring"
@@ -69,15 +69,15 @@ def _path(graph: LogicalGraph, start: int) -> list[Node]:
     node = graph.nodes[start]
     while node.kind in (NodeKind.STATELESS, NodeKind.EXCHANGE) and not carries_numbers(node):
         path.append(node)
-        link = node.inputs[0]
-        if link.partition.kind is PartitionKind.BROADCAST:
+        edge = node.inputs[0]
+        if edge.partition.kind is PartitionKind.BROADCAST:
             raise DataflowError(
                 f"ordered() at {users_line()}: {node.name!r} ({node.where}) gives every record to every replica, so each comes several "
                 f"times; {ADVICE}"
             )
-        if link.partition.kind is PartitionKind.REBALANCE:
+        if edge.partition.kind is PartitionKind.REBALANCE:
             length = len(path)
-        node = graph.nodes[link.source]
+        node = graph.nodes[edge.source]
     if carries_numbers(node):
         return path
     if not length:
@@ -102,20 +102,20 @@ def _number(graph: LogicalGraph, path: list[Node]) -> None:
     if not path:
         return
     first = path[-1]
-    link = first.inputs[0]
-    if not carries_numbers(graph.nodes[link.source]):
+    edge = first.inputs[0]
+    if not carries_numbers(graph.nodes[edge.source]):
         vertex = graph.add(
             NodeKind.VERTEX,
             first.scope,
             name=None,
             base=f"{first.name}.number",
             op=NumberRecords,
-            inputs=[Link(link.source, link.port, SINGLE)],
+            inputs=[LogicalEdge(edge.source, edge.port, SINGLE)],
             parallelism=1,
         )
         vertex.options[NUMBERS] = "numbering"
         vertex.options[PASSES] = True
-        first.inputs[0] = Link(vertex.id, 0, link.partition)
+        first.inputs[0] = LogicalEdge(vertex.id, 0, edge.partition)
     for node in path:
         if node.kind is NodeKind.STATELESS:
             node.op = WithNumbers(node.op)

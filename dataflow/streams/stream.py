@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from rayad.dataflow import hooks
 from rayad.dataflow.items import CollectSink
-from rayad.dataflow.logical_graph import FORWARD, Link, NodeKind, Partition, PartitionKind, check_name
+from rayad.dataflow.logical_graph import FORWARD, LogicalEdge, NodeKind, Partition, PartitionKind, check_name
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.results import AsColumns
 from rayad.dataflow.operators.windows import assigning as windowing
@@ -127,7 +127,8 @@ class Stream(Advising):
         if keeps_time and self.event_time is not None and self.event_time.together and self.partition.kind is PartitionKind.FORWARD:
             return self._of_each_side(base, element, name)
         start = self.materialised()
-        node = self.flow.graph.add(NodeKind.STATELESS, self.scope, name=name, base=base, op=element, inputs=[Link(start.node, start.port)])
+        inputs = [LogicalEdge(start.node, start.port)]
+        node = self.flow.graph.add(NodeKind.STATELESS, self.scope, name=name, base=base, op=element, inputs=inputs)
         return Stream(self.flow, node.id, 0, start.event_time if keeps_time else None)
 
     def through(self, base: str, element: el.Element) -> Stream:
@@ -139,10 +140,10 @@ class Stream(Advising):
         assert self.event_time is not None
         sides = []
         for side in self.event_time.sides:
-            link = Link(side.node, side.port)
-            node = self.flow.graph.add(NodeKind.STATELESS, self.scope, name=None, base=base, op=element, inputs=[link])
+            edge = LogicalEdge(side.node, side.port)
+            node = self.flow.graph.add(NodeKind.STATELESS, self.scope, name=None, base=base, op=element, inputs=[edge])
             sides.append(replace(side, node=node.id, port=0))
-        inputs = [Link(side.node, side.port) for side in sides]
+        inputs = [LogicalEdge(side.node, side.port) for side in sides]
         together = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base=f"{base}.union", inputs=inputs)
         return Stream(self.flow, together.id, 0, replace(self.event_time, sides=tuple(sides)))
 
@@ -150,19 +151,18 @@ class Stream(Advising):
         """A stateless operator that asks for resources runs in replicas of its own, and is not fused with the step before it."""
         graph = self.flow.graph
         before = self if self.partition.name is None else self.materialised()
-        link = Link(before.node, before.port, before.partition)
-        head = graph.add(NodeKind.EXCHANGE, self.scope, name=name, base=base, inputs=[link], resources=resources)
-        made = graph.add(
-            NodeKind.STATELESS, self.scope, name=None, base=f"{head.name}.function", op=element, inputs=[Link(head.id, 0)], called=head.name
-        )
+        edge = LogicalEdge(before.node, before.port, before.partition)
+        head = graph.add(NodeKind.EXCHANGE, self.scope, name=name, base=base, inputs=[edge], resources=resources)
+        inside, inputs = f"{head.name}.function", [LogicalEdge(head.id, 0)]
+        made = graph.add(NodeKind.STATELESS, self.scope, name=None, base=inside, op=element, inputs=inputs, called=head.name)
         return Stream(self.flow, made.id, 0, before.event_time and before.event_time.moved() if keeps_time else None)
 
     def materialised(self) -> Stream:
         """This stream with its exchange, if it has one, made a node."""
         if self.partition.kind is PartitionKind.FORWARD:
             return self
-        link = Link(self.node, self.port, self.partition)
-        node = self.flow.graph.add(NodeKind.EXCHANGE, self.scope, name=self.partition.name, base=self.partition.kind.value, inputs=[link])
+        edge = LogicalEdge(self.node, self.port, self.partition)
+        node = self.flow.graph.add(NodeKind.EXCHANGE, self.scope, name=self.partition.name, base=self.partition.kind.value, inputs=[edge])
         return Stream(self.flow, node.id, 0, self.event_time and self.event_time.moved())
 
     # -- stateless ---------------------------------------------------------------
@@ -221,7 +221,8 @@ class Stream(Advising):
             )
         self.flow.graph.require_free(name)
         streams = [s.materialised() for s in (self, *others)]
-        node = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base="union", inputs=[Link(s.node, s.port) for s in streams])
+        inputs = [LogicalEdge(s.node, s.port) for s in streams]
+        node = self.flow.graph.add(NodeKind.UNION, self.scope, name=name, base="union", inputs=inputs)
         return Stream(self.flow, node.id, 0, None if without else _union_of(streams))
 
     def as_records(self, *, name: str | None = None) -> Stream:
@@ -361,7 +362,7 @@ class Stream(Advising):
             name=name if free else None,
             base=f"{name}.sink",
             op=sink,
-            inputs=[Link(start.node, start.port)],
+            inputs=[LogicalEdge(start.node, start.port)],
             outputs=0,
             key=name,
         )
@@ -379,7 +380,7 @@ class Stream(Advising):
         """A place to look at progress: ``job.probe(name)`` tells which times can still appear here. Gives this stream again."""
         self.flow.graph.require_free(name)
         start = self.materialised()
-        self.flow.graph.add(NodeKind.PROBE, self.scope, name=name, base="probe", inputs=[Link(start.node, start.port)], outputs=0)
+        self.flow.graph.add(NodeKind.PROBE, self.scope, name=name, base="probe", inputs=[LogicalEdge(start.node, start.port)], outputs=0)
         return self
 
     def write_parquet(self, path: str, *, name: str | None = None, **options: Any) -> Stream:

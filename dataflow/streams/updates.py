@@ -64,7 +64,7 @@ def _makers(graph: LogicalGraph, start: int) -> list[Node]:
         if UPDATES_OF in node.options:
             out.append(node)
         elif node.kind in _PASSING or PASSES in node.options:
-            fresh = {link.source for link in node.inputs} - seen
+            fresh = {edge.source for edge in node.inputs} - seen
             seen |= fresh
             waiting.extend(fresh)
     return out
@@ -82,7 +82,7 @@ def is_one_epoch(graph: LogicalGraph, start: int) -> bool:
         decides = node.options.get(UPDATES_OF)
         if node.kind is NodeKind.INPUT or (decides is None and OF_USER in node.options):
             return False
-        fresh = ({link.source for link in node.inputs} if decides is None else {decides}) - seen
+        fresh = ({edge.source for edge in node.inputs} if decides is None else {decides}) - seen
         seen |= fresh
         waiting.extend(fresh)
     return True
@@ -104,8 +104,8 @@ def require_records_behind(graph: LogicalGraph, feedback: Node) -> None:
         for node in graph.nodes[feedback.id :]:
             if TAKES in node.options:
                 what, per_time = node.options[TAKES]
-                for link in node.inputs:
-                    require_records(graph, link.source, node.scope, what, per_time=per_time, where=node.where)
+                for edge in node.inputs:
+                    require_records(graph, edge.source, node.scope, what, per_time=per_time, where=node.where)
     except DataflowError:
         feedback.inputs.clear()
         raise

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rayad.dataflow.logical_graph import Link, NodeKind, Partition, PartitionKind
+from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators.aggregates import aggregators as agg
 from rayad.dataflow.operators.aggregates.by_name import by_name
 from rayad.dataflow.operators.aggregates.combiner import Combine
@@ -88,15 +88,15 @@ class WindowedStream(Advising):
         def element(times: ValueSelector) -> Any:
             return windowing.AssignWindows(key, value, aggregator, times, windows, self.keyless)
 
-        links = [Link(placed(stream, f"{base}.prepare", element), 0, BY_PAIR), *largest_of(self.keyed.flow, sides, base)]
+        edges = [LogicalEdge(placed(stream, f"{base}.prepare", element), 0, BY_PAIR), *largest_of(self.keyed.flow, sides, base)]
         make = Make(EventWindows, aggregator, windows, delays, columnar=bool(key.columns) or self.keyless)
         make.reading(key=key, value=value, time=[side.selector for side in sides])
-        node = graph.add(NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=links)
+        node = graph.add(NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=edges)
 
         def late() -> Stream:
             start = placed(stream, f"{base}.late.prepare", lambda times: late_records.PlaceRecords(key, times, windows, self.keyless))
             make = Make(late_records.LateRecords, windows, delays).reading(key=key, time=[side.selector for side in sides])
-            inputs = [Link(start, 0, BY_PAIR), *links[1:]]
+            inputs = [LogicalEdge(start, 0, BY_PAIR), *edges[1:]]
             beside = graph.add(NodeKind.VERTEX, stream.scope, name=None, base=f"{base}.late", op=make, inputs=inputs)
             return Stream(self.keyed.flow, beside.id)
 
@@ -166,21 +166,21 @@ class WindowedStream(Advising):
         check_lengths(other.stream, self.windows)
         graph.require_free(name)
         base = name or "window-join"
-        links: list[Link] = []
-        largest: list[Link] = []
+        edges: list[LogicalEdge] = []
+        largest: list[LogicalEdge] = []
         delays: tuple[Any, ...] = ()
         selectors: list[ValueSelector] = []
         for side in (self.keyed, other):
             start = side.stream.materialised()
             sides = sides_of(start)
             element = partial(late_records.PlaceRecords, side.key, windows=self.windows, joins=True)
-            links.append(Link(placed(start, f"{base}.prepare", element), 0, BY_PAIR))
+            edges.append(LogicalEdge(placed(start, f"{base}.prepare", element), 0, BY_PAIR))
             largest += largest_of(self.keyed.flow, sides, base)
             delays += tuple(each.max_delay for each in sides)
             selectors += [each.selector for each in sides]
         make = Make(window_join.WindowJoin, self.windows, delays).reading(key=self.keyed.key, right_key=other.key, time=selectors)
         node = graph.add(
-            NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=links + largest, outputs=2, parallelism=parallelism
+            NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=edges + largest, outputs=2, parallelism=parallelism
         )
         return LateStream(self.keyed.flow, node.id, 0, lambda: Stream(self.keyed.flow, node.id, 1))
 
@@ -254,11 +254,11 @@ def placed(stream: Stream, base: str, element: Callable[[ValueSelector], Any]) -
     if found.selector is not None:
         return stream.through(base, element(found.selector)).node
     each = [Stream(stream.flow, side.node, side.port).through(base, element(side.selector)) for side in found.sides]
-    inputs = [Link(one.node, one.port) for one in each]
+    inputs = [LogicalEdge(one.node, one.port) for one in each]
     return stream.flow.graph.add(NodeKind.UNION, stream.scope, name=None, base=f"{base}.union", inputs=inputs).id
 
 
-def largest_of(flow: Any, sides: tuple[windowing.Side, ...], base: str) -> list[Link]:
+def largest_of(flow: Any, sides: tuple[windowing.Side, ...], base: str) -> list[LogicalEdge]:
     """The largest event times of each batch of each side, for every replica."""
     each = [Stream(flow, s.node, s.port).through(f"{base}.largest-time", windowing.LargestTime(s.selector)) for s in sides]
-    return [Link(one.node, 0, Partition(PartitionKind.BROADCAST)) for one in each]
+    return [LogicalEdge(one.node, 0, Partition(PartitionKind.BROADCAST)) for one in each]

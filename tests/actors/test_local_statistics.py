@@ -92,7 +92,7 @@ def test_readings_are_enough_for_a_policy() -> None:
 
     job = job_of(words(2000))
 
-    class Link:
+    class Scaled:
         def layout(self) -> dict[str, int]:
             return {stage.name: stage.parallelism for stage in job.plan.stages}
 
@@ -105,7 +105,7 @@ def test_readings_are_enough_for_a_policy() -> None:
     config = rd.ScalingConfig(parallelism={"rebalance": (1, 4)}, window_s=0.0, warm_up_s=0.0)
     notes = Notes()
     graph = scaling_graph(job.plan, config, 4)
-    loop = ScalingLoop(Link(), graph, DS2(), config, lambda: float(job.steps), listeners=[notes])
+    loop = ScalingLoop(Scaled(), graph, DS2(), config, lambda: float(job.steps), listeners=[notes])
     for _ in range(8):
         for _ in range(100):
             job.step()

@@ -11,7 +11,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.scaling.files import ControllerFolder, JournalFile, journal_of, read_lines
-from rayad.autoscale import DS2, Hold, Outcome
+from rayad.autoscale import DS2, DecisionOutcome, Hold
 from rayad.autoscale.mpr import throughput_since
 from tests.actors.simulated_job import SimulatedJob, loop_of
 
@@ -36,7 +36,7 @@ def test_a_journal_is_read_back_and_gone_on_from(tmp_path: Path) -> None:
     assert loop.core is not None
     changed = [record for record in loop.core.journal.records if record.decision.changes]
     assert [record for record in journal.records if record.decision.changes] == changed
-    assert changed[-1].outcome is Outcome.APPLIED
+    assert changed[-1].outcome is DecisionOutcome.APPLIED
     assert changed[-1].got, "it was written once more when it was known"
     after = loop_of(job, DS2(), journal=journal)
     job.rounds(after, 3)

@@ -8,7 +8,7 @@ import pytest
 
 import rayad as rd
 from rayad.actors.scaling.loop import scaling_graph
-from rayad.autoscale import DS2, Decision, FunctionPolicy, Hold, Outcome
+from rayad.autoscale import DS2, Decision, DecisionOutcome, FunctionPolicy, Hold
 from tests.actors.simulated_job import Later, Notes, SimulatedJob, loop_of
 
 
@@ -20,10 +20,11 @@ def test_ds2_brings_a_job_to_its_target_and_tells_what_came_of_it() -> None:
     told = loop.finish()
     assert told.layout == {"lines": 1, "count": 5}
     record = told.decisions["count"]
-    assert (record.outcome, record.answer, told.changes, told.refused) == (Outcome.APPLIED, "", 1, 0)
+    assert (record.outcome, record.answer, told.changes, told.refused) == (DecisionOutcome.APPLIED, "", 1, 0)
     assert "count" in record.decision.reason
     assert record.got["count"].parallelism == 5
-    assert [r.outcome for r in notes.records if r.number == record.number] == [Outcome.ASKED, Outcome.APPLIED, Outcome.APPLIED]
+    outcomes = [r.outcome.value for r in notes.records if r.number == record.number]
+    assert outcomes == ["asked", "applied", "applied"]
     assert len(notes.samples) == 7, "one for each two rounds that follow each other"
     assert notes.samples[-1][1] == {"lines": 1, "count": 5}
 
@@ -49,7 +50,7 @@ def test_a_refusal_is_written_down_and_not_repeated_at_once() -> None:
     assert len(job.asked) == 1
     told = loop.look()
     assert (told.changes, told.refused) == (0, 1)
-    assert told.decisions["count"].outcome is Outcome.REFUSED
+    assert told.decisions["count"].outcome is DecisionOutcome.REFUSED
     assert told.decisions["count"].answer == "ConfigError: no room for 3 more replicas"
     assert held[-1] is not None
     assert held[-1].reason.startswith("a change was refused 16")
@@ -98,7 +99,7 @@ def test_what_is_pending_when_the_job_ends_is_refused() -> None:
     loop = loop_of(job, DS2(), execute=later)
     job.rounds(loop, 3)
     record = loop.finish().decisions["count"]
-    assert (record.outcome, record.answer) == (Outcome.REFUSED, "the job ended")
+    assert (record.outcome, record.answer) == (DecisionOutcome.REFUSED, "the job ended")
 
 
 def test_a_listener_that_fails_ends_nothing(caplog: pytest.LogCaptureFixture) -> None:

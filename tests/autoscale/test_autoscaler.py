@@ -12,9 +12,9 @@ from rayad.autoscale import (
     AutoscalerCore,
     Decision,
     DecisionJournal,
+    DecisionOutcome,
     FunctionPolicy,
     Hold,
-    Outcome,
     Policy,
     ReplicaReading,
     Rescale,
@@ -53,7 +53,7 @@ def test_a_round_trip_from_readings_to_what_came_of_it() -> None:
     scaler.on_rescaled({"in": 1, "work": 3}, 3.5, "two replicas started")
     asked = scaler.journal.records[1]
     assert (asked.outcome, asked.changed_s, asked.answer, asked.layout) == (
-        Outcome.APPLIED,
+        DecisionOutcome.APPLIED,
         3.5,
         "two replicas started",
         {"in": 1, "work": 1},
@@ -76,7 +76,7 @@ def test_after_a_refusal_it_asks_again_later() -> None:
     scaler.on_readings(readings(2.0), 2.0)
     record = scaler.on_refused("no room for two more replicas", 10.0)
     assert record is not None
-    assert (record.outcome, record.answer, record.changed_s) == (Outcome.REFUSED, "no room for two more replicas", None)
+    assert (record.outcome, record.answer, record.changed_s) == (DecisionOutcome.REFUSED, "no room for two more replicas", None)
     waiting = scaler.on_readings(readings(20.0), 20.0)
     assert waiting == Hold(reason="a change was refused 10 s ago; asking again after 30 s")
     assert scaler.on_readings(readings(40.0), 40.0).changes == {"work": 3}
@@ -88,7 +88,7 @@ def test_a_user_may_rescale_in_between() -> None:
     scaler.on_readings(readings(1.0, 2), 1.0)
     assert scaler.on_readings(readings(2.0, 2), 2.0).changes == {"work": 3}
     scaler.on_rescaled({"in": 1, "work": 9}, 3.0)
-    assert [r.outcome for r in scaler.journal.records] == [Outcome.HELD, Outcome.REFUSED]
+    assert [r.outcome for r in scaler.journal.records] == [DecisionOutcome.HELD, DecisionOutcome.REFUSED]
     assert scaler.journal.records[1].answer == "another layout was asked for meanwhile"
     assert scaler.layout["work"] == 9
 
@@ -176,7 +176,8 @@ def test_a_decision_that_was_never_answered_counts_as_refused() -> None:
     scaler.on_readings(readings(2.0), 2.0)
     journal = DecisionJournal.from_json(scaler.journal.as_json())
     assert journal.waiting is None
-    assert (journal.records[-1].outcome, journal.records[-1].answer) == (Outcome.REFUSED, "the autoscaler ended before it was answered")
+    last = journal.records[-1]
+    assert (last.outcome, last.answer) == (DecisionOutcome.REFUSED, "the autoscaler ended before it was answered")
 
 
 def test_the_journal_keeps_changes_longer_than_holds() -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from rayad.autoscale import (
     DS2,
+    DecisionOutcome,
     EdgeView,
     Hold,
-    Outcome,
     Record,
     Rescale,
     ScaleDown,
@@ -186,7 +186,7 @@ def test_what_is_not_measured_now_is_what_it_was() -> None:
     policy = DS2(source_rates={"source": 100.0})
     true, selectivity = {"source": 1e6, "op1": 50.0, "op2": 100.0}, {0: 1.0, 1: 8.0}
     before = policy(steady_sample(PIPELINE, ONE_EACH, {"source": 100.0}, true, selectivity), state_of(PIPELINE, ONE_EACH), 10.0)
-    record = Record(0, 10.0, ONE_EACH, {}, before, Outcome.REFUSED)
+    record = Record(0, 10.0, ONE_EACH, {}, before, DecisionOutcome.REFUSED)
     stuck = sample_of(PIPELINE, ONE_EACH, {"source": 0.0, "op1": 0.0, "op2": 100.0}, true, selectivity, backpressured={"source": 1.0})
     assert policy(stuck, ScalingState(PIPELINE, ONE_EACH, 0.0, (record,)), 20.0).changes == {"op1": 2, "op2": 8}
     assert policy(stuck, state_of(PIPELINE, ONE_EACH), 20.0).changes == {}
@@ -219,8 +219,8 @@ def test_what_the_model_misses_is_corrected_once_and_remembered() -> None:
     layout = {"source": 1, "op1": 3, "op2": 10}
     true = {"source": 1e6, "op1": 50.0, "op2": 100.0}
     enough = sample_of(PIPELINE, layout, {"source": 100.0, "op1": 100.0, "op2": 800.0}, true, {0: 1.0, 1: 8.0})
-    record = Record(0, 10.0, layout, {}, first, Outcome.APPLIED, 11.0)
-    warming = Record(1, 12.0, layout, {}, Hold(reason="warming up"), Outcome.HELD)
+    record = Record(0, 10.0, layout, {}, first, DecisionOutcome.APPLIED, 11.0)
+    warming = Record(1, 12.0, layout, {}, Hold(reason="warming up"), DecisionOutcome.HELD)
     then = policy(enough, ScalingState(PIPELINE, layout, 11.0, (record, warming)), 20.0)
     assert isinstance(then, Hold)
     assert then.reason == "every vertex has what it needs; times 1.25, as found before"

@@ -12,11 +12,11 @@ from rayad.autoscale import (
     Bounds,
     CoolDown,
     Decision,
+    DecisionOutcome,
     Hold,
     Hysteresis,
     JobSample,
     MaxStep,
-    Outcome,
     Policy,
     Record,
     ScaleDown,
@@ -58,7 +58,7 @@ def test_warm_up_waits_for_a_sample_of_this_layout_alone() -> None:
 
 
 def test_cool_down_has_a_time_for_each_direction() -> None:
-    changed = Record(0, 50.0, {}, {}, Hold(reason=""), Outcome.APPLIED, 80.0)
+    changed = Record(0, 50.0, {}, {}, Hold(reason=""), DecisionOutcome.APPLIED, 80.0)
     policy = CoolDown(wants(a=4, b=1), up_s=10.0, down_s=60.0)
     soon = ask(policy, state(2, 3, changed_s=80.0, history=(changed,)))
     assert isinstance(soon, ScaleUp)
@@ -71,7 +71,7 @@ def test_cool_down_has_a_time_for_each_direction() -> None:
 
 
 def record(now_s: float, layout: Mapping[str, int], **wanted: int) -> Record:
-    return Record(int(now_s), now_s, dict(layout), {}, Hold(reason="", wanted=wanted), Outcome.HELD)
+    return Record(int(now_s), now_s, dict(layout), {}, Hold(reason="", wanted=wanted), DecisionOutcome.HELD)
 
 
 def test_hysteresis_waits_until_it_has_been_wanted_for_long_enough() -> None:

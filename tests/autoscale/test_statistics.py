@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rayad.autoscale import BACKPRESSURED, BUSY, IDLE, Activity, ReplicaCounters, ReplicaReading, sample_between
+from rayad.autoscale import BACKPRESSURED, BUSY, IDLE, ReplicaCounters, ReplicaReading, sample_between
 from rayad.autoscale.statistics import LatencyHistogram, quantile_s
 from rayad.progress import ProtocolError
 
@@ -33,10 +33,6 @@ def test_activities_add_up_to_the_time_for_any_turns(turns: list[tuple[int, floa
         (replica,) = sample.vertices["v"].replicas
         assert replica.busy_share + replica.idle_share + replica.backpressured_share == pytest.approx(1.0)
         assert min(replica.busy_share, replica.idle_share, replica.backpressured_share) >= 0.0
-
-
-def test_activities_have_names() -> None:
-    assert [activity.name for activity in Activity] == ["BUSY", "IDLE", "BACKPRESSURED"]
 
 
 @given(st.lists(st.floats(0.0, 1000.0), min_size=1, max_size=50), st.floats(0.01, 1.0))

@@ -17,10 +17,10 @@ import ray
 
 import rayad as rd
 from benchmarks.ds2 import ByTheClock
-from rayad.actors.autoscaler_actor import Autoscaler, CoordinatorLink
+from rayad.actors.autoscaler_actor import Autoscaler, RayScaledJob
 from rayad.actors.scaling.files import read_lines
 from rayad.actors.scaling.metrics import GAUGES, ScalingMetrics
-from rayad.autoscale import DS2, Outcome, ReplicaReading, ScalingGraph
+from rayad.autoscale import DS2, DecisionOutcome, ReplicaReading, ScalingGraph
 from tests.actors.simulated_job import SimulatedJob, loop_of
 from tests.patience import PATIENCE_S
 
@@ -35,9 +35,9 @@ def slowly(number: int) -> int:
 
 def replicas_of(job: Any, vertex: str) -> list[Any]:
     """The readings of a vertex' replicas."""
-    link = CoordinatorLink(job._coordinator)
-    assert link.layout() is not None, "the job runs"
-    return [reading for reading in link.readings() if reading.vertex == vertex]
+    scaled = RayScaledJob(job._coordinator)
+    assert scaled.layout() is not None, "the job runs"
+    return [reading for reading in scaled.readings() if reading.vertex == vertex]
 
 
 def program(records: int) -> rd.Dataflow:
@@ -59,7 +59,7 @@ def test_ds2_adds_the_replicas_that_a_job_needs(nothing_left: Callable[[], None]
             break
         time.sleep(0.2)
     record = told.scaling.decisions["rebalance"]
-    assert record.outcome is Outcome.APPLIED
+    assert record.outcome is DecisionOutcome.APPLIED
     assert "rebalance needs" in record.decision.reason
     saw = record.saw["rebalance"]
     assert saw.parallelism == 1
@@ -161,12 +161,12 @@ class SimulatedCoordinator:
 def test_the_actor_asks_a_coordinator_that_is_an_actor(ray_cluster: None) -> None:
     coordinator = SimulatedCoordinator.remote()  # type: ignore[attr-defined]
     ray.get(coordinator.begin.remote(coordinator), timeout=PATIENCE_S)
-    link = CoordinatorLink(coordinator)
-    assert link.layout() == {"lines": 1, "count": 1}
-    while len(link.readings()) < 2:
+    scaled = RayScaledJob(coordinator)
+    assert scaled.layout() == {"lines": 1, "count": 1}
+    while len(scaled.readings()) < 2:
         time.sleep(0.1)  # who does not answer in time is left out
     with pytest.raises(rd.ConfigError, match="only five fit"):
-        link.rescale({"count": 4}, 1.0, {"lines": 1, "count": 1})
+        scaled.rescale({"count": 4}, 1.0, {"lines": 1, "count": 1})
     graph = ScalingGraph.of(["lines", "count"], [("lines", "count")], sources=["lines"])
 
     def five(samples: Any, state: Any, now_s: float) -> dict[str, int]:
@@ -182,7 +182,7 @@ def test_the_actor_asks_a_coordinator_that_is_an_actor(ray_cluster: None) -> Non
     told = ray.get(actor.finish.remote(), timeout=PATIENCE_S)
     ray.get(running, timeout=PATIENCE_S)
     assert told.layout == {"lines": 1, "count": 5}
-    assert told.decisions["count"].outcome is Outcome.APPLIED
+    assert told.decisions["count"].outcome is DecisionOutcome.APPLIED
     for handle in (actor, coordinator):
         ray.kill(handle)
 

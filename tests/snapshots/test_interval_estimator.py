@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.interval_simulation import Phase, ScheduledInterval, failure_times_s, run_job
+from benchmarks.interval_simulation import Regime, ScheduledInterval, failure_times_s, run_job
 from rayad.progress import ConfigError
 from rayad.snapshots.interval import IntervalBounds, IntervalEstimator, optimal_interval_s
 
@@ -139,17 +139,17 @@ JOBS = {
 @pytest.mark.parametrize("job", JOBS)
 def test_the_chosen_interval_reaches_95_percent_of_the_best_and_beats_30_s(job: str) -> None:
     """The best knows rates and costs, and when they change; all three run through the same failures and the same scatter of costs."""
-    phases = [
-        Phase(duration_s=duration_s, failures_per_s=rate, cost_s=cost_s, restart_s=restart_s, cost_spread=0.3)
+    regimes = [
+        Regime(duration_s=duration_s, failures_per_s=rate, cost_s=cost_s, restart_s=restart_s, cost_spread=0.3)
         for duration_s, rate, cost_s, restart_s in JOBS[job]
     ]
-    ends_s = [sum(phase.duration_s for phase in phases[: i + 1]) for i in range(len(phases))]
-    best = [(end_s, optimal_interval_s(phase.cost_s, phase.failures_per_s)) for end_s, phase in zip(ends_s, phases, strict=True)]
+    ends_s = [sum(regime.duration_s for regime in regimes[: i + 1]) for i in range(len(regimes))]
+    best = [(end_s, optimal_interval_s(regime.cost_s, regime.failures_per_s)) for end_s, regime in zip(ends_s, regimes, strict=True)]
     of_best, over_30_s = [], []
     for seed in range(3):
-        failures_s = failure_times_s(phases, seed)
+        failures_s = failure_times_s(regimes, seed)
         chosen, foreseen, fixed = (
-            run_job(phases, failures_s, choice, seed=seed).utilization
+            run_job(regimes, failures_s, choice, seed=seed).utilization
             for choice in (IntervalEstimator(), ScheduledInterval(*best), ScheduledInterval((math.inf, 30.0)))
         )
         of_best.append(chosen / foreseen)

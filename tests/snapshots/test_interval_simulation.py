@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from benchmarks import interval_simulation
 from benchmarks.interval_simulation import (
-    Phase,
+    Regime,
     ScheduledInterval,
     complete_snapshots,
     expected_utilization,
@@ -62,8 +62,8 @@ def test_gaps_hold_the_snapshots_that_operators_take_one_by_one(
 def test_a_job_step_by_step_is_the_same_process(failures_s: list[float], interval: int, restart_s: float, lag_s: float) -> None:
     interval_s = interval / 8
     wanted = complete_snapshots(np.array(failures_s), interval_s, restart_s, lag_s, horizon_s=500.0, runs=1)
-    phase = Phase(duration_s=500.0, failures_per_s=0.1, cost_s=interval_s / 2, restart_s=restart_s)
-    found = run_job([phase], sorted(failures_s), ScheduledInterval((math.inf, interval_s)), lag_s=lag_s)
+    regime = Regime(duration_s=500.0, failures_per_s=0.1, cost_s=interval_s / 2, restart_s=restart_s)
+    found = run_job([regime], sorted(failures_s), ScheduledInterval((math.inf, interval_s)), lag_s=lag_s)
     assert (found.snapshots, found.failures) == (int(wanted[0]), len([at_s for at_s in failures_s if at_s < 500.0]))
     assert found.utilization == found.snapshots * interval_s / 2 / 500.0
 
@@ -109,15 +109,15 @@ def test_the_same_seed_gives_the_same_runs_and_another_one_others() -> None:
     process = (20.0, 1.0, 0.01, 5.0, 3, 0.5)
     first, again, other = (simulated_utilization(*process, horizon_s=5000.0, runs=20, seed=seed) for seed in (7, 7, 8))
     assert first.tolist() == again.tolist() != other.tolist()
-    phases = [Phase(duration_s=1000.0, failures_per_s=0.05, cost_s=1.0, restart_s=1.0, cost_spread=0.5)]
-    times_s = failure_times_s(phases, 3)
-    assert times_s == failure_times_s(phases, 3) == sorted(times_s)
-    one, two = (run_job(phases, times_s, ScheduledInterval((math.inf, 10.0)), seed=3) for _ in range(2))
+    regimes = [Regime(duration_s=1000.0, failures_per_s=0.05, cost_s=1.0, restart_s=1.0, cost_spread=0.5)]
+    times_s = failure_times_s(regimes, 3)
+    assert times_s == failure_times_s(regimes, 3) == sorted(times_s)
+    one, two = (run_job(regimes, times_s, ScheduledInterval((math.inf, 10.0)), seed=3) for _ in range(2))
     assert one == two
 
 
-def test_failures_come_at_each_phase_s_own_rate() -> None:
-    quiet, wild = (Phase(duration_s=1e5, failures_per_s=rate, cost_s=1.0, restart_s=1.0) for rate in (0.001, 0.1))
+def test_failures_come_at_the_rate_of_each_regime() -> None:
+    quiet, wild = (Regime(duration_s=1e5, failures_per_s=rate, cost_s=1.0, restart_s=1.0) for rate in (0.001, 0.1))
     times_s = np.array(failure_times_s([quiet, wild], 1))
     assert abs((times_s < 1e5).sum() - 100) < 50
     assert abs((times_s >= 1e5).sum() - 10_000) < 500
@@ -138,8 +138,8 @@ def test_a_job_is_told_what_happens_to_it() -> None:
         def on_failure(self, restart_s: float) -> None:
             told.append(("failure", restart_s))
 
-    phase = Phase(duration_s=33.0, failures_per_s=0.1, cost_s=2.0, restart_s=4.0)
-    run = run_job([phase], [14.0, 16.0], Listening((math.inf, 10.0)))
+    regime = Regime(duration_s=33.0, failures_per_s=0.1, cost_s=2.0, restart_s=4.0)
+    run = run_job([regime], [14.0, 16.0], Listening((math.inf, 10.0)))
     assert told == [
         ("time", 10.0), ("snapshot", 2.0), ("time", 4.0), ("failure", 2.0), ("time", 2.0), ("failure", 4.0), ("time", 4.0),
         ("time", 10.0), ("snapshot", 2.0), ("time", 3.0),
@@ -164,10 +164,10 @@ def test_a_schedule_changes_at_its_times() -> None:
         (lambda: simulated_utilization(2.0, 1.0, 0.1, 0.0, horizon_s=0.0, runs=1, seed=0), "horizon_s is 0.0"),
         (lambda: simulated_utilization(2.0, 1.0, 0.1, 0.0, horizon_s=1.0, runs=0, seed=0), "runs is 0"),
         (lambda: expected_utilization(2.0, 1.0, 0.1, 0.0, horizon_s=math.inf), "horizon_s is inf"),
-        (lambda: Phase(duration_s=0.0, failures_per_s=0.1, cost_s=1.0, restart_s=1.0), "Phase.duration_s is 0.0"),
-        (lambda: Phase(duration_s=1.0, failures_per_s=-0.1, cost_s=1.0, restart_s=1.0), "Phase.failures_per_s is -0.1"),
+        (lambda: Regime(duration_s=0.0, failures_per_s=0.1, cost_s=1.0, restart_s=1.0), "Regime.duration_s is 0.0"),
+        (lambda: Regime(duration_s=1.0, failures_per_s=-0.1, cost_s=1.0, restart_s=1.0), "Regime.failures_per_s is -0.1"),
         (lambda: ScheduledInterval(), "give (until_s, interval_s) at least once"),
-        (lambda: run_job([], [], ScheduledInterval((1.0, 1.0))), "run_job() without phases"),
+        (lambda: run_job([], [], ScheduledInterval((1.0, 1.0))), "run_job() without regimes"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(call: object, said: str) -> None:

@@ -37,7 +37,7 @@ class NotColumnar(Exception):
 
 
 @dataclass(slots=True)
-class Run:
+class SortedRun:
     """Rows as they came, and an index of them: sorted ``codes`` with the positions of their rows.
 
     ``times`` are numbers of the rows' times, one for all or shape (rows,).
@@ -56,15 +56,15 @@ class Run:
         return int(math.log(max(1.0, len(self.codes) / _SMALL_RUN), _FAN_IN))
 
     @staticmethod
-    def of(codes: Numbers, rows: pa.RecordBatch, times: Any) -> Run:
+    def of(codes: Numbers, rows: pa.RecordBatch, times: Any) -> SortedRun:
         """An index of codes in the order of the rows."""
         if len(codes) > 1 and not (codes[1:] >= codes[:-1]).all():
             order = np.argsort(codes)
-            return Run(codes[order], order, rows, times)
-        return Run(codes, np.arange(len(codes)), rows, times)
+            return SortedRun(codes[order], order, rows, times)
+        return SortedRun(codes, np.arange(len(codes)), rows, times)
 
     @staticmethod
-    def together(runs: list[Run]) -> Run:
+    def together(runs: list[SortedRun]) -> SortedRun:
         """Several runs as one."""
         if len(runs) == 1:
             return runs[0]
@@ -78,7 +78,7 @@ class Run:
         begins = np.cumsum([0, *(len(r.codes) for r in runs)])
         positions = np.concatenate([r.positions + begin for r, begin in zip(runs, begins[:-1], strict=True)])
         order = np.argsort(codes, kind="stable")  # they are sorted already: it merges them
-        return Run(codes[order], positions[order], one_batch(pa.Table.from_batches([r.rows for r in runs])), times, groups)
+        return SortedRun(codes[order], positions[order], one_batch(pa.Table.from_batches([r.rows for r in runs])), times, groups)
 
 
 class ColumnJoin(ColumnForm):
@@ -86,8 +86,8 @@ class ColumnJoin(ColumnForm):
 
     def __init__(self) -> None:
         self.schemas: list[pa.Schema | None] = [None, None]
-        self.runs: list[list[Run]] = [[], []]
-        self._fresh: list[list[Run]] = [[], []]
+        self.runs: list[list[SortedRun]] = [[], []]
+        self._fresh: list[list[SortedRun]] = [[], []]
         """Not searched yet: together they become a run when a batch of the other side comes."""
         self.times: list[Timestamp] = []
         self._numbers: dict[Timestamp, int] = {}
@@ -123,8 +123,8 @@ class ColumnJoin(ColumnForm):
             self.times.append(time)
         return number
 
-    def _put(self, side: int, batch: pa.RecordBatch, times: Any) -> Run:
-        run = Run.of(self._codes(batch), batch, times)
+    def _put(self, side: int, batch: pa.RecordBatch, times: Any) -> SortedRun:
+        run = SortedRun.of(self._codes(batch), batch, times)
         self._fresh[side].append(run)
         self._rows += batch.num_rows
         return run
@@ -149,9 +149,9 @@ class ColumnJoin(ColumnForm):
     def _hash_all(self) -> None:
         self.hashed = True
         for runs in (*self.runs, *self._fresh):
-            runs[:] = [replace(Run.of(self._codes(run.rows), run.rows, run.times), groups=run.groups) for run in runs]
+            runs[:] = [replace(SortedRun.of(self._codes(run.rows), run.rows, run.times), groups=run.groups) for run in runs]
 
-    def _searchable(self, side: int) -> list[Run]:
+    def _searchable(self, side: int) -> list[SortedRun]:
         """The runs of a side, few of each order of magnitude."""
         runs, fresh = self.runs[side], self._fresh[side]
         if fresh:
@@ -161,7 +161,7 @@ class ColumnJoin(ColumnForm):
                 runs[-_FAN_IN:] = [self._together(runs[-_FAN_IN:])]
         return runs
 
-    def _pairs(self, side: int, batch: Run, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
+    def _pairs(self, side: int, batch: SortedRun, time: Timestamp) -> Iterator[tuple[Timestamp, pa.RecordBatch]]:
         for run in list(self._searchable(1 - side)):
             for mine, theirs in matches(batch.codes, run.codes):
                 at_mine, at_theirs = batch.positions[mine], run.positions[theirs]
@@ -248,14 +248,14 @@ class ColumnJoin(ColumnForm):
             self._groups_of(run, key_groups)
             yield
 
-    def _groups_of(self, run: Run, key_groups: int) -> Groups:
+    def _groups_of(self, run: SortedRun, key_groups: int) -> Groups:
         if run.groups is None:
             hashes = run.codes.view(np.uint64) if self.hashed else mix64_array(run.codes)  # a code is the key or its hash
             run.groups = np.empty(len(run.codes), np.uint16)
             run.groups[run.positions] = groups_of_hashes(hashes, key_groups)
         return run.groups
 
-    def give(self, groups: frozenset[int], key_groups: int) -> Given | None:
+    def give(self, groups: frozenset[int], key_groups: int) -> LeavingRows | None:
         """The rows of these groups. They are not taken out before :meth:`gave`: nothing meets them, since no records of these
         groups come any more."""
         self._given |= groups
@@ -276,7 +276,7 @@ class ColumnJoin(ColumnForm):
                 parts.append((side, compacted(take_rows(run.rows, pa.array(rows))), numbers))
         return ([self.times[number] for number in times], parts) if parts else None
 
-    def fits(self, given: Given) -> bool:
+    def fits(self, given: LeavingRows) -> bool:
         """Whether the rows of a sibling have the schemas of those here, or ones that go together with the other side's."""
         try:
             for side, batch, _ in given[1]:
@@ -289,7 +289,7 @@ class ColumnJoin(ColumnForm):
             return False
         return True
 
-    def take(self, given: Given) -> None:
+    def take(self, given: LeavingRows) -> None:
         """Keep what :meth:`give` gave."""
         self._drop_given()
         times, parts = given
@@ -313,10 +313,10 @@ class ColumnJoin(ColumnForm):
             runs[:] = [left for left in (self._without_given(run) for run in runs) if len(left.codes)]
         self._given = set()
 
-    def _together(self, runs: list[Run]) -> Run:
-        return Run.together([self._without_given(run) for run in runs] if self._given else runs)
+    def _together(self, runs: list[SortedRun]) -> SortedRun:
+        return SortedRun.together([self._without_given(run) for run in runs] if self._given else runs)
 
-    def _without_given(self, run: Run) -> Run:
+    def _without_given(self, run: SortedRun) -> SortedRun:
         if run.groups is None:
             return run  # it has come since
         stays = ~np.isin(run.groups, list(self._given))
@@ -325,14 +325,14 @@ class ColumnJoin(ColumnForm):
         indexed = stays[run.positions]
         positions = (np.cumsum(stays) - 1)[run.positions[indexed]]
         times = run.times if isinstance(run.times, int) else run.times[stays]
-        return Run(run.codes[indexed], positions, take_rows(run.rows, pa.array(np.flatnonzero(stays))), times, run.groups[stays])
+        return SortedRun(run.codes[indexed], positions, take_rows(run.rows, pa.array(np.flatnonzero(stays))), times, run.groups[stays])
 
 
 _Part = tuple[int, pa.RecordBatch, Any]
 """Side, rows, numbers of their times."""
 
 
-Given: TypeAlias = tuple[list[Timestamp], list[_Part]]
+LeavingRows: TypeAlias = tuple[list[Timestamp], list[_Part]]
 """Rows on their way to another replica, and their times by number."""
 Sides: TypeAlias = tuple[dict[Any, list[Any]], dict[Any, list[Any]]]
 """Rows of both sides as ``{key: [(record, time)]}``."""

@@ -18,7 +18,7 @@ from rayad.dataflow.operators.joins.columns import NotColumnar, joined_batch
 from rayad.dataflow.operators.joins.matching import matches
 from rayad.dataflow.operators.keys.column_keys import common_type, in_common, key_numbers
 from rayad.dataflow.operators.keys.key_first import keys_of, pairs_of, record_of
-from rayad.dataflow.operators.state.group_index import GroupIndex
+from rayad.dataflow.operators.state.group_index import GroupIndices
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.touched_keys import Additions
@@ -215,7 +215,7 @@ class JoinedWindows(RowForm):
         self._added = Additions()
         self._placed = 0  # records since there were none
         self._fired: Any = None  # the last watermark
-        self._indices: dict[int, GroupIndex] = {}
+        self._indices = GroupIndices()
 
     @property
     def is_used(self) -> bool:
@@ -283,20 +283,13 @@ class JoinedWindows(RowForm):
         self._added.forget()
 
     # -- to other replicas -----------------------------------------------------------
-    def _indexed(self, kept: dict[Any, Any], key_groups: int) -> GroupIndex:
-        index = self._indices.get(id(kept))
-        if index is None or index.kept is not kept:
-            index = self._indices[id(kept)] = GroupIndex(kept, key_groups)
-        return index
-
     def index(self, key_groups: int) -> Iterator[None]:
-        for kept in [side for sides in self.open.values() for side in sides]:
-            yield from self._indexed(kept, key_groups).slices()
+        return self._indices.slices([side for sides in self.open.values() for side in sides], key_groups)
 
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         given = {}
         for window, (left, right) in self.open.items():
-            sides = tuple(self._indexed(kept, key_groups).taken_out(sorted(groups)) for kept in (left, right))
+            sides = tuple(self._indices.taken_out(kept, groups, key_groups) for kept in (left, right))
             if any(sides):
                 given[window] = sides
         self.open = {window: sides for window, sides in self.open.items() if any(sides)}
@@ -306,14 +299,12 @@ class JoinedWindows(RowForm):
     def take(self, given: Any) -> None:
         for window, sides in given.items():
             for mine, theirs in zip(self.open.setdefault(window, ({}, {})), sides, strict=True):
-                index = self._indices.get(id(mine))
-                if index is not None:
-                    index.removed(theirs)  # perhaps they were here before
+                self._indices.removed(mine, theirs)
                 mine.update(theirs)
         self._placed += _records_of(given)
 
     def gave(self) -> None:
-        self._indices = {}
+        self._indices.forget()
 
 
 class WindowJoin(KeyedVertex, EndVertex):

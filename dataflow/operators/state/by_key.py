@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-from rayad.dataflow.operators.state.group_index import GroupIndex, PairIndex
+from rayad.dataflow.operators.state.group_index import GroupIndices, PairIndex
 from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.stored_rows import FEW_ROWS, StoredRows, plain_and_few
 from rayad.dataflow.operators.state.touched_keys import Additions, TouchedKeys, now_and_gone
@@ -20,30 +20,24 @@ class _Indexed(RowForm):
     def __init__(self) -> None:
         self.kept: dict[Any, Any] = {}
         """For the operator to read and to change."""
-        self._index: GroupIndex | None = None
+        self._indices = GroupIndices()
 
     @property
     def is_used(self) -> bool:
         return bool(self.kept)
 
-    def _indexed(self, key_groups: int) -> GroupIndex:
-        if self._index is None or self._index.kept is not self.kept:
-            self._index = GroupIndex(self.kept, key_groups)
-        return self._index
-
     def index(self, key_groups: int) -> Iterator[None]:
-        return self._indexed(key_groups).slices()
+        return self._indices.slices((self.kept,), key_groups)
 
     def give(self, groups: frozenset[int], key_groups: int) -> dict[Any, Any] | None:
-        return self._indexed(key_groups).taken_out(sorted(groups)) or None if self.kept else None
+        return self._indices.taken_out(self.kept, groups, key_groups) or None
 
     def take(self, given: dict[Any, Any]) -> None:
-        if self._index is not None:
-            self._index.removed(given)  # perhaps they were here before
+        self._indices.removed(self.kept, given)
         self.kept.update(given)
 
     def gave(self) -> None:
-        self._index = None
+        self._indices.forget()
 
 
 class KeyedDict(_Indexed):
@@ -99,8 +93,8 @@ class KeyedDict(_Indexed):
 
     def _note_while_moving(self, items: Collection[Any], kept: int) -> None:
         self._touched.note(items, kept)
-        if self._index is not None:  # any of them may have gone and come again, and so stand elsewhere in the dict
-            self._index.removed(items if self._key is None else map(self._key, items))
+        # any of them may have gone and come again, and so stand elsewhere in the dict
+        self._indices.removed(self.kept, items if self._key is None else map(self._key, items))
 
     def give(self, groups: frozenset[int], key_groups: int) -> dict[Any, Any] | None:
         self.note = self._note_while_moving
@@ -214,7 +208,7 @@ class KeyedLists(RowForm):
         """For the operator to read, and to add to by its own loop; then :meth:`note` says what."""
         self.rows = 0
         self._added = Additions()
-        self._indices: list[GroupIndex | None] = [None] * sides
+        self._indices = GroupIndices()
 
     @property
     def is_used(self) -> bool:
@@ -250,27 +244,17 @@ class KeyedLists(RowForm):
     def forget_changes(self) -> None:
         self._added.forget()
 
-    def _indexed(self, side: int, key_groups: int) -> GroupIndex:
-        index, kept = self._indices[side], self.kept[side]
-        if index is None or index.kept is not kept:
-            index = self._indices[side] = GroupIndex(kept, key_groups)
-        return index
-
     def index(self, key_groups: int) -> Iterator[None]:
-        for side in range(len(self.kept)):
-            yield from self._indexed(side, key_groups).slices()
+        return self._indices.slices(self.kept, key_groups)
 
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        if not self.is_used:
-            return None
-        given = tuple(self._indexed(side, key_groups).taken_out(sorted(groups)) for side in range(len(self.kept)))
+        given = tuple(self._indices.taken_out(kept, groups, key_groups) for kept in self.kept)
         self.rows -= _values_of(given)
         return given if any(given) else None
 
     def take(self, given: Any) -> None:
-        for kept, side, index in zip(self.kept, given, self._indices, strict=True):
-            if index is not None:
-                index.removed(side)  # perhaps they were here before
+        for kept, side in zip(self.kept, given, strict=True):
+            self._indices.removed(kept, side)
             for key, values in side.items():
                 if key in kept:
                     kept[key].extend(values)
@@ -279,7 +263,7 @@ class KeyedLists(RowForm):
         self.rows += _values_of(given)
 
     def gave(self) -> None:
-        self._indices = [None] * len(self.kept)
+        self._indices.forget()
 
 
 def _values_of(sides: Iterable[dict[Any, list[Any]]]) -> int:

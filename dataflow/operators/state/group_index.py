@@ -137,6 +137,43 @@ class GroupIndex:
             pass
 
 
+class GroupIndices:
+    """A :class:`GroupIndex` of each of several dicts, from when it is first asked for until the change of layout is over.
+
+    >>> indices, kept = GroupIndices(), {"a": 1}
+    >>> indices.taken_out(kept, [0], 1), kept
+    ({'a': 1}, {})
+    """
+
+    def __init__(self) -> None:
+        self._by_id: dict[int, GroupIndex] = {}  # an index refers to its dict, so that no other one can get its id
+
+    def _of(self, kept: dict[Any, Any], key_groups: int) -> GroupIndex:
+        index = self._by_id.get(id(kept))
+        if index is None:
+            index = self._by_id[id(kept)] = GroupIndex(kept, key_groups)
+        return index
+
+    def slices(self, dicts: Iterable[dict[Any, Any]], key_groups: int) -> Iterator[None]:
+        """Put the keys of these dicts into their groups, some at a time."""
+        for kept in dicts:
+            yield from self._of(kept, key_groups).slices()
+
+    def removed(self, kept: dict[Any, Any], keys: Iterable[Any]) -> None:
+        """These keys were removed from a dict, or come from another replica: perhaps they were here before."""
+        index = self._by_id.get(id(kept))
+        if index is not None:
+            index.removed(keys)
+
+    def taken_out(self, kept: dict[Any, Any], groups: Iterable[int], key_groups: int) -> dict[Any, Any]:
+        """What these groups have in a dict, no longer in it."""
+        return self._of(kept, key_groups).taken_out(sorted(groups)) if kept else {}
+
+    def forget(self) -> None:
+        """The change of layout is over."""
+        self._by_id.clear()
+
+
 class PairIndex:
     """The ``(key, something)`` pairs of a set that only grows, by key-group.
 

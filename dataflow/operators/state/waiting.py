@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from rayad.dataflow.operators.state.group_index import GroupIndex, Groups, chosen, compacted, groups_of_keys, groups_of_rows
+from rayad.dataflow.operators.state.group_index import GroupIndices, Groups, chosen, compacted, groups_of_keys, groups_of_rows
 from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.records.batches import batch_rows, take_rows
@@ -23,16 +23,17 @@ class KnownGroups:
 
     def __init__(self, key_groups: int) -> None:
         self.key_groups = key_groups
-        self._dicts: dict[int, GroupIndex] = {}
+        self._dicts = GroupIndices()
         self._lists: dict[int, tuple[list[Any], Groups]] = {}
         self._batches: dict[int, tuple[pa.RecordBatch, Groups]] = {}
 
-    def index(self, kept: dict[Any, Any]) -> GroupIndex:
-        """The keys of a dict by key-group."""
-        index = self._dicts.get(id(kept))
-        if index is None or index.kept is not kept:
-            index = self._dicts[id(kept)] = GroupIndex(kept, self.key_groups)
-        return index
+    def index(self, dicts: Iterable[dict[Any, Any]]) -> Iterator[None]:
+        """Find out the groups of the keys of these dicts, some at a time."""
+        return self._dicts.slices(dicts, self.key_groups)
+
+    def out_of_dict(self, kept: dict[Any, Any], groups: frozenset[int]) -> dict[Any, Any]:
+        """Take what these groups have out of a dict by key."""
+        return self._dicts.taken_out(kept, groups, self.key_groups)
 
     def out_of_pairs(self, pairs: list[Any], groups: frozenset[int]) -> list[Any]:
         """Take the pairs of these groups out of a list of ``(key, something)`` to which pairs are only added."""
@@ -100,7 +101,7 @@ class Form(Protocol):
     def rows(self, kept: Any) -> int:
         """How many Python objects are pickled."""
 
-    def indices(self, kept: Any, known: KnownGroups) -> Iterable[GroupIndex]:
+    def dicts(self, kept: Any) -> Iterable[dict[Any, Any]]:
         """What is worth indexing in advance."""
 
     def give(self, kept: Any, known: KnownGroups, groups: frozenset[int]) -> Any:
@@ -125,7 +126,7 @@ class Batches:
     def rows(self, kept: list[Any]) -> int:
         return sum(batch_rows(batch) for batch in kept if not isinstance(batch, pa.RecordBatch))
 
-    def indices(self, kept: list[Any], known: KnownGroups) -> Iterable[GroupIndex]:
+    def dicts(self, kept: list[Any]) -> Iterable[dict[Any, Any]]:
         return ()
 
     def give(self, kept: list[Any], known: KnownGroups, groups: frozenset[int]) -> list[Any]:
@@ -150,7 +151,7 @@ class PairsOnce:
     def rows(self, kept: dict[Any, None]) -> int:
         return len(kept)
 
-    def indices(self, kept: dict[Any, None], known: KnownGroups) -> Iterable[GroupIndex]:
+    def dicts(self, kept: dict[Any, None]) -> Iterable[dict[Any, Any]]:
         return ()
 
     def give(self, kept: dict[Any, None], known: KnownGroups, groups: frozenset[int]) -> list[Any]:
@@ -185,11 +186,11 @@ class ByKey:
     def rows(self, kept: dict[Any, Any]) -> int:
         return len(kept)
 
-    def indices(self, kept: dict[Any, Any], known: KnownGroups) -> Iterable[GroupIndex]:
-        return (known.index(kept),)
+    def dicts(self, kept: dict[Any, Any]) -> Iterable[dict[Any, Any]]:
+        return (kept,)
 
     def give(self, kept: dict[Any, Any], known: KnownGroups, groups: frozenset[int]) -> dict[Any, Any]:
-        return known.index(kept).taken_out(sorted(groups)) if kept else {}
+        return known.out_of_dict(kept, groups)
 
     def take(self, kept: dict[Any, Any], given: dict[Any, Any]) -> None:
         self._merge_into(kept, list(given.items()))
@@ -213,8 +214,8 @@ class _Together:
     def rows(self, kept: tuple[Any, ...]) -> int:
         return sum(form.rows(part) for form, part in zip(self._forms, kept, strict=True))
 
-    def indices(self, kept: tuple[Any, ...], known: KnownGroups) -> Iterable[GroupIndex]:
-        return [index for form, part in zip(self._forms, kept, strict=True) for index in form.indices(part, known)]
+    def dicts(self, kept: tuple[Any, ...]) -> Iterable[dict[Any, Any]]:
+        return [each for form, part in zip(self._forms, kept, strict=True) for each in form.dicts(part)]
 
     def give(self, kept: tuple[Any, ...], known: KnownGroups, groups: frozenset[int]) -> Any:
         given = tuple(form.give(part, known, groups) for form, part in zip(self._forms, kept, strict=True))
@@ -278,10 +279,7 @@ class Waiting(dict[Timestamp, Any], KeyedState):
         return self._known
 
     def index(self, key_groups: int) -> Iterator[None]:
-        known = self._groups(key_groups)
-        for kept in list(self.values()):
-            for index in self._form.indices(kept, known):
-                yield from index.slices()
+        return self._groups(key_groups).index([each for kept in self.values() for each in self._form.dicts(kept)])
 
     def give(self, groups: frozenset[int], key_groups: int) -> dict[Timestamp, Any] | None:
         known = self._groups(key_groups)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
-from rayad.dataflow.operators.state.group_index import GroupIndex
+from rayad.dataflow.operators.state.group_index import GroupIndices
 from rayad.dataflow.operators.state.touched_keys import TouchedKeys
 from rayad.dataflow.operators.state.two_forms import RowForm
 from rayad.dataflow.windows import Session, Window
@@ -30,7 +30,7 @@ class OpenWindows(RowForm):
         self._of_sessions = isinstance(windows, Session)
         self._fired: Any = None  # the last watermark
         self._touched = TouchedKeys(_key_alone if self._of_sessions else _key_and_window)
-        self._indices: dict[int, GroupIndex] | None = None
+        self._indices = GroupIndices()
 
     @property
     def is_used(self) -> bool:
@@ -69,7 +69,7 @@ class OpenWindows(RowForm):
         if sessions:
             self.sessions[key] = sessions
         elif self.sessions.pop(key, None) is not None:
-            self._moved(self.sessions, (key,))
+            self._indices.removed(self.sessions, (key,))
 
     def due(self, mark: Any) -> list[tuple[Any, Window, Any]]:
         """Results of the windows that end at or before a watermark (None: all), which are forgotten."""
@@ -121,28 +121,13 @@ class OpenWindows(RowForm):
         self._touched.forget()
 
     # -- to other replicas -----------------------------------------------------------
-    def _indexed(self, kept: dict[Any, Any], key_groups: int) -> GroupIndex:
-        self._indices = {} if self._indices is None else self._indices
-        index = self._indices.get(id(kept))
-        if index is None or index.kept is not kept:
-            index = self._indices[id(kept)] = GroupIndex(kept, key_groups)
-        return index
-
-    def _moved(self, kept: dict[Any, Any], keys: Iterable[Any]) -> None:
-        """These keys were removed, or come from another replica; perhaps they were here before."""
-        index = None if self._indices is None else self._indices.get(id(kept))
-        if index is not None:
-            index.removed(keys)
-
     def index(self, key_groups: int) -> Iterator[None]:
-        for kept in [self.sessions, *self.open.values()]:
-            yield from self._indexed(kept, key_groups).slices()
+        return self._indices.slices([self.sessions, *self.open.values()], key_groups)
 
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
-        leaving = sorted(groups)
-        windows = {window: self._indexed(kept, key_groups).taken_out(leaving) for window, kept in self.open.items()}
+        windows = {window: self._indices.taken_out(kept, groups, key_groups) for window, kept in self.open.items()}
         self.open = {window: kept for window, kept in self.open.items() if kept}
-        sessions = self._indexed(self.sessions, key_groups).taken_out(leaving) if self.sessions else {}
+        sessions = self._indices.taken_out(self.sessions, groups, key_groups)
         windows = {window: kept for window, kept in windows.items() if kept}
         return (windows, sessions) if windows or sessions else None
 
@@ -150,10 +135,10 @@ class OpenWindows(RowForm):
         windows, sessions = given
         for window, kept in windows.items():
             mine = self.open.setdefault(window, {})
-            self._moved(mine, kept)
+            self._indices.removed(mine, kept)
             mine.update(kept)
-        self._moved(self.sessions, sessions)
+        self._indices.removed(self.sessions, sessions)
         self.sessions.update(sessions)
 
     def gave(self) -> None:
-        self._indices = None
+        self._indices.forget()

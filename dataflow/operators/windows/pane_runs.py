@@ -27,7 +27,7 @@ _SMALL_RUN = 1 << 16
 
 
 @dataclass(slots=True)
-class Run:
+class PaneRun:
     """Partials sorted by ``at``: the pane, or the end of a window that the record brought along."""
 
     at: Ticks
@@ -39,18 +39,18 @@ class Run:
     groups: Groups | None = None
     """The key-group of each row, while a change of layout needs it."""
 
-    def cut(self, low: int, high: int) -> Run:
+    def cut(self, low: int, high: int) -> PaneRun:
         """The rows ``low`` to ``high``; copied when they are a small part of what would be kept alive."""
         batch, at = self.batch.slice(low, high - low), self.at[low:high]
         if (high - low) * 4 < len(self.at):
             batch = pa.RecordBatch.from_arrays([pa.concat_arrays([c]) for c in batch.columns], schema=batch.schema)
             at = at.copy()
-        return Run(at, batch, self.grouped, self.fired, None if self.groups is None else self.groups[low:high])
+        return PaneRun(at, batch, self.grouped, self.fired, None if self.groups is None else self.groups[low:high])
 
-    def where(self, some: Any) -> Run:
+    def where(self, some: Any) -> PaneRun:
         """The rows of a mask."""
         groups = None if self.groups is None else self.groups[some]
-        return Run(self.at[some], take_rows(self.batch, pa.array(np.flatnonzero(some))), self.grouped, self.fired, groups)
+        return PaneRun(self.at[some], take_rows(self.batch, pa.array(np.flatnonzero(some))), self.grouped, self.fired, groups)
 
 
 Kept: TypeAlias = tuple[Stored, bool, int | None]
@@ -67,7 +67,7 @@ class Panes:
     def __init__(self, form: Form, grid: Grid | None) -> None:
         self.form = form
         self.grid = grid
-        self.runs: list[Run] = []
+        self.runs: list[PaneRun] = []
         self._added = Additions()
         self._until: int | None = None
         self._given: list[int] = []
@@ -87,7 +87,7 @@ class Panes:
         added = self._added.take()
         return None if added is None else lambda: self._changed(added)
 
-    def _changed(self, added: list[Run]) -> Any:
+    def _changed(self, added: list[PaneRun]) -> Any:
         return [_kept(run) for run in map(self._left, added) if len(run.at)], self._until
 
     def restore_changes(self, changes: Any) -> None:
@@ -101,13 +101,13 @@ class Panes:
         """The next of :meth:`take_changes` gives None."""
         self._added.forget()
 
-    def _left(self, run: Run) -> Run:
+    def _left(self, run: PaneRun) -> PaneRun:
         return run if self._until is None else replace(self.needed(run, self._until), fired=later(run.fired, self._until))
 
-    def _again(self, run: Kept) -> Run:
+    def _again(self, run: Kept) -> PaneRun:
         part, grouped, fired = run
         batch = taken_back(part)[0]
-        return Run(ticks(batch.column(self.form.keys + self.form.places - 1)), batch, grouped, fired)
+        return PaneRun(ticks(batch.column(self.form.keys + self.form.places - 1)), batch, grouped, fired)
 
     # -- to other replicas -----------------------------------------------------------
     def index_groups(self, key_groups: int) -> Iterator[None]:
@@ -155,7 +155,7 @@ class Panes:
         self.runs = [run for run in map(self._without_given, self.runs) if len(run.at)]
         self._given = []
 
-    def _without_given(self, run: Run) -> Run:
+    def _without_given(self, run: PaneRun) -> PaneRun:
         if not self._given or run.groups is None:  # it has come since
             return run
         given = np.isin(run.groups, self._given)
@@ -167,16 +167,16 @@ class Panes:
         """Partials kept."""
         return sum(len(run.at) for run in self.runs)
 
-    def run_of(self, table: pa.Table) -> Run:
+    def run_of(self, table: pa.Table) -> PaneRun:
         """Partials in any order as a sorted run."""
         batch, grouped = self.form.merged(table)
         at = ticks(batch.column(self.form.keys + self.form.places - 1))
         if len(at) > 1 and not (at[1:] >= at[:-1]).all():
             order = np.argsort(at, kind="stable")
-            return Run(at[order], batch.take(pa.array(order)), grouped)
-        return Run(at, batch, grouped)
+            return PaneRun(at[order], batch.take(pa.array(order)), grouped)
+        return PaneRun(at, batch, grouped)
 
-    def add(self, run: Run) -> None:
+    def add(self, run: PaneRun) -> None:
         """Keep more partials."""
         runs = self.runs
         if len(run.at):
@@ -188,7 +188,7 @@ class Panes:
             second, first = self._without_given(runs.pop()), self._without_given(runs.pop())
             runs.append(replace(self.run_of(pa.Table.from_batches([first.batch, second.batch])), fired=first.fired))
 
-    def ending(self, run: Run, after: int | None, until: int | None) -> list[tuple[int, int, Ticks]]:
+    def ending(self, run: PaneRun, after: int | None, until: int | None) -> list[tuple[int, int, Ticks]]:
         """Where the windows that end beyond ``after`` and at or before ``until`` (None: no bound) have rows in a run.
 
         Each entry is a range of rows and the beginnings of a window of theirs, shape (rows,).
@@ -210,7 +210,7 @@ class Panes:
             out.extend((low + a, low + b, starts[low + a : low + b]) for a, b in edges.tolist() if b > a)
         return out
 
-    def windows(self, runs: list[Run], until: int | None) -> tuple[pa.Table, bool] | None:
+    def windows(self, runs: list[PaneRun], until: int | None) -> tuple[pa.Table, bool] | None:
         """Partials with the bounds of their windows, ``start`` in the place of the pane, of all windows that have not fired and end at or
         before ``until`` (None: no bound); and whether there is one row for each key and window."""
         parts, grouped = [], True
@@ -233,14 +233,14 @@ class Panes:
             return batch.column(self.form.keys + 1)
         return as_bounds(ticks(batch.column(self.form.keys)) + self.grid.size, self.form.bound)
 
-    def needed(self, run: Run, after: int) -> Run:
+    def needed(self, run: PaneRun, after: int) -> PaneRun:
         """The rows that windows ending beyond ``after`` still hold."""
         at = run.at[: _between(run.at, None, after)[1]]
         ends = at if self.grid is None else self.grid.starts(at, 0) + self.grid.size
         low = _between(ends, after, None)[0]
         return run if low == 0 else run.cut(low, len(run.at))
 
-    def keep(self, run: Run, mark: int | None) -> None:
+    def keep(self, run: PaneRun, mark: int | None) -> None:
         """Take partials in, but for those of windows that have ended at ``mark``."""
         if mark is not None:
             run = self.needed(run, mark)
@@ -259,7 +259,7 @@ class Panes:
         return out
 
 
-def _kept(run: Run) -> Kept:
+def _kept(run: PaneRun) -> Kept:
     return stored([run.batch]), run.grouped, run.fired
 
 
