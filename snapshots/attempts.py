@@ -1,7 +1,7 @@
 """The coordinator's side of snapshots: when one begins, who has acknowledged, when it is complete or given up. Pure.
 
 One attempt is pending at a time. An attempt is complete when each replica has given its part, once; it becomes a snapshot by being
-published, which the shell does with :meth:`Snapshots.manifest`. What comes too late, twice or of an attempt given up is answered and
+published, which the shell does with :meth:`SnapshotAttempts.manifest`. What comes too late, twice or of an attempt given up is answered and
 forgotten (Flink's CheckpointCoordinator distinguishes the same cases).
 """
 
@@ -94,7 +94,7 @@ class SnapshotStatistics:
     interval_s: float | None
 
 
-class Snapshots:
+class SnapshotAttempts:
     """The snapshots of one run.
 
     Args:
@@ -105,7 +105,7 @@ class Snapshots:
         finally_published: sinks that publish once, at the end: later snapshots carry what they have staged.
         now_s: the clock; only differences matter.
 
-    >>> snapshots = Snapshots([("count", 0)], interval_s=10.0, published=4, now_s=0.0)
+    >>> snapshots = SnapshotAttempts([("count", 0)], interval_s=10.0, published=4, now_s=0.0)
     >>> snapshots.due(9.9), snapshots.due(10.0)
     (False, True)
     >>> barrier = snapshots.begin(10.0); barrier.slot
@@ -334,4 +334,4 @@ def merge_from(counts: Sequence[int]) -> int | None:
         start, limit = first, limit * MERGE_AT
 
 
-__all__ = ["MERGE_AT", "Ack", "Snapshots", "PartReport", "ReplicaName", "SnapshotStatistics", "merge_from"]
+__all__ = ["MERGE_AT", "Ack", "SnapshotAttempts", "PartReport", "ReplicaName", "SnapshotStatistics", "merge_from"]

@@ -54,22 +54,22 @@ class Control:
 
     def saved_inputs(self) -> dict[str, int]:
         """How many frames of each live input are in all the snapshots that a recovery may resume from."""
-        return dict(self._job.keeper.saved_inputs) if self._job.keeper is not None else {}
+        return dict(self._job.snapshots.saved_inputs) if self._job.snapshots is not None else {}
 
     def hasten_snapshot(self) -> None:
         """The next snapshot begins as soon as it can: something waits for it."""
-        if self._job.keeper is not None:
-            self._job.keeper.hasten()
+        if self._job.snapshots is not None:
+            self._job.snapshots.hasten()
 
     def savepoint(self, timeout_s: float | None) -> str:
         """See Job.savepoint."""
         job = self._job
-        if job.keeper is None:
+        if job.snapshots is None:
             raise ConfigError(f"job {job.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
         job.running.wait(job.config.start_timeout_s)
         if job.state is not JobState.RUNNING:
             raise SnapshotError(f"job {job.name!r} is {job.state.value}: no savepoint can be taken")
-        return job.keeper.savepoint(timeout_s)
+        return job.snapshots.savepoint(timeout_s)
 
     def rescale(self, wanted: dict[str, int], timeout_s: float = 120.0, decided_for: dict[str, int] | None = None) -> RescaleReport:
         """See Job.rescale; refused when the layout is not, or no longer, the one that this was ``decided_for``."""
@@ -139,8 +139,8 @@ class Control:
     def look_at_snapshots(self) -> tuple[SnapshotStatistics | None, float | None, int]:
         """The newest snapshot, the interval, and how many failures there were."""
         job = self._job
-        keeper = job.keeper
-        return (keeper.newest, keeper.interval_s, job.failures) if keeper is not None else (None, None, job.failures)
+        snapshots = job.snapshots
+        return (snapshots.newest, snapshots.interval_s, job.failures) if snapshots is not None else (None, None, job.failures)
 
     def frontier(self, node: int) -> tuple[Timestamp, ...] | None:
         """The frontier at a probe; empty when the job is over, None when nobody can tell now."""

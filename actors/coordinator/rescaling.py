@@ -155,8 +155,8 @@ class Rescaler:
             if clock.monotonic() > deadline_s:
                 _log.warning("job %r: a change of layout did not end within %s s", self._job.name, lead.STOP_TIMEOUT_S)
                 break
-        if self._job.keeper is not None:
-            self._job.keeper.serve()  # what the change has posted is done, or void, before anything begins anew
+        if self._job.snapshots is not None:
+            self._job.snapshots.serve()  # what the change has posted is done, or void, before anything begins anew
         self.newcomers.clear()
         self.leaving.clear()
         self.failure = None
@@ -296,10 +296,10 @@ class _Driver:
                     self._ask(turn, name, partial(_divisible, turn, name), "change_within", within_s, "may_move")
             case lead.HoldSnapshots(turn):
                 done = partial(self._answers.say, lead.Done(turn, COORDINATOR))
-                if job.keeper is None:
+                if job.snapshots is None:
                     done()
                 else:
-                    job.keeper.hold_back(done)
+                    job.snapshots.hold_back(done)
             case lead.Start():
                 self._start(effect)
             case lead.HoldJob(turn):
@@ -343,15 +343,15 @@ class _Driver:
                 self._ask(turn, PROGRESS, _done(turn, PROGRESS), "call", "forget", list(names))
             case lead.Stop(names, layout):
                 crew.stop(names)
-                if job.keeper is not None:
-                    job.keeper.post(partial(job.keeper.part, names, job.plan.laid_out(layout), {}))
+                if job.snapshots is not None:
+                    job.snapshots.post(partial(job.snapshots.part, names, job.plan.laid_out(layout), {}))
                 self._rescaler.newcomers = set()
             case lead.Undo(turn, names, layout):
                 for name in names:
                     self._ask(turn, name, _done(turn, name), "change", "commit", layout)
             case lead.ReleaseSnapshots():
-                if job.keeper is not None:
-                    job.keeper.end_change()
+                if job.snapshots is not None:
+                    job.snapshots.end_change()
             case lead.ReleaseJob():
                 self._progress.call.remote("release")  # nobody waits: it may be gone
             case lead.Fail(why, cause):
@@ -391,8 +391,8 @@ class _Driver:
 
     def _in_coordinator(self, turn: int, action: Callable[[], Any], then: Then) -> None:
         """Do something in the coordinator's thread, which keeps the snapshots; unless the change is over by then."""
-        keeper = self._job.keeper
-        assert keeper is not None
+        snapshots = self._job.snapshots
+        assert snapshots is not None
 
         def act() -> None:
             if self._leader.outcome is not None:
@@ -404,7 +404,7 @@ class _Driver:
             else:
                 self._answers.call(lambda: then(value))
 
-        keeper.post(act)
+        snapshots.post(act)
 
     # -- effects that take more than a call -------------------------------------------------------------
     def _start(self, effect: lead.Start) -> None:
@@ -423,7 +423,7 @@ class _Driver:
         crew.plan = prepared
         crew.start()
         incarnations = {**job.incarnations, **dict.fromkeys(effect.names, job.incarnation)}
-        store = job.keeper.store.store if job.keeper is not None else None
+        store = job.snapshots.store.store if job.snapshots is not None else None
         arguments = (job.config.host, job.incarnation, store, None, incarnations, prepared.layout, True)
         for name in effect.names:
             self._ask(turn, name, partial(self._listens, turn, name), "listen", *arguments)
@@ -448,11 +448,11 @@ class _Driver:
             self._ask(turn, PROGRESS, _done(turn, PROGRESS), "call", "join", list(effect.names), job.incarnation)
             return ()
 
-        if job.keeper is None:
+        if job.snapshots is None:
             join()
         else:
             plan = job.plan.laid_out(effect.layout)
-            self._in_coordinator(turn, partial(job.keeper.admit, effect.names, job.incarnation, plan), join)
+            self._in_coordinator(turn, partial(job.snapshots.admit, effect.names, job.incarnation, plan), join)
 
     def _await_settled(self, turn: int, name: str, then: Then, _: Any) -> Iterable[lead.Event]:
         self._await(turn, name, then, "is_settled", turn)
@@ -472,10 +472,10 @@ class _Driver:
                 self._ask(turn, name, partial(self._leave_one, turn, name, base), "change", "costs")
             return ()
 
-        if self._job.keeper is None:
+        if self._job.snapshots is None:
             leave(0)
         else:
-            self._in_coordinator(turn, self._job.keeper.base, leave)
+            self._in_coordinator(turn, self._job.snapshots.base, leave)
 
     def _leave_one(self, turn: int, name: str, base: int, costs: Any) -> Iterable[lead.Event]:
         self._costs[name] = costs[0]
@@ -489,18 +489,18 @@ class _Driver:
     def _part(self, effect: lead.Part) -> None:
         job, done = self._job, lead.Done(effect.turn, COORDINATOR)
         left = {name: self._rescaler.leaving.pop(name) for name in effect.names}
-        if job.keeper is None:
+        if job.snapshots is None:
             self._answers.say(done)
         else:
             plan = job.plan.laid_out(effect.layout)
-            self._in_coordinator(effect.turn, partial(job.keeper.part, effect.names, plan, left), lambda _: [done])
+            self._in_coordinator(effect.turn, partial(job.snapshots.part, effect.names, plan, left), lambda _: [done])
 
     def _commit(self, turn: int, names: tuple[str, ...], layout: Layout, gone: tuple[str, ...]) -> None:
         job = self._job
         job.crew.stop(gone)
         job.plan = job.crew.plan = job.plan.laid_out(layout)
-        if job.keeper is not None:
-            job.keeper.post(partial(job.keeper.lay_out, job.plan))
+        if job.snapshots is not None:
+            job.snapshots.post(partial(job.snapshots.lay_out, job.plan))
         for name in names:
             self._ask(turn, name, partial(_done_at, turn, name), "change", "commit", layout)
 

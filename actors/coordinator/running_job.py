@@ -11,7 +11,7 @@ from typing import Any
 from rayad.actors.coordinator.crew import Crew
 from rayad.actors.coordinator.long_calls import LongCalls
 from rayad.actors.coordinator.outcome import Starting
-from rayad.actors.coordinator.snapshots import SnapshotKeeper
+from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.job import JobState
 from rayad.actors.lead import layouts
 from rayad.actors.plane.plane import Address
@@ -40,7 +40,7 @@ class RunningJob:
         self.name = name
         self.asked = layouts.asked_of(plan)
         self.crew = Crew(plan, config, job, secret)
-        self.keeper: SnapshotKeeper | None = None
+        self.snapshots: CoordinatorSnapshots | None = None
         """Of its snapshots, if it keeps any."""
         self.sink_calls = SinkCalls(name)
         self.state = JobState.STARTING
@@ -74,7 +74,7 @@ class RunningJob:
 
     def admit(self, names: list[str]) -> None:
         """These have come into the running job."""
-        notes = self.keeper.manifest.notes if self.keeper is not None else {}
+        notes = self.snapshots.manifest.notes if self.snapshots is not None else {}
         self.found.update({name: (self.addresses[name], self.incarnations[name], notes) for name in names})
 
     def starts(self) -> list[str]:

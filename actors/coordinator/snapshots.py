@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import logging
 import pickle
-import threading
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from itertools import count
 from typing import Any
 
@@ -29,7 +29,7 @@ from rayad.snapshots.store import Manifest
 _log = logging.getLogger(__name__)
 
 
-class SnapshotKeeper:
+class CoordinatorSnapshots:
     """Takes snapshots of a running job.
 
     Args:
@@ -54,7 +54,7 @@ class SnapshotKeeper:
         self._left = 0
         self._free_for_change: Callable[[], None] | None = None
         self._tickets = count()
-        self._savepoints: dict[int, _Savepoint] = {}
+        self._savepoints: dict[int, Future[str]] = {}
         self._over = ""
         self._is_live = self._is_connected = False
         self.manifest = store.begin()
@@ -282,9 +282,13 @@ class SnapshotKeeper:
                     self.store.let_sinks_publish(manifest)
                     self._tell(lead.Committed(manifest, self.store.retain()))
                 case lead.SavepointTaken(ticket, number):
-                    self._savepoints.pop(ticket).succeed(self.store.path_of(number))
+                    taken = self._savepoints.pop(ticket)
+                    if taken.set_running_or_notify_cancel():
+                        taken.set_result(self.store.path_of(number))
                 case lead.SavepointRefused(ticket, why):
-                    self._savepoints.pop(ticket).fail(why)
+                    taken = self._savepoints.pop(ticket)
+                    if taken.set_running_or_notify_cancel():
+                        taken.set_exception(SnapshotError(f"the savepoint was not taken: {why}"))
                 case lead.Fail(why):
                     failure = why
         if failure:
@@ -329,32 +333,16 @@ class SnapshotKeeper:
     # -- from other threads ------------------------------------------------------------------------
     def savepoint(self, timeout_s: float | None) -> str:
         """Take a snapshot that stays; gives its path."""
-        ticket, wanted = next(self._tickets), _Savepoint()
-        self._savepoints[ticket] = wanted
+        ticket, taken = next(self._tickets), Future[str]()
+        self._savepoints[ticket] = taken
         self._post(lead.SavepointWanted(ticket))
-        if self._over:  # the loop may have looked for the last time
-            wanted.fail(self._over)
-        if not wanted.settled.wait(timeout_s):
-            raise SnapshotError(f"the savepoint was not taken within {timeout_s} s")
-        if wanted.why:
-            raise SnapshotError(f"the savepoint was not taken: {wanted.why}")
-        return wanted.path
+        if self._over and taken.cancel():  # the loop may have looked for the last time
+            raise SnapshotError(f"the savepoint was not taken: {self._over}")
+        try:
+            return taken.result(timeout_s)
+        except TimeoutError:
+            raise SnapshotError(f"the savepoint was not taken within {timeout_s} s") from None
 
 
 def _names(plan: Plan) -> dict[ReplicaName, str]:
     return {(stage.name, r): replica_name(stage.id, r) for stage in plan.stages for r in range(stage.parallelism)}
-
-
-class _Savepoint:
-    def __init__(self) -> None:
-        self.settled = threading.Event()
-        self.path = ""
-        self.why = ""
-
-    def succeed(self, path: str) -> None:
-        self.path = path
-        self.settled.set()
-
-    def fail(self, why: str) -> None:
-        self.why = why
-        self.settled.set()

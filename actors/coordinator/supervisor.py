@@ -21,7 +21,7 @@ from rayad.actors.coordinator.crew import Stuck
 from rayad.actors.coordinator.outcome import JobOutcome, Starting, stage_statistics
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
-from rayad.actors.coordinator.snapshots import SnapshotKeeper
+from rayad.actors.coordinator.snapshots import CoordinatorSnapshots
 from rayad.actors.job import JobState, JobStatistics
 from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import layouts
@@ -177,7 +177,7 @@ class Supervisor:
             self._ended.reports[name] = answer
             if name in self._rescaler.leaving:
                 self._rescaler.on_left(name, left)
-                left = {} if job.keeper is not None else left
+                left = {} if job.snapshots is not None else left
             self._ended.staged[name] = left
         else:
             self._ended.counts = answer
@@ -199,10 +199,10 @@ class Supervisor:
 
     def _wait(self, waiting: list[Any]) -> list[Any]:
         """Which calls have ended; takes part in the snapshots meanwhile."""
-        keeper, is_running = self._job.keeper, self._leader.recovery.is_running
+        snapshots, is_running = self._job.snapshots, self._leader.recovery.is_running
         due_s = self._leader.due_in_s(clock.monotonic())
         most_s = LOOK_S if due_s is None else min(LOOK_S, due_s)
-        if keeper is not None and is_running and (not keeper.poll(min(0.1, most_s)) or not waiting):
+        if snapshots is not None and is_running and (not snapshots.poll(min(0.1, most_s)) or not waiting):
             most_s = 0.0
         if not waiting:
             self._job.cancelled.wait(most_s)
@@ -286,38 +286,38 @@ class Supervisor:
 
     def _read_store(self, effect: recovery.ReadStore) -> Iterable[lead.Event]:
         """What to resume from, and its layout."""
-        job, keeper = self._job, self._job.keeper
+        job, snapshots = self._job, self._job.snapshots
         if not job.config.keeps_snapshots:
             return [StoreRead(effect.incarnation)]
         try:
-            if keeper is None:
+            if snapshots is None:
                 run, earlier = self._store_of
                 store = JobStore(job.name, job.plan, job.config, run=run, earlier=earlier, calls=job.sink_calls)
-                keeper = job.keeper = SnapshotKeeper(job.plan, store, job=job.job, secret=job.secret)
-                keeper.on_published = self._published.append
-                if keeper.resume_complete():
+                snapshots = job.snapshots = CoordinatorSnapshots(job.plan, store, job=job.job, secret=job.secret)
+                snapshots.on_published = self._published.append
+                if snapshots.resume_complete():
                     return [lead.FoundComplete()]
-                self._lay_out(keeper)
-                self._rescaler.want(layouts.asked_anew(job.plan, keeper.manifest.notes, job.asked))
+                self._lay_out(snapshots)
+                self._rescaler.want(layouts.asked_anew(job.plan, snapshots.manifest.notes, job.asked))
             elif effect.region is not None:
-                void, all_because = keeper.recover_upstream()
+                void, all_because = snapshots.recover_upstream()
                 return [StoreRead(effect.incarnation, void, all_because)]
             else:
-                keeper.recover()
-                self._lay_out(keeper)
+                snapshots.recover()
+                self._lay_out(snapshots)
         except StoreAwayError as error:
             _log.warning("job %r: the store does not answer: %s", job.name, error)
             return [StoreAway(effect.incarnation, failure_of("coordinator", error))]
         self._leader.recovery.lay_out(job.plan)
         return [StoreRead(effect.incarnation)]
 
-    def _lay_out(self, keeper: SnapshotKeeper) -> None:
+    def _lay_out(self, snapshots: CoordinatorSnapshots) -> None:
         """The layout is that of the snapshot that is resumed."""
         job = self._job
-        job.plan = job.crew.plan = layouts.restored(job.plan, keeper.manifest.notes, job.asked)
+        job.plan = job.crew.plan = layouts.restored(job.plan, snapshots.manifest.notes, job.asked)
         names = set(job.crew.names())
         job.crew.stop([name for name in job.crew.actors if name != PROGRESS and name not in names])
-        keeper.lay_out(job.plan)
+        snapshots.lay_out(job.plan)
 
     def _release(self, names: tuple[str, ...] | None, incarnation: int, stuck: Collection[str]) -> None:
         job = self._job
@@ -328,8 +328,8 @@ class Supervisor:
         job.crew.release(gone, incarnation, stuck)
 
     def _listen(self, effect: recovery.Listen) -> None:
-        """Let actors build what they are, from the beginning or from the keeper's manifest."""
-        job, keeper, crew = self._job, self._job.keeper, self._job.crew
+        """Let actors build what they are, from the beginning or from the snapshot that is resumed from."""
+        job, snapshots, crew = self._job, self._job.snapshots, self._job.crew
         unix = "auto" if job.config.unix_sockets else "off"
         crew.start()  # the layout may be another one by now
         self._asked_s = clock.monotonic()
@@ -339,15 +339,15 @@ class Supervisor:
             job.addresses = {}
             job.calls.clear()
             self._ended = _Ended()
-            if keeper is not None:
-                job.addresses[COORDINATOR] = keeper.listen(own_address(job.config.host), effect.incarnation, unix)
+            if snapshots is not None:
+                job.addresses[COORDINATOR] = snapshots.listen(own_address(job.config.host), effect.incarnation, unix)
             survives = job.config.failures.recovery == "upstream"
             listening = crew.actors[PROGRESS].listen.remote(job.config.host, unix, effect.incarnation, survives, job.plan.layout)
             self._asked[listening] = (PROGRESS, effect.incarnation, Listens)
-        elif keeper is not None:
-            keeper.expect(effect.names, effect.incarnation)
-        parts = parts_of(keeper.manifest, job.plan) if keeper is not None else {}
-        store = keeper.store.store if keeper is not None else None
+        elif snapshots is not None:
+            snapshots.expect(effect.names, effect.incarnation)
+        parts = parts_of(snapshots.manifest, job.plan) if snapshots is not None else {}
+        store = snapshots.store.store if snapshots is not None else None
         for name in effect.names:
             if name != PROGRESS:
                 resumed = (store, parts.get(crew.replica(name)), job.incarnations, job.plan.layout, False, job.config)
@@ -355,9 +355,9 @@ class Supervisor:
                 self._asked[listening] = (name, effect.incarnation, Listens)
 
     def _roll_back(self, effect: recovery.RollBack) -> None:
-        job, keeper = self._job, self._job.keeper
-        assert keeper is not None
-        parts = parts_of(keeper.manifest, job.plan)
+        job, snapshots = self._job, self._job.snapshots
+        assert snapshots is not None
+        parts = parts_of(snapshots.manifest, job.plan)
         for name in effect.names:
             resumed = (effect.addresses, effect.incarnation, parts.get(job.crew.replica(name)), effect.void)
             rolling = job.crew.actors[name].roll_back.remote(effect.region.edges, *resumed)
@@ -365,16 +365,16 @@ class Supervisor:
 
     def _on_running(self, names: tuple[str, ...], restart_s: float | None) -> None:
         """These run from now on, and with them the job."""
-        job, keeper = self._job, self._job.keeper
+        job, snapshots = self._job, self._job.snapshots
         if restart_s is None:
             self._start_s = clock.time() - self._began_s
         job.state = self._leader.state
-        notes = keeper.manifest.notes if keeper is not None else {}
+        notes = snapshots.manifest.notes if snapshots is not None else {}
         job.found.update({name: (job.addresses[name], job.incarnations[name], notes) for name in names})
-        if keeper is not None:
+        if snapshots is not None:
             if restart_s is not None:
-                keeper.recovered(restart_s)
-            keeper.go()
+                snapshots.recovered(restart_s)
+            snapshots.go()
         job.running.set()
         self._rescaler.again()
 
@@ -393,13 +393,13 @@ class Supervisor:
 
     # -- the end ----------------------------------------------------------------------------
     def _publish(self, from_snapshot: bool) -> lead.ResultsPublished | lead.NotPublished:
-        job, keeper = self._job, self._job.keeper
+        job, snapshots = self._job, self._job.snapshots
         if from_snapshot:
-            assert keeper is not None
-            assert keeper.final is not None
+            assert snapshots is not None
+            assert snapshots.final is not None
             try:
-                self._receipts = keeper.store.publish_finally(keeper.final)
-                keeper.store.retain()
+                self._receipts = snapshots.store.publish_finally(snapshots.final)
+                snapshots.store.retain()
             except RayadError as error:
                 return lead.NotPublished(failure_of("the coordinator while publishing", error))
             return lead.ResultsPublished()
@@ -417,9 +417,9 @@ class Supervisor:
         job.state = state
         job.running.set()
         self._rescaler.stop()
-        if job.keeper is not None:
-            job.keeper.end(f"job {job.name!r} is {state.value}")
-            job.keeper.close()
+        if job.snapshots is not None:
+            job.snapshots.end(f"job {job.name!r} is {state.value}")
+            job.snapshots.close()
         job.crew.end()
 
     def _abort_sinks(self) -> None:
@@ -440,6 +440,6 @@ class Supervisor:
     def _statistics(self) -> JobStatistics:
         job = self._job
         run_s = clock.time() - self._began_s - self._start_s
-        taken = tuple(job.keeper.taken) if job.keeper is not None else ()
+        taken = tuple(job.snapshots.taken) if job.snapshots is not None else ()
         stages = stage_statistics(list(self._ended.reports.values()), self._began_s)
         return JobStatistics(self._start_s, run_s, job.plan.replicas + 2, stages, self._ended.counts, taken, job.failures)

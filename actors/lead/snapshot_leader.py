@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from rayad.dataflow.config import SnapshotConfig
-from rayad.snapshots.attempts import TAKEN_MAX, PartReport, ReplicaName, Snapshots, SnapshotStatistics
+from rayad.snapshots.attempts import TAKEN_MAX, PartReport, ReplicaName, SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import Manifest, StagedPart
 
@@ -227,8 +227,8 @@ class SnapshotLeader:
         self._is_finished = False
         self.snapshots = self._bookkeeping(begun, published, 1, now_s)
 
-    def _bookkeeping(self, begun: Manifest, published: int, first_attempt: int, now_s: float) -> Snapshots:
-        return Snapshots(
+    def _bookkeeping(self, begun: Manifest, published: int, first_attempt: int, now_s: float) -> SnapshotAttempts:
+        return SnapshotAttempts(
             self.replicas,
             interval_s=self.config.interval_s,
             timeout_s=self.config.timeout_s,

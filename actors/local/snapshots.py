@@ -23,7 +23,7 @@ from rayad.actors.store.job_store import JobStore, Superseded
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
-from rayad.snapshots.attempts import PartReport, Snapshots, SnapshotStatistics
+from rayad.snapshots.attempts import PartReport, SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
 
@@ -79,7 +79,7 @@ class LocalSnapshots:
         return numbers[-1] if numbers else 0
 
     @property
-    def snapshots(self) -> Snapshots:
+    def snapshots(self) -> SnapshotAttempts:
         """The bookkeeping of the attempt under way."""
         return self.leader.snapshots
 

@@ -1,6 +1,6 @@
 """Where a job keeps its snapshots, and what its coordinator does with them: begin a run, publish, let sinks publish, forget old ones.
 
-Both runtimes use it. It touches files and the user's sinks; when to do what is decided by :class:`Snapshots`.
+Both runtimes use it. It touches files and the user's sinks; when to do what is decided by :class:`SnapshotAttempts`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rayad.actors.store.sink_calls import SinkCalls
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import SnapshotError
-from rayad.snapshots.attempts import Snapshots, SnapshotStatistics
+from rayad.snapshots.attempts import SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.resume_point import NEVER, begin_run, claim_of
 from rayad.snapshots.store import MANIFEST, Manifest, SnapshotStore, StoreAwayError, below
 
@@ -137,7 +137,7 @@ class JobStore:
         """What each replica of the plan resumes from, read back and verified; empty for a fresh start."""
         return {name: read_part(self.store, part) for name, part in parts_of(manifest, plan).items()}
 
-    def publish(self, snapshots: Snapshots, incarnation: int, notes: dict[str, Any]) -> Manifest:
+    def publish(self, snapshots: SnapshotAttempts, incarnation: int, notes: dict[str, Any]) -> Manifest:
         """Make the complete attempt a snapshot."""
         known: dict[str, Any] = {"job": self.job, "graph": self.graph, "key_groups": self.plan.key_groups, "run": self.run}
         attempt = [incarnation, snapshots.attempts]
@@ -164,7 +164,7 @@ class JobStore:
         self._newest = manifest.number
         return manifest
 
-    def _merge_staged(self, snapshots: Snapshots, incarnation: int) -> None:
+    def _merge_staged(self, snapshots: SnapshotAttempts, incarnation: int) -> None:
         """What sinks that publish at the end have staged stays in few files, however many snapshots there are."""
         pending = snapshots.pending
         assert pending is not None

@@ -87,7 +87,7 @@ class Stage:
         self.log.append("end")
 
 
-class Keeper:
+class Snapshots:
     """Publishes a snapshot at each look, the last one when all have ended, ``looks`` later."""
 
     def __init__(self, plan: Any, store: Any, **_: Any) -> None:
@@ -123,7 +123,7 @@ class Keeper:
 def supervised(monkeypatch: pytest.MonkeyPatch, folder: Path, dies: dict[int, str], **failures: Any) -> tuple[Any, Stage]:
     """Runs a job; gives its outcome, and what was done to its actors."""
     monkeypatch.setattr(module, "ray", FakeRay())
-    monkeypatch.setattr(module, "SnapshotKeeper", Keeper)
+    monkeypatch.setattr(module, "CoordinatorSnapshots", Snapshots)
     monkeypatch.setattr(module, "JobStore", lambda *_, **__: None)
     config = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(**{"max_failures": 3, "delay_s": 0.0, **failures}))
     job = RunningJob(plan_of(), config, "job", b"secret", "job")

@@ -18,7 +18,7 @@ from rayad.actors.store.input_log import InputLog
 from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.items import _ItemsPart
 from rayad.snapshots.alignment import Alignment
-from rayad.snapshots.attempts import Snapshots
+from rayad.snapshots.attempts import SnapshotAttempts
 from rayad.snapshots.store import Manifest, SnapshotStore
 from tests.programs.program import Program
 from tests.simulation.harness import Outcome, program_of, run, undisturbed
@@ -240,7 +240,7 @@ def one_acknowledgement_is_enough(stack: ExitStack) -> None:
 
         return on_report
 
-    replaced(stack, Snapshots, "on_report", make)
+    replaced(stack, SnapshotAttempts, "on_report", make)
 
 
 @defect
@@ -251,7 +251,7 @@ def acknowledgements_of_attempts_given_up_count(stack: ExitStack) -> None:
 
         return on_report
 
-    replaced(stack, Snapshots, "on_report", make)
+    replaced(stack, SnapshotAttempts, "on_report", make)
 
 
 @defect
@@ -281,7 +281,7 @@ def what_attempts_given_up_had_staged_is_lost(stack: ExitStack) -> None:
 
 @defect
 def what_was_staged_for_the_end_is_lost_at_recovery(stack: ExitStack) -> None:
-    replaced(stack, Snapshots, "__init__", lambda real: lambda self, *args, staged=(), **kwargs: real(self, *args, **kwargs))
+    replaced(stack, SnapshotAttempts, "__init__", lambda real: lambda self, *args, staged=(), **kwargs: real(self, *args, **kwargs))
 
 
 # -- the store -----------------------------------------------------------------------------------------------------------------

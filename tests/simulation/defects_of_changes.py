@@ -22,7 +22,7 @@ from rayad.actors.replica.migration import Migration, Transfer
 from rayad.actors.replica.part_files import dumped
 from rayad.actors.replica.participant import Participant
 from rayad.dataflow.plan import Layout
-from rayad.snapshots.attempts import Snapshots
+from rayad.snapshots.attempts import SnapshotAttempts
 from tests.simulation import moving
 from tests.simulation.defects import Plant, replaced
 
@@ -267,7 +267,7 @@ def forward_edges_stay_forward(stack: ExitStack) -> None:
 
 @defect
 def what_who_retires_has_staged_is_lost(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(Snapshots, "leave_behind", lambda self, staged: None))
+    stack.enter_context(patch.object(SnapshotAttempts, "leave_behind", lambda self, staged: None))
 
 
 @defect
@@ -329,7 +329,7 @@ def replicas_align_the_channels_of_the_old_layout(stack: ExitStack) -> None:
 
 @defect
 def parts_of_the_old_layout_make_a_snapshot(stack: ExitStack) -> None:
-    stack.enter_context(patch.object(Snapshots, "lay_out", lambda self, names: None))
+    stack.enter_context(patch.object(SnapshotAttempts, "lay_out", lambda self, names: None))
 
 
 # -- the leader ----------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.actors.replica.part_files import merge_staged, read_staged, write_staged
 from rayad.progress import ProtocolError, SnapshotError
-from rayad.snapshots.attempts import MERGE_AT, Ack, PartReport, Snapshots, merge_from
+from rayad.snapshots.attempts import MERGE_AT, Ack, PartReport, SnapshotAttempts, merge_from
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore, StagedPart
 
@@ -26,7 +26,7 @@ def report(number: int, vertex: str = "count", replica: int = 0, **more: object)
 
 
 def test_acknowledgements_are_of_four_kinds() -> None:
-    snapshots = Snapshots(REPLICAS, interval_s=10.0)
+    snapshots = SnapshotAttempts(REPLICAS, interval_s=10.0)
     first = snapshots.begin(0.0)
     assert snapshots.on_report(report(first.number)) is Ack.SUCCESS
     assert snapshots.on_report(report(first.number)) is Ack.DUPLICATE
@@ -40,7 +40,7 @@ def test_acknowledgements_are_of_four_kinds() -> None:
 
 
 def test_a_second_attempt_takes_the_same_slot_and_another_number() -> None:
-    snapshots = Snapshots(REPLICAS, published=7)
+    snapshots = SnapshotAttempts(REPLICAS, published=7)
     first = snapshots.begin(0.0)
     with pytest.raises(ProtocolError, match="one snapshot at a time"):
         snapshots.begin(0.0)
@@ -52,7 +52,7 @@ def test_a_second_attempt_takes_the_same_slot_and_another_number() -> None:
 
 
 def test_increments_may_build_on_what_was_published_only() -> None:
-    snapshots = Snapshots([("count", 0)])
+    snapshots = SnapshotAttempts([("count", 0)])
     first = snapshots.begin(0.0)
     snapshots.on_report(report(first.number))
     assert snapshots.is_complete
@@ -64,7 +64,7 @@ def test_increments_may_build_on_what_was_published_only() -> None:
 
 
 def test_no_manifest_before_all_have_acknowledged() -> None:
-    snapshots = Snapshots(REPLICAS)
+    snapshots = SnapshotAttempts(REPLICAS)
     barrier = snapshots.begin(0.0)
     snapshots.on_report(report(barrier.number))
     with pytest.raises(SnapshotError, match=r"missing: \[\('count', 1\), \('lines', 0\)\]"):
@@ -72,7 +72,7 @@ def test_no_manifest_before_all_have_acknowledged() -> None:
 
 
 def test_what_sinks_publish_at_the_end_is_carried_along_and_the_rest_is_not() -> None:
-    snapshots = Snapshots([("count", 0)], finally_published=["kept"])
+    snapshots = SnapshotAttempts([("count", 0)], finally_published=["kept"])
     for number in range(1, 4):
         barrier = snapshots.begin(float(number))
         staged = tuple(StagedPart(sink, "count", 0, PartFile(f"{number}-{sink}", 1, "0")) for sink in ("kept", "committed"))
@@ -84,16 +84,16 @@ def test_what_sinks_publish_at_the_end_is_carried_along_and_the_rest_is_not() ->
 
 
 def test_times() -> None:
-    snapshots = Snapshots([("count", 0)], interval_s=10.0, timeout_s=3.0, now_s=100.0)
+    snapshots = SnapshotAttempts([("count", 0)], interval_s=10.0, timeout_s=3.0, now_s=100.0)
     assert (snapshots.due(109.9), snapshots.due(110.0), snapshots.due_in_s(104.0)) == (False, True, 6.0)
     snapshots.begin(110.0)
     assert (snapshots.due(200.0), snapshots.expired(113.0), snapshots.expired(113.1)) == (False, False, True)
-    assert Snapshots([("count", 0)]).due_in_s(5.0) is None
+    assert SnapshotAttempts([("count", 0)]).due_in_s(5.0) is None
 
 
 @given(st.lists(st.sampled_from(["begin", "count0", "count1", "lines0", "fail", "publish"]), max_size=40))
 def test_whatever_happens_a_snapshot_has_exactly_one_part_of_each(steps: list[str]) -> None:
-    snapshots = Snapshots(REPLICAS)
+    snapshots = SnapshotAttempts(REPLICAS)
     slots = []
     for step in steps:
         pending = snapshots.pending

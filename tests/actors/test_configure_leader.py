@@ -1,0 +1,153 @@
+"""Who leads a change of runtime parameters decides by events alone: three turns, each begun when all have answered the one before."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rayad.actors.lead.change_leader import (
+    GRACE_S,
+    Asked,
+    Broke,
+    Died,
+    Done,
+    Event,
+    GiveWay,
+    HoldJob,
+    JobFailed,
+    JobIsOver,
+    ReleaseJob,
+    Tick,
+)
+from rayad.actors.lead.configure_leader import STAGES, TURN_TIMEOUT_S, Configure, Configured, ConfigureLeader, Effect, NotConfigured
+from rayad.actors.plane.protocol import PROGRESS
+
+NAMES = ("v0.0", "v1.0", "v1.1")
+
+
+class Led:
+    """A leader, and what it was told; the changes before it went up to turn 7."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.leader = ConfigureLeader(NAMES, turn=7)
+
+    def tell(self, event: Event, after_s: float = 0.0) -> list[Effect]:
+        self.now_s += after_s
+        return self.leader.handle(event, self.now_s)
+
+    def done(self, *names: str) -> list[Effect]:
+        """These answer in this turn; gives what follows the last answer."""
+        out: list[Effect] = []
+        for name in names:
+            assert not out, f"{out} before {name} has answered"
+            out = self.tell(Done(self.leader.turn, name))
+        return out
+
+    def at(self, stage: str) -> Led:
+        """All have answered until this stage was asked for."""
+        self.tell(Asked())
+        for _ in range(STAGES.index(stage) + 1):
+            found = self.done(*([PROGRESS] if self.leader.turn == 8 else NAMES))
+        assert found == [Configure(self.leader.turn, NAMES, stage)]
+        return self
+
+
+def test_receivers_then_senders_then_receivers_change_while_the_job_is_held() -> None:
+    led = Led()
+    assert led.tell(Asked()) == [HoldJob(8)]
+    assert led.done(PROGRESS) == [Configure(9, NAMES, "first")]
+    assert led.done(*NAMES) == [Configure(10, NAMES, "senders")]
+    assert led.done(*NAMES) == [Configure(11, NAMES, "receivers")]
+    assert led.done(*NAMES) == [ReleaseJob(), Configured()]
+    assert led.leader.outcome == Configured()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Done(9, NAMES[0]),
+        Done(10, NAMES[1]),
+        Done(10, PROGRESS),
+        Died(9, NAMES[0]),
+        Broke(9, NAMES[0], "of the turn before"),
+        Died(10, NAMES[1]),
+        JobIsOver(9),
+    ],
+    ids=str,
+)
+def test_what_comes_from_an_earlier_turn_or_twice_or_from_somebody_who_was_not_asked_is_void(event: Event) -> None:
+    led = Led().at("senders")
+    led.done(NAMES[1])
+    assert led.tell(event) == []
+    assert led.done(NAMES[0], NAMES[2]) == [Configure(11, NAMES, "receivers")]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_who_does_not_answer_is_counted_and_the_job_released(stage: str) -> None:
+    led = Led().at(stage)
+    led.done(NAMES[0])
+    assert led.tell(Tick(), TURN_TIMEOUT_S) == []
+    assert led.tell(Tick(), 0.1) == [ReleaseJob(), NotConfigured("2 actors did not answer within 60 s")]
+    assert led.done(NAMES[1]) == led.tell(JobFailed()) == led.tell(Tick(), 1000.0) == [], "it is over"
+
+
+def test_each_turn_has_its_own_time_and_long_activations_are_waited_for() -> None:
+    led = Led().at("first")
+    led.tell(Tick(), TURN_TIMEOUT_S - 1.0)
+    led.done(*NAMES)
+    assert led.tell(Tick(), TURN_TIMEOUT_S) == []
+    for _ in range(100):
+        assert led.tell(Tick("'count'[0] is in on_recv for 40.0 s"), GRACE_S / 2) == []
+    assert led.tell(Tick(), GRACE_S) == []
+    assert led.tell(Tick(), 0.1)[0] == ReleaseJob()
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("how", ["the job fails", "a replica dies"])
+def test_after_a_failure_replicas_begin_anew_with_the_new_parameters(stage: str, how: str) -> None:
+    led = Led().at(stage)
+    event = JobFailed() if how == "the job fails" else Died(led.leader.turn, NAMES[2])
+    assert led.tell(event) == [ReleaseJob(), GiveWay()]
+
+
+def test_an_error_of_a_replica_is_told_with_its_cause() -> None:
+    led, cause = Led().at("senders"), ValueError("bad")
+    assert led.tell(Broke(10, NAMES[0], "bad", cause)) == [ReleaseJob(), NotConfigured("bad", cause)]
+
+
+def test_a_job_that_is_over_is_not_released() -> None:
+    led = Led()
+    led.tell(Asked())
+    assert led.tell(JobIsOver(8)) == [GiveWay()]
+
+
+def test_a_failure_before_it_was_asked_releases_nothing() -> None:
+    assert Led().tell(JobFailed()) == [GiveWay()]
+
+
+@given(seed=st.integers(0, 2**32))
+def test_whatever_comes_in_whatever_order_the_stages_come_in_turn_and_the_job_is_released_once(seed: int) -> None:
+    rng, led = random.Random(seed), Led()
+    said = led.tell(Asked())
+    missing = {PROGRESS}
+    while led.leader.outcome is None:
+        turn, name = led.leader.turn - (rng.random() < 0.2), rng.choice([PROGRESS, *NAMES])
+        answers: list[Event] = [Done(turn, name)] * 12 + [Died(turn, name), Broke(turn, name, "why"), JobFailed(), JobIsOver(turn)]
+        event = rng.choice([*answers, Tick("busy"), Tick()])
+        is_answer = isinstance(event, Done) and turn == led.leader.turn and name in missing
+        found = led.tell(event, rng.choice([0.0, 1.0, 20.0]))
+        missing -= {name} if is_answer else set()
+        if any(isinstance(effect, Configure) for effect in found):
+            assert not missing, "a turn began before all had answered"
+            missing = set(NAMES)
+        said += found
+    stages = [effect.stage for effect in said if isinstance(effect, Configure)]
+    assert stages == list(STAGES[: len(stages)])
+    assert said[-1] == led.leader.outcome
+    if said[-1] == Configured():
+        assert (stages, missing) == (list(STAGES), set())
+    assert sum(isinstance(effect, ReleaseJob) for effect in said) == (not isinstance(event, JobIsOver))
