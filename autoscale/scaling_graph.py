@@ -192,11 +192,6 @@ def _finish(start: str, following: Mapping[str, Sequence[str]], seen: set[str], 
             stack.pop()
 
 
-class _Kind(Protocol):
-    @property
-    def value(self) -> str: ...
-
-
 class StageShape(Protocol):
     """What is read of a plan's stage."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import json
 import sys
 from pathlib import Path
@@ -178,10 +177,6 @@ def test_interval_without_matplotlib_says_how_to_get_it(monkeypatch: pytest.Monk
     result = CliRunner().invoke(main, [*TABLE_1, "--plot", "curve.svg"])
     assert result.exit_code == 2
     assert result.output.splitlines()[-1] == "Error: --plot needs matplotlib: pip install matplotlib, or leave --plot out"
-
-
-def test_doctests_of_the_command_line_hold() -> None:
-    assert [doctest.testmod(module).failed for module in (interval_command, terminal_plot)] == [0, 0]
 
 
 @settings(max_examples=100, deadline=None)

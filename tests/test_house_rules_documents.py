@@ -110,9 +110,10 @@ def undocumented_methods(owner: type) -> list[str]:
     ]
 
 
-def test_public_names_are_documented() -> None:
-    package = importlib.import_module("rayad")
-    assert hasattr(package, "__all__"), "src/rayad/__init__.py lacks __all__: list the public names"
+@pytest.mark.parametrize("name", ["rayad", "rayad.autoscale"])
+def test_public_names_are_documented(name: str) -> None:
+    package = importlib.import_module(name)
+    assert hasattr(package, "__all__"), f"{name} lacks __all__: list the public names"
     missing = undocumented(package)
     assert not missing, f"write one sentence, then shapes, units, laws, errors for: {', '.join(missing)}"
 

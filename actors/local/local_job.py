@@ -313,9 +313,10 @@ class LocalJob(Job):
             while items:
                 event = items[int(network.random.random() * len(items))]
                 if self._perform(event):
-                    for published in self._take_published():
-                        self._tell(published)
-                    self.raise_if_over()
+                    if self._published:
+                        for published in self._take_published():
+                            self._tell(published)
+                        self.raise_if_over()
                     network.steps += 1
                     return True
             if has_moved:  # a change of layout in a job that has nothing else to do
@@ -446,11 +447,12 @@ class LocalJob(Job):
             return self._result
         self.raise_if_over()
         deadline_s = None if timeout_s is None else self.now_s() + timeout_s
+        network = self.network
         try:
             while self.step():
-                if self.steps % LOOKS_EVERY_STEPS == 0 and self.snapshots is not None and only_a_snapshot_goes_on(self.network):
+                if self.snapshots is not None and network.steps % LOOKS_EVERY_STEPS == 0 and only_a_snapshot_goes_on(network):
                     break
-                if deadline_s is not None and self.steps % 64 == 0 and self.now_s() > deadline_s:
+                if deadline_s is not None and network.steps % 64 == 0 and self.now_s() > deadline_s:
                     raise not_yet(self.name, timeout_s)
             if not self.network.tracker.is_complete():
                 raise cannot_move(self)

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from rayad.actors.job import describe_blockers
@@ -94,15 +95,11 @@ class DequeCarrier:
     def __init__(self, network: Network, at: Where) -> None:
         self._network = network
         self._at = at
+        self.size: Callable[[Any], int] = itemgetter(2)
 
     def encode(self, time: Timestamp, batch: Any) -> Entry:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""
         return time, batch, batch_bytes(batch)
-
-    def size(self, payload: Any) -> int:
-        """See :class:`rayad.actors.plane.carrier.Carrier`."""
-        size: int = payload[2]
-        return size
 
     def freeze(self, payload: Any, *, is_mark: bool) -> bytes:
         """See :class:`rayad.actors.plane.carrier.Carrier`."""

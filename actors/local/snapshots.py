@@ -28,7 +28,6 @@ from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import Manifest, ReplicaPart, StagedPart
 
 Pieces = list[bytes | memoryview]
-PHASES = ("steady", "aligning", "logging", "writing", "publishing", "committing")
 
 
 class LocalSnapshots:

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import pickle
 import struct
-import sys
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import repeat
+from sys import getsizeof
 from typing import Any, TypeAlias
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -112,22 +113,25 @@ def batch_len(batch: Batch) -> int:
     return len(batch) if isinstance(batch, list) else int(batch.num_rows)
 
 
+_OTHERWISE = repeat(64)
+"""Bytes of an object that does not tell."""
+
+
 def batch_bytes(batch: Batch) -> int:
-    """Estimate the memory of a batch in bytes, cheaply: exact for columns; rows are extrapolated from three of them."""
+    """Estimate the memory of a batch in bytes, cheaply: exact for columns; rows are extrapolated from three of them, or from the one."""
     if not isinstance(batch, list):
         return int(batch.nbytes)
     count = len(batch)
-    if not count:
-        return 0
-    sample = (batch[0], batch[count // 2], batch[-1])
-    return count * (8 + sum(map(_record_bytes, sample)) // 3)
+    if count < 2:
+        return 8 + _record_bytes(batch[0]) if count else 0
+    return count * (8 + (_record_bytes(batch[0]) + _record_bytes(batch[count // 2]) + _record_bytes(batch[-1])) // 3)
 
 
 def _record_bytes(record: object) -> int:
-    size = sys.getsizeof(record, 64)
     if isinstance(record, (tuple, list)):
-        size += sum(sys.getsizeof(part, 64) for part in record[:8]) * max(1, len(record) // 8)
-    return size
+        parts = sum(map(getsizeof, record[:8], _OTHERWISE))
+        return getsizeof(record, 64) + (parts if len(record) < 16 else parts * (len(record) // 8))
+    return getsizeof(record, 64)
 
 
 def _encode_head(kind: int, time: Timestamp) -> bytes:

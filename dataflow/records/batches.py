@@ -20,11 +20,6 @@ Batch = list[Any] | pa.RecordBatch
 """What travels on an edge: many records of one timestamp."""
 
 
-def is_columnar(batch: Any) -> bool:
-    """Whether a batch is an Arrow RecordBatch."""
-    return isinstance(batch, pa.RecordBatch)
-
-
 def batch_rows(batch: Any) -> int:
     """Number of records in a batch."""
     return batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)

@@ -21,7 +21,6 @@ from tests.cluster.recovering import actors, address, is_dead
 
 KINDS = {"replica": "VertexActor", "progress": "ProgressActor", "coordinator": "Coordinator"}
 PHASES = ("steady", "aligning", "writing", "committing", "changing", "recovering")
-STUCK_S = 100.0
 
 
 class Violation(AssertionError):

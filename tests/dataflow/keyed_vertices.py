@@ -22,6 +22,7 @@ from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
 from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EpochBest
 from rayad.dataflow.operators.windows.firing import EventWindows
 from rayad.dataflow.operators.windows.late_records import LateRecords, PlaceRecords
+from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.vertex import Vertex
 from tests.dataflow import test_state_of_keyed_operators as keyed_operators
 from tests.dataflow import test_state_of_totals as totals
@@ -54,7 +55,8 @@ def _pairs(first: int) -> Steps:
 
 
 def _best(columnar: bool) -> Keyed:
-    best = BestRecords(windows.VALUE, largest=False)
+    value = windows.VALUE if columnar else ValueSelector(function=lambda row: row["v"])
+    best = BestRecords(value, largest=False)
     batches = windows.RECORDS.map(lambda some: (0, windows.sent(BestOfBatch(windows.KEY, best), some, columnar)))
     return Keyed(f"EpochBest in {'columns' if columnar else 'rows'}", lambda: EpochBest(best), lambda: steps_with(batches))
 

@@ -26,7 +26,6 @@ from tests.dataflow.moving import KEY_GROUPS, check_moves
 _SOME = int(os.environ.get("RAYAD_MOVES", "15"))
 """Examples of each operator; 60 and more when operators change."""
 
-KINDS = pytest.mark.parametrize(("columns", "rows"), [(True, False), (False, True), (True, True)], ids=["columns", "rows", "both"])
 CHANCE = st.randoms(use_true_random=False)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import pickle
 import pkgutil
 import random
 
@@ -44,6 +45,11 @@ def test_an_operator_resumes_from_any_of_its_snapshots(keyed: Keyed, data: st.Da
 @given(data=st.data(), chance=st.randoms(use_true_random=False))
 def test_nobody_can_tell_from_results_that_key_groups_moved(keyed: Keyed, data: st.DataObject, chance: random.Random) -> None:
     check_moves(keyed.make, data.draw(keyed.steps()), chance, broadcast=keyed.broadcast)
+
+
+@VERTICES
+def test_state_holds_no_function_of_the_users(keyed: Keyed) -> None:
+    pickle.dumps(keyed.make().checkpoint())  # which takes no lambda
 
 
 def operators_with_keyed_state() -> set[type[Vertex]]:

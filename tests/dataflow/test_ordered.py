@@ -19,7 +19,6 @@ from rayad.dataflow.operators.order.ordered import NumberRecords, RestoreOrder
 from rayad.dataflow.operators.order.reorder_store import Numbered
 from tests.dataflow.driven import Driven, check, plain
 
-Function = Callable[[int], Any]
 EPOCHS = [list(range(40)), [], [7, 7, 7], list(range(100, 130))]
 
 STEPS: dict[str, tuple[Callable[[rd.Stream], rd.Stream], Callable[[list[int]], list[int]]]] = {

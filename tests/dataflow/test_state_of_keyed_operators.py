@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,7 @@ from hypothesis import strategies as st
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.keys.key_first import KeyFirst
 from rayad.dataflow.operators.state import touched_keys
-from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.records.selectors import KeySelector
-from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
 from tests.dataflow.driven import Driven, Step, steps_with
 
@@ -83,10 +80,3 @@ def test_a_switch_of_a_join_to_rows_is_written_in_full() -> None:
         run.step(("recv", 0, element.apply(batch if columns else batch.to_pylist()), Timestamp(epoch)))
         run.snapshot()
         assert len(run.chain) == [1, 2, 1, 2][epoch]
-
-
-def test_state_holds_no_function() -> None:
-    vertex = StatefulMap(lambda kept, value: (kept, value), lambda: 0)
-    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
-        pickle.dumps(Vertex.checkpoint(vertex))
-    pickle.dumps(vertex.checkpoint())

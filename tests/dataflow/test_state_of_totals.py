@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import numpy as np
@@ -13,10 +12,9 @@ from hypothesis import strategies as st
 from rayad.dataflow.operators.aggregates.aggregators import Count, Max, Mean, Min, Reduce, Several, Sum, TopK
 from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.state import touched_keys
-from rayad.dataflow.operators.totals.totals import Fold, Totals
+from rayad.dataflow.operators.totals.totals import Totals
 from rayad.dataflow.records.batches import mark_keyed
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
-from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
 from tests.dataflow.driven import Driven, steps_with
 
@@ -114,18 +112,6 @@ def test_totals_that_are_never_asked_remember_no_keys() -> None:
         run.step(("notify",))
     assert isinstance(run.vertex, Totals)
     assert run.vertex.totals.rows._stored._touched.take() is None
-
-
-@pytest.mark.parametrize(
-    "make",
-    [lambda: Totals(Reduce(lambda a, b: a)), lambda: Totals(TopK(1, by=lambda v: v)), lambda: Fold(lambda: 0, lambda a, b: b)],
-    ids=["reduce", "top_k", "fold"],
-)
-def test_state_holds_no_function(make: Any) -> None:
-    vertex: Vertex = make()
-    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
-        pickle.dumps(Vertex.checkpoint(vertex))
-    pickle.dumps(vertex.checkpoint())
 
 
 def test_a_sum_beyond_64_bits_beside_another_aggregation_finds_room_for_new_keys() -> None:

@@ -13,16 +13,15 @@ import pytest
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.operators.aggregates.aggregators import Count, Reduce, Several, Sum, TopK
+from rayad.dataflow.operators.aggregates.aggregators import Count, Several, Sum, TopK
 from rayad.dataflow.operators.joins.windowed import WindowJoin
 from rayad.dataflow.operators.state import touched_keys
 from rayad.dataflow.operators.windows.assigning import AssignWindows, LargestTime
-from rayad.dataflow.operators.windows.best import BestRecords, EpochBest
+from rayad.dataflow.operators.windows.best import BestRecords
 from rayad.dataflow.operators.windows.firing import EventWindows
 from rayad.dataflow.operators.windows.late_records import PlaceRecords
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
-from rayad.dataflow.vertex import Vertex
 from rayad.progress import Timestamp
 from tests.dataflow.driven import Driven, Step, check, steps_with
 
@@ -40,7 +39,6 @@ AGGREGATORS: dict[str, Any] = {
     "max_by": lambda: BestRecords(VALUE, largest=True),
     "top_k": lambda: TopK(2, by=lambda value: -value),
 }
-KINDS = pytest.mark.parametrize(("columns", "rows"), [(True, False), (False, True), (True, True)], ids=["columns", "rows", "both"])
 
 
 @pytest.fixture(autouse=True)
@@ -204,21 +202,6 @@ def test_windows_that_have_fired_are_gone_after_an_increment(columnar: bool) -> 
     run.end(Timestamp(3))
     ends = Counter(window.end for edge, time, batch in run.context.sent if time == Timestamp(3) for _, window, _ in to_rows(batch))
     assert ends == {32: 2}
-
-
-@pytest.mark.parametrize(
-    "aggregator", [Reduce(lambda a, b: a), TopK(1, by=lambda v: v), BestRecords(ValueSelector(function=lambda v: v), largest=True)]
-)
-def test_state_holds_no_function(aggregator: Any) -> None:
-    vertices: list[Vertex] = [EventWindows(aggregator, WINDOWS["given"], (1,))]
-    if isinstance(aggregator, BestRecords):
-        vertices.append(EpochBest(aggregator))
-    for vertex in vertices:
-        with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
-            pickle.dumps(Vertex.checkpoint(vertex))
-        pickle.dumps(vertex.checkpoint())
-    join = WindowJoin(WINDOWS["tumbling"], (1, 1))
-    assert not {"windows", "delays"} & join.checkpoint().keys()
 
 
 def test_a_small_part_of_a_large_run_is_written_alone() -> None:

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.progress import DataflowError
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("until", pa.int64()), ("i", pa.int64())])
@@ -113,12 +112,6 @@ def test_nobody_who_does_not_ask_for_late_records_pays_for_them() -> None:
         return [node.name for node in flow.graph.nodes if node.name.endswith(".late")]
 
     assert (vertices(False), vertices(True)) == ([], ["count-windows.late"])
-
-
-# -- snapshots of what waits -----------------------------------------------------------------------
-
-KEY, TIMES = KeySelector(columns=("k",)), ValueSelector(column="t")
-RECORDS = st.lists(RECORD.map(lambda record: {**record, "i": 0}), min_size=1, max_size=4)
 
 
 # -- unions ----------------------------------------------------------------------------------------

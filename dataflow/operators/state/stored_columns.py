@@ -7,14 +7,12 @@ is copied, because pickled it would carry the whole buffers that it points into.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-
-from rayad.progress import Timestamp
 
 KEPT_BYTES_MIN = 1 << 16
 """Batches of at least this size are kept as they are; smaller ones are copied into one Arrow IPC stream."""
@@ -105,16 +103,6 @@ def taken_back(parts: Stored) -> list[pa.RecordBatch]:
             with pa.ipc.open_stream(part.value) as reader:
                 out.extend(reader)
     return out
-
-
-def stored_by_time(waiting: Mapping[Timestamp, Sequence[pa.RecordBatch]]) -> dict[Timestamp, Stored]:
-    """Batches that wait for their times to be complete."""
-    return {time: stored(batches) for time, batches in waiting.items()}
-
-
-def taken_back_by_time(parts: Mapping[Timestamp, Stored]) -> dict[Timestamp, list[pa.RecordBatch]]:
-    """The inverse of :func:`stored_by_time`."""
-    return {time: taken_back(some) for time, some in parts.items()}
 
 
 def stored_mixed(batches: Iterable[Any]) -> list[tuple[bool, Any]]:
