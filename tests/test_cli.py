@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad import interval_command, terminal_plot
+from rayad import terminal_plot
 from rayad.cli import main
 from rayad.snapshots.interval import daly_interval_s, optimal_interval_s, utilization
 

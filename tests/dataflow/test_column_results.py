@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pyarrow as pa
 import pytest
 
 import rayad as rd
 from rayad.actors.plane.batch_codec import decode_batch, encode_batch
-from rayad.dataflow.operators import results as column_results
-from rayad.dataflow.operators.joins import matching as column_match
-from rayad.dataflow.operators.keys import column_keys
-from rayad.dataflow.operators.keys import packing as column_packing
 from rayad.dataflow.operators.results import pair_array, plain_columns, record_array, window_array
 from rayad.dataflow.records.batches import mark_keyed
 
@@ -29,11 +23,6 @@ ROWS = [
     {"window": rd.Window(0, 10), "record": {"n": 3, "x": None}, "pair": (("a", 1), {"n": 3, "x": None})},
     {"window": rd.Window(5, 15), "record": {"n": 4, "x": 0.5}, "pair": (("b", 2), {"n": 4, "x": 0.5})},
 ]
-
-
-@pytest.mark.parametrize("module", [column_keys, column_match, column_packing, column_results])
-def test_doctests_hold(module: object) -> None:
-    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
 def test_columns_read_as_rows() -> None:
