@@ -54,22 +54,20 @@ def first_violation(plant: Plant, seeds: range, *, rescales: bool = False, progr
     return None
 
 
-def replaced(stack: ExitStack, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """``make`` gives what stands in the place of an attribute."""
-    stack.enter_context(patch.object(owner, name, make(getattr(owner, name))))
+def around(stack: ExitStack, owner: Any, name: str, function: Callable[..., Any]) -> None:
+    """``function`` is called in the place of a method or function, with that one before its arguments."""
+    real = getattr(owner, name)
+    stack.enter_context(patch.object(owner, name, lambda *args, **kwargs: function(real, *args, **kwargs)))
 
 
 def _changed_cut(stack: ExitStack, **changes: Any) -> None:
-    def make(real: Any) -> Any:
-        def cut(self: Any) -> Any:
-            rest = real(self)
-            for name, value in changes.items():
-                setattr(rest, name, value)
-            return rest
+    def cut(real: Any, self: Any) -> Any:
+        rest = real(self)
+        for name, value in changes.items():
+            setattr(rest, name, value)
+        return rest
 
-        return cut
-
-    replaced(stack, ReplicaCore, "cut", make)
+    around(stack, ReplicaCore, "cut", cut)
 
 
 # -- alignment and logs --------------------------------------------------------------------------------------------------------
@@ -77,87 +75,75 @@ def _changed_cut(stack: ExitStack, **changes: Any) -> None:
 
 @defect
 def nothing_is_blocked(stack: ExitStack) -> None:
-    replaced(stack, Alignment, "blocked", lambda real: lambda self, channel: False)
+    around(stack, Alignment, "blocked", lambda real, self, channel: False)
 
 
 @defect
 def feedback_is_not_blocked_before_the_capture(stack: ExitStack) -> None:
-    replaced(stack, Alignment, "blocked", lambda real: lambda self, channel: channel in self.regular and real(self, channel))
+    around(stack, Alignment, "blocked", lambda real, self, channel: channel in self.regular and real(self, channel))
 
 
 @defect
 def the_loop_log_is_dropped(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        return lambda self, channel, data: None if channel in self.alignment.feedback else real(self, channel, data)
+    def log(real: Any, self: Any, channel: Any, data: Any) -> Any:
+        return None if channel in self.alignment.feedback else real(self, channel, data)
 
-    replaced(stack, Participant, "log", make)
+    around(stack, Participant, "log", log)
 
 
 @defect
 def batches_are_logged_twice(stack: ExitStack) -> None:
-    replaced(stack, Participant, "log", lambda real: lambda self, *args: (real(self, *args), real(self, *args)))
+    around(stack, Participant, "log", lambda real, self, *args: (real(self, *args), real(self, *args)))
 
 
 @defect
 def the_unaligned_log_lacks_what_was_ahead_of_the_barrier(stack: ExitStack) -> None:
-    replaced(stack, Participant, "on_barrier", lambda real: lambda self, channel, barrier, ahead=(): real(self, channel, barrier))
+    around(stack, Participant, "on_barrier", lambda real, self, channel, barrier, ahead=(): real(self, channel, barrier))
 
 
 @defect
 def what_waits_at_the_sender_is_forgotten(stack: ExitStack) -> None:
-    replaced(stack, SendWindows, "waiting_batches", lambda real: lambda self: [])
+    around(stack, SendWindows, "waiting_batches", lambda real, self: [])
 
 
 @defect
 def the_barrier_goes_before_what_combiners_hold(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def take(self: Any, barrier: Any) -> None:
-            real(self, barrier)
-            if not barrier.final:
-                self.send_out_late()
+    def take(real: Any, self: Any, barrier: Any) -> None:
+        real(self, barrier)
+        if not barrier.final:
+            self.send_out_late()
 
-        return take
+    def init(real: Any, self: Any, *args: Any, send_out: Any, **kwargs: Any) -> None:
+        real(self, *args, send_out=lambda: None, **kwargs)
+        self.send_out_late = send_out
 
-    def make_init(real: Any) -> Any:
-        def init(self: Any, *args: Any, send_out: Any, **kwargs: Any) -> None:
-            real(self, *args, send_out=lambda: None, **kwargs)
-            self.send_out_late = send_out
-
-        return init
-
-    replaced(stack, Participant, "_take", make)
-    replaced(stack, Participant, "__init__", make_init)
+    around(stack, Participant, "_take", take)
+    around(stack, Participant, "__init__", init)
 
 
 @defect
 def the_state_is_taken_when_it_is_written(stack: ExitStack) -> None:
-    def make_captured(real: Any) -> Any:
-        def captured(self: Any, at: Any, capture: Any) -> None:
-            state, capture.state = capture.state, None
-            real(self, at, capture)
-            self.writing[at][-1] = (capture, state)
+    def captured(real: Any, self: Any, at: Any, capture: Any) -> None:
+        state, capture.state = capture.state, None
+        real(self, at, capture)
+        self.writing[at][-1] = (capture, state)
 
-        return captured
+    def written(real: Any, self: Any, at: Any, capture: Any, state: Any) -> None:
+        real(self, at, capture, None if state is None else dumped(state()))
 
-    def make(real: Any) -> Any:
-        return lambda self, at, capture, state: real(self, at, capture, None if state is None else dumped(state()))
-
-    replaced(stack, LocalSnapshots, "_captured", make_captured)
-    replaced(stack, LocalSnapshots, "_written", make)
+    around(stack, LocalSnapshots, "_captured", captured)
+    around(stack, LocalSnapshots, "_written", written)
 
 
 @defect
 def nobody_is_told_that_an_attempt_was_given_up(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def perform(self: Any, kind: str, at: Any) -> None:
-            if kind == "forget":
-                self.network.ready.discard((kind, at))
-            else:
-                real(self, kind, at)
+    def perform(real: Any, self: Any, kind: str, at: Any) -> None:
+        if kind == "forget":
+            self.network.ready.discard((kind, at))
+        else:
+            real(self, kind, at)
 
-        return perform
-
-    replaced(stack, LocalSnapshots, "perform", make)
+    around(stack, LocalSnapshots, "perform", perform)
 
 
 # -- what a part holds ---------------------------------------------------------------------------------------------------------
@@ -180,33 +166,34 @@ def parked_batches_are_forgotten(stack: ExitStack) -> None:
 
 @defect
 def restored_batches_are_not_counted(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        return lambda self, edge, time, batches=1: real(self, edge, time, batches) if batches < 0 else None
+    def count_waiting(real: Any, self: Any, edge: Any, time: Any, batches: int = 1) -> None:
+        if batches < 0:
+            real(self, edge, time, batches)
 
-    replaced(stack, ReplicaCore, "count_waiting", make)
+    around(stack, ReplicaCore, "count_waiting", count_waiting)
 
 
 @defect
 def the_source_goes_on_one_record_early(stack: ExitStack) -> None:
-    replaced(stack, _ItemsPart, "offset", lambda real: lambda self: (self.epoch, max(0, self.row - 1)))
+    around(stack, _ItemsPart, "offset", lambda real, self: (self.epoch, max(0, self.row - 1)))
 
 
 @defect
 def the_source_goes_on_one_record_late(stack: ExitStack) -> None:
-    replaced(stack, _ItemsPart, "offset", lambda real: lambda self: (self.epoch, self.row + 1))
+    around(stack, _ItemsPart, "offset", lambda real, self: (self.epoch, self.row + 1))
 
 
 @defect
 def a_live_input_goes_on_in_epoch_0(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        return lambda core, rest: real(core, {**rest, "input_epoch": 0 if rest["input_epoch"] is not None else None})
+    def resume_input(real: Any, core: Any, rest: Any) -> None:
+        real(core, {**rest, "input_epoch": 0 if rest["input_epoch"] is not None else None})
 
-    replaced(stack, ReplicaCore, "_resume_input", make)
+    around(stack, ReplicaCore, "_resume_input", resume_input)
 
 
 @defect
 def frames_of_live_inputs_are_not_sent_again(stack: ExitStack) -> None:
-    replaced(stack, InputLog, "rewind", lambda real: lambda self, taken: setattr(self, "taken", self.first + len(self._frames)))
+    around(stack, InputLog, "rewind", lambda real, self, taken: setattr(self, "taken", self.first + len(self._frames)))
 
 
 @defect
@@ -220,10 +207,7 @@ def increments_build_on_any_base(stack: ExitStack) -> None:
 
 @defect
 def an_increment_does_not_name_what_it_builds_on(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        return lambda self, barrier, file, *, incremental: real(self, barrier, file, incremental=False)
-
-    replaced(stack, StateChain, "wrote", make)
+    around(stack, StateChain, "wrote", lambda real, self, barrier, file, *, incremental: real(self, barrier, file, incremental=False))
 
 
 # -- the coordinator -----------------------------------------------------------------------------------------------------------
@@ -231,57 +215,48 @@ def an_increment_does_not_name_what_it_builds_on(stack: ExitStack) -> None:
 
 @defect
 def one_acknowledgement_is_enough(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def on_report(self: Any, report: Any) -> Any:
-            answer = real(self, report)
-            if self._pending is not None:
-                self._pending.missing.clear()
-            return answer
+    def on_report(real: Any, self: Any, report: Any) -> Any:
+        answer = real(self, report)
+        if self._pending is not None:
+            self._pending.missing.clear()
+        return answer
 
-        return on_report
-
-    replaced(stack, SnapshotAttempts, "on_report", make)
+    around(stack, SnapshotAttempts, "on_report", on_report)
 
 
 @defect
 def acknowledgements_of_attempts_given_up_count(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def on_report(self: Any, report: Any) -> Any:
-            return real(self, dataclasses.replace(report, number=self._pending.barrier.number) if self._pending is not None else report)
+    def on_report(real: Any, self: Any, report: Any) -> Any:
+        return real(self, dataclasses.replace(report, number=self._pending.barrier.number) if self._pending is not None else report)
 
-        return on_report
-
-    replaced(stack, SnapshotAttempts, "on_report", make)
+    around(stack, SnapshotAttempts, "on_report", on_report)
 
 
 @defect
 def parts_are_acknowledged_before_they_are_written(stack: ExitStack) -> None:
     later: list[Any] = []
 
-    def make(real: Any) -> Any:
-        def write(self: Any, number: int, vertex: str, replica: int, chunks: Any, *, attempt: str = "0") -> Any:
-            kept = [bytes(chunk) for chunk in chunks]
-            file = real(self, number, vertex, replica, kept, attempt=attempt)
-            while later:
-                later.pop()()
-            path = f"{self.folder}/{file.path}"
-            os.rename(path, f"{path}.later")
-            later.append(lambda: os.path.exists(f"{path}.later") and os.rename(f"{path}.later", path))
-            return file
+    def write(real: Any, self: Any, number: int, vertex: str, replica: int, chunks: Any, *, attempt: str = "0") -> Any:
+        kept = [bytes(chunk) for chunk in chunks]
+        file = real(self, number, vertex, replica, kept, attempt=attempt)
+        while later:
+            later.pop()()
+        path = f"{self.folder}/{file.path}"
+        os.rename(path, f"{path}.later")
+        later.append(lambda: os.path.exists(f"{path}.later") and os.rename(f"{path}.later", path))
+        return file
 
-        return write
-
-    replaced(stack, SnapshotStore, "write_part", make)
+    around(stack, SnapshotStore, "write_part", write)
 
 
 @defect
 def what_attempts_given_up_had_staged_is_lost(stack: ExitStack) -> None:
-    replaced(stack, Participant, "_take", lambda real: lambda self, barrier: (self._staged.clear(), real(self, barrier)))
+    around(stack, Participant, "_take", lambda real, self, barrier: (self._staged.clear(), real(self, barrier)))
 
 
 @defect
 def what_was_staged_for_the_end_is_lost_at_recovery(stack: ExitStack) -> None:
-    replaced(stack, SnapshotAttempts, "__init__", lambda real: lambda self, *args, staged=(), **kwargs: real(self, *args, **kwargs))
+    around(stack, SnapshotAttempts, "__init__", lambda real, self, *args, staged=(), **kwargs: real(self, *args, **kwargs))
 
 
 # -- the store -----------------------------------------------------------------------------------------------------------------
@@ -294,12 +269,12 @@ def checksums_are_not_verified(stack: ExitStack) -> None:
             return bytes(stream.read())
 
     stack.enter_context(patch.object(SnapshotStore, "read_part", read))
-    replaced(stack, SnapshotStore, "check_part", lambda real: lambda self, file: None)
+    around(stack, SnapshotStore, "check_part", lambda real, self, file: None)
 
 
 @defect
 def a_number_can_be_taken_twice(stack: ExitStack) -> None:
-    replaced(stack, SnapshotStore, "_refuse_unless_newest", lambda real: lambda self, *args: None)
+    around(stack, SnapshotStore, "_refuse_unless_newest", lambda real, self, *args: None)
 
     def link(source: str, target: str) -> None:
         with open(source, "rb") as file, open(target, "wb") as out:
@@ -311,20 +286,17 @@ def a_number_can_be_taken_twice(stack: ExitStack) -> None:
 @defect
 def only_the_same_number_is_refused(stack: ExitStack) -> None:
     """The fence falls when retention deletes the claim."""
-    replaced(stack, SnapshotStore, "_refuse_unless_newest", lambda real: lambda self, *args: None)
+    around(stack, SnapshotStore, "_refuse_unless_newest", lambda real, self, *args: None)
 
 
 @defect
 def recovery_takes_the_snapshots_of_any_run(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def recover(self: Any) -> Any:
-            load = self.store.load
-            with patch.object(self.store, "load", lambda number: dataclasses.replace(load(number), run=self.run)):
-                return real(self)
+    def recover(real: Any, self: Any) -> Any:
+        load = self.store.load
+        with patch.object(self.store, "load", lambda number: dataclasses.replace(load(number), run=self.run)):
+            return real(self)
 
-        return recover
-
-    replaced(stack, JobStore, "recover", make)
+    around(stack, JobStore, "recover", recover)
 
 
 @defect
@@ -341,32 +313,26 @@ def retention_deletes_what_increments_build_on(stack: ExitStack) -> None:
 
 @defect
 def sinks_commit_before_the_manifest(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def publish(self: Any, snapshots: Any, incarnation: int, notes: Any) -> Any:
-            known: dict[str, Any] = {"job": self.job, "graph": self.graph, "key_groups": self.plan.key_groups, "run": self.run}
-            self.let_sinks_publish(snapshots.manifest(incarnation=incarnation, notes=notes, **known))
-            return real(self, snapshots, incarnation, notes)
+    def publish(real: Any, self: Any, snapshots: Any, incarnation: int, notes: Any) -> Any:
+        known: dict[str, Any] = {"job": self.job, "graph": self.graph, "key_groups": self.plan.key_groups, "run": self.run}
+        self.let_sinks_publish(snapshots.manifest(incarnation=incarnation, notes=notes, **known))
+        return real(self, snapshots, incarnation, notes)
 
-        return publish
-
-    replaced(stack, JobStore, "publish", make)
+    around(stack, JobStore, "publish", publish)
 
 
 @defect
 def sinks_do_not_commit_again_at_recovery(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def go_on(self: Any, manifest: Any) -> None:
-            with patch.object(self, "let_sinks_publish", lambda manifest: None):
-                real(self, manifest)
+    def go_on(real: Any, self: Any, manifest: Any) -> None:
+        with patch.object(self, "let_sinks_publish", lambda manifest: None):
+            real(self, manifest)
 
-        return go_on
-
-    replaced(stack, JobStore, "_go_on_from", make)
+    around(stack, JobStore, "_go_on_from", go_on)
 
 
 @defect
 def sinks_are_not_rolled_back(stack: ExitStack) -> None:
-    replaced(stack, JobStore, "_go_on_from", lambda real: lambda self, manifest: self.let_sinks_publish(manifest))
+    around(stack, JobStore, "_go_on_from", lambda real, self, manifest: self.let_sinks_publish(manifest))
 
 
 @defect
@@ -376,4 +342,4 @@ def a_claim_commits_under_its_own_number(stack: ExitStack) -> None:
 
 @defect
 def a_fallback_leaves_no_claim(stack: ExitStack) -> None:
-    replaced(stack, JobStore, "_take_again", lambda real: lambda self, manifest: manifest)
+    around(stack, JobStore, "_take_again", lambda real, self, manifest: manifest)

@@ -24,7 +24,7 @@ from rayad.actors.replica.participant import Participant
 from rayad.dataflow.plan import Layout
 from rayad.snapshots.attempts import SnapshotAttempts
 from tests.simulation import moving
-from tests.simulation.defects import Plant, replaced
+from tests.simulation.defects import Plant, around
 
 DEFECTS_OF_CHANGES: dict[str, Plant] = {}
 
@@ -80,14 +80,11 @@ def a_split_is_not_counted(stack: ExitStack) -> None:
 
 
 def _uncounted(stack: ExitStack, name: str) -> None:
-    def make(real: Any) -> Any:
-        def silent(self: Any, *args: Any, **kwargs: Any) -> Any:
-            with patch.object(self.core, "change", lambda *_: None):
-                return real(self, *args, **kwargs)
+    def silent(real: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        with patch.object(self.core, "change", lambda *_: None):
+            return real(self, *args, **kwargs)
 
-        return silent
-
-    replaced(stack, Migration, name, make)
+    around(stack, Migration, name, silent)
 
 
 @defect
@@ -100,38 +97,32 @@ def who_retires_keeps_its_notifications(stack: ExitStack) -> None:
 
 @defect
 def the_marker_goes_before_the_last_old_batch(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def relayout(self: Any, at: Any, *step: Any) -> None:
-            def put(channel: Any, time: Any, batch: Any, size_bytes: int | None = None) -> None:
-                put_last(channel, time, batch, size_bytes)
-                waiting = self.network.channels[channel]
-                if isinstance(batch, Marker) and len(waiting) > 1:
-                    waiting.insert(len(waiting) - 2, waiting.pop())
+    def relayout(real: Any, self: Any, at: Any, *step: Any) -> None:
+        def put(channel: Any, time: Any, batch: Any, size_bytes: int | None = None) -> None:
+            put_last(channel, time, batch, size_bytes)
+            waiting = self.network.channels[channel]
+            if isinstance(batch, Marker) and len(waiting) > 1:
+                waiting.insert(len(waiting) - 2, waiting.pop())
 
-            put_last = self.network.put
-            with patch.object(self.network, "put", put):
-                real(self, at, *step)
+        put_last = self.network.put
+        with patch.object(self.network, "put", put):
+            real(self, at, *step)
 
-        return relayout
-
-    replaced(stack, LocalRescale, "_relayout", make)
+    around(stack, LocalRescale, "_relayout", relayout)
 
 
 @defect
 def combiners_give_out_what_they_hold_by_the_new_layout(stack: ExitStack) -> None:
     """Behind the marker, though an old owner may have told that all was passed on."""
 
-    def make(real: Any) -> Any:
-        def relayout(self: Any, at: Any, step: int, after: Any) -> None:
-            if self._at.get(at, self._base) < step:
-                with patch.object(self.network, "move_out", lambda at: None):
-                    real(self, at, step, after)
-            else:
+    def relayout(real: Any, self: Any, at: Any, step: int, after: Any) -> None:
+        if self._at.get(at, self._base) < step:
+            with patch.object(self.network, "move_out", lambda at: None):
                 real(self, at, step, after)
+        else:
+            real(self, at, step, after)
 
-        return relayout
-
-    replaced(stack, LocalRescale, "_relayout", make)
+    around(stack, LocalRescale, "_relayout", relayout)
 
 
 @defect
@@ -141,37 +132,31 @@ def parked_batches_stay(stack: ExitStack) -> None:
 
 @defect
 def the_end_comes_too_early(stack: ExitStack) -> None:
-    replaced(stack, Migration, "begin", lambda real: lambda self: (real(self), self._missing and self._end()))
+    around(stack, Migration, "begin", lambda real, self: (real(self), self._missing and self._end()))
 
 
 @defect
 def markers_of_feedback_edges_are_not_waited_for(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def init(self: Any, core: Any, before: Any, *args: Any) -> None:
-            real(self, core, before, *args)
-            feedback = {edge.id for edge in before.edges if edge.is_feedback}
-            self._missing = {channel for channel in self._missing if channel[0] not in feedback}
+    def init(real: Any, self: Any, core: Any, before: Any, *args: Any) -> None:
+        real(self, core, before, *args)
+        feedback = {edge.id for edge in before.edges if edge.is_feedback}
+        self._missing = {channel for channel in self._missing if channel[0] not in feedback}
 
-        return init
-
-    replaced(stack, Migration, "__init__", make)
+    around(stack, Migration, "__init__", init)
 
 
 @defect
 def held_pieces_go_before_those_passed_on(stack: ExitStack) -> None:
     """They are released with the first thing that comes from the old owner."""
 
-    def make(real: Any) -> Any:
-        def on_transfer(self: Any, source: int, transfer: Any) -> None:
-            if self._held.get(source):
-                held, self._held[source] = self._held[source], deque()
-                self._held_count -= len(held)
-                self.released.extend(held)
-            real(self, source, transfer)
+    def on_transfer(real: Any, self: Any, source: int, transfer: Any) -> None:
+        if self._held.get(source):
+            held, self._held[source] = self._held[source], deque()
+            self._held_count -= len(held)
+            self.released.extend(held)
+        real(self, source, transfer)
 
-        return on_transfer
-
-    replaced(stack, Migration, "on_transfer", make)
+    around(stack, Migration, "on_transfer", on_transfer)
 
 
 @defect
@@ -185,46 +170,37 @@ def an_old_owner_works_off_what_leaves(stack: ExitStack) -> None:
 
 
 def _without_targets(stack: ExitStack, direction: str) -> None:
-    def make(real: Any) -> Any:
-        def init(self: Any, *args: Any) -> None:
-            real(self, *args)
-            for groups in (self.leaving if direction == "to" else self.arriving).values():
-                self._table[list(groups)] = 0
+    def init(real: Any, self: Any, *args: Any) -> None:
+        real(self, *args)
+        for groups in (self.leaving if direction == "to" else self.arriving).values():
+            self._table[list(groups)] = 0
 
-        return init
-
-    replaced(stack, Migration, "__init__", make)
+    around(stack, Migration, "__init__", init)
 
 
 @defect
 def an_old_owner_keeps_a_copy(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def begin(self: Any) -> None:
-            vertex = self.core.vertex
-            if vertex is None or not self.leaving:
-                real(self)
-                return
-            kept = pickle.loads(pickle.dumps(vertex.checkpoint()))
+    def begin(real: Any, self: Any) -> None:
+        vertex = self.core.vertex
+        if vertex is None or not self.leaving:
             real(self)
-            vertex.restore(kept)
+            return
+        kept = pickle.loads(pickle.dumps(vertex.checkpoint()))
+        real(self)
+        vertex.restore(kept)
 
-        return begin
-
-    replaced(stack, Migration, "begin", make)
+    around(stack, Migration, "begin", begin)
 
 
 @defect
 def who_retires_drops_what_anybody_may_process(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def pass_on(self: Any, sibling: int, edge: int, time: Any, part: Any) -> None:
-            if edge in self._splits:
-                real(self, sibling, edge, time, part)
-            else:
-                self.core.change(*self.core.counted(edge, time), -1)
+    def pass_on(real: Any, self: Any, sibling: int, edge: int, time: Any, part: Any) -> None:
+        if edge in self._splits:
+            real(self, sibling, edge, time, part)
+        else:
+            self.core.change(*self.core.counted(edge, time), -1)
 
-        return pass_on
-
-    replaced(stack, Migration, "_pass_on", make)
+    around(stack, Migration, "_pass_on", pass_on)
 
 
 @defect
@@ -235,31 +211,25 @@ def copies_of_broadcast_batches_are_not_passed_on(stack: ExitStack) -> None:
 
 @defect
 def who_retires_leaves_copies_unread(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def take_out(self: Any, edge: int, time: Any, batch: Any, token: Any = None) -> Any:
-            return batch if edge in self._copied else real(self, edge, time, batch, token)
+    def take_out(real: Any, self: Any, edge: int, time: Any, batch: Any, token: Any = None) -> Any:
+        return batch if edge in self._copied else real(self, edge, time, batch, token)
 
-        return take_out
-
-    replaced(stack, Migration, "take_out", make)
+    around(stack, Migration, "take_out", take_out)
 
 
 @defect
 def what_arrives_behind_other_batches_is_not_looked_at(stack: ExitStack) -> None:
     """A marker counts when it has arrived, while old batches still wait for their turn."""
-    replaced(stack, Migration, "take_out", lambda real: lambda self, edge, time, batch, token=None: batch)
+    around(stack, Migration, "take_out", lambda real, self, edge, time, batch, token=None: batch)
 
 
 @defect
 def forward_edges_stay_forward(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def target(plan: Any, wanted: Any) -> Any:
-            goal = real(plan, wanted)
-            return Layout(goal.replicas, goal.owners, plan.layout.rebalanced)
+    def target(real: Any, plan: Any, wanted: Any) -> Any:
+        goal = real(plan, wanted)
+        return Layout(goal.replicas, goal.owners, plan.layout.rebalanced)
 
-        return target
-
-    replaced(stack, layouts, "target", make)
+    around(stack, layouts, "target", target)
 
 
 # -- snapshots -----------------------------------------------------------------------------------------------------------------
@@ -272,7 +242,7 @@ def what_who_retires_has_staged_is_lost(stack: ExitStack) -> None:
 
 @defect
 def what_earlier_attempts_of_who_retires_had_staged_is_lost(stack: ExitStack) -> None:
-    replaced(stack, Participant, "staged", lambda real: lambda self, base: (self._staged.clear(), real(self, base))[1])
+    around(stack, Participant, "staged", lambda real, self, base: (self._staged.clear(), real(self, base))[1])
 
 
 @defect
@@ -284,27 +254,21 @@ def a_snapshot_begins_during_a_change(stack: ExitStack) -> None:
 def a_change_begins_during_a_snapshot(stack: ExitStack) -> None:
     """The leader does not wait for the coordinator's answer."""
 
-    def make(real: Any) -> Any:
-        def enter(self: Any, phase: Phase, names: Any, *args: Any) -> int:
-            turn = real(self, phase, names, *args)
-            if phase is Phase.SNAPSHOTS:
-                early.append(lead.Done(turn, COORDINATOR))
-            return int(turn)
+    def enter(real: Any, self: Any, phase: Phase, names: Any, *args: Any) -> int:
+        turn = real(self, phase, names, *args)
+        if phase is Phase.SNAPSHOTS:
+            early.append(lead.Done(turn, COORDINATOR))
+        return int(turn)
 
-        return enter
-
-    def make_handle(real: Any) -> Any:
-        def handle(self: Any, event: Any, now_s: float) -> Any:
-            effects = real(self, event, now_s)
-            while early:
-                effects += real(self, early.pop(), now_s)
-            return effects
-
-        return handle
+    def handle(real: Any, self: Any, event: Any, now_s: float) -> Any:
+        effects = real(self, event, now_s)
+        while early:
+            effects += real(self, early.pop(), now_s)
+        return effects
 
     early: list[lead.Done] = []
-    replaced(stack, ChangeLeader, "_enter", make)
-    replaced(stack, ChangeLeader, "handle", make_handle)
+    around(stack, ChangeLeader, "_enter", enter)
+    around(stack, ChangeLeader, "handle", handle)
 
 
 @defect
@@ -316,10 +280,7 @@ def the_layout_is_not_in_the_manifest(stack: ExitStack) -> None:
 def the_owners_are_not_in_the_manifest(stack: ExitStack) -> None:
     """Only how many replicas there are."""
 
-    def make(real: Any) -> Any:
-        return lambda plan, asked: {**real(plan, asked), "owners": {}}
-
-    replaced(stack, local_snapshots, "layout_notes", make)
+    around(stack, local_snapshots, "layout_notes", lambda real, plan, asked: {**real(plan, asked), "owners": {}})
 
 
 @defect
@@ -338,16 +299,13 @@ def parts_of_the_old_layout_make_a_snapshot(stack: ExitStack) -> None:
 def _one_fewer(stack: ExitStack, phase: Phase) -> None:
     """The leader does not wait for one of those whom it has asked."""
 
-    def make(real: Any) -> Any:
-        def enter(self: Any, of: Phase, names: Any, *args: Any) -> Any:
-            turn = real(self, of, names, *args)
-            if of is phase and len(self._missing) > 1:
-                self._missing.discard(max(self._missing))
-            return turn
+    def enter(real: Any, self: Any, of: Phase, names: Any, *args: Any) -> Any:
+        turn = real(self, of, names, *args)
+        if of is phase and len(self._missing) > 1:
+            self._missing.discard(max(self._missing))
+        return turn
 
-        return enter
-
-    replaced(stack, ChangeLeader, "_enter", make)
+    around(stack, ChangeLeader, "_enter", enter)
 
 
 @defect
@@ -357,16 +315,13 @@ def a_step_does_not_wait_for_one_replica(stack: ExitStack) -> None:
 
 @defect
 def newcomers_count_before_they_are_there(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def enter(self: Any, phase: Phase, names: Any, *args: Any) -> Any:
-            turn = real(self, phase, names, *args)
-            if phase in (Phase.STARTING, Phase.CONNECTING):
-                self._missing.difference_update(self.newcomers)
-            return turn
+    def enter(real: Any, self: Any, phase: Phase, names: Any, *args: Any) -> Any:
+        turn = real(self, phase, names, *args)
+        if phase in (Phase.STARTING, Phase.CONNECTING):
+            self._missing.difference_update(self.newcomers)
+        return turn
 
-        return enter
-
-    replaced(stack, ChangeLeader, "_enter", make)
+    around(stack, ChangeLeader, "_enter", enter)
 
 
 @defect
@@ -383,33 +338,27 @@ def answers_of_earlier_turns_count(stack: ExitStack) -> None:
 
 @defect
 def nobody_waits_for_those_who_retire(stack: ExitStack) -> None:
-    replaced(stack, ChangeLeader, "_retire", lambda real: lambda self, *args: (real(self, *args), self._missing.clear(), self._part(*args)))
+    around(stack, ChangeLeader, "_retire", lambda real, self, *args: (real(self, *args), self._missing.clear(), self._part(*args)))
 
 
 @defect
 def all_commit_before_the_last_step_is_settled(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def step(self: Any, now_s: float, effects: Any) -> None:
-            real(self, now_s, effects)
-            if self.plan.layout == self._goal:
-                self._missing.clear()
-                self._settled(now_s, effects)
+    def step(real: Any, self: Any, now_s: float, effects: Any) -> None:
+        real(self, now_s, effects)
+        if self.plan.layout == self._goal:
+            self._missing.clear()
+            self._settled(now_s, effects)
 
-        return step
-
-    replaced(stack, ChangeLeader, "_step", make)
+    around(stack, ChangeLeader, "_step", step)
 
 
 @defect
 def the_change_ends_one_step_early(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def settled(self: Any, *args: Any) -> None:
-            self._goal = self.plan.layout if len(self._steps) == 1 else self._goal
-            real(self, *args)
+    def settled(real: Any, self: Any, *args: Any) -> None:
+        self._goal = self.plan.layout if len(self._steps) == 1 else self._goal
+        real(self, *args)
 
-        return settled
-
-    replaced(stack, ChangeLeader, "_settled", make)
+    around(stack, ChangeLeader, "_settled", settled)
 
 
 @defect
@@ -424,14 +373,11 @@ def a_change_that_is_refused_is_not_undone(stack: ExitStack) -> None:
 
 @defect
 def snapshots_are_not_released_after_a_change(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def end(self: Any, outcome: Any, effects: Any) -> None:
-            self._holds_snapshots = self._holds_snapshots and not isinstance(outcome, lead.Finish)
-            real(self, outcome, effects)
+    def end(real: Any, self: Any, outcome: Any, effects: Any) -> None:
+        self._holds_snapshots = self._holds_snapshots and not isinstance(outcome, lead.Finish)
+        real(self, outcome, effects)
 
-        return end
-
-    replaced(stack, ChangeLeader, "_end", make)
+    around(stack, ChangeLeader, "_end", end)
 
 
 # -- the users' vertices -------------------------------------------------------------------------------------------------------
@@ -439,30 +385,24 @@ def snapshots_are_not_released_after_a_change(stack: ExitStack) -> None:
 
 @defect
 def a_notification_of_which_nothing_is_left_fails(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def on_notify(self: Any, time: Any) -> None:
-            if not self.waiting.get(time):
-                raise KeyError(time)
-            real(self, time)
+    def on_notify(real: Any, self: Any, time: Any) -> None:
+        if not self.waiting.get(time):
+            raise KeyError(time)
+        real(self, time)
 
-        return on_notify
-
-    replaced(stack, moving.Closing, "on_notify", make)
+    around(stack, moving.Closing, "on_notify", on_notify)
 
 
 @defect
 def nobody_asks_for_notifications_of_what_is_taken_up(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def take(self: Any, state: Any) -> None:
-            with patch.object(self, "ask", lambda time: None):
-                real(self, state)
+    def take(real: Any, self: Any, state: Any) -> None:
+        with patch.object(self, "ask", lambda time: None):
+            real(self, state)
 
-        return take
-
-    replaced(stack, moving.Keyed, "take", make)
+    around(stack, moving.Keyed, "take", take)
 
 
 @defect
 def an_increment_follows_a_change(stack: ExitStack) -> None:
-    replaced(stack, moving.Changed, "take", lambda real: moving.Keyed.take)
-    replaced(stack, moving.Changed, "give", lambda real: moving.Keyed.give)
+    stack.enter_context(patch.object(moving.Changed, "take", moving.Keyed.take))
+    stack.enter_context(patch.object(moving.Changed, "give", moving.Keyed.give))

@@ -13,7 +13,7 @@ from rayad.actors.plane.protocol import Kind
 from rayad.actors.plane.send_windows import SendWindows
 from rayad.actors.replica.channel_ends import ChannelEnds
 from rayad.actors.replica.migration import Migration
-from tests.simulation.defects import Plant, replaced
+from tests.simulation.defects import Plant, around
 
 DEFECTS_OF_CHANNELS: dict[str, Plant] = {}
 IN_CHANGES: set[str] = set()
@@ -37,22 +37,19 @@ def defect_in_changes(plant: Plant) -> Plant:
 
 @defect
 def a_credit_is_given_twice(stack: ExitStack) -> None:
-    replaced(stack, CreditGrants, "_send", lambda real: lambda self, *args: (real(self, *args), real(self, *args)))
+    around(stack, CreditGrants, "_send", lambda real, self, *args: (real(self, *args), real(self, *args)))
 
 
 @defect
 def a_grant_is_lost_now_and_then(stack: ExitStack) -> None:
     sent: list[Any] = []
 
-    def make(real: Any) -> Any:
-        def send(self: Any, *args: Any) -> None:
-            sent.append(args)
-            if len(sent) % 50:
-                real(self, *args)
+    def send(real: Any, self: Any, *args: Any) -> None:
+        sent.append(args)
+        if len(sent) % 50:
+            real(self, *args)
 
-        return send
-
-    replaced(stack, CreditGrants, "_send", make)
+    around(stack, CreditGrants, "_send", send)
 
 
 @defect
@@ -82,22 +79,19 @@ def bytes_in_flight_do_not_count(stack: ExitStack) -> None:
 def what_waits_for_credit_is_sent_one_behind(stack: ExitStack) -> None:
     """It leaves with the next credit only, and after the last one there is none."""
 
-    def make(real: Any) -> Any:
-        def on_credit(self: Any, *args: Any) -> None:
-            with patch.object(SendWindows, "_send_waiting", lambda *_: None):
-                real(self, *args)
+    def on_credit(real: Any, self: Any, *args: Any) -> None:
+        with patch.object(SendWindows, "_send_waiting", lambda *_: None):
+            real(self, *args)
 
-        return on_credit
-
-    replaced(stack, SendWindows, "on_credit", make)
+    around(stack, SendWindows, "on_credit", on_credit)
 
 
 @defect
 def an_aligned_barrier_passes_what_waits_for_credit(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        return lambda self, edge, peer, payload, *, overtake, binds=True: real(self, edge, peer, payload, overtake=True, binds=binds)
+    def send_mark(real: Any, *args: Any, overtake: bool, **options: Any) -> None:
+        real(*args, overtake=True, **options)
 
-    replaced(stack, SendWindows, "send_mark", make)
+    around(stack, SendWindows, "send_mark", send_mark)
 
 
 @defect
@@ -111,14 +105,11 @@ def a_replica_is_not_held_up(stack: ExitStack) -> None:
 
 @defect
 def a_demand_is_forgotten(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def on_credit(self: Any, *args: Any) -> None:
-            with patch.object(SendWindows, "_serve", lambda *_: None):
-                real(self, *args)
+    def on_credit(real: Any, self: Any, *args: Any) -> None:
+        with patch.object(SendWindows, "_serve", lambda *_: None):
+            real(self, *args)
 
-        return on_credit
-
-    replaced(stack, SendWindows, "on_credit", make)
+    around(stack, SendWindows, "on_credit", on_credit)
 
 
 @defect
@@ -128,7 +119,7 @@ def what_waits_for_any_receiver_goes_behind_the_barrier(stack: ExitStack) -> Non
 
 @defect
 def what_is_joined_counts_as_many(stack: ExitStack) -> None:
-    replaced(stack, ChannelEnds, "attach", lambda real: lambda self, core: (real(self, core), setattr(self.sender, "joined", _ignore)))
+    around(stack, ChannelEnds, "attach", lambda real, self, core: (real(self, core), setattr(self.sender, "joined", _ignore)))
 
 
 def _ignore(*_: Any) -> None:
@@ -142,29 +133,23 @@ def _ignore(*_: Any) -> None:
 def a_spilled_batch_is_overtaken_by_a_later_one(stack: ExitStack) -> None:
     """As soon as there is room the newest goes at once."""
 
-    def make(real: Any) -> Any:
-        def send(self: Any, edge: int, peer: str, payload: Any) -> None:
-            if self._carrier.queued_bytes(peer) < self._feedback_bytes_max:
-                self._carrier.send(peer, Kind.DATA, edge, payload)
-            else:
-                real(self, edge, peer, payload)
+    def send(real: Any, self: Any, edge: int, peer: str, payload: Any) -> None:
+        if self._carrier.queued_bytes(peer) < self._feedback_bytes_max:
+            self._carrier.send(peer, Kind.DATA, edge, payload)
+        else:
+            real(self, edge, peer, payload)
 
-        return send
-
-    replaced(stack, SendWindows, "_send_feedback", make)
+    around(stack, SendWindows, "_send_feedback", send)
 
 
 @defect
 def a_mark_overtakes_what_is_spilled(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def send_mark(self: Any, *args: Any, **options: Any) -> None:
-            spilled, self._spilled = self._spilled, {}
-            real(self, *args, **options)
-            self._spilled = spilled
+    def send_mark(real: Any, self: Any, *args: Any, **options: Any) -> None:
+        spilled, self._spilled = self._spilled, {}
+        real(self, *args, **options)
+        self._spilled = spilled
 
-        return send_mark
-
-    replaced(stack, SendWindows, "send_mark", make)
+    around(stack, SendWindows, "send_mark", send_mark)
 
 
 @defect
@@ -198,16 +183,13 @@ def a_batch_that_leaves_gives_no_credit_back(stack: ExitStack) -> None:
 
 @defect_in_changes
 def the_grant_of_a_released_piece_is_lost(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def on_transfer(self: Any, *args: Any) -> None:
-            real(self, *args)
-            entries = [(*entry[:3], None) for entry in self.released]
-            self.released.clear()
-            self.released.extend(entries)
+    def on_transfer(real: Any, self: Any, *args: Any) -> None:
+        real(self, *args)
+        entries = [(*entry[:3], None) for entry in self.released]
+        self.released.clear()
+        self.released.extend(entries)
 
-        return on_transfer
-
-    replaced(stack, Migration, "on_transfer", make)
+    around(stack, Migration, "on_transfer", on_transfer)
 
 
 @defect_in_changes
@@ -218,38 +200,29 @@ def a_window_is_not_reset_for_a_new_incarnation(stack: ExitStack) -> None:
 
 @defect_in_changes
 def the_window_to_who_has_retired_stays(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def open_channels(self: Any, peer: str, plan: Any) -> None:
-            before = dict(self.windows)
-            real(self, peer, plan)
-            self.windows.update({key: self.gone[key] for key in self.windows if key[1] == peer and key in getattr(self, "gone", {})})
-            assert before.keys() <= self.windows.keys()
+    def open_channels(real: Any, self: Any, peer: str, plan: Any) -> None:
+        before = dict(self.windows)
+        real(self, peer, plan)
+        self.windows.update({key: self.gone[key] for key in self.windows if key[1] == peer and key in getattr(self, "gone", {})})
+        assert before.keys() <= self.windows.keys()
 
-        return open_channels
+    def close_all_but(real: Any, self: Any, plan: Any) -> None:
+        before = dict(self.windows)
+        real(self, plan)
+        self.gone = getattr(self, "gone", {}) | {key: window for key, window in before.items() if key not in self.windows}
 
-    def make_close(real: Any) -> Any:
-        def close_all_but(self: Any, plan: Any) -> None:
-            before = dict(self.windows)
-            real(self, plan)
-            self.gone = getattr(self, "gone", {}) | {key: window for key, window in before.items() if key not in self.windows}
-
-        return close_all_but
-
-    replaced(stack, SendWindows, "open", make)
-    replaced(stack, SendWindows, "close_all_but", make_close)
+    around(stack, SendWindows, "open", open_channels)
+    around(stack, SendWindows, "close_all_but", close_all_but)
 
 
 @defect_in_changes
 def what_waits_for_any_receiver_goes_to_those_of_before(stack: ExitStack) -> None:
-    def make(real: Any) -> Any:
-        def lay_out(self: Any, plan: Any) -> None:
-            replicas = dict(self._replicas)
-            real(self, plan)
-            self._replicas = replicas
+    def lay_out(real: Any, self: Any, plan: Any) -> None:
+        replicas = dict(self._replicas)
+        real(self, plan)
+        self._replicas = replicas
 
-        return lay_out
-
-    replaced(stack, SendWindows, "lay_out", make)
+    around(stack, SendWindows, "lay_out", lay_out)
 
 
 __all__ = ["DEFECTS_OF_CHANNELS", "IN_CHANGES"]
