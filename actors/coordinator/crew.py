@@ -1,7 +1,7 @@
 """The actors of one job: who is there, who has to be started, who leaves, who does not answer. Used by the coordinator, which owns them.
 
-Two threads use it: the coordinator's own, and the one that leads a change of layout. Whoever changes it, or looks at all of it, has its
-lock.
+Two threads use it: the coordinator's own, and the one that leads a change of layout. A thread that changes it, or reads all of it, takes
+its lock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rayad.dataflow.plan import Plan
 from rayad.dataflow.resources import Resources
 
 ABANDON_TIMEOUT_S = 5.0
-"""How long survivors of a failure may take to leave what they do; then they are killed and replaced."""
+"""How long survivors of a failure may take to end their activation; then they are killed and replaced."""
 END_TIMEOUT_S = 5.0
 """How long to wait for killed actors to be gone."""
 
@@ -102,7 +102,7 @@ class Crew:
         return self.plan.stage(stage_of(name)).name, int(name.rsplit(".", 1)[-1])
 
     def release(self, names: Collection[str], incarnation: int, stuck: Collection[str] = ()) -> None:
-        """Make these leave what they do in this incarnation. Who is dead, stuck, or does not answer, is killed and forgotten."""
+        """Let these end their work in this incarnation. An actor that is dead, stuck or silent is killed and forgotten."""
         with self._lock:
             waiting: dict[Any, str] = {}
             gone = []
@@ -125,8 +125,8 @@ class Crew:
                 ray.kill(self.actors.pop(name), no_restart=True)  # also fences one that is only stopped
 
     def find_stuck(self, names: Collection[str]) -> Stuck | None:
-        """One of these that has not answered for too long: stopped, or on a node that is gone (Ray may take a minute to notice); or whose
-        activation takes longer than it may. Cheap when it is not time for a look."""
+        """One of these that has been silent for too long (its process is stopped, or its node is gone, which Ray may take a minute to
+        notice), or whose activation takes longer than it may. Cheap when it is not time for a look."""
         now_s = clock.monotonic()
         with self._lock:
             if not self._beats.is_due(now_s):
@@ -168,12 +168,12 @@ class Crew:
         return [(name, pulse) for _, name, pulse in sorted(busy, key=lambda one: -one[0])]
 
     def is_busy(self, longer_than_s: float) -> bool:
-        """Whether some replica is: then whatever needs its event loop takes long, too."""
+        """Whether some replica is in a long activation: what needs its event loop takes as long."""
         return bool(self.busy(longer_than_s))
 
     def end(self) -> None:
-        """Kill all actors and see them dead: one that were still alive when the coordinator ends would get a second order to exit from Ray,
-        and threaded actors abort noisily when the two orders meet (ray 51582)."""
+        """Kill all actors and wait until they are dead. Ray tells one that outlives the coordinator to exit a second time, and threaded
+        actors abort noisily when the two orders meet (ray 51582)."""
         with self._lock:
             actors, self.actors = list(self.actors.values()), {}
             for actor in actors:

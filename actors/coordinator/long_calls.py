@@ -1,8 +1,8 @@
 """The long calls of a job's actors, as the coordinator's own thread waits for them.
 
-One writer: only that thread changes the table. A change of layout, which is led by another thread, posts what begins and what is to be
-forgotten; the coordinator's thread takes it over before each look, and again after each wait. So a call that was to be forgotten before
-its actor was killed is forgotten by the time that its end is looked at: what happened before the kill was posted before it.
+One writer: only that thread changes the table. A change of layout, which another thread drives, posts which calls begin and which are to be
+forgotten; the coordinator's thread applies these posts before each look and after each wait. What is posted before an actor is killed is so
+applied before the end of its call is seen.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LongCalls:
 
     # -- the coordinator's thread -----------------------------------------------------------------------
     def take_over(self) -> None:
-        """What has been posted is so from now on, in its order."""
+        """Apply what has been posted, in order."""
         while self._posted:
             posted = self._posted.popleft()
             if isinstance(posted, frozenset):
@@ -53,7 +53,7 @@ class LongCalls:
         self._calls.clear()
 
     def refs(self) -> list[Any]:
-        """What can be waited for."""
+        """The calls to wait for."""
         return list(self._calls)
 
     def names(self) -> set[str]:

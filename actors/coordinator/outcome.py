@@ -29,7 +29,7 @@ Blockers = list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Starting:
-    """Actors that a beginning or a recovery waits for: those that are not up yet, of how many, for how long."""
+    """What a start or a recovery waits for: the actors that are not up yet, out of how many, and for how long."""
 
     waiting: tuple[str, ...]
     count: int
@@ -45,12 +45,12 @@ class Starting:
 
 
 NAMED_MAX = 5
-"""So many of the actors that have not started are named."""
+"""How many of the actors that have not started are named."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Look:
-    """What a coordinator sees of its job, within a moment: of who does not answer, what was last known."""
+    """What a coordinator knows of its job without waiting; of a silent actor, what it told last."""
 
     state: JobState
     reports: tuple[ReplicaReport, ...] = ()

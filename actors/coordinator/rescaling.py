@@ -1,8 +1,8 @@
 """Changes of layout on Ray: newcomers beside the running job, steps, retiring replicas. Any thread may ask; that thread drives the leader.
 
-What follows from what is decided by :class:`ChangeLeader`. Here its effects become calls of actors, none of which is waited for, and one
-loop collects the answers. The coordinator's own thread goes on supervising meanwhile. When something fails it stops a change that is
-under way, and all begin anew from the last snapshot, in its layout; the change is then asked for again. Design: docs/design/rescaling.md.
+:class:`ChangeLeader` decides. Here its effects become calls of actors, which do not block, and one loop collects the answers. The
+coordinator's own thread goes on supervising meanwhile. When something fails, that thread stops the change, the job restarts from its last
+snapshot in the layout of that snapshot, and the change is asked for again. Design: docs/design/rescaling.md.
 
 It is long because each of the leader's effects is a call of its own.
 """
@@ -40,7 +40,7 @@ from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, RescaleRefused
 
 HOLD_S = 5.0
-"""How long a replica keeps one question of those that wait for something; then it is asked again."""
+"""How long a replica keeps a question whose answer it has to wait for; then it is asked again."""
 LOOK_S = 0.05
 """Between two looks at the clock, and whether the job has failed."""
 LONG_S = 1.0
@@ -48,7 +48,7 @@ LONG_S = 1.0
 _log = logging.getLogger(__name__)
 
 Then: TypeAlias = Callable[[Any], Iterable[lead.Event]]
-"""What an answer comes to; none when more has to be asked first."""
+"""The events that an answer stands for; none when something else has to be asked first."""
 
 
 class Rescaler:
@@ -65,9 +65,9 @@ class Rescaler:
         self.newcomers: set[str] = set()
         """Replicas that have not joined the job yet: if one fails, the change is refused and the job goes on."""
         self.leaving: dict[str, Any] = {}
-        """Replicas that are to end, and what each has left when it has."""
+        """Replicas that retire, and what each has left behind when it has ended."""
         self.failure: Failure | None = None
-        """What went wrong in the middle of a change: the job has to begin anew from its last snapshot."""
+        """What went wrong in the middle of a change: the job has to restart from its last snapshot."""
         self._wanted: dict[str, int] = {}
 
     # -- from any thread -------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Rescaler:
         self._stop.clear()
 
     def want(self, wanted: Mapping[str, int]) -> None:
-        """The run resumes from a snapshot with other replicas than it was asked for."""
+        """The run resumes from a snapshot with other numbers of replicas than are asked for."""
         self._wanted.update(wanted)
 
     def check(self) -> None:
@@ -198,7 +198,7 @@ class Rescaler:
 
 
 class _Answers:
-    """What was asked in one change and is not answered yet; what other threads say meanwhile."""
+    """The calls of one change that are not answered yet, and what other threads report meanwhile."""
 
     def __init__(self) -> None:
         self._asked: dict[Any, tuple[int, str, Then]] = {}

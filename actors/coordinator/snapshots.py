@@ -110,7 +110,7 @@ class CoordinatorSnapshots:
         return self._plane.listen(host, unix=unix)
 
     def go(self) -> None:
-        """All replicas are running: time counts."""
+        """All replicas run: the interval to the next snapshot begins."""
         self._is_live = True
 
     def recover(self) -> Manifest:
@@ -155,7 +155,7 @@ class CoordinatorSnapshots:
             self._plane = None
 
     def end(self, why: str) -> None:
-        """The job is over: nobody waits in vain."""
+        """The job is over: whoever still waits gets an answer."""
         self._over = why
         self._mailbox.serve()
         self._act(self.leader.handle(lead.Ended(why), clock.monotonic()))
@@ -187,7 +187,7 @@ class CoordinatorSnapshots:
         self.post(lambda: self._tell(event))
 
     def post(self, action: Callable[[], None]) -> None:
-        """From any thread: do this in the coordinator's, whenever it comes round; in the order in which it is posted."""
+        """From any thread: do this in the coordinator's thread at its next turn, in the order of the posts."""
         self._mailbox.post(action)
         self.wakeup()
 
@@ -204,7 +204,7 @@ class CoordinatorSnapshots:
         return self.leader.snapshots.base
 
     def part(self, names: Sequence[str], plan: Plan, left: Mapping[str, Mapping[Any, tuple[str, Any]]]) -> None:
-        """These have gone, or do not come; what their sink writers had staged goes with the next snapshot."""
+        """These have retired, or will not join; what their sink writers had staged goes into the next snapshot."""
         for name, staged in left.items():
             self._left += 1
             barrier = Barrier(-self._left, self.leader.snapshots.published + 1, 0)
@@ -216,7 +216,7 @@ class CoordinatorSnapshots:
         self.leader.lay_out(list(self._names), layouts.starts_of(plan))
 
     def lay_out(self, plan: Plan) -> None:
-        """These replicas there are."""
+        """These are the replicas from now on."""
         self.plan = plan
         self._names = _names(plan)
         self._is_connected = False
@@ -237,7 +237,7 @@ class CoordinatorSnapshots:
         return self.final is not None
 
     def _look_for_change(self) -> None:
-        """Tell who waits for a change of layout that it may begin."""
+        """Tell a change of layout that waits for it that it may begin."""
         if self._free_for_change is not None and self.leader.may_change:
             told, self._free_for_change = self._free_for_change, None
             told()

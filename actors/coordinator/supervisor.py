@@ -40,7 +40,7 @@ from rayad.progress import DataflowError, RayadError
 from rayad.snapshots.store import Manifest, StoreAwayError
 
 CALL_S = 30.0
-"""For the answer of an actor that has it already: only its way can take long."""
+"""For an answer that is there: only its transfer can take long."""
 LOOK_S = 0.25
 """While actors start: how often it looks whether the job is cancelled, or time is up."""
 
@@ -107,7 +107,7 @@ class Supervisor:
         self._show_awaited()
 
     def _failed(self, error: Exception) -> Failed:
-        """An error in this thread, as the event that it is."""
+        """An error in this thread as an event."""
         if self._leader.is_over:
             _log.warning("job %r: while it ended", self._job.name, exc_info=error)
         is_final = isinstance(error, (Superseded, NothingWhole))
@@ -412,7 +412,7 @@ class Supervisor:
         return lead.ResultsPublished()
 
     def _stop_all(self, state: JobState) -> None:
-        """The job is over: nobody waits in vain, and all actors end."""
+        """The job is over: whoever still waits gets an answer, and all actors end."""
         job = self._job
         job.state = state
         job.running.set()

@@ -32,7 +32,7 @@ STOP_TIMEOUT_S = 30.0
 STEP_TIMEOUT_S = 600.0
 """How long one turn of a change that has begun may take; not counted while a replica is in a long activation."""
 GRACE_S = 5.0
-"""Beyond the time in which actors are to answer: for an answer on its way, and for those that take a question back themselves."""
+"""Added to the time that actors have for an answer: the answer travels, and an actor withdraws a late question itself."""
 
 
 # -- what has happened -------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class JobIsOver:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """An actor did not come to what it was asked in time, and does not do it any more."""
+    """An actor did not get to what it was asked in time, and will not do it."""
 
     turn: int
     name: str
@@ -84,7 +84,7 @@ class Died:
 
 @dataclass(frozen=True, slots=True)
 class Broke:
-    """What an actor was asked ended in an error; ``cause``: for whoever tells of it, not looked at here."""
+    """An actor failed at what it was asked; ``cause`` is passed on to whoever reports it."""
 
     turn: int
     name: str
@@ -94,14 +94,14 @@ class Broke:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed; ``busy``: the replica that has been in one activation for longest, and in which, if that is long."""
+    """Time has passed; ``busy`` names the replica with the longest running activation, and the activation, if that is long."""
 
     busy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """The job has failed, or is over, and who deals with that knows: all of the change is void."""
+    """The job has failed or is over, and its supervisor knows: the whole change is void."""
 
 
 Event: TypeAlias = Asked | Done | Declined | JobIsOver | Late | Died | Broke | Tick | JobFailed
@@ -110,7 +110,8 @@ Event: TypeAlias = Asked | Done | Declined | JobIsOver | Late | Died | Broke | T
 # -- what is to be done; each but the last ones is answered with its turn -----------------------------
 @dataclass(frozen=True, slots=True)
 class AskDivisible:
-    """Ask these whether their vertices can be divided: Done or Declined. Who does not come to it in time takes the question back."""
+    """Ask these whether their vertices can be divided: Done or Declined. An actor that does not get to the question in time withdraws
+    it."""
 
     turn: int
     names: tuple[str, ...]
@@ -151,7 +152,7 @@ class Admit:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Tell these of the newcomers, and which stages move; who does not come to it in time takes the question back."""
+    """Tell these of the newcomers, and which stages move. An actor that does not get to the question in time withdraws it."""
 
     turn: int
     names: tuple[str, ...]
@@ -189,7 +190,7 @@ class TakeIn:
 
 @dataclass(frozen=True, slots=True)
 class LayOut:
-    """Replicas route by this layout; each answers when nothing of the step is left to do, ``measured`` ones with its cost."""
+    """Replicas route by this layout. Each answers when it has finished the step; ``measured`` ones add its cost."""
 
     turn: int
     names: tuple[str, ...]
@@ -207,7 +208,7 @@ class AwaitDrained:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """These retire; each answers when it has ended, with what the change was for it."""
+    """These retire. Each answers when it has ended, with what the change cost it."""
 
     turn: int
     names: tuple[str, ...]
@@ -215,7 +216,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Keep what the sink writers of those who have left had staged; the coordinator answers."""
+    """Keep what the sink writers of retired replicas have staged; the coordinator answers."""
 
     turn: int
     names: tuple[str, ...]
@@ -232,7 +233,8 @@ class AwaitEnded:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """``gone`` are no more; this is the layout, for these replicas and for the job. Each answers with what the change was for it."""
+    """This is the layout now, for these replicas and for the job, without those that are ``gone``. Each answers with what the change cost
+    it."""
 
     turn: int
     names: tuple[str, ...]
@@ -242,7 +244,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The newcomers do not come: the progress actor forgets them, and answers; their end is no failure."""
+    """The newcomers will not join: the progress actor forgets them and answers; their end is no failure."""
 
     turn: int
     names: tuple[str, ...]
@@ -251,7 +253,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End newcomers that do not come; the layout is the old one. Nobody answers."""
+    """End newcomers that will not join; the layout is the old one. Nobody answers."""
 
     names: tuple[str, ...]
     layout: Layout
@@ -332,7 +334,7 @@ Effect: TypeAlias = (
 
 
 class Phase(Enum):
-    """What those who are asked in a turn are asked for."""
+    """What the actors of a turn are asked for."""
 
     DIVISIBLE = "whether the vertices can be divided"
     SNAPSHOTS = "that the snapshot under way is complete"
@@ -365,7 +367,7 @@ class ChangeLeader:
         wanted: replicas by vertex.
         timeout_s: from ``asked_s`` until newcomers must be there and all be prepared; then it is refused.
         asked_s: when it was asked for, by the clock of ``now_s``.
-        turn: of the last change of this job; turns are numbered on, so that no answer of another change can be mistaken.
+        turn: the last one of this job's earlier changes; no number is used twice, so an answer to another change is recognised.
         groups: how many key-groups each step moves; None: as many as ``pause_s`` allows.
         pause_s: how long a step may keep a replica; None: all moves in one step.
         step_timeout_s: how long a turn may take once the change has begun.
@@ -398,7 +400,7 @@ class ChangeLeader:
         self.holds_job = False
         """Whether the job was asked to wait for the end of the change."""
         self.stages: dict[int, int] = {}
-        """Replicas by stage, of those whose number changes."""
+        """The new number of replicas of each stage for which it changes."""
         self._timeout_s = timeout_s
         self._asked_s = asked_s
         self._fixed_groups = groups
@@ -411,7 +413,7 @@ class ChangeLeader:
         self._busy = ""
         self._holds_snapshots = self._was_told = False
         self._refusal: Refuse | None = None
-        self._all: tuple[str, ...] = ()  # those that there are, newcomers and those who retire among them
+        self._all: tuple[str, ...] = ()  # all replicas, with newcomers and those that retire
         self._goal: Layout | None = None
         self._groups = 0
         self._steps: list[tuple[int, float]] = []  # groups of each settled step, and the longest that it kept a replica

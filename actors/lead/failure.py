@@ -1,4 +1,4 @@
-"""How an actor's work ended badly, as a value."""
+"""How an actor's work failed, as a value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rayad.progress import RayadError, say
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """How an actor's work ended badly: a value, so that it survives pickling whatever the exception was."""
+    """How an actor's work failed: a value, so that it survives pickling whatever the exception was."""
 
     who: str
     message: str
@@ -21,12 +21,12 @@ class Failure:
     """The pickled RayadError, when it is one."""
     is_lost_peer: bool
     sign: str = ""
-    """The same for failures that are the same and will come back; see ``user_errors.sign_of``."""
+    """Equal for failures that are the same error and would come back; see ``user_errors.sign_of``."""
 
     @property
     def rank(self) -> tuple[bool, bool]:
-        """Of failures that were reported together, the one of the lowest rank is the cause: that a peer is lost follows from something
-        else, and what an actor says of itself explains more than an error of Ray's."""
+        """Of failures that were reported together the one with the lowest rank is the cause: a lost peer is the consequence of something
+        else, and an actor's own error explains more than one of Ray's."""
         return self.is_lost_peer, self.error is None and "died" not in self.message
 
     def rebuild(self) -> BaseException | None:

@@ -1,7 +1,7 @@
 """Who has not answered for too long. Pure: the shell asks, and says what it heard and when.
 
-Invariant: silence is counted only while the one who listens was itself running. Whoever was stopped, or had no processor, for a minute has
-not heard anybody for a minute, and that says nothing about the others: between two looks at most `interval_s` twice over counts.
+Invariant: silence counts only while the listener itself was running. A listener that was stopped for a minute has heard nobody for a
+minute, which says nothing about the others: so at most two intervals count between two looks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Heartbeats:
         return self._looked_s is None or now_s - self._looked_s >= self.interval_s
 
     def look(self, names: Collection[str], now_s: float) -> list[str]:
-        """These are there; gives those that are to be asked now. Others are forgotten."""
+        """Note who is there, and give those that are to be asked now. All others are forgotten."""
         passed_s = 0.0 if self._looked_s is None else min(now_s - self._looked_s, 2 * self.interval_s)
         self._looked_s = now_s
         self._known = frozenset(names)

@@ -52,12 +52,12 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class AllEnded:
-    """Everybody has done his work."""
+    """All actors have finished their work."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundComplete:
-    """The run that is resumed was complete: its last snapshot is this one's, too."""
+    """The run that is resumed had completed: its last snapshot serves as this run's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ResultsPublished:
 
 @dataclass(frozen=True, slots=True)
 class NotPublished:
-    """They could not."""
+    """A sink could not publish."""
 
     failure: Failure
 
@@ -88,7 +88,8 @@ class TakeLastSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Let all sinks publish, what the last snapshot names or what was staged; answer :class:`ResultsPublished` or :class:`NotPublished`."""
+    """Let all sinks publish what the last snapshot names, or else what was staged; answer :class:`ResultsPublished` or
+    :class:`NotPublished`."""
 
     from_snapshot: bool
 
@@ -107,7 +108,7 @@ class AbortSinks:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The last effect. ``why``: a failure that could have been survived is not."""
+    """The last effect. ``why`` says why a failure that could have been survived ends the job."""
 
     state: JobState
     failure: Failure | None = None
@@ -128,7 +129,7 @@ class JobLeader:
         self.recovery = RecoveryLeader(plan, config, restarts, keeps_snapshots=keeps_snapshots)
         self.state = JobState.STARTING
         self.is_stopping = False
-        self._has_ended = False  # everybody has, in this incarnation
+        self._has_ended = False  # all actors have, in this incarnation
         self._has_last = False
         self._is_publishing = False
         self._last_parts_until_s = float("inf")
@@ -193,7 +194,7 @@ class JobLeader:
         return effects
 
     def _pass_on(self, event: recovery.Event, now_s: float, effects: list[Effect]) -> None:
-        """To who leads recoveries; of its effects the job's own follow."""
+        """Pass an event to the leader of recoveries, and add what follows from its effects for the job."""
         for effect in self.recovery.handle(event, now_s):
             if isinstance(effect, GaveUp):
                 self._end(JobState.FAILED, effect.failure, effect.why, effects)

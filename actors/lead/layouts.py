@@ -16,7 +16,7 @@ from rayad.progress import DataflowError, RescaleRefused, arguments, show
 
 NOT_UPSTREAM = "rescale(...): FailureConfig(recovery='upstream') holds batches before vertices by time; use recovery='graph'"
 FIRST_STEP_GROUPS = 4
-"""So many key-groups the first step of a change moves; later ones as many as fit into RunConfig.rescale_pause_s."""
+"""How many key-groups the first step of a change moves; later steps move as many as fit into RunConfig.rescale_pause_s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class RescaleReport:
         prepare_s: until the newcomers were there, beside the running job.
         took_s: all of it.
         pause_s: the longest time that a replica stood still for it at a stretch.
-        paused_s: the time that the replica that stood still most did so, altogether.
+        paused_s: the total time that a replica stood still, of the one for which it was longest.
     """
 
     before: dict[str, int]
@@ -66,7 +66,7 @@ def _replicas(name: Any, count: Any) -> int:
 
 
 def wanted_replicas(plan: Plan, wanted: Mapping[str, int]) -> dict[int, int]:
-    """What is asked for, by stage, without what is so already. Raises RescaleRefused that names what cannot be."""
+    """The wanted numbers of replicas by stage, without those that stay. Raises RescaleRefused, which names what cannot be."""
     if not isinstance(wanted, Mapping) or not wanted:
         raise RescaleRefused(f"rescale({show(wanted)}): give a vertex' name and its number of replicas, or a dict of such")
     names = {stage.name: stage for stage in plan.stages}
@@ -96,7 +96,7 @@ def is_keyed(plan: Plan, stage: int) -> bool:
 
 
 def prepared(plan: Plan, wanted: Mapping[int, int]) -> Layout:
-    """The layout in which newcomers are there and nothing is routed to them; those that will retire still are."""
+    """The layout with newcomers, to which nothing is routed yet, and with the replicas that will retire."""
     now = plan.layout
     owners = {stage.id: plan.owners(stage) for stage in plan.stages if stage.id in wanted and is_keyed(plan, stage.id)}
     replicas = {stage: max(count, wanted.get(stage, 0)) for stage, count in now.replicas.items()}
@@ -129,10 +129,10 @@ def next_layout(plan: Plan, goal: Layout, groups: int) -> Layout:
 
 
 def groups_of_next_step(costs: Sequence[tuple[int, float]], pause_s: float = 0.015) -> int:
-    """How many key-groups the next step moves, after steps of so many that kept a replica for so many seconds.
+    """How many key-groups the next step moves, from the key-groups of earlier steps and the seconds that each kept a replica.
 
-    A step costs something in any case, and something for each group. The groups' share shall be no more than ``pause_s``, or than what
-    the step costs in any case: smaller steps would make the whole longer and no pause shorter.
+    A step has a fixed cost and a cost for each group. The groups' part may be ``pause_s``, or the fixed cost if that is more: smaller steps
+    would make the change longer and no pause shorter.
 
     >>> groups_of_next_step([(4, 0.004)]), groups_of_next_step([(4, 0.004), (8, 0.008)]), groups_of_next_step([(4, 0.104), (8, 0.108)])
     (8, 15, 32)
