@@ -26,9 +26,9 @@ from rayad.snapshots.attempts import SnapshotStatistics
 LOOK_PATIENCE_S = 0.6
 """How long a look waits for the answers of actors."""
 SINK_SHOWN_S = 1.0
-"""A call of a sink in the coordinator that takes longer is told of."""
+"""A call of a sink in the coordinator that takes longer is logged."""
 PROGRESS_PATIENCE_S = 10.0
-"""How long the progress actor may take for an answer that it does not have to wait for."""
+"""How long the progress actor may take for an answer that is ready."""
 
 
 class Control:
@@ -94,7 +94,8 @@ class Control:
         return self._job.state
 
     def look(self, with_blockers: bool = False, patience_s: float = LOOK_PATIENCE_S) -> Look:
-        """State, what the replicas did, views by stage; who does not answer within ``patience_s`` is told, with what it last told."""
+        """State, what the replicas did, views by stage. Actors that do not answer within ``patience_s`` are named, with what they told
+        last."""
         job = self._job
         publishing = job.sink_calls.activity()
         is_long = publishing is not None and publishing.for_s > SINK_SHOWN_S
@@ -113,7 +114,7 @@ class Control:
             try:
                 answers[asked[ref]] = ray.get(ref, timeout=patience_s)
             except (RayError, RayadError):
-                continue  # it dies, or begins anew: the long call tells of that
+                continue  # it dies or restarts: its long call tells of that
         views, active, blockers = answers.pop(PROGRESS, (*self._seen, []))
         self._seen = (views, active)
         self._told = {name: report for name, report in {**self._told, **answers}.items() if name in there}
@@ -176,7 +177,7 @@ class Control:
         return self._job.state is JobState.COMPLETE
 
     def stop(self) -> None:
-        """Sources read no more, live inputs close: each when it comes back from what it does."""
+        """Sources read no more, live inputs close: each after its current activation."""
         self._job.stop_reading()
 
     def not_stopped(self) -> list[str]:

@@ -31,11 +31,11 @@ from rayad.snapshots.restarts import End as TooMany
 from rayad.snapshots.restarts import Restarts
 
 GRACE_S = 0.5
-"""After the first failure: how long others may still report, because the first to be noticed is seldom the cause."""
+"""How long others may report after the first failure: the first that is noticed is seldom the cause."""
 STORE_AWAY_S = 0.5
 """Between two questions to a store that does not answer, when the job has to resume from it."""
 ROLL_BACK_S = 30.0
-"""Beyond the time to start, for replicas that live on to take notice of those that are new."""
+"""Added to the time to start: replicas that live on have to connect to the new ones."""
 
 
 class Phase(enum.Enum):
@@ -53,7 +53,7 @@ class Phase(enum.Enum):
 # -- what has happened -------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The job is to be started. ``succeeds``: in the place of a coordinator that died; then a store that is away is waited for."""
+    """Start the job. ``succeeds``: in the place of a coordinator that died; then it waits for a store that is away."""
 
     succeeds: bool = False
 
@@ -80,7 +80,7 @@ class StoreAway:
 
 @dataclass(frozen=True, slots=True)
 class Listens:
-    """An actor has been built, and others can find it at ``address``, which is only passed on."""
+    """An actor has been built, and others can connect to it at ``address``, which is only passed on."""
 
     name: str
     incarnation: int
@@ -89,7 +89,7 @@ class Listens:
 
 @dataclass(frozen=True, slots=True)
 class RolledBack:
-    """A replica that lives on knows those that are new."""
+    """A replica that lives on has rolled back, and knows the new replicas."""
 
     name: str
     incarnation: int
@@ -125,7 +125,7 @@ class SnapshotPublished:
 
 @dataclass(frozen=True, slots=True)
 class AllReported:
-    """Nobody is left who could still report a failure."""
+    """No actor is left that could still report a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Survived:
 
 @dataclass(frozen=True, slots=True)
 class WholeGraph:
-    """Tell why the whole graph is restarted, though only a part was to be."""
+    """Say why the whole graph is restarted instead of a part."""
 
     why: str
 
@@ -169,7 +169,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start whoever is not there, for this incarnation; it is not waited for."""
+    """Start the actors that are missing, for this incarnation; do not wait for them."""
 
     incarnation: int
 
@@ -185,7 +185,7 @@ class ReadStore:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """The progress core takes these out: they begin anew in this incarnation."""
+    """The progress core removes what it counts for these, which restart in this incarnation."""
 
     names: tuple[str, ...]
     region: Region
@@ -194,7 +194,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Let these build what they are; each answers :class:`Listens`. ``incarnations``: of all that will be there."""
+    """Let these build their cores; each answers :class:`Listens`. ``incarnations``: of all actors of the job."""
 
     names: tuple[str, ...]
     incarnation: int
@@ -208,7 +208,7 @@ class Listen:
 
 @dataclass(frozen=True, slots=True)
 class RollBack:
-    """These live on, and go back to what they resume from on some edges; each answers :class:`RolledBack`."""
+    """These live on, and go back to the snapshot on some edges; each answers :class:`RolledBack`."""
 
     names: tuple[str, ...]
     region: Region
@@ -245,7 +245,7 @@ class TooLate:
 
 @dataclass(frozen=True, slots=True)
 class GaveUp:
-    """The job has failed with this failure; ``why`` it is not survived, where it could have been."""
+    """The job has failed with this failure; ``why`` says why it is not survived, where that was possible."""
 
     failure: Failure
     why: str = ""
@@ -258,7 +258,7 @@ Effect: TypeAlias = (
 
 @dataclass(slots=True)
 class _Reported:
-    """Failures that are not decided on yet."""
+    """Failures that have been reported and not decided on."""
 
     failures: list[Failure] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
@@ -492,7 +492,7 @@ class RecoveryLeader:
             self._read_store(now_s, effects)
 
     def _region_of(self, failed: Collection[str]) -> Region | str:
-        """What has to be restarted; a string: why everything has to be, empty where nothing else was to be expected."""
+        """What has to be restarted; a string says why everything has to be, and is empty where that was to be expected."""
         if self.config.failures.recovery != "upstream" or PROGRESS in failed or not failed:
             return ""
         return region_of(self.plan, {stage_of(name) for name in failed})
@@ -507,12 +507,12 @@ class RecoveryLeader:
             self._region = region
 
     def _restart_all(self, why: str, effects: list[Effect]) -> None:
-        """Everybody leaves what he does, and newcomers start meanwhile."""
+        """All actors end their work, and new ones start meanwhile."""
         if why:
             effects.append(WholeGraph(why))
         self._region = None
         self._release(None, effects)
-        self.incarnations = dict.fromkeys(self._names(), self.incarnation)  # whatever those before still say is void
+        self.incarnations = dict.fromkeys(self._names(), self.incarnation)  # answers of earlier incarnations are void
 
     def _release(self, names: tuple[str, ...] | None, effects: list[Effect]) -> None:
         effects.append(Release(names, self.incarnation, tuple(sorted(self._stuck))))
@@ -527,7 +527,7 @@ class RecoveryLeader:
         effects.append(ReadStore(self.incarnation, self._region, self._names() if self._region is not None else ()))
 
     def _on_store_away(self, event: StoreAway, now_s: float, effects: list[Effect]) -> None:
-        """It is waited for, as long as for an actor that starts; by a job that begins, only if it has to resume."""
+        """Wait for the store as long as for an actor that starts; a new job waits only if it has to resume."""
         if self.phase is not Phase.READING or event.incarnation != self.incarnation:
             return
         if (self._is_first and not self._succeeds) or now_s > self._store_patience_s:

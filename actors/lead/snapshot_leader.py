@@ -72,19 +72,20 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class SavepointWanted:
-    """Somebody waits for a snapshot that stays; ``ticket`` tells who."""
+    """Somebody waits for a savepoint, which is a snapshot that stays; ``ticket`` tells who."""
 
     ticket: int
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeWanted:
-    """A change of layout is to begin, which no snapshot may meet: from now on none begins, see :attr:`SnapshotLeader.may_change`."""
+    """A change of layout is to begin, during which there may be no snapshot: none begins from now on, see
+    :attr:`SnapshotLeader.may_change`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeOver:
-    """It is over, or does not come."""
+    """The change is over, or was given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class RegionFailed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The job is over: nobody shall wait in vain."""
+    """The job is over: whoever still waits gets an answer."""
 
     why: str
 
@@ -155,7 +156,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class SavepointTaken:
-    """Tell who asked for it."""
+    """Tell who asked that the savepoint is there."""
 
     ticket: int
     number: int
@@ -163,7 +164,7 @@ class SavepointTaken:
 
 @dataclass(frozen=True, slots=True)
 class SavepointRefused:
-    """Tell who asked for it why there is none."""
+    """Tell who asked why there is no savepoint."""
 
     ticket: int
     why: str
@@ -171,7 +172,7 @@ class SavepointRefused:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The incarnation fails with a SnapshotError; whether the job survives that is not decided here."""
+    """The incarnation fails with a SnapshotError; the job's leader decides whether the job survives that."""
 
     why: str
 
@@ -283,7 +284,7 @@ class SnapshotLeader:
             self.snapshots.lay_out(self.replicas)
 
     def leave_behind(self, staged: Collection[StagedPart]) -> None:
-        """What the writers of a replica that has retired had staged goes with the next snapshot."""
+        """What the sink writers of a retired replica had staged goes into the next snapshot."""
         self.snapshots.leave_behind(staged)
 
     def begin_anew(self, manifest: Manifest, published: int, now_s: float) -> list[Effect]:
@@ -374,7 +375,7 @@ class SnapshotLeader:
         effects.append(Begin(self.snapshots.begin(now_s, kind=kind, unaligned=unaligned), self.starts))
 
     def _begin_last(self, now_s: float, effects: list[Effect]) -> None:
-        """The last snapshot begins at all replicas: none has anything on its way any more."""
+        """The last snapshot begins at all replicas at once: nothing is in flight any more."""
         pending = self.snapshots.pending
         if self.final is not None or self.committing is not None or (pending is not None and pending.final):
             return

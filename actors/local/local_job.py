@@ -126,12 +126,12 @@ class LocalJob(Job):
         self._errors = {failure: error for failure, error in self._errors.items() if failure in told}
 
     def _happen(self, event: lead.Event) -> None:
-        """The same; and a start or a recovery that follows is carried to its end."""
+        """The same, and run a start or recovery that follows to its end."""
         self._tell(event)
         leader = self._leader.recovery
         while not self._leader.is_over and not self._leader.is_publishing and (leader.has_failed or not leader.is_running):
             self._step_recovery()
-            self._tell(recovery.AllReported())  # here one thing happens at a time: whatever there was to report has been
+            self._tell(recovery.AllReported())  # here one thing happens at a time, so all that could be reported has been
             self._tell(recovery.Tick())
 
     def _step_recovery(self) -> None:
@@ -162,7 +162,7 @@ class LocalJob(Job):
     def _failed(
         self, error: BaseException, name: str | None = None, incarnation: int | None = None, *, final: bool = False
     ) -> recovery.Failed:
-        """An error, as the event that it is."""
+        """An error as an event."""
         leader = self._leader.recovery
         if self._leader.is_over and self._error is None:
             self._error = error  # of cleaning up
@@ -286,7 +286,7 @@ class LocalJob(Job):
         return self._clock() + self._skipped_s
 
     def pause(self, seconds: float) -> None:
-        """Let so much time pass; under a clock that was given nothing is waited for, it continues from there."""
+        """Let so much time pass. A clock that was given is moved on instead of waiting."""
         if self._clock is time.monotonic:
             time.sleep(seconds)
         else:

@@ -46,13 +46,13 @@ Entry = tuple[Timestamp | None, Any, int | None]
 """A batch with its time and its bytes, None where no credit is due for it; without a time a barrier or marker."""
 
 HOLD_SHARE = 0.75
-"""How often a replica whose combiners hold something is not made to give it out at once."""
+"""The chance that combiners of a replica may keep what they hold for now."""
 WORK_S_MAX = 0.02
-"""How long a replica may be said to have worked on what it grants, for senders on demand; mostly it is far less."""
+"""The longest working time that is drawn for a grant, for senders on demand; mostly it is far less."""
 
 
 class Marker(NamedTuple):
-    """Behind the last batch that a sender routed by the layout before ``step``; of step -1: behind the last batch of a sender at all."""
+    """Stands behind the last batch that a sender routed by the layout before ``step``; with step -1, behind its last batch of all."""
 
     step: int
     plan: Plan | None
@@ -80,7 +80,7 @@ class Ready:
             self.place[last] = index
 
     def again(self, events: Iterable[Any], channels: Mapping[ChannelId, Any]) -> None:
-        """Events that were put aside can happen again; of batches only where some are still waiting."""
+        """Events that were put aside can happen again; those of batches only where some still wait."""
         for event in sorted(events):
             if event[0] != "batch" or channels[event[1]]:
                 self.add(event)
@@ -269,7 +269,7 @@ class Network:
                 self.ready.add(("input", at))
 
     def refill(self, at: Where, log: Iterable[tuple[str, int, bytes]]) -> None:
-        """Batches that were in flight towards a replica are so again."""
+        """Put batches that were in flight towards a replica back on their way."""
         for name, source, data in log:
             edge = self.edges[self.edge_ids[name]]
             time, batch = thaw(data)
@@ -281,7 +281,7 @@ class Network:
                 self.put((edge.id, source % self.plan.stage(edge.source).parallelism, at[1]), time, batch)
 
     def refill_outbox(self, at: Where, outbox: Iterable[tuple[str, int, bytes]]) -> None:
-        """Batches that waited at a replica for credit do so again, or are sent."""
+        """Send batches that had waited at a replica for credit, or let them wait again."""
         sender = self.ends[at].sender
         for name, target, data in outbox:
             edge = self.edge_ids[name]
@@ -344,7 +344,7 @@ class Network:
         return entry
 
     def token(self, channel: ChannelId, size_bytes: int | None) -> tuple[int, str, int] | None:
-        """What a batch of a channel is granted by when it has been consumed."""
+        """The token by which a batch is granted when it has been consumed."""
         if size_bytes is None:
             return None
         return channel[0], self.names[self.edges[channel[0]].source, channel[1]], size_bytes
@@ -554,7 +554,8 @@ class Network:
                     raise InternalError(f"{who}: batches of {sizes} bytes are on their way, {window}")
 
     def _in_flight(self, channel: ChannelId) -> tuple[list[int], Grant]:
-        """The bytes of the batches on a channel that need credit; and all that is not granted back: also what is consumed or held back."""
+        """The bytes of the batches on a channel that need credit; and all that is not granted back yet, consumed and held-back batches
+        included."""
         edge = self.edges[channel[0]]
         sender, at = self.names[edge.source, channel[1]], (edge.target, channel[2])
         sizes = [size for _, _, size in self.channels.get(channel, ()) if size is not None]

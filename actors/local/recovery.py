@@ -95,7 +95,7 @@ class LocalRecovery:
 
     # -- what is to be done ----------------------------------------------------------------------------
     def release(self, names: Collection[str] | None) -> None:
-        """These are gone (None: all), with what they were about to build."""
+        """These replicas are gone (None: all), with what they were about to build."""
         network = self.network
         self.under_way = [item for item in self.under_way if not isinstance(item, Build)]
         self._resumed = {}
@@ -166,7 +166,7 @@ class LocalRecovery:
         self.answer(RolledBack(name, effect.incarnation) for name in effect.names)
 
     def _replace(self) -> None:
-        """The progress core sees one change: what was there of the region out, what its replicas hold now in."""
+        """The progress core sees one change: the old counts of the region go, and what its replicas hold now comes."""
         network = self.network
         changes, self._changes = self._changes, []
         for at, core in network.cores.items():
@@ -191,7 +191,7 @@ def _clear(network: Network, region: Region) -> None:
         kind, at = event
         is_of_channel = kind in OF_CHANNELS
         is_gone = network.edges[at[0]].source in region.stages if is_of_channel else kind in OF_THE_COORDINATOR or at[0] in region.stages
-        if is_gone or kind in ("report", "write", "view"):  # views of before are not true any more
+        if is_gone or kind in ("report", "write", "view"):  # earlier views are not true any more
             network.ready.discard(event)
     for waiting in (network.blocked, network.aligning):
         for at in list(waiting):

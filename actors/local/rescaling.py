@@ -1,6 +1,6 @@
 """Changes of layout in the local runtime: the leader and cores of the Ray runtime, joined by events whose order the seed draws.
 
-What follows from what is decided by :class:`ChangeLeader`. Here each of its effects becomes events, and what a replica answers is one more.
+:class:`ChangeLeader` decides. Here each of its effects becomes events, and each answer of a replica is one more.
 It is long because it stands for all actors of a change: replicas, progress actor and coordinator.
 """
 
@@ -38,7 +38,7 @@ Cost = Callable[[Where], StepCost | None]
 
 
 class Fence:
-    """Among the reports of a replica: what may leave, in which step, when those before it are applied."""
+    """Stands among the reports of a replica: what may leave when the reports before it are applied, and in which step."""
 
     def __init__(self, step: int, plan: Plan, outgoing: list[tuple[int, Transfer]]) -> None:
         self.step = step
@@ -115,7 +115,7 @@ class LocalRescale:
 
     @property
     def phase(self) -> str:
-        """Where it stands, for faults that shall hit a phase."""
+        """Where it stands, for faults that are to strike in a phase."""
         return "waiting" if self.is_waiting else "leaving" if self.leader.gone else "moving"
 
     @property
@@ -132,7 +132,7 @@ class LocalRescale:
 
     # -- the leader ------------------------------------------------------------------------------------
     def advance(self) -> bool:
-        """Look who has done what it was asked, and at the clock; whether something followed from that at once."""
+        """Look who has done what it was asked, and at the clock; gives whether something followed at once."""
         if self.is_done:
             return False
         if self.leader.phase is lead.Phase.SNAPSHOTS and self._may_begin():
@@ -235,7 +235,7 @@ class LocalRescale:
                 self._end(effect)
 
     def _end(self, outcome: lead.Outcome) -> None:
-        """What has not been carried out is void, but for what an actor does before all that comes later."""
+        """Effects that have not been carried out are void, except those that an actor does before all that comes later."""
         orders, self._orders = self._orders, {}
         for (kind, at), waiting in orders.items():
             self.network.ready.discard((kind, at))
@@ -433,7 +433,7 @@ class LocalRescale:
             self.network.ready.add(("arrive", channel))
 
     def _arrive(self, channel: tuple[int, int, int]) -> None:
-        """What is on its way on a channel arrives and is looked at, as a host on Ray does before it queues it: what leaves is taken out."""
+        """What is on its way on a channel arrives, and what leaves is taken out of it, as a host on Ray does before it queues a batch."""
         network, edge = self.network, self.network.edges[channel[0]]
         into, at = (channel[0], channel[1]), (edge.target, channel[2])
         waiting = network.channels.get(channel, deque())
@@ -544,7 +544,7 @@ class LocalRescale:
             self._snapshots.participants[at].lay_out(plan)
 
     def _forget(self, at: Where) -> None:
-        """A replica is gone: so are the marks on the channels to it, of steps that took nothing from it and of attempts given up."""
+        """A replica is gone, and with it the marks on the channels to it: of steps that took nothing from it, and of attempts given up."""
         network = self.network
         into = [channel for channel in network.channels if (network.edges[channel[0]].target, channel[2]) == at]
         out_of = [channel for channel in network.channels if (network.edges[channel[0]].source, channel[1]) == at]

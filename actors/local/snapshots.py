@@ -1,7 +1,7 @@
 """Snapshots and recovery in the local runtime: the leader and the cores of the Ray runtime, joined by queues whose order the seed draws.
 
 Writing a part, acknowledging it, publishing, and letting the sinks publish are events of their own, so that a crash can come between any
-two of them. What follows from what is decided by :class:`SnapshotLeader`; here its effects become events.
+two of them. :class:`SnapshotLeader` decides; here its effects become events.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Pieces = list[bytes | memoryview]
 
 
 class LocalSnapshots:
-    """What a local job with a store has besides.
+    """The snapshots of a local job that has a store.
 
     Args:
         name: of the job.
@@ -119,7 +119,7 @@ class LocalSnapshots:
     # -- the coordinator's part --------------------------------------------------------------------
     @property
     def phase(self) -> str:
-        """Where the pending snapshot stands, the furthest of all replicas; for faults that shall hit a phase."""
+        """The phase of the pending snapshot, of the replica that is furthest; for faults that are to strike in a phase."""
         if self.committing is not None:
             return "committing"
         if self.snapshots.pending is None:
@@ -324,8 +324,7 @@ class LocalSnapshots:
 
     # -- ends --------------------------------------------------------------------------------------
     def finish(self) -> None:
-        """The dataflow is complete: its last snapshot begins, unless the run that is resumed was complete, which is shown here all the
-        same, as it was."""
+        """The dataflow is complete: its last snapshot begins. If the run that is resumed had completed, its last snapshot serves."""
         manifest = self.store.manifest
         if manifest is self.begun and manifest.kind == "final":
             self.on_published(manifest)
@@ -360,7 +359,7 @@ class LocalSnapshots:
         return pending.number if pending is not None else 0, "" if manifest.number == newest else lead.NEWEST_DAMAGED
 
     def _forget_all(self, incarnation: int) -> None:
-        """What was on its way to the coordinator is lost, and what it had said to others."""
+        """What was on its way to the coordinator or from it is lost."""
         self.incarnation = incarnation
         self.recoveries += 1
         self.writing.clear()
@@ -368,21 +367,21 @@ class LocalSnapshots:
         self._beginning.clear()
 
     def lay_out(self, plan: Plan) -> None:
-        """These replicas there are."""
+        """These are the replicas from now on."""
         self.leader.lay_out(names_of(plan), starts_of(plan))
 
     def leave_behind(self, staged: tuple[StagedPart, ...]) -> None:
-        """What a replica that has retired had staged goes with the next snapshot."""
+        """What a retired replica had staged goes into the next snapshot."""
         self.leader.leave_behind(staged)
 
     def ask_savepoint(self) -> int:
-        """Somebody waits for a snapshot that stays: with this ticket."""
+        """Somebody waits for a savepoint; gives the ticket."""
         ticket = next(self._tickets)
         self.tell(lead.SavepointWanted(ticket))
         return ticket
 
     def answered(self, ticket: int) -> str | None:
-        """The path of that snapshot, when it has been taken. Raises SnapshotError when it could not."""
+        """The path of that savepoint when it has been taken, else None. Raises SnapshotError when it cannot be."""
         self.look_at_clock()
         if ticket not in self._answers:
             return None
