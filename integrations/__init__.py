@@ -13,6 +13,7 @@ if __name__ != "rayad.integrations":  # pragma: no cover - a second copy would h
 from rayad.integrations.arrow import ArrowSource
 from rayad.integrations.committed import committed_files, read_committed
 from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
+from rayad.integrations.folder import FolderSource
 from rayad.integrations.java import JavaHome, find_java
 from rayad.integrations.kafka import KafkaSink, KafkaSource
 from rayad.integrations.parquet import ParquetSink, PublishedFiles
@@ -26,6 +27,7 @@ __all__ = [
     "ArrowSink",
     "ArrowSource",
     "CsvSource",
+    "FolderSource",
     "JavaHome",
     "JsonLinesSource",
     "JsonRowsSource",

@@ -1,7 +1,8 @@
 """Which files of a Parquet output are committed: the manifest ``_SUCCESS``, and reading by it.
 
-The manifest is replaced in one step, and it alone says what belongs to the output. A reader that lists the directory instead (Spark,
-``pyarrow.dataset.dataset(path)``, DuckDB's ``*.parquet``) may differ from it in three ways, each for a moment if nothing fails:
+The manifest is replaced in one step, and it alone says what belongs to the output. A reader that lists the directory instead
+(``pyarrow.dataset.dataset(path)``, DuckDB's ``*.parquet``, Spark where the output has no log for it) may differ from it in three ways, each
+for a moment if nothing fails:
 
 - between the moves of a commit and its manifest it sees files that are not yet committed; after a crash in between they stay until the job
   resumes (then they are committed, or removed if it resumed from an older snapshot);
@@ -35,13 +36,33 @@ FORMATS = ("rayad-parquet-1", "rayad-parquet-2")
 
 
 class CommittedFile(NamedTuple):
-    """A file of the output: its name below the directory, its size, and which snapshot of which job committed it ("" and 0: not a job)."""
+    """A file of the output: its name below the directory, its size, and which snapshot of which job committed it ("" and 0: not a job).
+
+    entry: of Spark's log (:mod:`rayad.integrations.spark_log`), -1 where it is in none. shown_ms: when that was, since 1970.
+    """
 
     name: str
     rows: int
     size_bytes: int
     job: str
     snapshot: int
+    entry: int = -1
+    shown_ms: int = 0
+
+    def as_json(self) -> dict[str, str | int]:
+        """As it stands in the manifest."""
+        return dict(zip(self._fields, self if self.entry >= 0 else self[:5], strict=False))
+
+    def in_entry(self, entry: int, shown_ms: int) -> CommittedFile:
+        """The same file, in an entry of Spark's log."""
+        return self._replace(entry=entry, shown_ms=shown_ms)
+
+
+class SparkLog(NamedTuple):
+    """What the manifest says of Spark's log: the URI of the directory as Spark has it, and the number of the next entry."""
+
+    base: str
+    entries: int
 
     def as_json(self) -> dict[str, str | int]:
         """As it stands in the manifest."""
@@ -62,18 +83,23 @@ class OutputManifest(NamedTuple):
     """What ``_SUCCESS`` says.
 
     job: who wrote it last. jobs: each job whose files may be in it, with its void snapshots as ranges (first, last). files: in order of
-    name. schema: of the last job's files, if it wrote any. digest: of the text that this was read from.
+    name. schema: of the last job's files, if it wrote any. spark: its log, if there is one. digest: of the text that this was read from.
     """
 
     job: str
     jobs: dict[str, tuple[tuple[int, int], ...]]
     files: tuple[CommittedFile, ...]
     schema: pa.Schema | None = None
+    spark: SparkLog | None = None
     digest: str = ""
 
     def says_the_same(self, other: OutputManifest) -> bool:
         """Whether the texts are alike; the digest is of one of them."""
         return self[:-1] == other[:-1]
+
+    def with_spark(self, files: tuple[CommittedFile, ...], spark: SparkLog) -> OutputManifest:
+        """The same, with the entries that its files have in Spark's log."""
+        return self._replace(files=files, spark=spark)
 
     def published(self, path: str) -> PublishedFiles:
         """Names and rows."""
@@ -99,8 +125,9 @@ def read_manifest(filesystem: fs.FileSystem, path: str) -> OutputManifest | None
         return OutputManifest(
             job,
             {name: tuple((low, high) for low, high in void) for name, void in plain.get("jobs", {job: []}).items()},
-            tuple(CommittedFile(e["name"], e["rows"], e["size_bytes"], e.get("job", job), e.get("snapshot", 0)) for e in plain["files"]),
+            tuple(CommittedFile(**{"job": job, "snapshot": 0, **entry}) for entry in plain["files"]),
             pa.ipc.read_schema(pa.py_buffer(base64.b64decode(plain["schema"]))) if plain.get("schema") else None,
+            SparkLog(**plain["spark"]) if plain.get("spark") else None,
             hashlib.sha256(text).hexdigest(),
         )
     except (ValueError, KeyError, TypeError, pa.ArrowException) as error:
@@ -117,6 +144,8 @@ def write_manifest(filesystem: fs.FileSystem, path: str, manifest: OutputManifes
         "schema": base64.b64encode(manifest.schema.serialize()).decode() if manifest.schema is not None else None,
         "files": [file.as_json() for file in manifest.files],
     }
+    if manifest.spark is not None:
+        plain["spark"] = manifest.spark.as_json()
     text = json.dumps(plain).encode()
     replace_file(filesystem, f"{path}/{MANIFEST}", text, through=f"{path}/{STAGING}/manifest-{manifest.job}")
 
@@ -180,7 +209,8 @@ def _manifest_of(filesystem: fs.FileSystem, path: str, where: str) -> OutputMani
 def committed_files(path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None) -> PublishedFiles:
     """The committed files of what ``write_parquet(path)`` writes; also while the job runs, or after it has failed.
 
-    For Spark: ``spark.read.option("basePath", out.path).parquet(*(f"{out.path}/{name}" for name in out.files))``.
+    For Spark, where the output was not written with ``spark_log=True``:
+    ``spark.read.option("basePath", out.path).parquet(*(f"{out.path}/{name}" for name in out.files))``.
     None yet, before the first commit of a job that has begun; ConfigError where no job writes.
     """
     home, inner = open_directory(path, filesystem, "committed_files")
@@ -216,6 +246,7 @@ __all__ = [
     "CommittedFile",
     "OutputManifest",
     "PublishedFiles",
+    "SparkLog",
     "begun_by",
     "committed_files",
     "open_directory",

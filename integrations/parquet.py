@@ -7,6 +7,9 @@ is already in place is left there, so a commit that was cut off is finished by c
 (the old output of ``mode="overwrite"``, files of snapshots that are rolled back) is deleted after the manifest is replaced, never
 before, so that either the old or the new output is there at any time.
 
+With ``spark_log`` there is also the log by which Spark reads the output as a stream (:mod:`rayad.integrations.spark_log`). It is written
+after the manifest and follows from it.
+
 The directory has to be seen by all nodes, and to one job at a time: the manifest has one writer. On object stores a move is a copy and a
 delete: the manifest still tells whole from partial output.
 """
@@ -16,6 +19,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import time as clock
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -41,6 +45,8 @@ from rayad.integrations.committed import (
 )
 from rayad.integrations.parquet_writer import ParquetWriter, StagedFile
 from rayad.integrations.paths import check_schema
+from rayad.integrations.spark_log import SPARK_LOG, SparkLogFolder, base_uri, encoded, numbered
+from rayad.integrations.spark_types import for_sparks_files
 from rayad.progress import ConfigError, DataflowError, arguments, show
 
 MODES = ("error", "append", "overwrite")
@@ -61,7 +67,7 @@ def check_name(name: str) -> str:
     """
     parts = name.split("/")
     bad = not name or "\0" in name or "\\" in name or name.startswith("/") or any(part in ("", ".", "..") for part in parts)
-    if bad or parts[0].startswith((STAGING, MANIFEST)):
+    if bad or parts[0].startswith((STAGING, MANIFEST, SPARK_LOG)):
         raise ConfigError(f"write_parquet: refused the file name {name!r}; names are relative, below the output directory, without '..'")
     return name
 
@@ -74,6 +80,11 @@ class ParquetSink(Sink):
     types; else those that hold a replica's records, which follow them (int, then 1.5: double) until a row group or a snapshot has been
     written with them, and all replicas must agree. ``row_group_rows`` are collected in memory before they are written. A job that takes
     snapshots makes at least one file for each writer and snapshot in which it had records.
+
+    ``spark_log``: also write ``_spark_metadata/``, so that ``spark.readStream.schema(..).parquet(path)`` and ``spark.read.parquet(path)``
+    see what is committed, each file once, and nothing else; columns are written in types that Spark has. Spark then passes over what
+    other programs put there. Its entries hold whole URIs: a text, such as ``"hdfs://host:9000/out"``, says how Spark calls the directory,
+    where that does not follow from its file system. A directory that has such a log keeps it, whoever writes there.
     """
 
     commits = True
@@ -89,6 +100,7 @@ class ParquetSink(Sink):
         compression: str | None = "zstd",
         row_group_rows: int = 131_072,
         filesystem: fs.FileSystem | None = None,
+        spark_log: bool | str = False,
     ) -> None:
         arguments.choice(mode, "write_parquet: mode", *MODES, error=ConfigError)
         row_group_rows = arguments.whole(row_group_rows, "write_parquet: row_group_rows", least=1, error=ConfigError)
@@ -108,9 +120,27 @@ class ParquetSink(Sink):
         self.schema = schema
         self.compression = compression
         self.row_group_rows = row_group_rows
+        self._spark_base = self._uri_for_spark(spark_log)
         self._has_history = False  # whether this job may have committed before
         self._void: tuple[int, int] | None = None  # snapshots that the next commit rolls back, first and last
         self._swept = False  # whether this instance has looked for files that do not belong there
+
+    def _uri_for_spark(self, spark_log: bool | str) -> str | None:
+        """The directory as Spark is to be told of it; None: there is to be no log."""
+        if isinstance(spark_log, str) and "://" in spark_log:
+            return encoded(spark_log)
+        if not isinstance(spark_log, bool):
+            raise ConfigError(
+                f"write_parquet: spark_log is {show(spark_log)}: it must be True, False, or the URI under which Spark knows the directory, "
+                "such as 's3a://bucket/folder'"
+            )
+        uri = base_uri(self.filesystem, self.path) if spark_log else None
+        if spark_log and uri is None:
+            raise ConfigError(
+                f"write_parquet: spark_log=True, and how Spark calls {self.path!r} on the {self.filesystem.type_name!r} file system is not "
+                "known; give its URI, as spark_log='hdfs://host:9000/folder'"
+            )
+        return uri
 
     # -- before writing ------------------------------------------------------------------------------
     def identity(self) -> str:
@@ -127,6 +157,7 @@ class ParquetSink(Sink):
         that the job's own output has been removed. Repeatable."""
         before = read_manifest(self.filesystem, self.path)
         self._check_free(before)
+        self._check_log(before)
         if self._read_note() is None:
             declared = self._declared()
             schema = base64.b64encode(declared.serialize()).decode() if declared is not None else None
@@ -148,7 +179,7 @@ class ParquetSink(Sink):
 
     def stored(self, table: pa.Table) -> pa.Table:
         """``table`` in the types of its files: its own, unless their reader needs others."""
-        return table
+        return table if self._spark_base is None else for_sparks_files(table, "write_parquet", "leave spark_log out")
 
     def staging(self) -> str:
         """Where the unpublished files of all jobs are."""
@@ -168,7 +199,7 @@ class ParquetSink(Sink):
         """Relative names of all files but the staged ones and the manifest."""
         info = self.filesystem.get_file_info(fs.FileSelector(self.path, recursive=True, allow_not_found=True))
         names = [i.path[len(self.path) :].lstrip("/") for i in info if i.type == fs.FileType.File]
-        return sorted(name for name in names if name.split("/")[0] not in (STAGING, MANIFEST))
+        return sorted(name for name in names if name.split("/")[0] not in (STAGING, MANIFEST, SPARK_LOG))
 
     def _is_mine(self, name: str) -> bool:
         return name.rsplit("/", 1)[-1].startswith(f"part-{self.job}-")
@@ -197,6 +228,32 @@ class ParquetSink(Sink):
                 "put the directory back as it was, or start the job afresh"
             )
 
+    # -- the log for Spark -----------------------------------------------------------------------------
+    @property
+    def _log(self) -> SparkLogFolder:
+        return SparkLogFolder(self.filesystem, self.path, self.staging())
+
+    def _check_log(self, manifest: OutputManifest | None) -> None:
+        self._log.check(manifest, may_replace=self.mode == "overwrite", where="write_parquet")
+
+    def _with_log(self, before: OutputManifest | None, after: OutputManifest) -> OutputManifest:
+        """``after``, with what it says to Spark."""
+        log = before.spark if before is not None else None
+        base = self._spark_base or (log.base if log is not None else None)
+        if base is None:
+            return after
+        return numbered(before, after, base, int(1000 * clock.time()), above=-1 if log is not None else self._log.last())
+
+    def _tell_spark(self, manifest: OutputManifest, *, is_new: bool, swept: bool) -> None:
+        """Bring the log to the manifest that is in place now."""
+        if manifest.spark is None:
+            if self.mode == "overwrite" and not swept:
+                self._log.remove()  # it would name files that are about to be deleted
+        elif not swept:
+            self._log.mend(manifest)
+        elif is_new:
+            self._log.write_last(manifest, clock.time())
+
     # -- committing ----------------------------------------------------------------------------------
     def publish(self, staged: Sequence[Any]) -> PublishedFiles:
         """Commit all output of a job that takes no snapshots."""
@@ -217,6 +274,9 @@ class ParquetSink(Sink):
         before = read_manifest(self.filesystem, self.path)
         self._check_history(before)
         self._check_void(snapshot, before)
+        swept, self._swept = self._swept, False  # until this commit is through: whoever repeats it looks at all again
+        if not swept:
+            self._check_log(before)
         if before is None:
             before = self._begin()
         void = before.jobs.get(self.job, ())
@@ -230,9 +290,12 @@ class ParquetSink(Sink):
         jobs = {job: ranges for job, ranges in before.jobs.items() if self.mode == "append"} | {self.job: void}
         schema = files[0].schema if files else before.schema if before.job == self.job else None
         after = OutputManifest(self.job, jobs, tuple(kept[name] for name in sorted(kept)), schema or self._declared())
-        if not after.says_the_same(before):
+        after = self._with_log(before, after)
+        is_new = not after.says_the_same(before)
+        if is_new:
             write_manifest(self.filesystem, self.path, after)
-        if not self._swept:
+        self._tell_spark(after, is_new=is_new, swept=swept)
+        if not swept:
             self._sweep(set(kept))
         self._has_history, self._swept, self._void = True, True, None
         return after.published(self.path)
@@ -262,8 +325,12 @@ class ParquetSink(Sink):
         """Write the manifest of the files that were there before, so that it is right from the first move on."""
         entries = tuple(self._entry(name) for name in self._present() if not self._is_mine(name))
         manifest = OutputManifest(self.job, {self.job: ()}, entries)
+        if self._log.last() < 0:  # else it tells of what another program wrote, until the first commit replaces it
+            manifest = self._with_log(None, manifest)
         self.filesystem.create_dir(self.path, recursive=True)
         write_manifest(self.filesystem, self.path, manifest)
+        if manifest.spark is not None:
+            self._log.mend(manifest)
         return manifest
 
     def _entry(self, name: str) -> CommittedFile:
@@ -339,7 +406,7 @@ class ParquetSink(Sink):
     def _clean(self, job: str) -> None:
         try:
             info = self.filesystem.get_file_info(fs.FileSelector(self.staging(), allow_not_found=True))
-            mine = [i for i in info if i.base_name.startswith((f"{job}-", f"manifest-{job}-", f"note-{job}-"))]
+            mine = [i for i in info if i.base_name.startswith((f"{job}-", f"manifest-{job}-", f"note-{job}-", f"spark-{job}-"))]
             for item in mine:
                 if item.type == fs.FileType.Directory:
                     self.filesystem.delete_dir(item.path)

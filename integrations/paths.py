@@ -108,7 +108,7 @@ def _expand(home: fs.FileSystem, path: str, text: str, where: str) -> list[Found
             files = [
                 FoundFile(i.path, i.size, i.mtime_ns)
                 for i in inside
-                if i.type == fs.FileType.File and not _hidden(i.path[len(path) :].strip("/"))
+                if i.type == fs.FileType.File and not is_hidden(i.path[len(path) :].strip("/"))
             ]
             if not files:
                 raise ConfigError(f"{where}: the directory {text!r} holds no files (those that start with '.' or '_' do not count)")
@@ -123,9 +123,9 @@ def _expand(home: fs.FileSystem, path: str, text: str, where: str) -> list[Found
     raise ConfigError(f"{where}: there is no file or directory {text!r} (looked at {path!r} on the {home.type_name!r} file system)")
 
 
-def _hidden(relative: str) -> bool:
+def is_hidden(relative: str) -> bool:
     """Spark's rule: a name that starts with ``.`` or ``_`` hides all below it, unless it is a partition directory such as ``_epoch=3``."""
     return any(part.startswith(".") or (part.startswith("_") and "=" not in part) for part in relative.split("/"))
 
 
-__all__ = ["FoundFile", "Paths", "check_arrow", "check_filesystem", "check_schema", "files_fingerprint", "find_files"]
+__all__ = ["FoundFile", "Paths", "check_arrow", "check_filesystem", "check_schema", "files_fingerprint", "find_files", "is_hidden"]

@@ -15,7 +15,7 @@ from rayad.integrations.blocks import describe
 from rayad.progress import DataflowError
 
 
-def spark_arrow_type(kind: pa.DataType, column: str) -> pa.DataType:
+def spark_arrow_type(kind: pa.DataType, column: str, where: str = "to_spark") -> pa.DataType:
     """The Arrow type that Spark's type for ``kind`` has. DataflowError where there is none.
 
     >>> spark_arrow_type(pa.uint32(), "x"), spark_arrow_type(pa.timestamp("ns", "Europe/Rome"), "x")
@@ -45,19 +45,20 @@ def spark_arrow_type(kind: pa.DataType, column: str) -> pa.DataType:
     if pat.is_duration(kind):
         return pa.duration("us")
     if isinstance(kind, pa.BaseExtensionType):  # windows, pairs and records of ours, for instance: structs
-        return spark_arrow_type(kind.storage_type, column)
+        return spark_arrow_type(kind.storage_type, column, where)
     if pat.is_dictionary(kind):
-        return spark_arrow_type(kind.value_type, column)
+        return spark_arrow_type(kind.value_type, column, where)
     if pat.is_map(kind):
-        key = pa.field("key", spark_arrow_type(kind.key_type, f"{column}.key"), nullable=False)
-        return pa.map_(key, pa.field("value", spark_arrow_type(kind.item_type, f"{column}.value")))
+        key = pa.field("key", spark_arrow_type(kind.key_type, f"{column}.key", where), nullable=False)
+        return pa.map_(key, pa.field("value", spark_arrow_type(kind.item_type, f"{column}.value", where)))
     if pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind):
-        return pa.list_(pa.field("element", spark_arrow_type(kind.value_type, f"{column}[]")))
+        return pa.list_(pa.field("element", spark_arrow_type(kind.value_type, f"{column}[]", where)))
     if pat.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        return pa.struct([pa.field(f.name, spark_arrow_type(f.type, f"{column}.{f.name}"), nullable=f.nullable) for f in fields])
+        kinds = [spark_arrow_type(field.type, f"{column}.{field.name}", where) for field in fields]
+        return pa.struct([pa.field(field.name, kind, nullable=field.nullable) for field, kind in zip(fields, kinds, strict=True)])
     raise DataflowError(
-        f"to_spark: column {column!r} is of type {kind}, for which Spark 3.5 has none; cast it first (times of day: to int64 or string)"
+        f"{where}: column {column!r} is of type {kind}, for which Spark 3.5 has none; cast it first (times of day: to int64 or string)"
     )
 
 
@@ -76,14 +77,14 @@ def stored(array: pa.Array) -> pa.Array:
     return pa.StructArray.from_arrays(parts, names=[field.name for field in array.type], mask=array.is_null())
 
 
-def for_spark(table: pa.Table) -> pa.Table:
+def for_spark(table: pa.Table, where: str = "to_spark") -> pa.Table:
     """``table`` in the types that Spark reads. DataflowError naming the column where a value does not fit (nanoseconds, say)."""
     names = table.schema.names
     if len(set(names)) != len(names):
-        raise DataflowError(f"to_spark: column names must differ, got {describe(table.schema)}; rename them")
+        raise DataflowError(f"{where}: column names must differ, got {describe(table.schema)}; rename them")
     columns, fields = [], []
     for field, column in zip(table.schema, table.columns, strict=True):
-        kind = spark_arrow_type(field.type, field.name)
+        kind = spark_arrow_type(field.type, field.name, where)
         try:
             plain = pa.chunked_array([stored(chunk) for chunk in column.chunks]) if has_extension(field.type) and len(column) else column
             plain = plain.cast(plain.type.value_type) if pat.is_dictionary(plain.type) else plain
@@ -91,21 +92,23 @@ def for_spark(table: pa.Table) -> pa.Table:
             columns.append(plain if same else pa.chunked_array([cast_exactly(chunk, kind, field.name) for chunk in plain.chunks], kind))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, Inexact) as error:
             raise DataflowError(
-                f"to_spark: column {field.name!r} of type {field.type} does not fit Spark's {kind}: {error}; cast it first"
+                f"{where}: column {field.name!r} of type {field.type} does not fit Spark's {kind}: {error}; cast it first"
             ) from error
         fields.append(pa.field(field.name, kind, nullable=field.nullable))
     return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
-def for_sparks_files(table: pa.Table) -> pa.Table:
-    """``table`` in the types that Spark reads from Parquet files: those of :func:`for_spark`, except for columns of nothing but nulls."""
+def for_sparks_files(table: pa.Table, where: str = "to_spark", otherwise: str = "leave staging_path out") -> pa.Table:
+    """``table`` in the types that Spark reads from Parquet files: those of :func:`for_spark`, except for columns of nothing but nulls.
+
+    ``otherwise``: how to do without files for Spark."""
     for field in table.schema:
         if _has_null_type(field.type):
             raise DataflowError(
-                f"to_spark: column {field.name!r} is of type {field.type}: nothing but nulls, which has no type in Parquet files; give "
-                "schema= with a type for it, or leave staging_path out"
+                f"{where}: column {field.name!r} is of type {field.type}: nothing but nulls, which has no type in Parquet files; give "
+                f"schema= with a type for it, or {otherwise}"
             )
-    return for_spark(table)
+    return for_spark(table, where)
 
 
 def _has_null_type(kind: pa.DataType) -> bool:

@@ -103,6 +103,11 @@ class Dataflow:
         """Parquet files, columnar."""
         return self.source(hooks.call("read_parquet", path, **options), name=name, base="parquet")
 
+    def from_folder(self, path: Any, pattern: str = "*", *, name: str | None = None, **options: Any) -> Stream:
+        """Files of a folder or bucket, and for ever those that appear in it: an epoch for each file. ``options``: see
+        :class:`rayad.integrations.folder.FolderSource`."""
+        return self.source(hooks.call("from_folder", path, pattern, **options), name=name, base="folder")
+
     def from_kafka(self, servers: str, topic: str, *, name: str | None = None, **options: Any) -> Stream:
         """A Kafka topic, endless, columnar. ``options``: see :class:`rayad.integrations.kafka.KafkaSource`."""
         return self.source(hooks.call("from_kafka", servers, topic, **options), name=name, base="kafka")

@@ -180,6 +180,7 @@ for _name, _attribute in {
     "read_text": "TextSource",
     "read_csv": "CsvSource",
     "read_json": "JsonLinesSource",
+    "from_folder": "FolderSource",
     "from_kafka": "KafkaSource",
     "read_parquet": "ParquetSource",
     "write_kafka": "KafkaSink",

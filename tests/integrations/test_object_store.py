@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pyarrow import fs
 
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
@@ -67,7 +69,7 @@ def test_a_changed_object_is_refused(objects: ObjectStore) -> None:
 def counting(out: str) -> rd.Dataflow:
     flow = rd.Dataflow("counting")
     counts = flow.from_epochs(EPOCHS, batch_rows=4).key_by(lambda n: n).count(name="counts")
-    counts.map(lambda pair: {"key": pair[0], "count": pair[1]}).write_parquet(out, epoch_column="epoch")
+    counts.map(lambda pair: {"key": pair[0], "count": pair[1]}).write_parquet(out, epoch_column="epoch", spark_log=True)
     return flow
 
 
@@ -103,3 +105,18 @@ def test_a_job_goes_on_after_a_crash_and_another_from_its_savepoint(objects: Obj
     job = counting(out).submit(config(objects, resume=path), runtime="local", seed=4, parallelism=2)
     job.wait()
     assert rows_of(out) == expected()
+    assert told_to_spark(objects, "crashed") == [f"s3a://{objects.bucket}/crashed/{name}" for name in rd.committed_files(out).files]
+
+
+def told_to_spark(objects: ObjectStore, folder: str) -> list[str]:
+    """What the log says from its compact entry on: the savepoint took back what had been committed after it."""
+    home, _ = fs.FileSystem.from_uri(objects.uri(folder))
+    log = [key for key in objects.paths() if key.startswith(f"{folder}/_spark_metadata/")]
+    assert [key.rsplit("/", 1)[1] for key in log] == ["0", "1", "10", "9.compact"]
+    told = []
+    for key in log[2:]:
+        with home.open_input_stream(f"{objects.bucket}/{key}") as stream:
+            version, *lines = stream.read().decode().split("\n")
+        assert version == "v1"
+        told += [json.loads(line)["path"] for line in lines]
+    return sorted(told)
