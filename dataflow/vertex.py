@@ -224,6 +224,12 @@ class Vertex:
         return self._require().key_groups
 
 
+def begin(vertex: Vertex, context: VertexContext) -> None:
+    """Let a vertex that has just been made run in this context. (A function: a public method of ours could be one of the user's.)"""
+    vertex._context = context
+    vertex.setup()
+
+
 class EndVertex(Vertex):
     """A vertex that still sends when its input ends: it keeps a capability at its input frontier.
 

@@ -129,6 +129,34 @@ def _compare(before: Mapping[str, Any], now: Mapping[str, Any], what: str, out: 
     return bool(missing or new or any(name in now and not _is_same(before[name], now[name]) for name in before) or out)
 
 
+def what_would_do(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The ``map_state=`` that says what becomes of all that two graphs do not have in common by name and state; "" for nothing.
+
+    >>> what_would_do({"vertices": {"a": {"kind": "vertex"}}, "sinks": {"out": {}}}, {"vertices": {}, "sinks": {}})
+    "map_state={'a': None, 'sink:out': None}"
+    """
+    calls = []
+    for what, prefix in (("vertices", ""), ("sinks", "sink:")):
+        old, new = before.get(what, {}), now[what]
+        gone = [name for name in old if name not in new]
+        fresh = [name for name in new if name not in old]
+        for name in gone:
+            alike = [other for other in fresh if _is_same(old[name], new[other])]
+            if len(alike) == 1:
+                fresh.remove(alike[0])
+            calls.append(f"{prefix + name!r}: {alike[0]!r}" if len(alike) == 1 else f"{prefix + name!r}: None")
+        calls += [f"{prefix + name!r}: {{}}" for name in fresh]
+        if not prefix:
+            changed = [name for name in old if name in new and not fits(old[name].get("state"), new[name].get("state"))]
+            calls += [f"{name!r}: function of its table" for name in changed]
+    return f"map_state={{{', '.join(calls)}}}" if calls else ""
+
+
+def _by_mapping(manifest: Manifest, graph: Graph) -> str:
+    call = what_would_do(manifest.graph, graph)
+    return f". To keep the rest of its state: resume={manifest.number}, {call}" if call else ""
+
+
 def choose(store: SnapshotStore, resume: str | int | None) -> tuple[Manifest | None, list[str]]:
     """The manifest to resume from, and remarks about newer ones that are not usable.
 
@@ -204,6 +232,7 @@ def begin_run(
                 raise SnapshotError(
                     f"job {job!r} cannot resume from snapshot {manifest.number} in {store.folder!r}: "
                     + "; ".join(wrong)
+                    + _by_mapping(manifest, graph)
                     + ". Run the dataflow that the snapshot was taken of, or begin afresh with resume='never'"
                 )
         if manifest is None:
@@ -235,4 +264,4 @@ def claim_of(manifest: Manifest, numbers: list[int], *, graph: Graph, run: str) 
     return dataclasses.replace(manifest, number=numbers[-1] + 1, graph=graph, kind=kind, run=run, notes={**manifest.notes, **told})
 
 
-__all__ = ["NEVER", "begin_run", "choose", "claim_of", "input_changes", "misfits"]
+__all__ = ["NEVER", "begin_run", "choose", "claim_of", "input_changes", "misfits", "what_would_do"]

@@ -10,7 +10,7 @@ It is long because it is one state: activations, snapshots and changes of layout
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
@@ -18,16 +18,17 @@ import pyarrow as pa
 from rayad.actors.plane.on_demand import rows_of
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.parked import Parked
-from rayad.actors.replica.rest import PartRest, ResumedPart, thaw
+from rayad.actors.replica.rest import PartRest, ResumedPart, stored_maker, thaw
 from rayad.actors.replica.routing import Outgoing, Outputs
 from rayad.actors.replica.source_reader import SourceReader
 from rayad.actors.replica.upstream import Gate
 from rayad.actors.replica.user_errors import describe, raise_located
 from rayad.dataflow.compiling.state_identity import of_class
 from rayad.dataflow.logical_graph import NodeKind
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.plan import Plan, PlanEdge, Stage
 from rayad.dataflow.records.batches import require_distinct
-from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext, check_reentrancy
+from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext, begin, check_reentrancy
 from rayad.progress import DataflowError, FlatReachability, Notificator, SnapshotError, Timestamp, View, show
 from rayad.snapshots.identity import fits, spell
 
@@ -151,8 +152,7 @@ class ReplicaCore(VertexContext):
         if self.gate is not None:
             self.gate.in_order = vertex.in_order
         self._reentrancy = check_reentrancy(vertex.reentrancy, f"{stage.name!r} ({stage.where})")
-        vertex._context = self
-        self.guard("setup", vertex.setup)
+        self.guard("setup", partial(begin, vertex, self))
         if isinstance(vertex, EndVertex):
             if stage.depth:
                 raise DataflowError(
@@ -186,7 +186,13 @@ class ReplicaCore(VertexContext):
             parked=[(names[edge], data) for edge, data in self.parked.frozen()],
             counts=(self.batches_in, self.records_in, self.outputs.batches_out),
             vertex=of_class(type(self.vertex)) if self.vertex is not None else None,
+            maker=self._maker,
         )
+
+    @cached_property
+    def _maker(self) -> bytes | None:
+        """How the vertex is made, for those who read its state without the program (:mod:`rayad.actors.saved_state`)."""
+        return stored_maker(self.stage.op) if isinstance(self.vertex, KeyedVertex) else None
 
     def _resume_vertex(self, vertex: Vertex, resumed: ResumedPart) -> None:
         """State, notifications, batches that wait. Raises SnapshotError when the state is that of another class."""

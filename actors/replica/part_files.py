@@ -157,13 +157,18 @@ def read_part(store: SnapshotStore, part: ReplicaPart | SourceShare) -> ResumedP
     """Read a replica's part back, or its share of several, each file verified first. Raises SnapshotError that names the file."""
     if isinstance(part, SourceShare):
         return shared_out([read_part(store, one) for one in part.parts], part.replica, part.replicas)
+    return ResumedPart(tuple(_load(store, file) for file in part.files), read_rest(store, part))
+
+
+def read_rest(store: SnapshotStore, part: ReplicaPart) -> dict[str, Any]:
+    """Everything but the state. Raises SnapshotError that names the file."""
     rest = _load(store, part.rest) if part.rest is not None else None
     if not isinstance(rest, dict) or rest.get("format") != FORMAT:
         found = rest.get("format") if isinstance(rest, dict) else rest
         raise SnapshotError(
             f"the part of {part.vertex!r}[{part.replica}] in {store.folder!r} has format {found!r}, this version of Rayad reads {FORMAT}"
         )
-    return ResumedPart(tuple(_load(store, file) for file in part.files), rest)
+    return rest
 
 
 def read_staged(store: SnapshotStore, staged: Iterable[StagedPart]) -> Iterator[tuple[str, Any]]:

@@ -9,10 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import cloudpickle  # type: ignore[import-untyped]
+
 from rayad.actors.plane.batch_codec import decode_batch, encode_batch
 from rayad.progress import Timestamp
 
 FORMAT = 1
+MAKER_BYTES_MAX = 1 << 16
+"""A larger factory (a model in a function's closure) is not written with each snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,7 @@ class PartRest:
         outbox: ``(edge, target replica, batch)`` in flight from this replica (unaligned snapshots only).
         counts: batches and records consumed, batches sent.
         vertex: the class of the vertex and its ``state_version``: a factory does not tell what it makes before it is called.
+        maker: of a vertex with keyed state its factory, see :func:`stored_maker`; None: it has none.
     """
 
     source: Any = None
@@ -63,10 +68,23 @@ class PartRest:
     outbox: list[tuple[str, int, bytes]] = field(default_factory=list)
     counts: tuple[int, int, int] = (0, 0, 0)
     vertex: dict[str, Any] | None = None
+    maker: bytes | None = None
 
     def plain(self) -> dict[str, Any]:
         """As a dict of plain values."""
         return {"format": FORMAT, **{name: getattr(self, name) for name in self.__slots__}}
+
+
+def stored_maker(make: Any) -> bytes:
+    """A vertex' factory for snapshots, so that its state can be read without the program; empty where it is large or cannot be pickled.
+
+    Classes and functions of ``__main__`` go by value, all others by the names of their modules.
+    """
+    try:
+        data: bytes = cloudpickle.dumps(make, protocol=5)
+    except Exception:  # whatever a user's object raises: a job must not fail for the sake of those who look at it
+        return b""
+    return data if len(data) <= MAKER_BYTES_MAX else b""
 
 
 def freeze(time: Timestamp, batch: Any) -> bytes:

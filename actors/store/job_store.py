@@ -82,7 +82,7 @@ class JobStore:
         """Choose the snapshot to resume from, claim the store, and let sinks publish again what that snapshot had staged."""
         resume = self.config.resume
         if isinstance(resume, str) and resume not in ("latest", NEVER):
-            resume = self._number_of(resume)
+            resume = self.number_of(resume)
         if self._earlier and any(found is not None and found.run in self._earlier for found in self._newest_manifest()):
             resume = "latest"
         self.begun, self.remarks = begin_run(
@@ -92,7 +92,7 @@ class JobStore:
             graph=self.graph,
             key_groups=self.plan.key_groups,
             run=self.run,
-            start=self._check_sinks,
+            start=self.check_sinks,
         )
         self.identities = self.begun.notes.get("identities", {})
         self.savepoints = [number for number in self.store.numbers() if self._is_savepoint(number)]
@@ -218,7 +218,8 @@ class JobStore:
         except SnapshotError:
             return True  # it cannot be read: not ours to delete
 
-    def _number_of(self, path: str) -> int:
+    def number_of(self, path: str) -> int:
+        """The snapshot that a path names. Raises SnapshotError where it is of another job."""
         folder, _, name = path.rstrip("/").removesuffix(f"/{MANIFEST}").rpartition("/")
         if not name.isdigit() or (folder and os.path.abspath(folder) != os.path.abspath(self.store.folder)):
             raise SnapshotError(
@@ -247,7 +248,8 @@ class JobStore:
         except SnapshotError:
             return None
 
-    def _check_sinks(self) -> dict[str, Any]:
+    def check_sinks(self) -> dict[str, Any]:
+        """A job begins: refuse outputs that cannot be written; gives notes of what continues them."""
         for sink in self.plan.sinks:
             self._call_sink(sink, "check")
         found = {sink.key: sink.sink.identity() for sink in self.plan.sinks}

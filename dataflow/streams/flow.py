@@ -211,9 +211,16 @@ class Dataflow:
         parallelism: Any = None,
         seed: int = 0,
         resume: str | int | None = None,
+        map_state: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Any:
-        """Start the dataflow and give a job handle at once. ``resume``: short for ``RunConfig(resume=...)``."""
+        """Start the dataflow and give a job handle at once. ``resume``: short for ``RunConfig(resume=...)``.
+
+        ``map_state`` says what becomes of the state of a snapshot of another version of the program, given by its number or path: a dict
+        from a vertex there to its name here, to a function from its table to another (as :func:`rayad.read_state` gives it and
+        :func:`rayad.write_state` takes it), to ``(name, function)``, or to None to drop its state; and from a vertex here to its table,
+        or to ``{}`` to begin with none. Names of sinks have ``sink:`` before them. Vertices that are the same need not be named.
+        """
         if run is not None and not isinstance(run, RunConfig):
             raise DataflowError(f"submit() was given {show(run, 60)} as first argument: it takes a RunConfig, then a ScalingConfig")
         scaling = _scaling_of(scaling, parallelism, "submit")
@@ -223,6 +230,8 @@ class Dataflow:
             if run is not None and run.resume not in (None, resume):
                 raise DataflowError(f"resume={resume!r} and RunConfig(resume={run.resume!r}) were given: give one of them")
             run = replace(run or RunConfig(), resume=resume)
+        if map_state is not None:
+            run = replace(run or RunConfig(), resume=hooks.call("map_state", self, run or RunConfig(), scaling, map_state))
         for promise in [*not_acted_on(run or RunConfig(), scaling, runtime, seed), *not_asked_locally(self.graph, runtime)]:
             warnings.warn(promise, UserWarning, stacklevel=users_level())
         if run is None or not run.keeps_snapshots:  # else the runtime finds out whether the job begins afresh
@@ -246,6 +255,7 @@ class Dataflow:
         parallelism: Any = None,
         seed: int = 0,
         resume: str | int | None = None,
+        map_state: Mapping[str, Any] | None = None,
         timeout_s: float | None = None,
         **options: Any,
     ) -> Any:
@@ -256,7 +266,8 @@ class Dataflow:
         ``clock=f`` gives another one, a function without arguments. It also refuses functions that change shared records in place;
         ``check_records=False`` saves the cost of that check.
 
-        ``resume="latest"`` resumes from the newest snapshot of the job of this name, a path from that one. A job that is not complete after
+        ``resume="latest"`` resumes from the newest snapshot of the job of this name, a path from that one; ``map_state`` as of
+        :meth:`submit`. A job that is not complete after
         ``timeout_s`` is cancelled (TimeoutError); ``job.wait(timeout_s)`` after submit() leaves it running.
         """
         check_timeout(timeout_s, "run(timeout_s=...)")
@@ -265,7 +276,7 @@ class Dataflow:
             raise DataflowError(
                 f"{self.name!r} has live inputs {live}: use submit(), feed job.input({live[0]!r}) and close() it, then job.wait()"
             )
-        job = self.submit(run, scaling, runtime=runtime, parallelism=parallelism, seed=seed, resume=resume, **options)
+        job = self.submit(run, scaling, runtime=runtime, parallelism=parallelism, seed=seed, resume=resume, map_state=map_state, **options)
         try:
             return job.wait(timeout_s=timeout_s)
         except TimeoutError:

@@ -97,13 +97,16 @@ __all__ = [
     "committed_files",
     "graphs",
     "key_group",
+    "list_state",
     "read_committed",
+    "read_state",
     "spark_session",
     "stable_hash",
     "stop_spark",
     "to_record_batch",
     "to_rows",
     "windows",
+    "write_state",
 ]
 
 
@@ -119,6 +122,27 @@ def read_committed(*args: Any, **kwargs: Any) -> Any:
     from rayad.integrations import read_committed as read
 
     return read(*args, **kwargs)
+
+
+def list_state(*args: Any, **kwargs: Any) -> Any:
+    """The vertices of a snapshot and what they keep: see :func:`rayad.actors.saved_state.reading.list_state`."""
+    from rayad.actors.saved_state.reading import list_state as look
+
+    return look(*args, **kwargs)
+
+
+def read_state(*args: Any, **kwargs: Any) -> Any:
+    """The keyed state of a vertex in a snapshot as an Arrow table: see :func:`rayad.actors.saved_state.reading.read_state`."""
+    from rayad.actors.saved_state.reading import read_state as read
+
+    return read(*args, **kwargs)
+
+
+def write_state(*args: Any, **kwargs: Any) -> Any:
+    """A savepoint made from tables: see :func:`rayad.actors.saved_state.writing.write_state`."""
+    from rayad.actors.saved_state.writing import write_state as write
+
+    return write(*args, **kwargs)
 
 
 def spark_session(*args: Any, **kwargs: Any) -> Any:
@@ -172,7 +196,14 @@ def _connector(name: str, attribute: str) -> Any:
     return make
 
 
+def _map_state(*args: Any) -> str:
+    from rayad.actors.saved_state.changing import map_state
+
+    return map_state(*args)
+
+
 hooks.register("submit", _submit)
+hooks.register("map_state", _map_state)
 for _name, _attribute in {
     "from_arrow": "ArrowSource",
     "from_spark": "SparkSource",

@@ -1,5 +1,5 @@
 """The command line: ``rayad plan program.py:flow`` shows what a program would run, without running it; ``rayad interval`` computes,
-``rayad snapshots`` looks into a store, ``rayad plot`` draws how a job was scaled.
+``rayad snapshots`` looks into a store, ``rayad state`` reads the state of a snapshot, ``rayad plot`` draws how a job was scaled.
 
 Jobs are started by running the program itself (``python program.py``) or with ``ray job submit``: a second way to start
 them would be a second set of rules for paths and environments, so there is none.
@@ -7,31 +7,16 @@ them would be a second set of rules for paths and environments, so there is none
 
 from __future__ import annotations
 
-import runpy
 import sys
 from importlib.metadata import version as installed_version
-from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
 
 import click
 
 from rayad.interval_command import interval
 from rayad.plot_command import plot
+from rayad.program_file import load_flow
 from rayad.snapshots_command import snapshots
-
-# Not "__main__": `if __name__ == "__main__": flow.run()` at the end of a program must not start it.
-_RUN_NAME = "__rayad_plan__"
-
-
-@runtime_checkable
-class Plannable(Protocol):
-    """What ``rayad plan`` can show; :class:`rayad.Dataflow` is one."""
-
-    def explain(self) -> str:
-        """Describe the stages, edges and scopes as text."""
-
-    def to_mermaid(self) -> str:
-        """Draw the same as a Mermaid flowchart."""
+from rayad.state_command import state
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -42,6 +27,7 @@ def main() -> None:
 main.add_command(interval)
 main.add_command(plot)
 main.add_command(snapshots)
+main.add_command(state)
 
 
 @main.command()
@@ -62,41 +48,3 @@ def plan(target: str, mermaid: bool) -> None:
     """
     flow = load_flow(target)
     click.echo(flow.to_mermaid() if mermaid else flow.explain())
-
-
-def load_flow(target: str) -> Plannable:
-    """Execute the file of ``FILE.py:FLOW`` and return its dataflow.
-
-    The file's folder comes first on ``sys.path`` meanwhile, as under ``python FILE.py``. Errors of the file itself are not
-    caught: their traceback is what its author needs. Raises ``click.UsageError`` when there is no such file or dataflow in it.
-    """
-    file_name, separator, flow_name = target.rpartition(":")
-    if not separator or not file_name or not flow_name:
-        raise click.UsageError(f"{target!r} names no dataflow; write FILE.py:FLOW, for example program.py:flow")
-    path = Path(file_name)
-    if not path.is_file():
-        raise click.UsageError(f"there is no file {file_name!r} (asked for by {target!r})")
-    names = _execute(path)
-    if flow_name not in names:
-        raise click.UsageError(f"{file_name!r} has no {flow_name!r} at its top level; {_candidates(names)}")
-    value = names[flow_name]
-    if callable(value) and not isinstance(value, Plannable):
-        value = value()
-    if isinstance(value, type) or not isinstance(value, Plannable):
-        kind = f"{target!r} is a {type(value).__name__}"
-        raise click.UsageError(f"{kind}, not a Dataflow or a function that returns one; {_candidates(names)}")
-    return value
-
-
-def _execute(path: Path) -> dict[str, Any]:
-    folder = str(path.resolve().parent)
-    sys.path.insert(0, folder)
-    try:
-        return runpy.run_path(str(path), run_name=_RUN_NAME)
-    finally:
-        sys.path.remove(folder)
-
-
-def _candidates(names: dict[str, Any]) -> str:
-    flows = sorted(name for name, value in names.items() if isinstance(value, Plannable) and not isinstance(value, type))
-    return f"the dataflows there are: {', '.join(flows)}" if flows else "there is no dataflow at its top level"

@@ -46,6 +46,7 @@ def test_a_job_keeps_everything_on_an_object_store(nothing_left: Callable[[], No
         result = job.wait(timeout_s=PATIENCE_S)
         assert store.numbers()[-1] > newest
         assert result.statistics.failures <= 1  # those of the coordinator that lived to the end
+        kept = {row["key"]: row["count"] for row in rd.read_state(objects.uri("jobs/remote"), "counts").to_pylist()}
         found = sorted((row["epoch"], row["key"], row["count"]) for row in rd.read_committed(out).to_table().to_pylist())
     seen: dict[int, int] = {}
     wanted = []
@@ -54,3 +55,4 @@ def test_a_job_keeps_everything_on_an_object_store(nothing_left: Callable[[], No
             seen[n % 5] = seen.get(n % 5, 0) + 1
         wanted += [(epoch, key, seen[key]) for key in {n % 5 for n in numbers}]
     assert found == sorted(wanted)
+    assert kept == seen

@@ -224,10 +224,10 @@ def test_live_input_is_replayed_exactly_also_after_it_was_closed(nothing_left: C
     assert result.statistics.failures == 3
 
 
-def test_a_live_input_is_gone_on_with_where_the_savepoint_was(nothing_left: Check, tmp_path: Path) -> None:
-    def flow() -> rd.Dataflow:
+def test_a_live_input_is_gone_on_with_where_the_savepoint_was_by_a_changed_program(nothing_left: Check, tmp_path: Path) -> None:
+    def flow(name: str) -> rd.Dataflow:
         flow = rd.Dataflow("feed")
-        flow.input("numbers").key_by(lambda r: r % 5).count(name="counts").probe("seen").collect("counts")
+        flow.input("numbers").key_by(lambda r: r % 5).count(name=name).probe("seen").collect("counts")
         return flow
 
     def feed(numbers: Any, epochs: range) -> None:
@@ -235,16 +235,18 @@ def test_a_live_input_is_gone_on_with_where_the_savepoint_was(nothing_left: Chec
             numbers.advance_to(epoch)
             numbers.send(EPOCHS[epoch])
 
-    job = flow().submit(surviving(tmp_path, interval_s=None), parallelism=1)
+    job = flow("counts").submit(surviving(tmp_path, interval_s=None), parallelism=1)
     numbers = job.input("numbers")
     feed(numbers, range(30))
     assert job.probe("seen").wait(20, timeout_s=PATIENCE_S)
     path = job.savepoint()
     feed(numbers, range(30, 40))  # in no snapshot
     job.cancel()
-    again = flow().submit(surviving(tmp_path, resume=path), parallelism=1)
+    kept, waiting = rd.read_state(path, "counts"), rd.read_state(path, "counts", state="pending")
+    again = flow("tallies").submit(surviving(tmp_path, resume=path), parallelism=1, map_state={"counts": "tallies"})
     numbers = again.input("numbers")
     assert 20 < numbers.sent <= 30
+    assert sum(kept["count"].to_pylist() + waiting["value"].to_pylist()) == sum(map(len, EPOCHS[: numbers.sent]))
     assert numbers.epoch == numbers.sent - 1
     feed(numbers, range(numbers.sent, 200))
     kill("VertexActor")

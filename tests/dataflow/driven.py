@@ -17,8 +17,11 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from rayad.actors.replica.part_files import dumped, loaded
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.stored_columns import Unchanging, taken_back
 from rayad.dataflow.operators.state.stored_rows import ByPosition, StoredRows
+from rayad.dataflow.operators.state.tables import entries_of, table_of
+from rayad.dataflow.operators.state.vertex_tables import put_tables, tables_in
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.vertex import EndVertex, Vertex, VertexContext
 from rayad.progress import Timestamp
@@ -102,6 +105,37 @@ class Driven:
             self.vertex.restore_changes(some)
         self.chain = []  # a new vertex has not told anything yet
 
+    def through_tables(self) -> None:
+        """Into a new vertex, with what stays as Arrow tables between the two, written and read; what waits as ever."""
+        copy, fresh = self.looked_at(), self._fresh()
+        assert isinstance(fresh, KeyedVertex)
+        empty, theirs = tables_in(fresh), copy.states()
+        tables = {name: as_file(table_of(table.entries)) for name, table in tables_in(copy).items() if not table.is_in_flight}
+        for name, state in fresh.states().items():
+            if state.is_in_flight:
+                state.restore(loaded(pickled(theirs[name].checkpoint())))
+        put_tables(fresh, {name: entries_of(table, empty[name].entries, name) for name, table in tables.items()})
+        self.vertex = fresh
+        self.chain = []
+
+    def looked_at(self) -> KeyedVertex:
+        """A copy that tables may be made of."""
+        copy = self._fresh()
+        assert isinstance(copy, KeyedVertex)
+        copy.restore(loaded(pickled(self.vertex.checkpoint())))
+        return copy
+
+    def kept(self) -> dict[str, Counter[str]]:
+        """The rows of its tables that stay."""
+        out = {}
+        for name, table in tables_in(self.looked_at()).items():
+            if not table.is_in_flight:
+                columns = [table.entries.keys, *table.entries.columns.values()]
+                out[name] = Counter(
+                    repr([sorted(map(repr, v)) if isinstance(v, list) else v for v in row]) for row in zip(*columns, strict=True)
+                )
+        return out
+
     def sent(self) -> dict[tuple[int, Timestamp], Counter[str]]:
         """Records by port and time."""
         out: dict[tuple[int, Timestamp], Counter[str]] = {}
@@ -150,6 +184,14 @@ def check(make: Callable[[], Vertex], steps: Sequence[Step], *, view: Callable[[
     assert with_snapshots.sent() == straight.sent()
     assert view(with_snapshots.vertex) == view(straight.vertex)
     return with_snapshots
+
+
+def as_file(table: pa.Table) -> pa.Table:
+    """As a file holds it."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return pa.ipc.open_stream(sink.getvalue()).read_all()
 
 
 def pickled(value: Any) -> bytes:

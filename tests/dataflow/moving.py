@@ -1,4 +1,5 @@
-"""Several replicas of one vertex without a runtime, between which key-groups move; what they send has to be what one vertex sends."""
+"""Several replicas of one vertex without a runtime, between which key-groups move, or one whose state becomes tables and is made of them
+again; what they send has to be what one vertex sends."""
 
 from __future__ import annotations
 
@@ -181,3 +182,18 @@ def check_moves(
         run.end(Timestamp(1000))
     assert sent(several.replicas) == sent([alone])
     return several
+
+
+def check_tables(make: Callable[[], Vertex], steps: Sequence[Step]) -> None:
+    """Assert that state which is written as tables and made of them again is the same, in whatever form it was."""
+    straight, through = Driven(make), Driven(make)
+    for step in steps:
+        if step[0] in SNAPSHOTS:
+            through.through_tables()
+            assert through.kept() == straight.kept()
+        else:
+            straight.step(step)
+            through.step(step)
+    for run in (straight, through):
+        run.end(Timestamp(1000))
+    assert sent([through]) == sent([straight])

@@ -16,10 +16,11 @@ import rayad.dataflow.operators as operators
 from rayad.dataflow.operators.state import group_index as key_groups
 from rayad.dataflow.operators.state import touched_keys
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.vertex_tables import names_that_stay, tables_in
 from rayad.dataflow.vertex import Vertex
-from tests.dataflow.driven import check
+from tests.dataflow.driven import Driven, check
 from tests.dataflow.keyed_vertices import ALL, Keyed
-from tests.dataflow.moving import check_moves
+from tests.dataflow.moving import check_moves, check_tables
 
 _SOME = int(os.environ.get("RAYAD_MOVES", "15"))
 """Examples of each operator; 60 and more when operators change."""
@@ -50,6 +51,24 @@ def test_nobody_can_tell_from_results_that_key_groups_moved(keyed: Keyed, data: 
 @VERTICES
 def test_state_holds_no_function_of_the_users(keyed: Keyed) -> None:
     pickle.dumps(keyed.make().checkpoint())  # which takes no lambda
+
+
+@VERTICES
+@settings(max_examples=max(2, _SOME // 4))
+@given(data=st.data())
+def test_state_that_is_written_from_its_tables_is_the_same(keyed: Keyed, data: st.DataObject) -> None:
+    check_tables(keyed.make, data.draw(keyed.steps()))
+
+
+def test_only_operators_of_one_time_keep_nothing_that_could_be_written() -> None:
+    kinds = {type(vertex).__name__ for vertex in map(_begun, ALL) if not names_that_stay(tables_in(vertex))}
+    assert kinds == {"EpochTotals", "EpochWindows", "EpochBest", "LateRecords"}
+
+
+def _begun(keyed: Keyed) -> KeyedVertex:
+    vertex = Driven(keyed.make).vertex
+    assert isinstance(vertex, KeyedVertex)
+    return vertex
 
 
 def operators_with_keyed_state() -> set[type[Vertex]]:

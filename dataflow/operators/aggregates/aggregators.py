@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.partial import COUNT_ALL, COUNT_VALID, LARGEST, SMALLEST, TOTAL, Partial
 from rayad.dataflow.operators.aggregates.sums import added, exact_total, mean_of, means_of, summand
+from rayad.dataflow.operators.keys.keyed import distinct_names
 from rayad.dataflow.records.calling import checked_function, mapped
 from rayad.progress import DataflowError, arguments, show
 
@@ -87,6 +88,20 @@ class Aggregator(ABC):
             else:
                 partials[key] = accumulator
 
+    # -- as a table -----------------------------------------------------------------
+    state_columns: tuple[str, ...] = ("value",)
+    """What its accumulators are called as columns of a table (:func:`rayad.read_state`): of one column each is a value, of several a tuple
+    of them. A subclass that does not say it has one column ``value``."""
+
+    def opened(self, values: list[Any]) -> list[list[Any]]:
+        """Accumulators as these columns."""
+        width = len(self.state_columns)
+        return [values] if width == 1 else [list(part) for part in zip(*values, strict=True)] or [[] for _ in range(width)]
+
+    def closed(self, columns: Sequence[Sequence[Any]]) -> list[Any]:
+        """The inverse of :meth:`opened`."""
+        return list(columns[0]) if len(columns) == 1 else list(zip(*columns, strict=True))
+
     # -- columnar form ------------------------------------------------------------
     takes_value: ClassVar[bool] = True
     """False: it is of records, whatever is in them."""
@@ -99,6 +114,8 @@ class Aggregator(ABC):
         super().__init_subclass__(**kwargs)
         if "partials" not in vars(cls):
             cls.partials = ()  # create() or merge() may have been defined anew: only the class itself is known to be what partials compute
+        if "state_columns" not in vars(cls):
+            cls.state_columns = Aggregator.state_columns
 
     def accumulator(self, partials: Sequence[Any]) -> Any:
         """The accumulator that one row of the columns of its partials stands for."""
@@ -127,6 +144,7 @@ class Count(_Plain):
     takes_value = False
     takes_record = True
     partials = (COUNT_ALL,)
+    state_columns = ("count",)
 
     def create(self, value: Any) -> int:
         return 1
@@ -179,6 +197,7 @@ class Sum(_OverValues):
 
     name = "sum"
     partials = (TOTAL, COUNT_VALID)
+    state_columns = ("sum",)
 
     def create(self, value: Any) -> Any:
         return value if type(value) in _NUMBERS else summand(value, self.name)
@@ -218,6 +237,7 @@ class Min(_OverValues):
 
     name = "min"
     partials = (SMALLEST, COUNT_VALID)
+    state_columns = ("min",)
 
     def merge(self, left: Any, right: Any) -> Any:
         if left is None or left != left:
@@ -230,6 +250,7 @@ class Max(_OverValues):
 
     name = "max"
     partials = (LARGEST, COUNT_VALID)
+    state_columns = ("max",)
 
     def merge(self, left: Any, right: Any) -> Any:
         if left is None or left != left:
@@ -242,6 +263,7 @@ class Mean(_Plain):
 
     name = "mean"
     partials = (TOTAL, COUNT_VALID)
+    state_columns = ("sum", "count")
 
     def create(self, value: Any) -> Any:
         if type(value) in _NUMBERS:
@@ -327,6 +349,7 @@ class TopK(_Plain):
     by: Callable[[Any], Any] | str | None = None
     name: str = "top_k"
     takes_record: ClassVar[bool] = True
+    state_columns = ("values",)
 
     def __post_init__(self) -> None:
         self.k = arguments.whole(self.k, "top_k: k", least=1)
@@ -388,6 +411,18 @@ class Several(Aggregator):
             tuple(partial for some in each for partial in some) if all(each) and not any(isinstance(a, Several) for a in self._list) else ()
         )
         self._widths = [sum(len(partial.columns) for partial in some) for some in each]
+        named = [(name, a.state_columns) for name, a in self.parts.items()]
+        self.state_columns = tuple(distinct_names([], [name if len(its) == 1 else f"{name}_{part}" for name, its in named for part in its]))
+
+    def opened(self, values: list[Any]) -> list[list[Any]]:
+        return [column for at, a in enumerate(self._list) for column in a.opened([value[at] for value in values])]
+
+    def closed(self, columns: Sequence[Sequence[Any]]) -> list[Any]:
+        parts, at = [], 0
+        for a in self._list:
+            parts.append(a.closed(columns[at : at + len(a.state_columns)]))
+            at += len(a.state_columns)
+        return [list(row) for row in zip(*parts, strict=True)]
 
     def create(self, value: Any) -> Any:
         return [a.create(v) for a, v in zip(self._list, value, strict=True)]

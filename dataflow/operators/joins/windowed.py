@@ -21,6 +21,7 @@ from rayad.dataflow.operators.keys.key_first import keys_of, pairs_of, record_of
 from rayad.dataflow.operators.state.group_index import GroupIndices
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
+from rayad.dataflow.operators.state.tables import WINDOW, Entries
 from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.state.two_forms import ColumnForm, RowForm, TwoForms
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
@@ -32,6 +33,9 @@ from rayad.dataflow.records.batches import keyed_columns, one_batch, to_rows
 from rayad.dataflow.vertex import EndVertex
 from rayad.dataflow.windows import Sliding, Tumbling, Window
 from rayad.progress import Timestamp
+
+SIDES = ("left", "right")
+"""The tables of what a join keeps."""
 
 
 class RecordForm(Form):
@@ -305,6 +309,21 @@ class JoinedWindows(RowForm):
 
     def gave(self) -> None:
         self._indices.forget()
+
+    # -- as tables -------------------------------------------------------------------
+    def entries(self) -> dict[str, Entries]:
+        """The records of each side, once for each of their windows."""
+        out = {}
+        for side, name in enumerate(SIDES):
+            rows = [(key, window, record) for window, both in self.open.items() for key, some in both[side].items() for record in some]
+            out[name] = Entries([key for key, _, _ in rows], {WINDOW: [row[1] for row in rows], "value": [row[2] for row in rows]})
+        return out
+
+    def put_entries(self, name: str, entries: Entries) -> None:
+        side = SIDES.index(name)
+        for key, window, record in zip(entries.keys, entries.columns[WINDOW], entries.columns["value"], strict=True):
+            self.keep(side, key, window, record)
+        self._placed += len(entries.keys)
 
 
 class WindowJoin(KeyedVertex, EndVertex):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
+from rayad.dataflow.operators.state.contents import comparable, originals
 from rayad.dataflow.operators.state.group_index import GroupIndices, PairIndex
 from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.stored_rows import FEW_ROWS, StoredRows, plain_and_few
+from rayad.dataflow.operators.state.tables import TIME, Entries, Opening, Whole, dict_of_entries, entries_of_dict
 from rayad.dataflow.operators.state.touched_keys import Additions, TouchedKeys, now_and_gone
 from rayad.dataflow.operators.state.two_forms import RowForm
 
@@ -17,10 +19,17 @@ Note = Callable[[Collection[Any], int], None]
 class _Indexed(RowForm):
     """A dict by key, and what is known of the groups of its keys while a change of layout is under way."""
 
-    def __init__(self) -> None:
+    def __init__(self, opening: Opening | None = None) -> None:
         self.kept: dict[Any, Any] = {}
         """For the operator to read and to change."""
         self._indices = GroupIndices()
+        self._opening: Opening = Whole() if opening is None else opening
+
+    def entries(self) -> dict[str, Entries]:
+        return entries_of_dict(self.kept, self._opening)
+
+    def put_entries(self, name: str, entries: Entries) -> None:
+        self.kept.update(dict_of_entries(entries, self._opening))
 
     @property
     def is_used(self) -> bool:
@@ -110,10 +119,11 @@ class GrowingDict(_Indexed):
 
     Args:
         beside: how many rows are stored beside it.
+        opening: how a value becomes columns of a table; by default it is one.
     """
 
-    def __init__(self, beside: Callable[[], int] = int) -> None:
-        super().__init__()
+    def __init__(self, beside: Callable[[], int] = int, *, opening: Opening | None = None) -> None:
+        super().__init__(opening)
         self._beside = beside
         self._stored = StoredRows()
         self.note: Note = self._stored.note
@@ -194,6 +204,13 @@ class GrowingSet(KeyedState):
     def gave(self) -> None:
         self._index = None
 
+    def entries(self) -> dict[str, Entries]:
+        pairs = originals(self.kept)
+        return {"": Entries([key for key, _ in pairs], {"value": [value for _, value in pairs]})}
+
+    def put_entries(self, name: str, entries: Entries) -> None:
+        self.kept.update(comparable(list(zip(entries.keys, entries.columns["value"], strict=True))))
+
 
 class KeyedLists(RowForm):
     """What has come for each key, for several sides: ``{key: [(value, mark), ...]}`` of each.
@@ -264,6 +281,22 @@ class KeyedLists(RowForm):
 
     def gave(self) -> None:
         self._indices.forget()
+
+    def _names(self) -> list[str]:
+        return ["left", "right"] if len(self.kept) == 2 else [f"side{side}" for side in range(len(self.kept))]
+
+    def entries(self) -> dict[str, Entries]:
+        out = {}
+        for name, side in zip(self._names(), self.kept, strict=True):
+            rows = [(key, mark, value) for key, some in side.items() for value, mark in some]
+            out[name] = Entries([key for key, _, _ in rows], {TIME: [mark for _, mark, _ in rows], "value": [row[2] for row in rows]})
+        return out
+
+    def put_entries(self, name: str, entries: Entries) -> None:
+        side = self.kept[self._names().index(name)]
+        for key, time, value in zip(entries.keys, entries.columns[TIME], entries.columns["value"], strict=True):
+            side.setdefault(key, []).append((value, time))
+        self.rows += len(entries.keys)
 
 
 def _values_of(sides: Iterable[dict[Any, list[Any]]]) -> int:

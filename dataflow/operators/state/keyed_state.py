@@ -9,27 +9,34 @@ restores, gives and takes each of them by the name of its attribute. What there 
 | ``waiting`` | what waits for its time to be complete, and asks for the notification |
 | ``two_forms`` | columns as long as all batches are columns, rows from then on |
 
-An operator may have a state of its own; ``totals.columns`` and ``windows.pane_runs`` are such.
+Each says how it is a table (``tables``), for :func:`rayad.read_state` and its inverse. An operator may have a state of its own;
+``totals.columns`` and ``windows.pane_runs`` are such.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
+from rayad.dataflow.operators.state.tables import Entries, Whole, dict_of_entries, entries_of_dict
 from rayad.dataflow.vertex import Vertex
+from rayad.progress import DataflowError
 
 
 class KeyedState(ABC):
     """One collection of a vertex, divided by key-group only when groups move (docs/design/rescaling.md).
 
     Laws: what :meth:`restore` and :meth:`restore_changes` make of what was stored is what was there; what :meth:`give` gave is no longer
-    here, and after :meth:`take` at a sibling it is there, whatever has come in between. ``tests/dataflow/test_laws_of_keyed_vertices.py``.
+    here, and after :meth:`take` at a sibling it is there, whatever has come in between; what :meth:`put_entries` makes of
+    :meth:`entries` is the same state. ``tests/dataflow/test_laws_of_keyed_vertices.py``.
     """
 
     always_whole: bool = False
     """Whether what has changed is all of it: small, and soon gone."""
+
+    is_in_flight: ClassVar[bool] = False
+    """Whether it is what waits for its time: to be looked at as a table, not to be written from one."""
 
     @property
     def inline(self) -> bool | None:
@@ -72,6 +79,22 @@ class KeyedState(ABC):
 
     def gave(self) -> None:
         """The change of layout is over: what :meth:`index` found out may be forgotten."""
+
+    # -- as tables -------------------------------------------------------------------
+    def entries(self) -> dict[str, Entries]:
+        """What is here, for a table (""), or for several by their names. Asked of a copy that was made to be looked at: columns may
+        become rows for it. By default of state whose :meth:`checkpoint` gives a dict by key."""
+        stored = self.checkpoint()
+        if not isinstance(stored, dict):
+            raise DataflowError(
+                f"{type(self).__name__} keeps a {type(stored).__name__}, not a dict by key: give it entries(self) and "
+                "put_entries(self, name, entries) that say how it is a table"
+            )
+        return entries_of_dict(stored, Whole())
+
+    def put_entries(self, name: str, entries: Entries) -> None:
+        """Keep what :meth:`entries` gave under a name; nothing is here yet. Law: it gives the same again."""
+        self.restore(dict_of_entries(entries, Whole()))
 
 
 class KeyedVertex(Vertex):

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.slot_groups import NotColumns
+from rayad.dataflow.operators.state.tables import Entries
 
 
 class RowForm(KeyedState):
@@ -127,6 +128,14 @@ class TwoForms(KeyedState, Generic[Rows, Columns]):
     def gave(self) -> None:
         self.rows.gave()
         self.columns.gave()
+
+    def entries(self) -> dict[str, Entries]:
+        """Of the rows, which columns become: a table does not tell in which form its state was."""
+        self.to_rows()
+        return self.rows.entries()
+
+    def put_entries(self, name: str, entries: Entries) -> None:
+        self.rows.put_entries(name, entries)
 
 
 __all__ = ["ColumnForm", "RowForm", "TwoForms"]

@@ -10,12 +10,14 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from rayad.dataflow.operators.state.contents import originals
 from rayad.dataflow.operators.state.group_index import GroupIndices, Groups, chosen, compacted, groups_of_keys, groups_of_rows
 from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
-from rayad.dataflow.records.batches import batch_rows, take_rows
+from rayad.dataflow.operators.state.tables import TIME, Entries
+from rayad.dataflow.records.batches import batch_rows, take_rows, to_rows
 from rayad.dataflow.vertex import Vertex
-from rayad.progress import Timestamp
+from rayad.progress import DataflowError, Timestamp
 
 
 class KnownGroups:
@@ -110,6 +112,9 @@ class Form(Protocol):
     def take(self, kept: Any, given: Any) -> None:
         """Add what :meth:`give` gave."""
 
+    def pairs(self, kept: Any) -> list[tuple[int, Any, Any]]:
+        """To be looked at: the number of the form, key and value of each."""
+
 
 class Batches:
     """A list of batches as they came: lists of ``(key, something)``, or columns marked with their key."""
@@ -134,6 +139,10 @@ class Batches:
 
     def take(self, kept: list[Any], given: list[Any]) -> None:
         kept.extend(given)
+
+    def pairs(self, kept: list[Any]) -> list[tuple[int, Any, Any]]:
+        rows = [row for batch in kept for row in to_rows(batch)]
+        return [(0, row[0], row[1] if len(row) == 2 else tuple(row[1:])) for row in rows]
 
 
 class PairsOnce:
@@ -162,6 +171,9 @@ class PairsOnce:
 
     def take(self, kept: dict[Any, None], given: list[Any]) -> None:
         kept.update(dict.fromkeys(given))
+
+    def pairs(self, kept: dict[Any, None]) -> list[tuple[int, Any, Any]]:
+        return [(0, key, value) for key, value in originals(kept)]
 
 
 class ByKey:
@@ -195,6 +207,9 @@ class ByKey:
     def take(self, kept: dict[Any, Any], given: dict[Any, Any]) -> None:
         self._merge_into(kept, list(given.items()))
 
+    def pairs(self, kept: dict[Any, Any]) -> list[tuple[int, Any, Any]]:
+        return [(0, key, value) for key, value in kept.items()]
+
 
 class _Together:
     """Several forms side by side, as a tuple."""
@@ -225,6 +240,10 @@ class _Together:
         for form, part, some in zip(self._forms, kept, given, strict=True):
             form.take(part, some)
 
+    def pairs(self, kept: tuple[Any, ...]) -> list[tuple[int, Any, Any]]:
+        each = enumerate(zip(self._forms, kept, strict=True))
+        return [(at, key, value) for at, (form, part) in each for _, key, value in form.pairs(part)]
+
 
 class Waiting(dict[Timestamp, Any], KeyedState):
     """What waits, by time: ``waiting[time]`` is there to be added to, and ``on_notify(time)`` pops it.
@@ -237,6 +256,7 @@ class Waiting(dict[Timestamp, Any], KeyedState):
     """
 
     always_whole = True
+    is_in_flight = True
 
     def __init__(self, vertex: Vertex, *forms: Form) -> None:
         super().__init__()
@@ -292,6 +312,16 @@ class Waiting(dict[Timestamp, Any], KeyedState):
 
     def gave(self) -> None:
         self._known = None
+
+    def entries(self) -> dict[str, Entries]:
+        """What waits: its time, and by which of the forms it has come."""
+        rows = [(time, *pair) for time, kept in self.items() for pair in self._form.pairs(kept)]
+        keys = [key for _, _, key, _ in rows]
+        return {"": Entries(keys, {TIME: [row[0] for row in rows], "input": [row[1] for row in rows], "value": [row[3] for row in rows]})}
+
+    def put_entries(self, name: str, entries: Entries) -> None:
+        """Refused: nobody has asked for its notification, and nothing counts it."""
+        raise DataflowError("what waits for its time is part of no table that can be written: write the state that it becomes")
 
 
 __all__ = ["Batches", "ByKey", "PairsOnce", "Waiting"]

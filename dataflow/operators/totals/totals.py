@@ -199,7 +199,7 @@ class Totals(TotalsByTime):
 
     def __init__(self, aggregator: Aggregator, *, columnar: bool = False) -> None:
         super().__init__(aggregator, columnar=columnar)
-        self.totals = TwoForms(GrowingDict(beside=self.pending.rows), lambda: TotalsInColumns(aggregator))
+        self.totals = TwoForms(GrowingDict(beside=self.pending.rows, opening=aggregator), lambda: TotalsInColumns(aggregator))
 
     def on_notify(self, time: Timestamp) -> None:
         rows, batches = self._popped(time)

@@ -35,6 +35,8 @@ class BestRecords(Aggregator):
     An accumulator is ``(value, records)``. The result is a list, which :class:`EachRecord` makes one record each.
     """
 
+    state_columns = ("value", "records")
+
     def __init__(self, by: ValueSelector, *, largest: bool) -> None:
         self.by = by
         self.largest = largest

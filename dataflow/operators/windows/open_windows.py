@@ -7,6 +7,7 @@ from typing import Any
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator
 from rayad.dataflow.operators.state.group_index import GroupIndices
+from rayad.dataflow.operators.state.tables import WINDOW, Entries
 from rayad.dataflow.operators.state.touched_keys import TouchedKeys
 from rayad.dataflow.operators.state.two_forms import RowForm
 from rayad.dataflow.windows import Session, Window
@@ -142,3 +143,17 @@ class OpenWindows(RowForm):
 
     def gave(self) -> None:
         self._indices.forget()
+
+    # -- as a table ------------------------------------------------------------------
+    def entries(self) -> dict[str, Entries]:
+        """An accumulator for each key and window, or session."""
+        rows = [(key, window, accumulator) for window, kept in self.open.items() for key, accumulator in kept.items()]
+        rows += [(key, Window(start, end), accumulator) for key, some in self.sessions.items() for start, end, accumulator in some]
+        columns = self.aggregator.opened([accumulator for _, _, accumulator in rows])
+        named = dict(zip(self.aggregator.state_columns, columns, strict=True))
+        return {"": Entries([key for key, _, _ in rows], {WINDOW: [window for _, window, _ in rows], **named})}
+
+    def put_entries(self, name: str, entries: Entries) -> None:
+        accumulators = self.aggregator.closed([entries.columns[name] for name in self.aggregator.state_columns])
+        for key, window, accumulator in zip(entries.keys, entries.columns[WINDOW], accumulators, strict=True):
+            self.keep(key, window, accumulator)

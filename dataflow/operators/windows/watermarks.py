@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rayad.dataflow.operators.state.keyed_state import KeyedState
+from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.waiting import Waiting
 from rayad.dataflow.records.event_times import compared, later, watermark_of
 from rayad.progress import Timestamp
@@ -82,6 +83,7 @@ class Marks(KeyedState):
     """
 
     always_whole = True
+    is_in_flight = True
 
     def __init__(self, delays: tuple[Any, ...], pending: Waiting) -> None:
         self.delays = delays
@@ -126,6 +128,11 @@ class Marks(KeyedState):
                 self._pending[time]
         self.marks = list(map(later, self.marks, state[1]))
         self.watermark.take(state[2])
+
+    # -- as a table ------------------------------------------------------------------
+    def entries(self) -> dict[str, Entries]:
+        """None: it is of no key."""
+        return {}
 
     # -- times -----------------------------------------------------------------------
     def see(self, side: int, times: Iterable[Any], time: Timestamp) -> None:

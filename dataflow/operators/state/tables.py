@@ -1,0 +1,261 @@
+"""State as tables: what a collection keeps as keys with columns beside them, those as Arrow, and the way back.
+
+A key is the column ``key``; keys that are tuples of one length are ``key0``, ``key1`` ... A column ``time`` of timestamps is shown as
+``epoch`` (and ``counters``, where there are any), a column ``window`` as ``window_start`` and ``window_end``. Any other value is what Arrow
+makes of it where that is exact, by the rules of ``records.exact``; a tuple is a struct whose fields are called ``0``, ``1`` ..., a dict a
+struct, and what Arrow does not hold is pickled, which its field says. So whatever is kept comes back
+(docs/decisions/051-state-as-tables.md).
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import chain, islice
+from typing import Any, Protocol
+
+import cloudpickle  # type: ignore[import-untyped]
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pat
+
+from rayad.dataflow.records.batches import one_array
+from rayad.dataflow.records.exact import Inexact, array_of, needs_look, require_python
+from rayad.dataflow.windows import Window
+from rayad.progress import DataflowError, Timestamp
+
+KEY, TIME, WINDOW = "key", "time", "window"
+PICKLED = {b"rayad.pickled": b"1"}
+"""The metadata of a field whose values are pickled."""
+_PLAIN = frozenset({int, float, bool, str, bytes, dt.date, dt.datetime, dt.time, dt.timedelta, Decimal})
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """What a collection keeps: a key for each entry, and columns of the same length by name."""
+
+    keys: Sequence[Any]
+    columns: Mapping[str, Sequence[Any]]
+
+    @staticmethod
+    def together(parts: Sequence[Entries]) -> Entries:
+        """Those of several replicas of a vertex.
+
+        >>> Entries.together([Entries(["a"], {"value": [1]}), Entries(["b"], {"value": [2]})])
+        Entries(keys=['a', 'b'], columns={'value': [1, 2]})
+        """
+        names = parts[0].columns
+        return Entries(
+            list(chain.from_iterable(part.keys for part in parts)),
+            {name: list(chain.from_iterable(part.columns[name] for part in parts)) for name in names},
+        )
+
+    def where(self, rows: Sequence[int]) -> Entries:
+        """Those at these positions."""
+        return Entries([self.keys[row] for row in rows], {name: [values[row] for row in rows] for name, values in self.columns.items()})
+
+
+class Opening(Protocol):
+    """How a value that is kept becomes columns."""
+
+    state_columns: tuple[str, ...]
+    """What they are called."""
+
+    def opened(self, values: list[Any]) -> list[list[Any]]:
+        """Values as columns."""
+
+    def closed(self, columns: Sequence[Sequence[Any]]) -> list[Any]:
+        """The inverse of :meth:`opened`."""
+
+
+class Whole:
+    """A value is one column."""
+
+    def __init__(self, name: str = "value") -> None:
+        self.state_columns: tuple[str, ...] = (name,)
+
+    def opened(self, values: list[Any]) -> list[list[Any]]:
+        return [values]
+
+    def closed(self, columns: Sequence[Sequence[Any]]) -> list[Any]:
+        return list(columns[0])
+
+
+def entries_of_dict(kept: Mapping[Any, Any], opening: Opening) -> dict[str, Entries]:
+    """A dict by key as the one table of a state."""
+    columns = opening.opened(list(kept.values()))
+    return {"": Entries(list(kept), dict(zip(opening.state_columns, columns, strict=True)))}
+
+
+def dict_of_entries(entries: Entries, opening: Opening) -> dict[Any, Any]:
+    """The inverse of :func:`entries_of_dict`. Raises DataflowError where a key is there twice."""
+    values = opening.closed([entries.columns[name] for name in opening.state_columns])
+    out = dict(zip(entries.keys, values, strict=True))
+    if len(out) < len(values):
+        seen: set[Any] = set()
+        twice = next(key for key in entries.keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise DataflowError(f"a table of state has {len(values)} rows and {len(out)} keys, the key {twice!r} twice: one row for each key")
+    return out
+
+
+# -- to Arrow --------------------------------------------------------------------------------------
+
+
+def table_of(entries: Entries) -> pa.Table:
+    """Entries as a table.
+
+    >>> table_of(Entries([("a", 1)], {"time": [Timestamp(3)], "value": [(2, "x")]})).to_pylist()
+    [{'key0': 'a', 'key1': 1, 'epoch': 3, 'value': {'0': 2, '1': 'x'}}]
+    """
+    columns: dict[str, Sequence[Any]] = _key_columns(entries.keys)
+    for name, values in entries.columns.items():
+        if name == TIME:
+            columns["epoch"] = [time.epoch for time in values]
+            if any(time.counters for time in values):
+                columns["counters"] = [list(time.counters) for time in values]
+        elif name == WINDOW:
+            columns["window_start"] = [window.start for window in values]
+            columns["window_end"] = [window.end for window in values]
+        else:
+            columns[name] = values
+    made = [column_of(list(values), name) for name, values in columns.items()]
+    return pa.Table.from_arrays([array for array, _ in made], schema=pa.schema([field for _, field in made]))
+
+
+def _key_columns(keys: Sequence[Any]) -> dict[str, Sequence[Any]]:
+    if keys and set(map(type, keys)) == {tuple} and len(set(map(len, keys))) == 1 and keys[0]:
+        return {f"{KEY}{at}": part for at, part in enumerate(zip(*keys, strict=True))}
+    return {KEY: keys}
+
+
+def column_of(values: list[Any], name: str) -> tuple[pa.Array, pa.Field]:
+    """Values as a column from which :func:`values_of` makes them again.
+
+    >>> array, field = column_of([{1, 2}, None], "value")
+    >>> field.type, values_of(array, field)
+    (DataType(binary), [{1, 2}, None])
+    """
+    kinds = set(map(type, values)) - {type(None)}
+    array = None
+    if kinds == {tuple}:
+        array = _tuples(values)
+    elif kinds == {dict}:
+        array = _dicts(values)
+    elif kinds == {list}:
+        array = _lists(values)
+    elif all(kind in _PLAIN or issubclass(kind, np.generic) for kind in kinds):
+        try:
+            array = array_of(values, None, name)
+        except Inexact:
+            array = None
+    if array is not None:
+        return array, pa.field(name, array.type)
+    data = [None if value is None else cloudpickle.dumps(value) for value in values]
+    return pa.array(data, pa.binary()), pa.field(name, pa.binary(), metadata=PICKLED)
+
+
+def _tuples(values: list[Any]) -> pa.Array | None:
+    sizes = {len(value) for value in values if value is not None}
+    if len(sizes) > 1 or not (size := sizes.pop()):
+        return None
+    rows = [(None,) * size if value is None else value for value in values]
+    return _struct([column_of(list(part), str(at)) for at, part in enumerate(zip(*rows, strict=True))], values)
+
+
+def _dicts(values: list[Any]) -> pa.Array | None:
+    names = next(list(value) for value in values if value is not None)
+    if not names or not all(type(name) is str for name in names) or names == _tuple_names(len(names)):
+        return None
+    if any(value is not None and list(value) != names for value in values):
+        return None
+    return _struct([column_of([None if value is None else value[name] for value in values], name) for name in names], values)
+
+
+def _struct(made: list[tuple[pa.Array, pa.Field]], values: list[Any]) -> pa.Array:
+    missing = pa.array([value is None for value in values])
+    return pa.StructArray.from_arrays([array for array, _ in made], fields=[field for _, field in made], mask=missing)
+
+
+def _lists(values: list[Any]) -> pa.Array:
+    flat, field = column_of(list(chain.from_iterable(value for value in values if value is not None)), "item")
+    lengths = [0 if value is None else len(value) for value in values]
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    missing = pa.array([value is None for value in values])
+    return pa.LargeListArray.from_arrays(offsets, flat, type=pa.large_list(field), mask=missing)
+
+
+def _tuple_names(size: int) -> list[str]:
+    return [str(at) for at in range(size)]
+
+
+# -- from Arrow ------------------------------------------------------------------------------------
+
+
+def entries_of(table: pa.Table, like: Entries, what: str) -> Entries:
+    """The inverse of :func:`table_of`, of any table with the columns of ``like``. Raises DataflowError that names what is missing, or
+    too many."""
+    names = table.schema.names
+    parts = [name for at in range(len(names)) if (name := f"{KEY}{at}") in names]
+    wanted = [KEY] if KEY in names or not parts else list(parts)
+    for name in like.columns:
+        wanted += ["epoch"] if name == TIME else ["window_start", "window_end"] if name == WINDOW else [name]
+    optional = {"counters"} if TIME in like.columns else set()
+    missing = [name for name in wanted if name not in names]
+    unknown = [name for name in names if name not in wanted and name not in optional]
+    if missing or unknown or len(set(names)) < len(names):
+        raise DataflowError(
+            f"a table for {what} has the columns {names}: it needs {wanted}"
+            + (f" (a key of several parts as {KEY}0, {KEY}1 ...)" if KEY in missing else "")
+            + (f", lacks {missing}" if missing else "")
+            + (f", has {unknown} besides" if unknown else "")
+            + "; table.select(...) and table.rename_columns(...) bring it into that form"
+        )
+    read = {name: values_of(one_array(table.column(name)), table.schema.field(name)) for name in names}
+    keys = read[KEY] if wanted[0] == KEY else list(zip(*(read[name] for name in parts), strict=True))
+    columns: dict[str, Sequence[Any]] = {}
+    for name in like.columns:
+        if name == TIME:
+            counters = read.get("counters") or [()] * len(keys)
+            columns[name] = [Timestamp(epoch, tuple(loop or ())) for epoch, loop in zip(read["epoch"], counters, strict=True)]
+        elif name == WINDOW:
+            columns[name] = [Window(*bounds) for bounds in zip(read["window_start"], read["window_end"], strict=True)]
+        else:
+            columns[name] = read[name]
+    return Entries(keys, columns)
+
+
+def values_of(array: pa.Array, field: pa.Field) -> list[Any]:
+    """The values of a column: tuples and pickled ones as :func:`column_of` was given them, others as Python has them."""
+    if (field.metadata or {}).get(b"rayad.pickled"):
+        return [None if data is None else pickle.loads(data) for data in array.to_pylist()]
+    if _is_plain(field):
+        if needs_look(array.type):
+            require_python(array, field.name)
+        return list(array.to_pylist())
+    there = array.is_valid().to_pylist()
+    if pat.is_struct(array.type):
+        names = [child.name for child in array.type]
+        children = [values_of(child, of) for child, of in zip(array.flatten(), array.type, strict=True)]
+        rows: Iterable[Any] = zip(*children, strict=True)
+        if names != _tuple_names(len(names)):
+            rows = (dict(zip(names, row, strict=True)) for row in rows)
+        return [row if is_there else None for row, is_there in zip(rows, there, strict=True)]
+    flat = iter(values_of(array.flatten(), array.type.value_field))
+    lists = [list(islice(flat, length or 0)) for length in pc.list_value_length(array).to_pylist()]
+    return [some if is_there else None for some, is_there in zip(lists, there, strict=True)]
+
+
+def _is_plain(field: pa.Field) -> bool:
+    kind = field.type
+    if (field.metadata or {}).get(b"rayad.pickled"):
+        return False
+    if pat.is_struct(kind):
+        return all(map(_is_plain, kind)) and [child.name for child in kind] != _tuple_names(kind.num_fields)
+    return _is_plain(kind.value_field) if pat.is_list(kind) or pat.is_large_list(kind) else True
+
+
+__all__ = ["Entries", "Opening", "Whole", "column_of", "dict_of_entries", "entries_of", "entries_of_dict", "table_of", "values_of"]

@@ -1,0 +1,108 @@
+"""``rayad state``: the keyed state of a snapshot, as a table. Unpickles what the snapshot has, and starts nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+from rich.console import Console
+from rich.table import Table
+
+from rayad.actors.saved_state.reading import SnapshotState, list_state, read_state
+from rayad.program_file import load_flow
+from rayad.progress import RayadError
+
+ROWS_SHOWN = 20
+
+
+@click.command()
+@click.argument("snapshot")
+@click.argument("vertex", required=False)
+@click.option("--state", help="Which of several: left or right of a join, pending for what waits for its time.")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table to this file: .parquet, .arrow or .csv.")
+@click.option("--rows", default=ROWS_SHOWN, show_default=True, type=click.IntRange(min=0), help="How many rows are printed.")
+@click.option("--path", "paths", multiple=True, type=click.Path(exists=True, file_okay=False), help="A folder of the program's modules.")
+@click.option("--flow", "program", metavar="FILE.py:FLOW", help="The program, where the snapshot does not tell how a vertex is made.")
+@click.option("--secret-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The key of SnapshotConfig(secret=...).")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: of a vertex a line for each row.")
+def state(
+    snapshot: str,
+    vertex: str | None,
+    state: str | None,
+    out: Path | None,
+    rows: int,
+    paths: tuple[str, ...],
+    program: str | None,
+    secret_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Show what SNAPSHOT keeps, or the state of its VERTEX as a table.
+
+    SNAPSHOT is a path that job.savepoint() gave, or the folder of a job, of which the newest whole snapshot is taken: a path or a URI. What
+    is in a snapshot is unpickled: read only those that you trust.
+    """
+    sys.path[:0] = paths
+    options: dict[str, Any] = {
+        "flow": load_flow(program) if program is not None else None,
+        "secret": secret_file.read_bytes() if secret_file is not None else None,
+    }
+    try:
+        if vertex is None:
+            _show_snapshot(list_state(snapshot, **options), as_json=as_json)
+            return
+        table = read_state(snapshot, vertex, state=state, **options)
+    except (RayadError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if out is not None:
+        write_table(table, out)
+        click.echo(f"{table.num_rows} rows in {out}")
+    elif as_json:
+        for row in table.to_pylist():
+            click.echo(json.dumps(row, default=str))
+    else:
+        _show_table(table, rows)
+
+
+def write_table(table: pa.Table, file: Path) -> None:
+    """Write a table in the format that the file's name asks for. Raises ``click.UsageError`` for another one."""
+    kind = file.suffix
+    if kind == ".parquet":
+        pyarrow.parquet.write_table(table, file)
+    elif kind in (".arrow", ".feather"):
+        with pa.ipc.new_file(str(file), table.schema) as writer:
+            writer.write_table(table)
+    elif kind == ".csv":
+        pyarrow.csv.write_csv(table, file)
+    else:
+        raise click.UsageError(f"--out {file}: the name says the format, and must end in .parquet, .arrow or .csv")
+
+
+def _show_snapshot(found: SnapshotState, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(asdict(found), indent=1))
+        return
+    click.echo(f"snapshot {found.number} ({found.kind}) of job {found.job!r}, {found.key_groups} key-groups")
+    table = Table("vertex", "kind", "replicas", "keys", "MB", "epoch", "states (rows)", "keeps")
+    for one in found.vertices:
+        states = ", ".join(f"{name} ({rows})" for name, rows in one.states.items())
+        plain = [str(one.replicas), "" if one.keys is None else str(one.keys), f"{one.size_bytes / 1e6:.3f}"]
+        table.add_row(one.vertex, one.kind, *plain, "" if one.epoch is None else str(one.epoch), states, one.operator)
+    Console().print(table)
+    for one in found.vertices:
+        if one.trouble:
+            click.echo(one.trouble, err=True)
+
+
+def _show_table(table: pa.Table, rows: int) -> None:
+    shown = Table(*(f"{field.name}\n{field.type}" for field in table.schema))
+    for row in table.slice(0, rows).to_pylist():
+        shown.add_row(*(str(value) for value in row.values()))
+    Console().print(shown)
+    click.echo(f"{min(rows, table.num_rows)} of {table.num_rows} rows")
