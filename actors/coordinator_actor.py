@@ -16,6 +16,7 @@ from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.job import JobState
 from rayad.actors.lead.layouts import RescaleReport
+from rayad.actors.lead.snapshot_leader import SavedEpochs
 from rayad.actors.plane.plane import Address
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
@@ -54,6 +55,12 @@ class Coordinator:
 
     def saved_inputs(self) -> dict[str, int]:
         return self._control.saved_inputs()
+
+    def saved_epochs(self) -> dict[str, SavedEpochs]:
+        return self._control.saved_epochs()
+
+    def wait_saved(self, name: str, epoch: int, hold_s: float) -> bool:
+        return self._control.wait_saved(name, epoch, hold_s)
 
     def hasten_snapshot(self) -> None:
         self._control.hasten_snapshot()

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from rayad.actors.lead.job_leader import JobState as JobState
 from rayad.actors.lead.layouts import RescaleReport
+from rayad.actors.lead.snapshot_leader import SavedEpochs as SavedEpochs
 from rayad.actors.process.activity import Activity
 from rayad.autoscale import ScalingProgress
-from rayad.dataflow.config import check_timeout
+from rayad.dataflow.config import RunConfig, check_timeout
 from rayad.dataflow.items import as_items
+from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.records.wrong_calls import explains_calls
-from rayad.progress import DataflowError, Timestamp, arguments, show
+from rayad.dataflow.source import Source
+from rayad.progress import ConfigError, DataflowError, RayadError, Timestamp, arguments, show
 from rayad.snapshots.attempts import SnapshotStatistics
 
+_log = logging.getLogger(__name__)
 THE_COORDINATOR = "the coordinator"
 """Who it is that does not answer, in messages and in :class:`Silent`."""
 
@@ -164,7 +169,10 @@ class JobInput(ABC):
     """The sending end of a live input. Epochs begin at 0 and only grow.
 
     In a job that resumes from a snapshot (``RunConfig(resume=...)``) ``sent``, ``epoch`` and ``closed`` say how much of the input is in the
-    snapshot: the driver sends again from call number ``sent`` on, counted from 0.
+    snapshot: the driver sends again from call number ``sent`` on, counted from 0. ``note`` is the last text of :meth:`keep_note` in it.
+
+    An outer system that repeats what it was not told is done (Spark's foreachBatch, a queue with acknowledgements) is fed from so: send
+    what it gives as an epoch, advance, :meth:`wait_saved`, then tell it.
     """
 
     def __init__(self, name: str) -> None:
@@ -173,6 +181,7 @@ class JobInput(ABC):
         self.sent = 0
         """How many calls of :meth:`send` there have been, those before the snapshot included."""
         self.closed = False
+        self.note: str | None = None
 
     def __init_subclass__(cls) -> None:
         explains_calls(cls)
@@ -199,6 +208,35 @@ class JobInput(ABC):
             self.epoch = epoch
             self._advance(epoch)
 
+    def keep_note(self, text: str) -> None:
+        """Keep a text with this input, in the place of the one before: snapshots that hold what is sent from here on hold it, too.
+
+        For what tells whether the sender is the same as before a failure of the driver: the id of a query, an address.
+        """
+        self._require_open("keep a note")
+        if not isinstance(text, str):
+            raise DataflowError(f"keep_note of input {self.name!r} was given {show(text, 60)}: it takes a text")
+        self._keep_note(text)
+        self.note = text
+
+    def saved(self) -> SavedEpochs:
+        """Which epochs of this input snapshots hold. Raises ConfigError when the job keeps none."""
+        return self._saved()
+
+    def wait_saved(self, epoch: int, *, timeout_s: float | None = None) -> None:
+        """Wait until a complete snapshot holds everything of ``epoch`` and before, and ask for one, also where none is taken by interval.
+
+        From then on the driver need not have it any more: a job that resumes has it done. Raises what ended the job, ConfigError when it
+        keeps no snapshots, DataflowError while the input is still in ``epoch``, TimeoutError after ``timeout_s`` (the job goes on).
+        """
+        epoch = arguments.whole(epoch, f"wait_saved(epoch) of input {self.name!r}")
+        if not self.closed and epoch >= self.epoch:
+            raise DataflowError(
+                f"wait_saved({epoch}) of input {self.name!r}: it is in epoch {self.epoch}, of which more may come; "
+                f"advance_to({epoch + 1}) first"
+            )
+        self._wait_saved(epoch, check_timeout(timeout_s, "wait_saved(timeout_s)"))
+
     def close(self) -> None:
         """No more records at all. Closing twice does nothing."""
         if not self.closed:
@@ -224,9 +262,21 @@ class JobInput(ABC):
     @abstractmethod
     def _close(self) -> None: ...
 
+    @abstractmethod
+    def _keep_note(self, text: str) -> None: ...
+
+    @abstractmethod
+    def _saved(self) -> SavedEpochs: ...
+
+    @abstractmethod
+    def _wait_saved(self, epoch: int, timeout_s: float | None) -> None: ...
+
 
 class Job(ABC):
     """A running dataflow."""
+
+    runs_alone: ClassVar[bool] = True
+    """Whether it moves by itself; a local job moves while somebody waits for something in it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -264,6 +314,11 @@ class Job(ABC):
     def cancel(self) -> None:
         """End the job without results; no process stays, and nothing more is published: what snapshots have committed stays. Does nothing
         when it has ended."""
+
+    @abstractmethod
+    def fail(self, error: RayadError) -> None:
+        """End the job as :meth:`cancel` does, but as failed: :meth:`wait` raises ``error``. For what feeds it from outside, and cannot any
+        more. Does nothing when it has ended."""
 
     @abstractmethod
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> Result:
@@ -312,6 +367,51 @@ class Job(ABC):
         if not isinstance(name, str) or name not in among:
             raise DataflowError(f"dataflow {self.plan.name!r} has no {kind} {show(name)}: it has {sorted(among)}")
         return among[name]
+
+
+class SourcesOfJob:
+    """The sources of a job, on the driver: each is told that the job has started, and once that it has ended."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._sources = [stage.op for stage in plan.stages if stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)]
+        self._told: list[Source] = []
+        self._is_over = False
+
+    def started(self, job: Job, config: RunConfig) -> None:
+        """The job has been submitted. Raises what a source raises."""
+        for source in self._sources:
+            self._told.append(source)
+            source.job_started(job, config)
+        if self._is_over:
+            self.ended()
+
+    def ended(self) -> None:
+        """The job is over; from any thread, and as often as somebody notices it."""
+        self._is_over = True
+        while self._told:
+            try:
+                source = self._told.pop()
+            except IndexError:
+                return  # another thread has told the last one
+            try:
+                source.job_ended()
+            except Exception:
+                _log.warning("%s raised in job_ended()", type(source).__name__, exc_info=True)
+
+
+def no_snapshots(name: str, job: str) -> ConfigError:
+    """What asking for saved epochs raises."""
+    return ConfigError(
+        f"input {name!r} of job {job!r}: the job keeps no snapshots, so nothing is saved; give RunConfig(storage_path=...)"
+    )
+
+
+def not_saved(name: str, job: str, epoch: int, timeout_s: float) -> TimeoutError:
+    """What ``wait_saved(timeout_s=)`` of an input raises."""
+    return TimeoutError(
+        f"epoch {epoch} of input {name!r} of job {job!r} is in no complete snapshot after {timeout_s:g} s; the job goes on: wait again, or "
+        "see job.explain_stuck()"
+    )
 
 
 def not_yet(name: str, timeout_s: float | None) -> TimeoutError:

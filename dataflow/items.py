@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from rayad.dataflow.records.batches import ROWS_KEY, keyed_columns, one_or_more,
 from rayad.dataflow.records.output_form import OutputForm
 from rayad.dataflow.sink import Sink, SinkWriter
 from rayad.dataflow.source import Source, SourceBatch, SourcePart, content_digest, sampled_places
-from rayad.progress import DataflowError, Timestamp, arguments, show
+from rayad.progress import ConfigError, DataflowError, Timestamp, arguments, show
 
 
 class ItemsSource(Source):
@@ -108,6 +109,31 @@ class LiveInput(Source):
 
     def build_part(self, part: Any, resume: Any | None) -> SourcePart:
         raise DataflowError("a live input is fed by job.input(name).send(records); it cannot be read")
+
+
+class FedInput(LiveInput):
+    """A live input that a connector feeds, from the driver, for as long as a job runs (:meth:`Source.job_started`, ``job_ended``).
+
+    It sends *references*, small values; :meth:`open` turns them into records in whichever replica has room. A snapshot holds none of them
+    while barriers are aligned and the whole graph recovers together: such a job is asked for by :meth:`check_run`, for references do not
+    outlive who made them.
+    """
+
+    base = "fed"
+    """What the input is called where its user gives no name."""
+
+    @abstractmethod
+    def open(self, references: list[Any]) -> Any:
+        """The records behind some references; in a replica."""
+
+    def check_run(self, config: Any) -> None:
+        """Raise ConfigError where snapshots of a run with this RunConfig would hold references."""
+        if config.snapshots.alignment_timeout_s is not None or config.failures.recovery == "upstream":
+            raise ConfigError(
+                f"{self.base}: SnapshotConfig.alignment_timeout_s is {config.snapshots.alignment_timeout_s!r}, FailureConfig.recovery is "
+                f"{config.failures.recovery!r}: with aligned snapshots (None) and recovery='graph' alone no snapshot holds references to "
+                "data that may be gone when it is resumed from"
+            )
 
 
 class CollectSink(Sink):

@@ -93,6 +93,18 @@ class Source(ABC):
         """
         return None
 
+    def job_started(self, job: Any, config: Any) -> None:
+        """On the driver: a job that reads this has been submitted; its handle, and its RunConfig. What is raised here ends the job.
+
+        For sources that have something of their own for as long as a job may read them. It must return soon.
+        """
+
+    def job_ended(self) -> None:
+        """On the driver: such a job has ended, in whichever way; once for each that was started.
+
+        It runs in whichever thread notices the end, must return soon, and waits for nothing.
+        """
+
 
 def sampled_places(count: int) -> list[int]:
     """Places at even distances among ``count``, the first and the last among them: all, if there are at most SAMPLED_RECORDS.

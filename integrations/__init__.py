@@ -20,6 +20,7 @@ from rayad.integrations.parquet import ParquetSink, PublishedFiles
 from rayad.integrations.ray_data import RayDatasetSink, RayDatasetSource
 from rayad.integrations.raydp_session import spark_session, stop_spark
 from rayad.integrations.spark import SparkSink, SparkSource
+from rayad.integrations.spark_streaming import SparkStream
 from rayad.integrations.staged import ArrowSink
 from rayad.integrations.text import JsonRowsSource, TextSource
 
@@ -40,6 +41,7 @@ __all__ = [
     "RayDatasetSource",
     "SparkSink",
     "SparkSource",
+    "SparkStream",
     "TextSource",
     "committed_files",
     "find_java",

@@ -2,7 +2,8 @@
 
 In: Spark computes the DataFrame and keeps each partition as Arrow IPC bytes (RayDP's recoverable conversion); one Ray task for each
 partition fetches them from the executor and puts them into the object store as they are. No Python row is made. The driver owns the
-blocks, so they outlive ``stop_spark()``; while Spark lives, Ray can fetch one again that a dead node took along. RayDP's own wrapper
+blocks, so they outlive ``stop_spark()``; while Spark and the job live, Ray can fetch one again that a dead node took along. At the job's
+end Spark's executors release what they kept for that (:mod:`rayad.integrations.spark_blocks`). RayDP's own wrapper
 (``ray.data.from_spark``) is not used because it asks for CPUs that Spark may have taken all of, repartitions as Ray Data sees fit, and
 cannot say which partition was lost.
 
@@ -19,22 +20,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from rayad.dataflow.config import RunConfig
 from rayad.dataflow.sink import SinkWriter
 from rayad.integrations.blocks import DEFAULT_BATCH_ROWS, check_batch_rows
 from rayad.integrations.committed import read_manifest
 from rayad.integrations.parquet import ParquetSink
-from rayad.integrations.raydp_session import actor_exists, import_raydp, refuse_ray_client, session_alive
+from rayad.integrations.raydp_session import import_raydp, refuse_ray_client, session_alive
 from rayad.integrations.refs import BlockRef, RefSource, Replay, check_replay, number_blocks
-from rayad.integrations.spark_java import arrow_batches_to_java, java_frame, java_packages, java_session
+from rayad.integrations.spark_blocks import EARLY, SparkBlock, SparkBlocks
+from rayad.integrations.spark_java import arrow_batches_to_java, java_packages, java_session
 from rayad.integrations.spark_types import for_spark, for_sparks_files
 from rayad.integrations.staged import ArrowSink
+from rayad.integrations.staged_blocks import StagedBlock
 from rayad.progress import ConfigError, DataflowError, say
 
-_EARLY = (
-    "Spark stopped too early: keep the session until the job has started (its blocks are fetched then), "
-    "and until its end to survive lost nodes"
-)
-_ACTOR = "raydp-executor-"
 BATCH_ROWS_TO_SPARK = 10_000
 """Rows of an Arrow batch given to Spark; its own default for pandas, and the grain in which it spreads them over partitions."""
 
@@ -51,7 +50,7 @@ class SparkSource(RefSource):
 
     where = "from_spark"
     unit = "partition"
-    hint = _EARLY
+    hint = EARLY
 
     def __init__(
         self,
@@ -67,10 +66,12 @@ class SparkSource(RefSource):
         folder = check_replay(replay, staging_path, self.where)
         if parts is not None and (isinstance(parts, bool) or not isinstance(parts, int) or parts < 1):
             raise ConfigError(f"from_spark: parts={parts!r}; give the number of partitions to make, 1 or more")
-        _check_frame(df)
+        check_frame(df)
         staged = folder.read() if folder is not None else None
-        super().__init__(_arrow_schema(df), None, epoch=epoch, batch_rows=batch_rows, keep=df, folder=folder, staged=staged)
+        super().__init__(spark_arrow_schema(df), None, epoch=epoch, batch_rows=batch_rows, keep=df, folder=folder, staged=staged)
         self._count = parts
+        self._kept: SparkBlocks | None = None
+        self._jobs = 0
 
     def compute(self) -> Sequence[BlockRef]:
         """Let Spark compute the DataFrame and fetch its partitions into the object store."""
@@ -80,11 +81,42 @@ class SparkSource(RefSource):
             frame = frame.repartition(self._count)
         if self._epoch is not None:
             frame = frame.sortWithinPartitions(self._epoch)
-        return number_blocks(fetch_partitions(frame))
+        self._kept = SparkBlocks(frame)
+        return number_blocks(fetch_partitions(self._kept, frame.sparkSession))
+
+    def list_parts(self) -> Sequence[BlockRef | StagedBlock]:
+        """The partitions that are not empty, in order; computed, and staged, if that has not been done."""
+        try:
+            parts = super().list_parts()
+        except BaseException:
+            self._release()
+            raise
+        if self._folder is not None:
+            self._release()  # they are read from the folder
+        return parts
+
+    def job_started(self, job: Any, config: RunConfig) -> None:
+        """Spark keeps the partitions while a job may fetch them again."""
+        self._jobs += 1
+
+    def job_ended(self) -> None:
+        """Spark may forget the partitions. Another run of this source reads the blocks that are in Ray's object store."""
+        self._jobs -= 1
+        if not self._jobs:
+            self._release()
+
+    def _release(self) -> None:
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            kept.release()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What Spark keeps is released on the driver."""
+        return {**super().__getstate__(), "_kept": None}
 
 
-def _check_frame(df: Any) -> None:
-    """Raise ConfigError unless ``df`` is a batch DataFrame of a running RayDP session in this process."""
+def check_frame(df: Any, *, streaming: bool = False) -> None:
+    """Raise ConfigError unless ``df`` is a DataFrame, of the kind that is wanted, of a running RayDP session in this process."""
     import_raydp("from_spark")
     from pyspark.sql import DataFrame
 
@@ -94,11 +126,8 @@ def _check_frame(df: Any) -> None:
         )
     _check_running(df)
     refuse_ray_client("from_spark")
-    if df.isStreaming:
-        raise ConfigError(
-            "from_spark: this is a streaming DataFrame, which cannot be read yet; send each micro-batch to a live input, an epoch of its "
-            "own, in foreachBatch: live.send([row.asDict(recursive=True) for row in batch.collect()]); live.advance_to(number + 1)"
-        )
+    if df.isStreaming and not streaming:
+        raise ConfigError("SparkSource: this is a streaming DataFrame; use flow.from_spark(df, checkpoint=...), or SparkStream")
     master = df.sparkSession.sparkContext.master
     if not master.startswith("ray://"):
         raise ConfigError(
@@ -108,10 +137,11 @@ def _check_frame(df: Any) -> None:
 
 def _check_running(df: Any) -> None:
     if not session_alive(df.sparkSession):
-        raise ConfigError(f"from_spark: the Spark session of this DataFrame has been stopped. {_EARLY}")
+        raise ConfigError(f"from_spark: the Spark session of this DataFrame has been stopped. {EARLY}")
 
 
-def _arrow_schema(df: Any) -> pa.Schema:
+def spark_arrow_schema(df: Any) -> pa.Schema:
+    """The columns of a DataFrame as Arrow has them. Raises ConfigError where it cannot, or two have one name."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import to_arrow_type
 
@@ -133,67 +163,30 @@ def _arrow_schema(df: Any) -> pa.Schema:
     return pa.schema(fields)
 
 
-def fetch_partitions(frame: Any) -> list[tuple[Any, int]]:
-    """Compute ``frame``: for each partition a reference to an Arrow IPC stream and its rows.
+def fetch_partitions(computed: SparkBlocks, spark: Any) -> list[tuple[Any, int]]:
+    """Bring the partitions into the object store: for each a reference to an Arrow IPC stream and its rows.
 
-    All are in the object store when this returns. DataflowError where Spark fails or a partition gets lost.
+    All are there when this returns. DataflowError where one is lost on its way.
     """
     import ray
 
-    try:
-        packages = java_packages(frame.sparkSession).org.apache.spark
-        level = packages.storage.StorageLevel.MEMORY_AND_DISK()
-        info = packages.sql.raydp.ObjectStoreWriter.prepareRecoverableRDD(java_frame(frame), level)
-        places = _executor_actors(frame.sparkSession, list(info.locations()))
-        arguments = (info.rddId(), info.schemaJson(), info.driverAgentUrl())
-    except Exception as error:
-        if not session_alive(frame.sparkSession):
-            raise DataflowError(f"from_spark: Spark ended while it computed the DataFrame. {_EARLY}") from error
-        raise DataflowError(f"from_spark: Spark could not compute the DataFrame: {error}") from error
     task = ray.remote(num_cpus=0, num_returns=2, max_retries=3)(_fetch_partition)
-    asked = [task.remote(place, arguments[0], index, *arguments[1:]) for index, place in enumerate(places)]
+    asked = [task.remote(block) for block in computed.blocks]
     blocks: list[tuple[Any, int]] = []
     for index, (rows, table) in enumerate(asked):
         try:
             blocks.append((table, ray.get(rows)))  # ends with the task, or with its error when the executor dies
         except ray.exceptions.RayError as error:
-            alive = session_alive(frame.sparkSession)
-            cause = "its executor may have died: see Spark's log, give executors more memory" if alive else _EARLY
+            cause = "its executor may have died: see Spark's log, give executors more memory" if session_alive(spark) else EARLY
             raise DataflowError(
-                f"from_spark: partition {index} of {len(places)} was lost on its way to Ray: {type(error).__name__}: {say(error)}; {cause}"
+                f"from_spark: partition {index} of {len(asked)} was lost on its way to Ray: {type(error).__name__}: {say(error)}; {cause}"
             ) from error
     return blocks
 
 
-def _executor_actors(spark: Any, executors: Sequence[str]) -> list[str]:
-    """The name of the Ray actor of each Spark executor.
-
-    An executor that died and was started again has a new id in Spark but its actor keeps the name with the first one; RayDP's master
-    knows which is which (its own conversion looks for the new name and fails).
-    """
-    restarted: dict[str, str] = {}
-    names: list[str] = []
-    for executor in executors:
-        if not actor_exists(_ACTOR + executor) and not restarted:
-            packages = java_packages(spark)
-            master = packages.io.ray.api.Ray.getActor("RAY_APP_MASTER").get()  # ends with this call: get() of an Optional
-            restarted = dict(packages.org.apache.spark.deploy.raydp.RayAppMasterUtils.getRestartedExecutors(master))
-        names.append(_ACTOR + restarted.get(executor, executor))
-    return names
-
-
-def _fetch_partition(executor: str, rdd: int, partition: int, schema_json: str, driver_agent_url: str) -> tuple[int, pa.Buffer]:
-    """Runs in a Ray worker: the Arrow IPC stream that a Spark executor holds, and its rows.
-
-    It goes to the object store as bytes and not as a table: Ray's way with tables fails on the empty offset buffers that Spark
-    writes for a partition in which all strings of a list column are missing, and it would encode once more what is Arrow already.
-    """
-    import ray
-    from raydp.spark.dataset import _enable_load_code_from_local
-
-    _enable_load_code_from_local()  # lets Python call the executor's Java methods
-    held = ray.get_actor(executor).getRDDPartition.remote(rdd, partition, schema_json, driver_agent_url)
-    stream = pa.py_buffer(ray.get(held))  # ends with the partition, or with the executor
+def _fetch_partition(block: SparkBlock) -> tuple[int, pa.Buffer]:
+    """Runs in a Ray worker: the Arrow IPC stream that a Spark executor holds, and its rows."""
+    stream = block.stream()
     return pa.ipc.open_stream(stream).read_all().num_rows, stream
 
 
@@ -310,4 +303,12 @@ def to_data_frame(spark: Any, tables: Sequence[pa.Table]) -> Any:
     return DataFrame(java_packages(spark).PythonSQLUtils.toDataFrame(iterator, schema.json(), java_session(spark)), spark)
 
 
-__all__ = ["BATCH_ROWS_TO_SPARK", "SparkSink", "SparkSource", "fetch_partitions", "to_data_frame"]
+__all__ = [
+    "BATCH_ROWS_TO_SPARK",
+    "SparkSink",
+    "SparkSource",
+    "check_frame",
+    "fetch_partitions",
+    "spark_arrow_schema",
+    "to_data_frame",
+]

@@ -16,6 +16,7 @@ from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import THE_COORDINATOR, JobState, Silent
 from rayad.actors.lead import layouts
 from rayad.actors.lead.layouts import RescaleReport
+from rayad.actors.lead.snapshot_leader import SavedEpochs
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.report import ReplicaReport
@@ -55,6 +56,14 @@ class Control:
     def saved_inputs(self) -> dict[str, int]:
         """How many frames of each live input are in all the snapshots that a recovery may resume from."""
         return dict(self._job.snapshots.saved_inputs) if self._job.snapshots is not None else {}
+
+    def saved_epochs(self) -> dict[str, SavedEpochs]:
+        """Which epochs of live inputs are in snapshots."""
+        return dict(self._job.keeper.saved_epochs) if self._job.keeper is not None else {}
+
+    def wait_saved(self, name: str, epoch: int, hold_s: float) -> bool:
+        """Whether the newest snapshot holds an epoch of a live input; waits for that, not longer than ``hold_s``: the caller asks again."""
+        return self._job.keeper is not None and self._job.keeper.wait_saved(name, epoch, hold_s)
 
     def hasten_snapshot(self) -> None:
         """The next snapshot begins as soon as it can: something waits for it."""

@@ -16,7 +16,7 @@ from typing import Any
 from rayad.actors.lead import layouts
 from rayad.actors.lead import snapshot_leader as lead
 from rayad.actors.plane.plane import Address, Frame, Plane
-from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_of
+from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_of, unpack_save
 from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.part_files import write_staged
 from rayad.actors.store.job_store import JobStore, Superseded, describe_snapshot
@@ -57,6 +57,7 @@ class CoordinatorSnapshots:
         self._savepoints: dict[int, Future[str]] = {}
         self._over = ""
         self._is_live = self._is_connected = False
+        self._saved = threading.Condition()
         self.manifest = store.begin()
         """What a recovery resumes from."""
         for remark in store.remarks:
@@ -91,6 +92,16 @@ class CoordinatorSnapshots:
     def saved_inputs(self) -> dict[str, int]:
         """Frames of live inputs that need not be sent again, whichever of the kept snapshots is resumed from."""
         return self.leader.saved_inputs
+
+    @property
+    def saved_epochs(self) -> dict[str, lead.SavedEpochs]:
+        """Which epochs of live inputs are in snapshots."""
+        return self.leader.saved_epochs
+
+    def wait_saved(self, name: str, epoch: int, hold_s: float) -> bool:
+        """Whether the newest snapshot holds an epoch of a live input; waits for that, not longer than ``hold_s``."""
+        with self._saved:
+            return self._saved.wait_for(lambda: self.leader.saved(name).newest > epoch, timeout=hold_s)
 
     @property
     def interval_s(self) -> float | None:
@@ -260,6 +271,8 @@ class CoordinatorSnapshots:
             self._tell(lead.PartFailed(int(number), why))
         elif frame.kind == Kind.FINISHED:
             self._tell(lead.Finished())
+        elif frame.kind == Kind.SAVE_WANTED:
+            self._tell(lead.SnapshotWanted(*unpack_save(frame.payload)))
         else:
             raise ProtocolError(f"the coordinator got a frame of kind {frame.kind} from {frame.peer!r}")
 
@@ -309,6 +322,8 @@ class CoordinatorSnapshots:
             self.final = manifest
         self.on_published(manifest)
         self._tell(lead.Published(manifest))
+        with self._saved:
+            self._saved.notify_all()
         assert self.newest is not None
         _log.info("job %r: %s", self.store.job, describe_snapshot(self.newest))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rayad.actors.driver.coordinator_line import ANSWER_S, NoAnswer
-from rayad.actors.job import JobInput, took_nothing
+from rayad.actors.job import JobInput, SavedEpochs, no_snapshots, not_saved, took_nothing
 from rayad.actors.plane.batch_codec import encode_batch, payload_bytes
 from rayad.actors.plane.credits import SendWindow
 from rayad.actors.plane.plane import Address, ConnectFailed, Plane
@@ -23,6 +23,8 @@ TRIM_EVERY_S = 1.0
 """How often the coordinator is asked what need not be kept any more."""
 CONNECT_S = 5.0
 """How long one attempt to connect may take before it is asked again where the replica is: its machine may be gone."""
+HOLD_S = 2.0
+"""How long the coordinator keeps a question that waits for a snapshot, before it is asked again."""
 WATCH_EVERY_S = 0.2
 """How often the connections are looked at while nobody sends."""
 
@@ -76,18 +78,18 @@ class InputPlane:
         """Whether the job's outcome is known."""
         return self._job.has_outcome()
 
-    def open(self, peer: str, name: str) -> tuple[int, int | None]:
-        """Before an input is used: how many batches have been sent to it, and its epoch, when the job resumes from a snapshot."""
+    def open(self, peer: str, name: str) -> tuple[int, int | None, str | None]:
+        """Before an input is used: how many batches have been sent to it, its epoch, and its note, when the job resumes from a snapshot."""
         with self._lock:
             self._names[peer] = name
             if not self._resumes:
-                return 0, 0
+                return 0, 0, None
             notes = self._where(peer)[2]
             if self._keeps and peer not in self._logs:
                 self._logs[peer] = InputLog(_frames(notes, name))
             self._sent.setdefault(peer, _frames(notes, name))
-            sent, epoch = notes.get("input_states", {}).get(name, (0, 0))
-            return sent, epoch
+            sent, epoch, *note = notes.get("input_states", {}).get(name, (0, 0))  # one that is older than notes has none
+            return sent, epoch, note[0] if note else None
 
     def send(self, peer: str, kind: Kind, payload: list[Any], *, credit: bool, timeout_s: float | None = None) -> None:
         """Send one frame to an input's replica; with ``credit`` wait until there is room for it. Raises TimeoutError: it was not sent."""
@@ -107,6 +109,34 @@ class InputPlane:
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, name="rayad-inputs", daemon=True)
                 self._watcher.start()
+
+    def saved(self, name: str) -> SavedEpochs:
+        """Which epochs of an input are in snapshots; what is not known now counts as not saved."""
+        if not self._resumes:
+            raise no_snapshots(name, self._job.name)
+        found: SavedEpochs = (self._job.ask_again("saved_epochs", timeout_s=ANSWER_S) or {}).get(name, SavedEpochs())
+        return found
+
+    def wait_saved(self, peer: str, name: str, epoch: int, timeout_s: float | None) -> None:
+        """Ask for a snapshot behind all that was sent to an input, and wait until one holds an epoch of it."""
+        if not self._resumes:
+            raise no_snapshots(name, self._job.name)
+        deadline_s = None if timeout_s is None else clock.monotonic() + timeout_s
+        if peer not in self._closed_inputs:
+            self.send(peer, Kind.INPUT_SAVE, [epoch.to_bytes(8, "little")], credit=False)
+        while True:
+            hold_s = HOLD_S if deadline_s is None else max(0.0, min(HOLD_S, deadline_s - clock.monotonic()))
+            with suppress(NoAnswer):
+                if self._job.ask_again("wait_saved", name, epoch, hold_s, timeout_s=hold_s + ANSWER_S):
+                    return
+            if self._ended():
+                self._job.raise_outcome()
+                if peer in self._closed_inputs:
+                    return  # it is complete, and so is its last snapshot
+                raise DataflowError(f"job {self._job.name!r} was stopped before a snapshot held epoch {epoch} of its input {name!r}")
+            if deadline_s is not None and clock.monotonic() > deadline_s:
+                assert timeout_s is not None
+                raise not_saved(name, self._job.name, epoch, timeout_s)
 
     def _await_room(self, peer: str, deadline_s: float, timeout_s: float) -> None:
         """Until a batch could be sent at once."""
@@ -304,7 +334,7 @@ class RayInput(JobInput):
         super().__init__(name)
         self._feed = feed
         self._peer = peer
-        self.sent, epoch = feed.open(peer, name)
+        self.sent, epoch, self.note = feed.open(peer, name)
         self.epoch, self.closed = epoch or 0, epoch is None
 
     def _send(self, batch: Any, timeout_s: float | None) -> None:
@@ -316,3 +346,12 @@ class RayInput(JobInput):
     def _close(self) -> None:
         if not self._feed.is_over:
             self._feed.send(self._peer, Kind.INPUT_CLOSE, [b""], credit=False)
+
+    def _keep_note(self, text: str) -> None:
+        self._feed.send(self._peer, Kind.INPUT_NOTE, [text.encode()], credit=False)
+
+    def _saved(self) -> SavedEpochs:
+        return self._feed.saved(self.name)
+
+    def _wait_saved(self, epoch: int, timeout_s: float | None) -> None:
+        self._feed.wait_saved(self._peer, self.name, epoch, timeout_s)

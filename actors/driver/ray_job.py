@@ -37,11 +37,12 @@ from rayad.actors.job import (
     JobStatistics,
     Probe,
     Result,
+    SourcesOfJob,
     StageProgress,
     describe_blockers,
     not_yet,
 )
-from rayad.actors.lead.failure import Failure
+from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.lead.layouts import RescaleReport, replicas_wanted
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.replica.user_errors import restarts_of
@@ -54,8 +55,8 @@ from rayad.snapshots.restarts import End, Succession
 _log = logging.getLogger(__name__)
 _GROUPS = {
     PULSE: ("ping", "cancel"),
-    "looks": ("saved_inputs", "replicas", "look", "look_at_snapshots", "hasten_snapshot", "not_stopped"),
-    "waits": ("where", "frontier", "wait_epoch"),
+    "looks": ("saved_inputs", "saved_epochs", "replicas", "look", "look_at_snapshots", "hasten_snapshot", "not_stopped"),
+    "waits": ("where", "frontier", "wait_epoch", "wait_saved"),
     "changes": ("stop", "savepoint", "rescale", "configure"),
 }
 _THREADS = {PULSE: 2, "looks": 4, "waits": WAITING, "changes": 8}
@@ -77,7 +78,13 @@ def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, **o
     plan = plan.needing(config.resources)
     ensure_ray(plan.needs(config.cpus_per_replica), f"{flow.name!r} with {plan.replicas} replicas", config.autoscaling_cluster)
     asked_s = check_can_travel(plan)  # then a worker was started for that, else the coordinator is the first
-    return RayJob(config.name or flow.name, plan, config, scaling, asked_s or clock.time())
+    job = RayJob(config.name or flow.name, plan, config, scaling, asked_s or clock.time())
+    try:
+        job.sources.started(job, config)
+    except BaseException:
+        job.cancel()
+        raise
+    return job
 
 
 class RayJob(Job):
@@ -88,6 +95,8 @@ class RayJob(Job):
         self._plan = plan
         self._config = config
         self._autoscaler = AutoscalerHandle(name, plan, scaling, config.storage_path) if scaling.is_adaptive else None
+        self.sources = SourcesOfJob(plan)
+        self._failed_by: RayadError | None = None
         self._stopping = False
         self._coordinators_lost = 0
         self._failures_max = config.failures.max_failures
@@ -189,6 +198,8 @@ class RayJob(Job):
                         raise not_yet(self.name, timeout_s) from None
                     continue
                 outcome = JobOutcome(JobState.CANCELLED, {}, JobStatistics()) if self._cancelling else self._lost(gone)
+            if outcome.state is JobState.CANCELLED and self._failed_by is not None:
+                outcome = self._failed(outcome.statistics)
             if self._autoscaler is not None and line.is_connected():
                 told = dataclasses.replace(outcome.statistics, scaling=self._autoscaler.finish())
                 outcome = dataclasses.replace(outcome, statistics=told)
@@ -197,6 +208,7 @@ class RayJob(Job):
                 OF_THIS_PROCESS.release(self)
         self._feed.close()
         self._kill_coordinator()
+        self.sources.ended()
         return self._outcome
 
     def _survives(self) -> bool:
@@ -270,6 +282,8 @@ class RayJob(Job):
             OF_THIS_PROCESS.await_end()
         if outcome.state is JobState.CANCELLED:
             raise DataflowError(f"job {self.name!r} was cancelled: it has no results")
+        if outcome.failure is not None and self._failed_by is not None and outcome.state is JobState.FAILED:
+            raise self._failed_by
         if outcome.failure is not None:
             raise rebuild_error(self.name, outcome.failure)
         values = {sink.key: sink.sink.result(outcome.receipts[sink.id]) for sink in self.plan.sinks}
@@ -286,8 +300,20 @@ class RayJob(Job):
         except (Gone, TimeoutError):
             with self._restarting:  # not between two of them
                 self._kill_coordinator()  # its actors are owned by it, so Ray ends them with it
-            self._outcome = self._outcome or JobOutcome(JobState.CANCELLED, {}, JobStatistics())
+            ended = JobOutcome(JobState.CANCELLED, {}, JobStatistics()) if self._failed_by is None else self._failed(JobStatistics())
+            self._outcome = self._outcome or ended
             self._feed.close()
+            self.sources.ended()
+
+    def fail(self, error: RayadError) -> None:
+        if self._outcome is None:
+            self._failed_by = self._failed_by or error
+            self.cancel()
+
+    def _failed(self, statistics: JobStatistics) -> JobOutcome:
+        """It was ended because what feeds it has failed."""
+        assert self._failed_by is not None
+        return JobOutcome(JobState.FAILED, {}, statistics, failure_of("what feeds the job", self._failed_by))
 
     def save_and_end(self, timeout_s: float) -> str:
         """SIGTERM: see :mod:`rayad.actors.driver.termination`."""

@@ -26,10 +26,12 @@ from rayad.actors.plane.plane import Address, Frame
 from rayad.actors.plane.protocol import (
     COORDINATOR,
     DRIVER,
+    INPUT_FRAMES,
     NUMBER_BYTES,
     PROGRESS,
     Kind,
     pack_report,
+    pack_save,
     stage_of,
     unpack_credit,
     unpack_number,
@@ -259,7 +261,7 @@ class ReplicaHost:
                     pass
             elif kind == Kind.CREDIT:
                 sender.on_credit(frame.channel, frame.peer, *unpack_credit(frame.payload))
-            elif kind in (Kind.INPUT_BATCH, Kind.INPUT_ADVANCE, Kind.INPUT_CLOSE):
+            elif kind in INPUT_FRAMES:
                 self._queue_input(frame)
             elif kind == Kind.GO:
                 self._going = True
@@ -373,6 +375,10 @@ class ReplicaHost:
             self.statistics.counters.read_bytes += len(frame.payload)
         elif frame.kind == Kind.INPUT_ADVANCE:
             self.core.input_advance(int.from_bytes(frame.payload, "little"))
+        elif frame.kind == Kind.INPUT_NOTE:
+            self.core.input_note = bytes(frame.payload).decode()
+        elif frame.kind == Kind.INPUT_SAVE:  # all that it is about has been consumed: a snapshot that begins from now on holds it
+            self.plane.send(COORDINATOR, Kind.SAVE_WANTED, 0, pack_save(self.place.stage.name, int.from_bytes(frame.payload, "little")))
         else:
             self.core.input_close()
 
@@ -436,7 +442,7 @@ class ReplicaHost:
         if self._is_asked_to_stop and not self._stopping:
             self._stopping = True
             if self.place.stage.kind is NodeKind.INPUT:
-                self.core.input_close()
+                self.core.input_close(is_cut=True)
 
     def look(self) -> ReplicaReport:
         """Control call, from another thread: what has been done and what waits; also while the loop is busy, and does not answer."""

@@ -294,7 +294,7 @@ class HostSnapshots:
             aligned_s=aligned_s,
             incremental=capture.is_increment,
             input_frames=capture.rest.input_frames if place.stage.kind is NodeKind.INPUT else None,
-            input_state=(capture.rest.input_sends, capture.rest.input_epoch),
+            input_state=(capture.rest.input_sends, capture.rest.input_epoch, capture.rest.input_note, capture.rest.input_before),
         )
         place.plane.send(COORDINATOR, Kind.PART, 0, pickle.dumps(report))
         if capture.barrier.final:

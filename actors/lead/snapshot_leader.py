@@ -10,15 +10,33 @@ Ray runtime carries an effect out at once; in the local runtime each becomes eve
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rayad.dataflow.config import SnapshotConfig
 from rayad.snapshots.attempts import TAKEN_MAX, PartReport, ReplicaName, SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import Manifest, StagedPart
+
+
+@dataclass(frozen=True, slots=True)
+class SavedEpochs:
+    """Which epochs of a live input are in snapshots; ``math.inf`` where it was closed.
+
+    Args:
+        newest: epochs before this are in the newest complete snapshot: a job that resumes has them done.
+        kept: epochs before this are in every snapshot that is kept: nobody asks for them again, should the newest turn out to be damaged.
+    """
+
+    newest: float = 0
+    kept: float = 0
+
+
+WANTED_AGAIN_S = 1.0
+"""When an attempt was given up, so long after its beginning the next one begins for who waits for a snapshot."""
 
 
 # -- what has happened -------------------------------------------------------------------------------
@@ -94,6 +112,14 @@ class Hastened:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotWanted:
+    """Somebody waits until a snapshot holds an epoch of a live input, which has consumed all of it."""
+
+    name: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class RegionFailed:
     """Some replicas have failed; the others live on."""
 
@@ -117,6 +143,7 @@ Event: TypeAlias = (
     | ChangeWanted
     | ChangeOver
     | Hastened
+    | SnapshotWanted
     | RegionFailed
     | Ended
 )
@@ -220,10 +247,17 @@ class SnapshotLeader:
         """What the sinks are publishing."""
         self.saved_inputs: dict[str, int] = {}
         """Frames of live inputs that need not be sent again, whichever of the kept snapshots is resumed from."""
+        self.saved_epochs: dict[str, SavedEpochs] = {}
+        """By live input; replaced as a whole, so that other threads may look."""
         self._finally = tuple(finally_published)
         self._inputs: dict[int, dict[str, int]] = {begun.number: begun.notes.get("inputs", {})}
+        self._epochs: dict[int, dict[str, float]] = {begun.number: epochs_before(begun.notes)}
+        self._kept: dict[str, float] = {}
+        self._wanted: dict[str, int] = {}
+        self._note_epochs(begun.number)
         self._waiting: deque[int] = deque()  # tickets of savepoints that have not begun
         self._savepoint: int | None = None
+        self._began_s = now_s
         self._is_changing = False
         self._is_finished = False
         self.snapshots = self._bookkeeping(begun, published, 1, now_s)
@@ -274,7 +308,22 @@ class SnapshotLeader:
 
     def due_in_s(self, now_s: float) -> float | None:
         """Seconds until a :class:`Tick` can do something; None: never by itself."""
-        return self.snapshots.due_in_s(now_s)
+        due_in_s = self.snapshots.due_in_s(now_s)
+        if self._wanted and self.may_begin:
+            wanted_in_s = max(0.0, self._wanted_from_s - now_s)
+            return wanted_in_s if due_in_s is None else min(due_in_s, wanted_in_s)
+        return due_in_s
+
+    def saved(self, name: str) -> SavedEpochs:
+        """Of a live input. From any thread."""
+        return self.saved_epochs.get(name, SavedEpochs())
+
+    def _note_epochs(self, newest: int) -> None:
+        """The snapshots that may be resumed from are others than before, or one is kept longer than it was needed."""
+        now = self._epochs.get(newest, {})
+        names = {*now, *self._kept}
+        self.saved_epochs = {name: SavedEpochs(now.get(name, 0), self._kept.get(name, 0)) for name in names}
+        self._wanted = {name: epoch for name, epoch in self._wanted.items() if now.get(name, 0) <= epoch}
 
     # -- replicas come and go ------------------------------------------------------------------------
     def lay_out(self, replicas: Collection[ReplicaName], starts: Collection[ReplicaName]) -> None:
@@ -297,6 +346,10 @@ class SnapshotLeader:
         self._is_changing = self._is_finished = False
         self._inputs = {number: inputs for number, inputs in self._inputs.items() if number < manifest.number}
         self._inputs[manifest.number] = manifest.notes.get("inputs", {})
+        self._epochs = {number: epochs for number, epochs in self._epochs.items() if number < manifest.number}
+        self._epochs[manifest.number] = epochs_before(manifest.notes)
+        self._wanted.clear()  # who waits asks again: its frame comes again, unless the snapshot has it
+        self._note_epochs(manifest.number)
         self.snapshots = self._bookkeeping(manifest, published, attempts + 1, now_s)
         self.snapshots.estimator = estimator
         return effects
@@ -334,6 +387,9 @@ class SnapshotLeader:
                 self.snapshots.hasten()
             case Hastened():
                 self.snapshots.hasten()
+            case SnapshotWanted(name, epoch):
+                if self.saved(name).newest <= epoch:
+                    self._wanted[name] = max(epoch, self._wanted.get(name, 0))
             case RegionFailed():
                 self.snapshots.on_time(now_s)
                 pending = self.snapshots.pending
@@ -360,7 +416,7 @@ class SnapshotLeader:
         if self._waiting:
             self._savepoint = self._waiting.popleft()
             self._begin("savepoint", now_s, effects)
-        elif snapshots.due(now_s):
+        elif snapshots.due(now_s) or (self._wanted and now_s >= self._wanted_from_s):
             self._begin("snapshot", now_s, effects)
 
     def begin(self, now_s: float, *, kind: str = "snapshot", unaligned: bool | None = None) -> list[Effect]:
@@ -369,7 +425,13 @@ class SnapshotLeader:
         self._begin(kind, now_s, effects, unaligned=unaligned)
         return effects
 
+    @property
+    def _wanted_from_s(self) -> float:
+        """A snapshot that somebody waits for begins at once, but not again and again where it cannot be taken."""
+        return self._began_s + WANTED_AGAIN_S if self.snapshots.given_up_in_a_row else -math.inf
+
     def _begin(self, kind: str, now_s: float, effects: list[Effect], *, unaligned: bool | None = None) -> None:
+        self._began_s = now_s
         if unaligned is None:
             unaligned = self.config.alignment_timeout_s == 0
         effects.append(Begin(self.snapshots.begin(now_s, kind=kind, unaligned=unaligned), self.starts))
@@ -387,6 +449,8 @@ class SnapshotLeader:
     def _on_published(self, manifest: Manifest, now_s: float, effects: list[Effect]) -> None:
         self.taken.append(self.snapshots.on_published(now_s))
         self._inputs[manifest.number] = manifest.notes["inputs"]
+        self._epochs[manifest.number] = epochs_before(manifest.notes)
+        self._note_epochs(manifest.number)
         if manifest.kind == "final":
             self.final = manifest  # its sinks publish when the job ends
             return
@@ -400,6 +464,9 @@ class SnapshotLeader:
             self._inputs = {number: self._inputs[number] for number in kept}
             names = {name for inputs in self._inputs.values() for name in inputs}
             self.saved_inputs = {name: min(inputs.get(name, 0) for inputs in self._inputs.values()) for name in names}
+            self._epochs = {number: self._epochs[number] for number in kept}
+            self._kept = {name: min(epochs.get(name, 0) for epochs in self._epochs.values()) for name in names}
+            self._note_epochs(manifest.number)
         if manifest.kind == "savepoint" and self._savepoint is not None:
             effects.append(SavepointTaken(self._savepoint, manifest.number))
             self._savepoint = None
@@ -451,3 +518,12 @@ __all__ = [
     "SnapshotLeader",
     "Tick",
 ]
+
+
+def epochs_before(notes: Mapping[str, Any]) -> dict[str, float]:
+    """By live input: epochs before this are in the snapshot that has these notes.
+
+    >>> epochs_before({"input_states": {"clicks": [7, 3, None, 3], "prices": [2, None, None, None], "stopped": [2, None, None, 1]}})
+    {'clicks': 3, 'prices': inf, 'stopped': 1}
+    """
+    return {name: math.inf if state[-1] is None else state[-1] for name, state in notes.get("input_states", {}).items()}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from rayad.actors.job import JobInput, Probe, took_nothing
+from rayad.actors.job import JobInput, Probe, SavedEpochs, no_snapshots, not_saved, took_nothing
 from rayad.actors.local.network import Network, Where
+from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.progress import DataflowError, InternalError, Timestamp
 
 
@@ -15,10 +16,13 @@ class Stepped(Protocol):
     name: str
     seed: int
     network: Network
+    snapshots: LocalSnapshots | None
 
     def step(self) -> bool: ...
 
     def now_s(self) -> float: ...
+
+    def pause(self, seconds: float) -> None: ...
 
     def raise_if_over(self) -> None: ...
 
@@ -45,6 +49,7 @@ class LocalInput(JobInput):
         core = job.network.cores[at]
         self.closed = core.input_epoch is None
         self.epoch, self.sent = core.input_epoch or 0, core.input_sends
+        self.note = core.input_note
 
     def _put(self, item: tuple[str, Any]) -> None:
         self._job.raise_if_over()
@@ -76,6 +81,33 @@ class LocalInput(JobInput):
 
     def _close(self) -> None:
         self._put(("close", None))
+
+    def _keep_note(self, text: str) -> None:
+        self._put(("note", text))
+
+    def _saved(self) -> SavedEpochs:
+        return self._taken().leader.saved(self.name)
+
+    def _taken(self) -> LocalSnapshots:
+        self._job.raise_if_over()
+        if self._job.snapshots is None:
+            raise no_snapshots(self.name, self._job.name)
+        return self._job.snapshots
+
+    def _wait_saved(self, epoch: int, timeout_s: float | None) -> None:
+        taken = self._taken()
+        deadline_s = None if timeout_s is None else self._job.now_s() + timeout_s
+        self._put(("save", epoch))
+        while taken.leader.saved(self.name).newest <= epoch:
+            if deadline_s is not None and timeout_s is not None and self._job.now_s() > deadline_s:
+                raise not_saved(self.name, self._job.name, epoch, timeout_s)
+            taken.look_at_clock()
+            if self._job.step():
+                continue
+            due_in_s = taken.leader.due_in_s(self._job.now_s())
+            if due_in_s is None or taken.snapshots.pending is not None:
+                raise cannot_move(self._job)
+            self._job.pause(due_in_s)
 
 
 class LocalProbe(Probe):

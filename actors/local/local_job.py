@@ -17,9 +17,9 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, not_yet
+from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, SourcesOfJob, not_yet
 from rayad.actors.lead import job_leader as lead
-from rayad.actors.lead import layouts
+from rayad.actors.lead import layouts, snapshot_leader
 from rayad.actors.lead import recovery_leader as recovery
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.job_leader import JobLeader, drive
@@ -39,7 +39,18 @@ from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, confi
 from rayad.dataflow.plan import Plan
 from rayad.dataflow.records.users_line import users_level
 from rayad.dataflow.streams.flow import Dataflow
-from rayad.progress import ConfigError, DataflowError, InternalError, ProtocolError, RescaleRefused, SnapshotError, arguments, say, show
+from rayad.progress import (
+    ConfigError,
+    DataflowError,
+    InternalError,
+    ProtocolError,
+    RayadError,
+    RescaleRefused,
+    SnapshotError,
+    arguments,
+    say,
+    show,
+)
 from rayad.snapshots.store import Manifest, StoreAwayError
 
 LOOKS_EVERY_STEPS = 16
@@ -48,6 +59,8 @@ LOOKS_EVERY_STEPS = 16
 
 class LocalJob(Job):
     """A dataflow running step by step in the caller's thread."""
+
+    runs_alone = False
 
     def __init__(
         self,
@@ -83,10 +96,12 @@ class LocalJob(Job):
         self._began_s = self.now_s()
         self._inputs: dict[str, LocalInput] = {}
         self._stopping = False
+        self._sources = SourcesOfJob(plan)
         try:
             self._happen(recovery.Begin())
             self.raise_if_over()
             self._lay_out_as_asked()
+            self._sources.started(self, run)
         except BaseException as error:
             self._fail(error)
             raise
@@ -183,6 +198,8 @@ class LocalJob(Job):
 
     def _carry_out(self, effect: lead.Effect) -> Iterable[lead.Event] | None:
         """One effect; gives the answers that are there at once."""
+        if isinstance(effect, lead.End):
+            self._sources.ended()
         match effect:
             case recovery.StopChange():
                 self.rescaling = None
@@ -364,7 +381,10 @@ class LocalJob(Job):
             assert self.rescaling is not None
             self.rescaling.perform(kind, at)
         elif kind == "input":
-            return network.feed(at, keeps=self.snapshots is not None)
+            is_fed = network.feed(at, keeps=self.snapshots is not None)
+            while network.saves_wanted and self.snapshots is not None:
+                self.snapshots.tell(snapshot_leader.SnapshotWanted(*network.saves_wanted.pop()))
+            return is_fed
         else:
             assert self.snapshots is not None
             self.snapshots.perform(kind, at)
@@ -489,6 +509,10 @@ class LocalJob(Job):
 
     def cancel(self) -> None:
         self._tell(lead.Cancel())
+
+    def fail(self, error: RayadError) -> None:
+        if not self._leader.is_over:
+            self._fail(error)
 
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> Result:
         check_timeout(timeout_s, "stop(timeout_s)")

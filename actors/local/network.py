@@ -194,6 +194,8 @@ class Network:
         self.edge_ids = {name: edge for edge, name in edge_names(plan).items()}
         self.gated = gated_edges(plan) if config.failures.recovery == "upstream" else frozenset[int]()
         self.input_log: dict[Where, InputLog] = {}
+        self.saves_wanted: list[tuple[str, int]] = []
+        """Live inputs that have consumed what somebody wants in a snapshot, with the epoch."""
         self.retired = Retired()
         self.moved_out: Callable[[Where], None] | None = None
         """Called when a replica's batches and report so far are in their queues; a change of layout sets it."""
@@ -508,6 +510,10 @@ class Network:
             core.input_send(value)
         elif kind == "advance":
             core.input_advance(value)
+        elif kind == "note":
+            core.input_note = value
+        elif kind == "save":
+            self.saves_wanted.append((core.stage.name, value))
         else:
             core.input_close()
         self.after(at)

@@ -317,9 +317,15 @@ class LocalSnapshots:
         files = chain.wrote(capture.barrier, file, incremental=capture.is_increment)
         part = ReplicaPart(stage.name, replica, files, rest)
         written = rest.size + (file.size if file is not None else 0) + sum(one.file.size for one in staged)
-        frames = capture.rest.input_frames if stage.kind is NodeKind.INPUT else None
+        cut = capture.rest
         return PartReport(
-            capture.barrier.number, part, staged, written_bytes=written, incremental=capture.is_increment, input_frames=frames
+            capture.barrier.number,
+            part,
+            staged,
+            written_bytes=written,
+            incremental=capture.is_increment,
+            input_frames=cut.input_frames if stage.kind is NodeKind.INPUT else None,
+            input_state=(cut.input_sends, cut.input_epoch, cut.input_note, cut.input_before),
         )
 
     # -- ends --------------------------------------------------------------------------------------

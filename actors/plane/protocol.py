@@ -10,6 +10,7 @@ import enum
 import marshal
 import struct
 from collections.abc import Iterable
+from typing import Any
 
 from rayad.progress import Timestamp, View
 
@@ -50,6 +51,9 @@ class Kind(enum.IntEnum):
     FENCED = 21
     TRANSFER = 22
     LEAVE = 23
+    INPUT_NOTE = 24
+    INPUT_SAVE = 25
+    SAVE_WANTED = 26
 
 
 SPIN_S = 100e-6
@@ -57,6 +61,24 @@ SPIN_S = 100e-6
 core takes some 30 µs, more than all that a barrier does (docs/performance.md)."""
 _CREDIT = struct.Struct("<IQd")
 NUMBER_BYTES = 8
+
+
+INPUT_FRAMES = frozenset({Kind.INPUT_BATCH, Kind.INPUT_ADVANCE, Kind.INPUT_CLOSE, Kind.INPUT_NOTE, Kind.INPUT_SAVE})
+
+
+def pack_save(name: str, epoch: int) -> bytes:
+    """Payload of SAVE_WANTED: who waits for a snapshot of which epoch of which live input."""
+    return epoch.to_bytes(8, "little") + name.encode()
+
+
+def unpack_save(payload: Any) -> tuple[str, int]:
+    """The inverse of :func:`pack_save`.
+
+    >>> unpack_save(pack_save("clicks", 3))
+    ('clicks', 3)
+    """
+    data = bytes(payload)
+    return data[8:].decode(), int.from_bytes(data[:8], "little")
 
 
 def replica_name(stage: int, replica: int) -> str:

@@ -113,6 +113,9 @@ class ReplicaCore(VertexContext):
         """The epoch in which a source or live input that is over has ended."""
         self._ended: tuple[tuple[int, Timestamp, int], ...] = ()  # to be reported
         self.input_frames = self.input_sends = 0
+        self.input_note: str | None = None
+        self.input_before: int | None = 0
+        """Epochs of a live input before this have come, all of them; None: it was closed by who feeds it."""
         self.hold: Timestamp | None = None
         self._latest: Timestamp | None = None  # of the times consumed, while there is a hold
         self._rights: tuple[Timestamp, ...] = ()  # that came along with state, while it is taken up
@@ -177,6 +180,8 @@ class ReplicaCore(VertexContext):
             input_epoch=self.input_epoch,
             input_frames=self.input_frames,
             input_sends=self.input_sends,
+            input_note=self.input_note,
+            input_before=self.input_before,
             notifications=[(n.guarantee, n.capability) for n in self.notificator.pending()],
             furthest=max(self.furthest, self.source.furthest if self.source is not None else 0),
             hold=self.hold,
@@ -227,11 +232,13 @@ class ReplicaCore(VertexContext):
     def _resume_input(self, rest: Mapping[str, Any]) -> None:
         """Where a live input stood."""
         self.input_frames, self.input_sends = rest["input_frames"], rest["input_sends"]
+        self.input_note = rest.get("input_note")
         if rest["input_epoch"] is None:
             self.input_advance(rest.get("furthest", 0))
             self.input_close()
         elif rest["input_epoch"]:
             self.input_advance(rest["input_epoch"])
+        self.input_before = rest.get("input_before", rest["input_epoch"])
         self._resume_counts(rest)
 
     def _resume_counts(self, rest: Mapping[str, Any]) -> None:
@@ -586,11 +593,13 @@ class ReplicaCore(VertexContext):
         assert self.input_epoch is not None
         self.change(self.stage.notify_location, Timestamp(self.input_epoch), -1)
         self.change(self.stage.notify_location, Timestamp(epoch), 1)
-        self.input_epoch = epoch
+        self.input_epoch = self.input_before = epoch
 
-    def input_close(self) -> None:
-        """Live input: no more records."""
+    def input_close(self, *, is_cut: bool = False) -> None:
+        """Live input: no more records. ``is_cut``: whoever feeds it may be in the middle of an epoch."""
         if self.input_epoch is not None:
+            if not is_cut:
+                self.input_before = None
             self.change(self.stage.notify_location, Timestamp(self.input_epoch), -1)
             self._end_input(self.input_epoch)
             self.input_epoch = None

@@ -38,8 +38,8 @@ class PartRest:
 
     Args:
         source: position in the source; None: exhausted, or none.
-        input_epoch, input_frames, input_sends: of a live input; None: closed. How many frames of the driver's have been consumed, and how
-            many of them brought records.
+        input_epoch, input_frames, input_sends, input_note: of a live input; None: closed. How many frames of the driver's have been
+            consumed, how many of them brought records, and its user's note. input_before: epochs before this have come; None: all.
         notifications: ``(guarantee, capability)`` that have been asked for.
         furthest: the epoch to which a source has come, or in which a live input was closed.
         hold, latest: of an EndVertex.
@@ -57,6 +57,8 @@ class PartRest:
     input_epoch: int | None = None
     input_frames: int = 0
     input_sends: int = 0
+    input_note: str | None = None
+    input_before: int | None = 0
     notifications: list[tuple[Timestamp, Timestamp | None]] = field(default_factory=list)
     furthest: int = 0
     hold: Timestamp | None = None

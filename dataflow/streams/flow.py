@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from rayad.dataflow import hooks
 from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout, not_acted_on, not_asked_locally
-from rayad.dataflow.items import ItemsSource, LiveInput, as_items
+from rayad.dataflow.items import FedInput, ItemsSource, LiveInput, as_items
 from rayad.dataflow.logical_graph import LogicalGraph, NodeKind, check_count, check_name
 from rayad.dataflow.records.calling import checked_function, require_methods
 from rayad.dataflow.records.users_line import users_level
@@ -80,8 +80,20 @@ class Dataflow:
         return self.source(hooks.call("from_arrow", table, epoch=epoch, **options), name=name, base="arrow")
 
     def from_spark(self, frame: Any, *, epoch: str | None = None, name: str | None = None, **options: Any) -> Stream:
-        """A Spark DataFrame (batch), through RayDP, columnar and by reference."""
-        return self.source(hooks.call("from_spark", frame, epoch=epoch, **options), name=name, base="spark")
+        """A Spark DataFrame, through RayDP, columnar and by reference.
+
+        Of a streaming one each micro-batch is an epoch, exactly once; ``checkpoint=``, ``commit=`` and so on: see
+        :class:`rayad.integrations.SparkStream`. The job ends when the query does.
+        """
+        found = hooks.call("from_spark", frame, epoch=epoch, **options)
+        if isinstance(found, FedInput):
+            return self._fed(found, name)
+        return self.source(found, name=name, base="spark")
+
+    def _fed(self, fed: FedInput, name: str | None) -> Stream:
+        """References go to whichever replica has room, and are opened there."""
+        node = self.graph.add(NodeKind.INPUT, 0, name=name, base=fed.base, op=fed)
+        return Stream(self, node.id).rebalance(name=f"{node.name}.open").map_batches(fed.open)
 
     def from_ray_dataset(self, dataset: Any, *, epoch: str | None = None, name: str | None = None, **options: Any) -> Stream:
         """A Ray Dataset, columnar and by reference."""
@@ -271,7 +283,7 @@ class Dataflow:
         ``timeout_s`` is cancelled (TimeoutError); ``job.wait(timeout_s)`` after submit() leaves it running.
         """
         check_timeout(timeout_s, "run(timeout_s=...)")
-        live = [node.name for node in self.graph.nodes if node.kind is NodeKind.INPUT]
+        live = [node.name for node in self.graph.nodes if node.kind is NodeKind.INPUT and not isinstance(node.op, FedInput)]
         if live:
             raise DataflowError(
                 f"{self.name!r} has live inputs {live}: use submit(), feed job.input({live[0]!r}) and close() it, then job.wait()"

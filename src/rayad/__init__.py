@@ -202,11 +202,17 @@ def _map_state(*args: Any) -> str:
     return map_state(*args)
 
 
+def _from_spark(frame: Any, **options: Any) -> Any:
+    from rayad.integrations.spark_streaming import is_stream
+
+    return _connector("from_spark", "SparkStream" if is_stream(frame) else "SparkSource")(frame, **options)
+
+
 hooks.register("submit", _submit)
 hooks.register("map_state", _map_state)
+hooks.register("from_spark", _from_spark)
 for _name, _attribute in {
     "from_arrow": "ArrowSource",
-    "from_spark": "SparkSource",
     "from_ray_dataset": "RayDatasetSource",
     "read_text": "TextSource",
     "read_csv": "CsvSource",

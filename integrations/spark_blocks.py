@@ -1,0 +1,145 @@
+"""A computed Spark DataFrame, as Spark's executors keep it for others: RayDP's *recoverable RDD*, and when it is released.
+
+RayDP 1.6.5 turns a DataFrame into an RDD of Arrow batches, computes it once into Spark's storage (memory, then disk), and keeps it for as
+long as the session lives, so that a partition which a dead node took along can be computed again. Nobody else lets go of it: without
+:meth:`SparkBlocks.release` each read costs its executors its size for ever.
+
+Who made it releases it, when nobody can want its partitions any more: a bounded read at the end of its job (a recovery may fetch blocks
+again until then), a micro-batch when all snapshots that are kept cover it. One that is forgotten is released with the object.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from rayad.integrations.raydp_session import actor_exists, session_alive
+from rayad.integrations.spark_java import java_frame, java_packages
+from rayad.progress import DataflowError, say
+
+EARLY = (
+    "Spark stopped too early: keep the session until the job has started (its blocks are fetched then), "
+    "and until its end to survive lost nodes"
+)
+_ACTOR = "raydp-executor-"
+FETCHES_MAX = 3
+"""How often a partition is asked for: an executor that died is started again by RayDP under the same name."""
+AGAIN_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SparkBlock:
+    """Where one partition of a computed frame is: plain values, which any process of the job can follow.
+
+    Args:
+        executor: the name of the Ray actor that is the executor.
+        rdd, partition: Spark's numbers.
+        schema_json: Arrow's, as Java writes it.
+        driver_agent_url: whom an executor asks to compute again what it has lost.
+    """
+
+    executor: str
+    rdd: int
+    partition: int
+    schema_json: str
+    driver_agent_url: str
+
+    def stream(self) -> pa.Buffer:
+        """The partition as an Arrow IPC stream. Raises Ray's error when its executor dies meanwhile, or Spark has ended.
+
+        The bytes as they are, and not as a table: Ray's way with tables fails on the empty offset buffers that Spark writes for a partition
+        in which all strings of a list column are missing, and it would encode once more what is Arrow already.
+        """
+        import ray
+        from raydp.spark.dataset import _enable_load_code_from_local
+
+        _enable_load_code_from_local()  # lets Python call the executor's Java methods
+        executor = ray.get_actor(self.executor)
+        held = executor.getRDDPartition.remote(self.rdd, self.partition, self.schema_json, self.driver_agent_url)
+        return pa.py_buffer(ray.get(held))  # ends with the partition, or with the executor
+
+    def table(self) -> pa.Table:
+        """The partition's rows. Raises DataflowError when it cannot be had, after some attempts."""
+        import ray
+
+        attempt = 1
+        while True:
+            try:
+                return pa.ipc.open_stream(self.stream()).read_all()
+            except (ray.exceptions.RayError, ValueError) as error:  # ValueError: there is no actor of that name
+                if attempt == FETCHES_MAX:
+                    raise DataflowError(
+                        f"from_spark: partition {self.partition} is lost: its executor {self.executor!r} did not give it in {attempt} "
+                        f"attempts: {type(error).__name__}: {say(error)}; keep the Spark session until the job has ended"
+                    ) from error
+            attempt += 1
+            time.sleep(AGAIN_S)
+
+
+class SparkBlocks:
+    """The partitions of ``frame``, computed now. DataflowError where Spark cannot.
+
+    ``blocks`` are in the order of the partitions. They can be read until :meth:`release`, which comes by itself when this object goes.
+    """
+
+    def __init__(self, frame: Any) -> None:
+        spark = frame.sparkSession
+        try:
+            packages = java_packages(spark).org.apache.spark
+            level = packages.storage.StorageLevel.MEMORY_AND_DISK()
+            info = packages.sql.raydp.ObjectStoreWriter.prepareRecoverableRDD(java_frame(frame), level)
+            self._release = weakref.finalize(self, _release_in_thread, spark, int(info.rddId()))
+            self._release.atexit = False  # executors end with the driver
+            places = _executor_actors(spark, list(info.locations()))
+            about = (int(info.rddId()), str(info.schemaJson()), str(info.driverAgentUrl()))
+        except Exception as error:
+            if not session_alive(spark):
+                raise DataflowError(f"from_spark: Spark ended while it computed the DataFrame. {EARLY}") from error
+            raise DataflowError(f"from_spark: Spark could not compute the DataFrame: {error}") from error
+        self.blocks = tuple(SparkBlock(place, about[0], index, *about[1:]) for index, place in enumerate(places))
+
+    def release(self) -> None:
+        """Spark's executors may forget the partitions. A second call does nothing."""
+        held = self._release.detach()
+        if held is not None:
+            _release(*held[2])
+
+
+def _release(spark: Any, rdd: int) -> None:
+    """Does nothing when Spark has ended: its storage has ended with it."""
+    try:
+        java_packages(spark).org.apache.spark.sql.raydp.ObjectStoreWriter.releaseRecoverableRDD(rdd)
+    except Exception:
+        if session_alive(spark):
+            raise
+
+
+def _release_in_thread(spark: Any, rdd: int) -> None:
+    """Objects go in whichever thread the interpreter clears up, in the middle of a call to Java perhaps: nothing may wait there."""
+    threading.Thread(target=_release, args=(spark, rdd), name="rayad-spark-release", daemon=True).start()
+
+
+def _executor_actors(spark: Any, executors: Sequence[str]) -> list[str]:
+    """The name of the Ray actor of each Spark executor.
+
+    An executor that died and was started again has a new id in Spark but its actor keeps the name with the first one; RayDP's master
+    knows which is which (its own conversion looks for the new name and fails).
+    """
+    restarted: dict[str, str] = {}
+    names: list[str] = []
+    for executor in executors:
+        if not actor_exists(_ACTOR + executor) and not restarted:
+            packages = java_packages(spark)
+            master = packages.io.ray.api.Ray.getActor("RAY_APP_MASTER").get()  # ends with this call: get() of an Optional
+            restarted = dict(packages.org.apache.spark.deploy.raydp.RayAppMasterUtils.getRestartedExecutors(master))
+        names.append(_ACTOR + restarted.get(executor, executor))
+    return names
+
+
+__all__ = ["EARLY", "SparkBlock", "SparkBlocks"]

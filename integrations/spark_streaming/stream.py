@@ -1,0 +1,192 @@
+"""A streaming DataFrame as a live input: the Spark query runs in the driver's process beside the job, and each ends with the other.
+
+    job starts ──> query starts ──> foreachBatch: BatchFeed.on_batch ──> ... ──> query ends ──> input closes ──> job completes
+    job ends (however) ──> query is stopped          query fails ──> job fails with what Spark says
+
+Nothing here waits in a thread of the job's: a query is stopped by the thread that started it, because ``stop()`` waits until foreachBatch
+has returned, and that may wait for the job.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from rayad.actors.job import Job, JobInput
+from rayad.dataflow.config import RunConfig
+from rayad.dataflow.items import FedInput
+from rayad.integrations.refs import first_line
+from rayad.integrations.spark import check_frame, spark_arrow_schema
+from rayad.integrations.spark_streaming.feed import BatchFeed, Kept
+from rayad.integrations.spark_streaming.kept import BlocksKept, FolderKept, query_of
+from rayad.progress import ConfigError, DataflowError, RayadError, arguments, say, show
+
+_log = logging.getLogger(__name__)
+QUERY_ID = "sql.streaming.queryId"
+"""The local property in which Spark 3.5 tells foreachBatch whose batch it is."""
+WATCH_EVERY_S = 0.3
+
+
+def is_stream(frame: Any) -> bool:
+    """Whether something is a streaming DataFrame."""
+    return getattr(frame, "isStreaming", False) is True
+
+
+class SparkStream(FedInput):
+    """Reads a streaming DataFrame of ``rayad.spark_session``: each micro-batch is an epoch, in the job exactly once.
+
+    Args:
+        df: the frame; with state (aggregations with a watermark, joins) or without.
+        checkpoint: Spark's checkpoint folder of this query. It and the job's snapshots belong together: a job that begins afresh needs a
+            new one, a job that resumes needs the one that it had.
+        commit: when Spark may forget a micro-batch. ``"snapshot"``: when a complete snapshot of the job holds it, which is asked for; so
+            Spark plans the next one then, and nothing is written twice. ``"stage"``: when it is written to ``staging_path``; Spark runs
+            ahead of snapshots by ``max_lag`` micro-batches at most. Either way memory and disk are bounded, however fast Spark is.
+        staging_path: for ``"stage"``: a folder of this input alone that all nodes see. What all snapshots hold is deleted.
+        trigger: as keywords of PySpark's ``trigger``: ``{"processingTime": "5 seconds"}``, ``{"availableNow": True}``.
+        output_mode: of the query: "append", "update" or "complete".
+
+    The job needs ``RunConfig(storage_path=...)``. It is on Ray: a local job does nothing by itself. The job is complete when the query has
+    ended without an error: with ``availableNow``, or stopped by its user. An error of the query ends the job, and the other way round.
+    """
+
+    base = "spark"
+
+    def __init__(
+        self,
+        df: Any,
+        *,
+        checkpoint: str,
+        commit: Literal["snapshot", "stage"] = "snapshot",
+        staging_path: str | None = None,
+        max_lag: int = 8,
+        trigger: Mapping[str, Any] | None = None,
+        output_mode: str = "append",
+        epoch: None = None,
+    ) -> None:
+        if epoch is not None:
+            raise ConfigError(f"from_spark: epoch={epoch!r} is for bounded DataFrames; of a streaming one each micro-batch is an epoch")
+        if not isinstance(checkpoint, str) or not checkpoint:
+            raise ConfigError(f"from_spark: checkpoint={show(checkpoint)}; give Spark's checkpoint folder for this query")
+        arguments.choice(commit, "from_spark: commit", "snapshot", "stage", error=ConfigError)
+        if (commit == "stage") != (staging_path is not None):
+            raise ConfigError(
+                f"from_spark: commit={commit!r} and staging_path={staging_path!r}; give commit='stage' with a folder that all nodes see, "
+                "or neither"
+            )
+        check_frame(df, streaming=True)
+        self.schema: pa.Schema = spark_arrow_schema(df)
+        self.checkpoint = checkpoint
+        self._frame = df
+        self._staging_path = staging_path
+        self._max_lag = arguments.whole(max_lag, "from_spark: max_lag, a number of micro-batches,", least=1, error=ConfigError)
+        self._trigger = dict(trigger or {})
+        self._output_mode = output_mode
+        self._query: QueryBesideJob | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A replica opens references, and needs nothing else."""
+        return {"schema": self.schema, "checkpoint": self.checkpoint}
+
+    def open(self, references: list[Any]) -> Any:
+        """The rows behind references, as Spark computed them."""
+        tables = [reference.table() for reference in references]
+        return pa.concat_tables(tables).select(self.schema.names) if tables else []
+
+    def job_started(self, job: Job, config: RunConfig) -> None:
+        """Start the query as soon as the job runs."""
+        self.check_run(config)
+        if not job.runs_alone:
+            raise ConfigError("from_spark: a streaming DataFrame needs runtime='ray': a local job moves only while somebody waits for it")
+        if not config.keeps_snapshots:
+            raise ConfigError(
+                "from_spark: a streaming DataFrame needs snapshots, without which nothing is ever done: give RunConfig(storage_path=...)"
+            )
+        if self._query is not None:
+            raise ConfigError(f"from_spark: another job reads this stream with the checkpoint {self.checkpoint!r}; one can at a time")
+        kept: Kept = FolderKept(self._staging_path, self.schema, self._max_lag) if self._staging_path is not None else BlocksKept()
+        name = next(stage.name for stage in job.plan.stages if stage.op is self)
+        self._query = QueryBesideJob(job, name, kept, self)
+        self._query.start()
+
+    def job_ended(self) -> None:
+        """Have the query stopped."""
+        query, self._query = self._query, None
+        if query is not None:
+            query.end()
+
+    def start_query(self, feed: BatchFeed) -> Any:
+        """Start it in Spark; gives PySpark's StreamingQuery."""
+
+        def on_batch(frame: Any, number: int) -> None:
+            query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+            feed.on_batch(query, number, frame)
+
+        writer = self._frame.writeStream.foreachBatch(on_batch).outputMode(self._output_mode)
+        writer = writer.option("checkpointLocation", self.checkpoint)
+        return (writer.trigger(**self._trigger) if self._trigger else writer).start()
+
+
+class QueryBesideJob:
+    """The Spark query of one job, and the thread that starts, watches and stops it."""
+
+    def __init__(self, job: Job, name: str, kept: Kept, stream: SparkStream) -> None:
+        self._job = job
+        self._name = name
+        self._kept = kept
+        self._stream = stream
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rayad-spark-query", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """The job is over: have the query stopped; returns at once."""
+        self._over.set()
+
+    def _run(self) -> None:
+        feed: BatchFeed | None = None
+        query: Any = None
+        live: JobInput | None = None
+        try:
+            live = self._job.input(self._name)  # once the job runs
+            feed = BatchFeed(live, self._kept, self._stream.checkpoint)
+            feed.resume(query_of(self._stream.checkpoint))
+            query = self._stream.start_query(feed)
+            self._watch(query, live)
+        except Exception as error:
+            is_stopping = live is not None and live.closed  # by job.stop(): what Spark was at comes again, should anybody resume
+            if not self._over.is_set() and not is_stopping:
+                self._job.fail(self._as_ours(error, feed))
+        finally:
+            try:
+                if query is not None:
+                    query.stop()
+                self._kept.close()
+            except Exception as error:  # Spark has ended, too
+                _log.info("the Spark query of input %r was not stopped in order: %s", self._name, say(error))
+
+    def _watch(self, query: Any, live: JobInput) -> None:
+        """Until one of the two ends; raises what ended the query."""
+        while not self._over.is_set() and not live.closed:
+            if query.awaitTermination(WATCH_EVERY_S):
+                live.close()
+                return
+
+    def _as_ours(self, error: Exception, feed: BatchFeed | None) -> RayadError:
+        if feed is not None and isinstance(feed.error, RayadError):
+            return feed.error
+        if isinstance(error, RayadError):
+            return error
+        ours = DataflowError(f"from_spark: the Spark query of input {self._name!r} failed: {type(error).__name__}: {first_line(error)}")
+        ours.add_note(str(error))
+        return ours
+
+
+__all__ = ["QueryBesideJob", "SparkStream", "is_stream"]

@@ -1,0 +1,233 @@
+"""A streaming DataFrame as an input, on real Spark and Ray: each micro-batch once, whatever ends, and executors that keep nothing.
+
+Spark's ``rate-micro-batch`` is deterministic: batch n has the values from n * ROWS on. A driver's death is here an exception between two
+steps of a micro-batch, which ends job and query in one blow; whole processes die in ``python -m tests.chaos --spark-stream``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rayad as rd
+from rayad.integrations import SparkSource, SparkStream
+from rayad.integrations.spark_java import java_packages
+from rayad.integrations.spark_streaming.feed import BatchFeed
+from rayad.progress import ConfigError, DataflowError
+from tests.cluster.spark_fixtures import spark
+from tests.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.slow]
+__all__ = ["spark"]
+ROWS = 30
+
+
+class Died(Exception):
+    """In the place of the driver's death."""
+
+
+def kept_by_spark(spark: Any) -> int:
+    """How many RDDs the executors hold for somebody."""
+    return int(spark.sparkContext._jsc.sc().getPersistentRDDs().size())
+
+
+def await_that(holds: Callable[[], Any], told: str) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline_s, told
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def nothing_kept(spark: Any) -> Iterator[None]:
+    """After the test executors hold what they held before, and no query runs."""
+    before = kept_by_spark(spark)
+    yield
+    await_that(lambda: not spark.streams.active, f"these queries run on: {spark.streams.active}")
+    await_that(lambda: kept_by_spark(spark) <= before, f"Spark keeps {kept_by_spark(spark)} RDDs, {before} before")
+
+
+def rate(spark: Any) -> Any:
+    options = {"rowsPerBatch": ROWS, "numPartitions": 2, "startTimestamp": 0, "advanceMillisPerBatch": 5000}
+    return spark.readStream.format("rate-micro-batch").options(**options).load()
+
+
+def submit(frame: Any, path: Path, make: Callable[[rd.Stream], Any] | None = None, **options: Any) -> Any:
+    """A job over the stream, which resumes where there is something to resume from."""
+    flow = rd.Dataflow("spark-stream")
+    if options.get("commit") == "stage":
+        options = {"staging_path": str(path / "staging"), "max_lag": 2, **options}
+    stream = flow.from_spark(frame, name="ticks", checkpoint=str(path / "checkpoint"), **options)
+    (make or (lambda stream: stream.collect("out")))(stream)
+    return flow.submit(rd.RunConfig(storage_path=str(path / "runs"), resume="latest"), parallelism=1)
+
+
+def until_saved(job: Any, epoch: int) -> None:
+    """Until a snapshot holds an epoch, as its feeder has it."""
+    await_that(lambda: job.input("ticks").saved().newest > epoch, f"epoch {epoch} is in no snapshot: {job.progress()}")
+
+
+def check(result: Any, batches: int) -> None:
+    """Every value of so many micro-batches, or more, is there once, in the epoch of its batch."""
+    found = sorted((row["value"], time.epoch) for time, row in result["out"])
+    assert len(found) % ROWS == 0
+    assert len(found) >= ROWS * batches
+    assert found == [(value, value // ROWS) for value in range(len(found))]
+
+
+def test_bounded_reads_leave_nothing_in_executors(spark: Any, nothing_kept: None) -> None:
+    """RayDP keeps what it computes until it is told otherwise."""
+    for end in ("job", "error", "forgotten", "staged"):
+        before = kept_by_spark(spark)
+        flow = rd.Dataflow("bounded")
+        frame = spark.range(0, 100, 1, 2)
+        if end == "forgotten":
+            source = SparkSource(frame)
+            assert len(source.list_parts()) == 2
+            assert kept_by_spark(spark) == before + 1
+            del source
+            await_that(lambda before=before: kept_by_spark(spark) == before, "a source that is gone is released")
+            continue
+        if end == "staged":
+            continue
+        flow.from_spark(frame).map(lambda row: row["id"] // (0 if end == "error" else 1)).collect("out")  # noqa: B023
+        if end == "error":
+            with pytest.raises(DataflowError, match="ZeroDivisionError"):
+                flow.run()
+        else:
+            assert len(flow.run()["out"]) == 100
+        assert kept_by_spark(spark) == before
+
+
+def test_what_is_staged_needs_spark_no_more(spark: Any, tmp_path: Path, nothing_kept: None) -> None:
+    before = kept_by_spark(spark)
+    source = SparkSource(spark.range(0, 10, 1, 2), replay="stage", staging_path=str(tmp_path / "staged"))
+    assert sum(part.rows for part in source.list_parts()) == 10
+    assert kept_by_spark(spark) == before
+
+
+@pytest.mark.parametrize("commit", ["snapshot", "stage"])
+def test_micro_batches_are_epochs_once_through_deaths_and_a_commit_deleted_by_hand(
+    spark: Any, tmp_path: Path, commit: str, nothing_kept: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deaths = [("kept", 1), ("advanced", 2), ("saved", 3)]
+    for death in deaths:
+
+        def at(step: str, number: int, death: tuple[str, int] = death) -> None:
+            if (step, number) == death:
+                raise Died(f"at {step}, {number}")
+
+        monkeypatch.setattr(BatchFeed, "at", staticmethod(at))
+        with pytest.raises(DataflowError, match=r"from_spark: the Spark query of input 'ticks' failed: .*"):
+            submit(rate(spark), tmp_path, commit=commit).wait(timeout_s=PATIENCE_S)
+        await_that(lambda: not spark.streams.active, "the query ends with the job")
+    monkeypatch.setattr(BatchFeed, "at", staticmethod(lambda step, number: None))
+    done = tmp_path / "checkpoint" / "commits"
+    newest = max((int(path.name) for path in done.iterdir() if path.name.isdigit()), default=None)
+    assert newest is not None
+    for path in (done / str(newest), done / f".{newest}.crc"):
+        path.unlink(missing_ok=True)
+    result = submit(rate(spark), tmp_path, commit=commit, trigger={"availableNow": True}).wait(timeout_s=PATIENCE_S)
+    check(result, 4)
+    if commit == "stage":
+        folders = [path for query in (tmp_path / "staging").iterdir() for path in query.iterdir()]
+        assert len(folders) <= 6, "what all snapshots hold is deleted"
+
+
+def test_state_in_spark_and_an_actor_that_is_killed(spark: Any, tmp_path: Path, nothing_kept: None) -> None:
+    """A windowed count with a watermark in Spark; a replica dies meanwhile; what Spark emits is in the job once."""
+    frame = rate(spark).withWatermark("timestamp", "0 seconds")
+    counts = frame.groupBy("timestamp").count().selectExpr("unix_millis(timestamp) as at", "count")
+    flow = rd.Dataflow("stateful")
+    stream = flow.from_spark(counts, name="ticks", checkpoint=str(tmp_path / "checkpoint"))
+    stream.key_by("at").count(name="counted").collect("seen")
+    config = rd.RunConfig(storage_path=str(tmp_path / "runs"), failures=rd.FailureConfig(max_failures=3))
+    job = flow.submit(config, parallelism=1)
+    until_saved(job, 1)
+    os.kill(job.pids()["counted"][0], signal.SIGKILL)
+    until_saved(job, 5)
+    for query in spark.streams.active:
+        query.stop()
+    result = job.wait(timeout_s=PATIENCE_S)
+    assert result.statistics.failures == 1
+    seen = Counter(key for _, (key, _) in result["seen"])
+    assert set(seen.values()) == {1}
+    assert {times for _, (_, times) in result["seen"]} == {1}
+    assert sorted(seen) == [5000 * batch for batch in range(len(seen))]
+    assert len(seen) >= 4
+
+
+def test_an_error_in_the_job_ends_the_query_and_the_other_way_round(spark: Any, tmp_path: Path, nothing_kept: None) -> None:
+    def fail_at(row: Any) -> Any:
+        if row["value"] == 2 * ROWS + 1:
+            raise ValueError("not this one")
+        return row
+
+    job = submit(rate(spark), tmp_path / "a", lambda stream: stream.map(fail_at).collect("out"))
+    with pytest.raises(DataflowError, match="not this one"):
+        job.wait(timeout_s=PATIENCE_S)
+    await_that(lambda: not spark.streams.active, "the query ends with the job")
+
+    job = submit(rate(spark).selectExpr(f"if(value = {2 * ROWS}, raise_error('a bad tick'), value) as value"), tmp_path / "b")
+    with pytest.raises(DataflowError, match=r"from_spark: .*a bad tick") as failed:
+        job.wait(timeout_s=PATIENCE_S)
+    assert job.state.value == "failed"
+    assert "a bad tick" in str(failed.value)
+
+    job = submit(rate(spark), tmp_path / "c")
+    until_saved(job, 0)
+    job.cancel()
+    await_that(lambda: not spark.streams.active, "the query ends with the job")
+
+    job = submit(rate(spark), tmp_path / "c")
+    until_saved(job, 1)
+    check(job.stop(timeout_s=PATIENCE_S), 2)
+
+
+def test_what_cannot_be_read_as_a_stream_is_refused(spark: Any, tmp_path: Path) -> None:
+    frame, flow = rate(spark), rd.Dataflow("refused")
+    for options, words in (
+        ({"epoch": "value", "checkpoint": "c"}, r"epoch='value' is for bounded DataFrames; of a streaming one each micro-batch is an"),
+        ({"checkpoint": ""}, r"from_spark: checkpoint=''; give Spark's checkpoint folder for this query"),
+        ({"checkpoint": "c", "commit": "stage"}, r"commit='stage' and staging_path=None; give commit='stage' with a folder"),
+        ({"checkpoint": "c", "commit": "now"}, r"from_spark: commit"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            flow.from_spark(frame, **options)
+    with pytest.raises(ConfigError, match=r"SparkSource: this is a streaming DataFrame; use flow.from_spark\(df, checkpoint=...\)"):
+        SparkSource(frame)
+    flow.from_spark(frame, checkpoint=str(tmp_path / "c")).collect("out")
+    with pytest.raises(ConfigError, match=r"a streaming DataFrame needs runtime='ray'"):
+        flow.submit(rd.RunConfig(storage_path=str(tmp_path)), runtime="local")
+    with pytest.raises(ConfigError, match=r"a streaming DataFrame needs snapshots"):
+        flow.submit()
+    assert SparkStream(frame, checkpoint="c").schema.names == ["timestamp", "value"]
+    assert java_packages(spark) is not None
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_executors_are_flat_over_200_reads(spark: Any, nothing_kept: None) -> None:
+    """Memory that Spark's block managers use, after 20 reads and after 200."""
+
+    def used_bytes() -> int:
+        status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
+        entries = java_packages(spark).scala.collection.JavaConverters.mapAsJavaMapConverter(status).asJava()
+        return sum(int(entry._1()) - int(entry._2()) for entry in entries.values())
+
+    seen = []
+    for read in range(200):
+        flow = rd.Dataflow("soak")
+        flow.from_spark(spark.range(0, 200_000, 1, 2)).map_batches(lambda batch: [batch.num_rows]).collect("rows")
+        assert sum(n for _, n in flow.run()["rows"]) == 200_000
+        if read in (19, 199):
+            seen.append((kept_by_spark(spark), used_bytes()))
+    assert seen[1][0] == seen[0][0] == 0
+    assert seen[1][1] <= seen[0][1] + (1 << 20), f"used bytes after 20 and after 200 reads: {seen}"

@@ -1,0 +1,274 @@
+"""What is done with micro-batches, against a Spark that dies between any two steps and computes other rows each time: local runtime.
+
+The driver's death is an exception out of the feed, after which nothing of that driver is used again. The real query, and real deaths of
+processes, are in tests/cluster/test_spark_stream.py and tests/chaos/spark_stream.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import rayad as rd
+from rayad.integrations.spark_streaming import kept as kept_module
+from rayad.integrations.spark_streaming.feed import BatchFeed
+from rayad.integrations.spark_streaming.kept import FolderKept
+from rayad.progress import ConfigError
+
+STEPS = ("begun", "kept", "sent", "advanced", "saved", "released")
+SCHEMA = pa.schema([("batch", pa.int64()), ("attempt", pa.int64()), ("row", pa.int64())])
+ROWS = 5
+
+
+class Died(BaseException):
+    """The driver is gone."""
+
+
+class Rows:
+    """A reference to rows that somebody holds."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def table(self) -> pa.Table:
+        return self._table
+
+
+class InMemory:
+    """As Spark's storage: it ends with the driver."""
+
+    lag_max = 0
+
+    def __init__(self) -> None:
+        self.held: dict[int, list[Rows]] = {}
+        self.most = 0
+
+    def keep(self, query: str, number: int, frame: list[pa.Table]) -> Sequence[Rows]:
+        self.held[number] = [Rows(part) for part in frame]
+        self.most = max(self.most, len(self.held))
+        return self.held[number]
+
+    def found(self, query: str) -> Sequence[tuple[int, Sequence[Rows]]]:
+        return ()
+
+    def release(self, below: float) -> None:
+        self.held = {number: rows for number, rows in self.held.items() if number >= below}
+
+    def close(self) -> None:
+        self.release(float("inf"))
+
+
+class Computed:
+    """In the place of what Spark has computed: the frame is a list of tables."""
+
+    def __init__(self, frame: list[pa.Table]) -> None:
+        self.blocks = frame
+
+    def release(self) -> None:
+        self.blocks = []
+
+
+def write_here(blocks: Sequence[Any], folder: Any, copy: str, names: Sequence[str]) -> list[Any]:
+    out, first = [], 0
+    for number, table in enumerate(blocks):
+        if table.num_rows:
+            out.append(kept_module.StagedBlock(number, table.num_rows, first, folder.write_block(number, copy, table)))
+        first += table.num_rows
+    return out
+
+
+class Spark:
+    """A query: it numbers batches, repeats the last one that it has not noted as done, and computes something else each time."""
+
+    def __init__(self) -> None:
+        self.query = "q-1"
+        self.done = 0
+        self.attempts = itertools.count()
+
+    def frame(self, number: int) -> list[pa.Table]:
+        attempt = next(self.attempts)
+        rows = [{"batch": number, "attempt": attempt, "row": row} for row in range(ROWS)]
+        cut = 1 + attempt % ROWS
+        return [pa.Table.from_pylist(part, SCHEMA) for part in (rows[:cut], rows[cut:])]
+
+    def run(self, feed: BatchFeed, until: int) -> None:
+        while self.done < until:
+            feed.on_batch(self.query, self.done, self.frame(self.done))
+            self.done += 1
+
+
+def submit(path: Path, resume: str | None = "latest") -> Any:
+    flow = rd.Dataflow("fed")
+    opened = flow.input("batches").rebalance().map_batches(lambda references: pa.concat_tables([r.table() for r in references]))
+    opened.collect("out")
+    opened.key_by("batch").count().collect("counts")
+    return flow.submit(rd.RunConfig(storage_path=str(path), resume=resume), runtime="local", parallelism=2, seed=5)
+
+
+def make_folder(path: Path) -> FolderKept:
+    return FolderKept(str(path / "staging"), SCHEMA, lag_max=2)
+
+
+@pytest.fixture
+def staged_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_module, "SparkBlocks", Computed)
+    monkeypatch.setattr(kept_module, "_write", write_here)
+
+
+def drive(path: Path, spark: Spark, make: Callable[[], Any], until: int, dies: tuple[str, int] | None = None) -> tuple[Any, Any]:
+    """One driver, to its end; gives its job and what it kept."""
+
+    def at(step: str, number: int) -> None:
+        if (step, number) == dies:
+            raise Died
+
+    job, kept = submit(path), make()
+    feed = BatchFeed(job.input("batches"), kept, "/checkpoint")
+    feed.at = at  # type: ignore[method-assign]
+    try:
+        feed.resume(None)
+        spark.run(feed, until)
+    except Died:
+        pass
+    return job, kept
+
+
+def check(job: Any, batches: int) -> None:
+    """Each micro-batch is there once: all rows of one attempt, at its own epoch."""
+    job.input("batches").close()
+    result = job.wait()
+    found: dict[int, list[tuple[int, int]]] = {}
+    for time, row in result["out"]:
+        assert time.epoch == row["batch"]
+        found.setdefault(row["batch"], []).append((row["attempt"], row["row"]))
+    assert sorted(found) == list(range(batches))
+    for rows in found.values():
+        assert sorted(row for _, row in rows) == list(range(ROWS))
+        assert len({attempt for attempt, _ in rows}) == 1
+    assert sorted(record for _, record in result["counts"]) == [(batch, ROWS) for batch in range(batches)]
+
+
+@pytest.mark.parametrize("commit", ["snapshot", "stage"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_driver_that_dies_between_any_two_steps_loses_and_repeats_nothing(
+    tmp_path: Path, step: str, commit: str, staged_here: None
+) -> None:
+    for number in range(3):
+        path = tmp_path / str(number)
+        make = InMemory if commit == "snapshot" else lambda path=path: make_folder(path)
+        spark = Spark()
+        drive(path, spark, make, 4, (step, number))
+        assert spark.done == number
+        job, _ = drive(path, spark, make, 4)
+        check(job, 4)
+
+
+@pytest.mark.parametrize("commit", ["snapshot", "stage"])
+def test_a_driver_may_die_in_each_batch_twice(tmp_path: Path, commit: str, staged_here: None) -> None:
+    make = InMemory if commit == "snapshot" else lambda: make_folder(tmp_path)
+    spark = Spark()
+    for number, step in itertools.product(range(3), ("advanced", "kept", "saved")):
+        drive(tmp_path, spark, make, 3, (step, number))
+    job, _ = drive(tmp_path, spark, make, 3)
+    check(job, 3)
+
+
+@pytest.mark.parametrize("commit", ["snapshot", "stage"])
+def test_a_batch_whose_commit_was_deleted_by_hand_is_known_again(tmp_path: Path, commit: str, staged_here: None) -> None:
+    make = InMemory if commit == "snapshot" else lambda: make_folder(tmp_path)
+    spark = Spark()
+    drive(tmp_path, spark, make, 3)
+    spark.done -= 1
+    job, _ = drive(tmp_path, spark, make, 4)
+    check(job, 4)
+
+
+def test_a_snapshot_between_a_batch_and_the_end_of_its_epoch_holds_the_batch(tmp_path: Path) -> None:
+    spark = Spark()
+    job = submit(tmp_path)
+    feed = BatchFeed(job.input("batches"), InMemory(), "/checkpoint")
+    feed.at = lambda step, number: job.savepoint() if step == "sent" else die(step)  # type: ignore[method-assign]
+
+    def die(step: str) -> None:
+        if step == "advanced":
+            raise Died
+
+    with pytest.raises(Died):
+        spark.run(feed, 1)
+    again = submit(tmp_path).input("batches")
+    assert (again.epoch, again.sent) == (0, 1)
+    job, _ = drive(tmp_path, spark, InMemory, 2)
+    check(job, 2)
+
+
+def test_rows_are_released_when_all_kept_snapshots_hold_them(tmp_path: Path, staged_here: None) -> None:
+    """Two snapshots are kept, so of 20 micro-batches at most two are held when one is told to be done."""
+    _, kept = drive(tmp_path / "a", Spark(), InMemory, 20)
+    assert (kept.most, sorted(kept.held)) == (2, [19])
+
+    drive(tmp_path / "b", Spark(), lambda: make_folder(tmp_path / "b"), 20)
+    left = sorted(int(path.name) for path in (tmp_path / "b" / "staging" / "q-1").iterdir())
+    assert left == [15, 16, 17, 18, 19], "a snapshot comes with every third: the older of the two holds those before 15"
+
+
+def test_another_checkpoint_folder_is_no_repetition(tmp_path: Path) -> None:
+    spark = Spark()
+    drive(tmp_path, spark, InMemory, 2)
+    other = Spark()
+    other.query = "q-2"
+    with pytest.raises(ConfigError) as refused:
+        drive(tmp_path, other, InMemory, 1)
+    assert str(refused.value) == (
+        "from_spark: the input 'batches' does not go with the checkpoint '/checkpoint': it has micro-batches of query q-1, and the "
+        "checkpoint is of query q-2, whose numbers begin at 0 again; give the checkpoint folder of q-1, or begin afresh with resume='never'"
+    )
+
+
+def test_a_job_that_begins_afresh_does_not_continue_a_checkpoint(tmp_path: Path) -> None:
+    spark = Spark()
+    spark.done = 3
+    with pytest.raises(ConfigError, match=r"it begins afresh, and the checkpoint is at micro-batch 3 of query q-1: what came before would"):
+        drive(tmp_path, spark, InMemory, 4)
+
+
+def test_batches_that_the_snapshot_lacks_and_spark_does_not_repeat_are_named(tmp_path: Path) -> None:
+    spark = Spark()
+    drive(tmp_path, spark, InMemory, 2)
+    spark.done = 4
+    with pytest.raises(ConfigError) as refused:
+        drive(tmp_path, spark, InMemory, 5)
+    assert str(refused.value).endswith(
+        "its snapshot holds micro-batches below 2 of query q-1, and Spark goes on with 4: those between are lost to it; delete from the "
+        "checkpoint commits/N for N of 2 and more, and offsets/N for N of 3 and more: then Spark computes them again"
+    )
+
+
+def test_an_empty_micro_batch_is_an_epoch(tmp_path: Path) -> None:
+    job = submit(tmp_path)
+    feed = BatchFeed(job.input("batches"), InMemory(), "/checkpoint")
+    feed.on_batch("q-1", 0, [])
+    feed.on_batch("q-1", 1, [pa.Table.from_pylist([], SCHEMA)])
+    assert (job.input("batches").epoch, job.input("batches").sent) == (2, 2)
+    job.input("batches").close()
+    assert job.wait()["out"] == []
+
+
+def test_snapshots_that_would_hold_references_are_refused() -> None:
+    from rayad.dataflow.items import FedInput
+
+    class Fed(FedInput):
+        def open(self, references: list[Any]) -> Any:
+            return references
+
+    Fed().check_run(rd.RunConfig())
+    for config in (
+        rd.RunConfig(snapshots=rd.SnapshotConfig(alignment_timeout_s=0)),
+        rd.RunConfig(failures=rd.FailureConfig(recovery="upstream")),
+    ):
+        with pytest.raises(ConfigError, match=r"with aligned snapshots \(None\) and recovery='graph' alone no snapshot holds references"):
+            Fed().check_run(config)
