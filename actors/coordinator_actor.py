@@ -16,7 +16,7 @@ from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.job import JobState
 from rayad.actors.lead.layouts import RescaleReport
-from rayad.actors.lead.snapshot_leader import SavedEpochs
+from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from rayad.actors.lead.job_leader import JobState as JobState
 from rayad.actors.lead.layouts import RescaleReport
-from rayad.actors.lead.snapshot_leader import SavedEpochs as SavedEpochs
+from rayad.actors.lead.saved_inputs import SavedEpochs as SavedEpochs
 from rayad.actors.process.activity import Activity
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.config import RunConfig, check_timeout
@@ -376,6 +377,7 @@ class SourcesOfJob:
         self._sources = [stage.op for stage in plan.stages if stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)]
         self._told: list[Source] = []
         self._is_over = False
+        self._telling = threading.Lock()
 
     def started(self, job: Job, config: RunConfig) -> None:
         """The job has been submitted. Raises what a source raises."""
@@ -386,17 +388,15 @@ class SourcesOfJob:
             self.ended()
 
     def ended(self) -> None:
-        """The job is over; from any thread, and as often as somebody notices it."""
+        """The job is over; from any thread, and as often as somebody notices it. When this returns all have been told."""
         self._is_over = True
-        while self._told:
-            try:
+        with self._telling:
+            while self._told:
                 source = self._told.pop()
-            except IndexError:
-                return  # another thread has told the last one
-            try:
-                source.job_ended()
-            except Exception:
-                _log.warning("%s raised in job_ended()", type(source).__name__, exc_info=True)
+                try:
+                    source.job_ended()
+                except Exception:
+                    _log.warning("%s raised in job_ended()", type(source).__name__, exc_info=True)
 
 
 def no_snapshots(name: str, job: str) -> ConfigError:

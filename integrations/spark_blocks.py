@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.integrations.raydp_session import actor_exists, session_alive
-from rayad.integrations.spark_java import java_frame, java_packages
+from rayad.integrations.spark_java import java_context, java_frame, java_packages
 from rayad.progress import DataflowError, say
 
 EARLY = (
@@ -31,6 +32,8 @@ _ACTOR = "raydp-executor-"
 FETCHES_MAX = 3
 """How often a partition is asked for: an executor that died is started again by RayDP under the same name."""
 AGAIN_S = 1.0
+MADE_AT = "callSite.short"
+"""Spark's local property that says where an RDD is made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +94,7 @@ class SparkBlocks:
     def __init__(self, frame: Any) -> None:
         spark = frame.sparkSession
         try:
-            packages = java_packages(spark).org.apache.spark
-            level = packages.storage.StorageLevel.MEMORY_AND_DISK()
-            info = packages.sql.raydp.ObjectStoreWriter.prepareRecoverableRDD(java_frame(frame), level)
+            info = _prepare(spark, frame)
             self._release = weakref.finalize(self, _release_in_thread, spark, int(info.rddId()))
             self._release.atexit = False  # executors end with the driver
             places = _executor_actors(spark, list(info.locations()))
@@ -109,6 +110,29 @@ class SparkBlocks:
         held = self._release.detach()
         if held is not None:
             _release(*held[2])
+
+
+def _prepare(spark: Any, frame: Any) -> Any:
+    """Compute ``frame`` into Spark's storage; what RayDP says of it. Where that fails, or is interrupted, nothing is kept either.
+
+    RayDP marks the RDD as to be kept, then computes it, and tells its number only when that went well: so it is found by where it was
+    made, which Spark notes of each RDD and lets us say.
+    """
+    packages = java_packages(spark).org.apache.spark
+    level = packages.storage.StorageLevel.MEMORY_AND_DISK()
+    context, made_here = spark.sparkContext, f"from_spark {uuid.uuid4().hex}"
+    before = context.getLocalProperty(MADE_AT)
+    context.setLocalProperty(MADE_AT, made_here)
+    try:
+        return packages.sql.raydp.ObjectStoreWriter.prepareRecoverableRDD(java_frame(frame), level)
+    except Exception:
+        for number, rdd in dict(java_context(spark).getPersistentRDDs()).items():
+            if rdd.rdd().getCreationSite() == made_here:
+                _release(spark, int(number))
+                rdd.unpersist(False)
+        raise
+    finally:
+        context.setLocalProperty(MADE_AT, before)
 
 
 def _release(spark: Any, rdd: int) -> None:

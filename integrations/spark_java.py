@@ -23,6 +23,11 @@ def java_session(spark: Any) -> Any:
     return spark._jsparkSession
 
 
+def java_context(spark: Any) -> Any:
+    """The ``JavaSparkContext`` of a session."""
+    return spark.sparkContext._jsc
+
+
 def java_frame(frame: Any) -> Any:
     """The ``Dataset`` of a DataFrame."""
     return frame._jdf
@@ -44,4 +49,4 @@ def arrow_batches_to_java(spark: Any, batches: Sequence[pa.RecordBatch]) -> Any:
     return spark.sparkContext._serialize_to_jvm(batches, ArrowStreamSerializer(), read, java.ArrowIteratorServer)
 
 
-__all__ = ["arrow_batches_to_java", "java_frame", "java_packages", "java_session", "session_of_this_process"]
+__all__ = ["arrow_batches_to_java", "java_context", "java_frame", "java_packages", "java_session", "session_of_this_process"]

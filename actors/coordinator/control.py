@@ -16,7 +16,7 @@ from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import THE_COORDINATOR, JobState, Silent
 from rayad.actors.lead import layouts
 from rayad.actors.lead.layouts import RescaleReport
-from rayad.actors.lead.snapshot_leader import SavedEpochs
+from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.report import ReplicaReport

@@ -15,6 +15,7 @@ from typing import Any
 
 from rayad.actors.lead import layouts
 from rayad.actors.lead import snapshot_leader as lead
+from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address, Frame, Plane
 from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_of, unpack_save
 from rayad.actors.process.mailbox import Mailbox
@@ -94,7 +95,7 @@ class CoordinatorSnapshots:
         return self.leader.saved_inputs
 
     @property
-    def saved_epochs(self) -> dict[str, lead.SavedEpochs]:
+    def saved_epochs(self) -> dict[str, SavedEpochs]:
         """Which epochs of live inputs are in snapshots."""
         return self.leader.saved_epochs
 

@@ -203,12 +203,12 @@ class RayJob(Job):
             if self._autoscaler is not None and line.is_connected():
                 told = dataclasses.replace(outcome.statistics, scaling=self._autoscaler.finish())
                 outcome = dataclasses.replace(outcome, statistics=told)
+            self.sources.ended()
             self._outcome = self._outcome or outcome
             if not self._is_terminated:
                 OF_THIS_PROCESS.release(self)
         self._feed.close()
         self._kill_coordinator()
-        self.sources.ended()
         return self._outcome
 
     def _survives(self) -> bool:
@@ -301,9 +301,9 @@ class RayJob(Job):
             with self._restarting:  # not between two of them
                 self._kill_coordinator()  # its actors are owned by it, so Ray ends them with it
             ended = JobOutcome(JobState.CANCELLED, {}, JobStatistics()) if self._failed_by is None else self._failed(JobStatistics())
+            self.sources.ended()
             self._outcome = self._outcome or ended
             self._feed.close()
-            self.sources.ended()
 
     def fail(self, error: RayadError) -> None:
         if self._outcome is None:

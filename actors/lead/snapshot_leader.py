@@ -12,28 +12,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from rayad.actors.lead.saved_inputs import SavedEpochs, SavedInputs
 from rayad.dataflow.config import SnapshotConfig
 from rayad.snapshots.attempts import TAKEN_MAX, PartReport, ReplicaName, SnapshotAttempts, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import Manifest, StagedPart
-
-
-@dataclass(frozen=True, slots=True)
-class SavedEpochs:
-    """Which epochs of a live input are in snapshots; ``math.inf`` where it was closed.
-
-    Args:
-        newest: epochs before this are in the newest complete snapshot: a job that resumes has them done.
-        kept: epochs before this are in every snapshot that is kept: nobody asks for them again, should the newest turn out to be damaged.
-    """
-
-    newest: float = 0
-    kept: float = 0
-
 
 WANTED_AGAIN_S = 1.0
 """When an attempt was given up, so long after its beginning the next one begins for who waits for a snapshot."""
@@ -245,16 +232,9 @@ class SnapshotLeader:
         """The last snapshot, when it is published."""
         self.committing: Manifest | None = None
         """What the sinks are publishing."""
-        self.saved_inputs: dict[str, int] = {}
-        """Frames of live inputs that need not be sent again, whichever of the kept snapshots is resumed from."""
-        self.saved_epochs: dict[str, SavedEpochs] = {}
-        """By live input; replaced as a whole, so that other threads may look."""
         self._finally = tuple(finally_published)
-        self._inputs: dict[int, dict[str, int]] = {begun.number: begun.notes.get("inputs", {})}
-        self._epochs: dict[int, dict[str, float]] = {begun.number: epochs_before(begun.notes)}
-        self._kept: dict[str, float] = {}
+        self._saved = SavedInputs(begun, config.keep)
         self._wanted: dict[str, int] = {}
-        self._note_epochs(begun.number)
         self._waiting: deque[int] = deque()  # tickets of savepoints that have not begun
         self._savepoint: int | None = None
         self._began_s = now_s
@@ -314,16 +294,19 @@ class SnapshotLeader:
             return wanted_in_s if due_in_s is None else min(due_in_s, wanted_in_s)
         return due_in_s
 
+    @property
+    def saved_inputs(self) -> dict[str, int]:
+        """Frames of live inputs that need not be sent again, whichever of the kept snapshots is resumed from."""
+        return self._saved.frames
+
+    @property
+    def saved_epochs(self) -> dict[str, SavedEpochs]:
+        """By live input. From any thread."""
+        return self._saved.epochs
+
     def saved(self, name: str) -> SavedEpochs:
         """Of a live input. From any thread."""
         return self.saved_epochs.get(name, SavedEpochs())
-
-    def _note_epochs(self, newest: int) -> None:
-        """The snapshots that may be resumed from are others than before, or one is kept longer than it was needed."""
-        now = self._epochs.get(newest, {})
-        names = {*now, *self._kept}
-        self.saved_epochs = {name: SavedEpochs(now.get(name, 0), self._kept.get(name, 0)) for name in names}
-        self._wanted = {name: epoch for name, epoch in self._wanted.items() if now.get(name, 0) <= epoch}
 
     # -- replicas come and go ------------------------------------------------------------------------
     def lay_out(self, replicas: Collection[ReplicaName], starts: Collection[ReplicaName]) -> None:
@@ -344,12 +327,8 @@ class SnapshotLeader:
         attempts, estimator = self.snapshots.attempts, self.snapshots.estimator
         self.committing = None
         self._is_changing = self._is_finished = False
-        self._inputs = {number: inputs for number, inputs in self._inputs.items() if number < manifest.number}
-        self._inputs[manifest.number] = manifest.notes.get("inputs", {})
-        self._epochs = {number: epochs for number, epochs in self._epochs.items() if number < manifest.number}
-        self._epochs[manifest.number] = epochs_before(manifest.notes)
+        self._saved.begin_anew(manifest)
         self._wanted.clear()  # who waits asks again: its frame comes again, unless the snapshot has it
-        self._note_epochs(manifest.number)
         self.snapshots = self._bookkeeping(manifest, published, attempts + 1, now_s)
         self.snapshots.estimator = estimator
         return effects
@@ -448,9 +427,8 @@ class SnapshotLeader:
 
     def _on_published(self, manifest: Manifest, now_s: float, effects: list[Effect]) -> None:
         self.taken.append(self.snapshots.on_published(now_s))
-        self._inputs[manifest.number] = manifest.notes["inputs"]
-        self._epochs[manifest.number] = epochs_before(manifest.notes)
-        self._note_epochs(manifest.number)
+        self._saved.published(manifest)
+        self._wanted = {name: epoch for name, epoch in self._wanted.items() if self.saved(name).newest <= epoch}
         if manifest.kind == "final":
             self.final = manifest  # its sinks publish when the job ends
             return
@@ -459,14 +437,8 @@ class SnapshotLeader:
 
     def _on_committed(self, manifest: Manifest, is_retained: bool, now_s: float, effects: list[Effect]) -> None:
         self.committing = None
-        kept = sorted(self._inputs)[-self.config.keep :]
-        if is_retained and len(kept) == self.config.keep:
-            self._inputs = {number: self._inputs[number] for number in kept}
-            names = {name for inputs in self._inputs.values() for name in inputs}
-            self.saved_inputs = {name: min(inputs.get(name, 0) for inputs in self._inputs.values()) for name in names}
-            self._epochs = {number: self._epochs[number] for number in kept}
-            self._kept = {name: min(epochs.get(name, 0) for epochs in self._epochs.values()) for name in names}
-            self._note_epochs(manifest.number)
+        if is_retained:
+            self._saved.retained(manifest)
         if manifest.kind == "savepoint" and self._savepoint is not None:
             effects.append(SavepointTaken(self._savepoint, manifest.number))
             self._savepoint = None
@@ -518,12 +490,3 @@ __all__ = [
     "SnapshotLeader",
     "Tick",
 ]
-
-
-def epochs_before(notes: Mapping[str, Any]) -> dict[str, float]:
-    """By live input: epochs before this are in the snapshot that has these notes.
-
-    >>> epochs_before({"input_states": {"clicks": [7, 3, None, 3], "prices": [2, None, None, None], "stopped": [2, None, None, 1]}})
-    {'clicks': 3, 'prices': inf, 'stopped': 1}
-    """
-    return {name: math.inf if state[-1] is None else state[-1] for name, state in notes.get("input_states", {}).items()}

@@ -97,7 +97,7 @@ def test_epoch_columns_that_cannot_work_are_refused(spark: Any) -> None:
 
 
 def test_a_streaming_frame_is_refused_with_the_way_in(spark: Any) -> None:
-    with pytest.raises(ConfigError, match=r"streaming DataFrame, which cannot be read yet; send each micro-batch to a live input"):
+    with pytest.raises(ConfigError, match=r"SparkSource: this is a streaming DataFrame; use flow.from_spark\(df, checkpoint=...\)"):
         SparkSource(spark.readStream.format("rate").load())
 
 

@@ -55,7 +55,7 @@ def nothing_kept(spark: Any) -> Iterator[None]:
 
 
 def rate(spark: Any) -> Any:
-    options = {"rowsPerBatch": ROWS, "numPartitions": 2, "startTimestamp": 0, "advanceMillisPerBatch": 5000}
+    options = {"rowsPerBatch": ROWS, "numPartitions": 2, "startTimestamp": 1000, "advanceMillisPerBatch": 5000}
     return spark.readStream.format("rate-micro-batch").options(**options).load()
 
 
@@ -84,18 +84,21 @@ def check(result: Any, batches: int) -> None:
 
 def test_bounded_reads_leave_nothing_in_executors(spark: Any, nothing_kept: None) -> None:
     """RayDP keeps what it computes until it is told otherwise."""
-    for end in ("job", "error", "forgotten", "staged"):
+    for end in ("job", "error", "forgotten", "not computed"):
         before = kept_by_spark(spark)
         flow = rd.Dataflow("bounded")
         frame = spark.range(0, 100, 1, 2)
+        if end == "not computed":
+            with pytest.raises(DataflowError, match="Spark could not compute the DataFrame"):
+                SparkSource(frame.selectExpr("if(id = 90, raise_error('boom'), id) as id")).list_parts()
+            assert kept_by_spark(spark) == before
+            continue
         if end == "forgotten":
             source = SparkSource(frame)
             assert len(source.list_parts()) == 2
             assert kept_by_spark(spark) == before + 1
             del source
             await_that(lambda before=before: kept_by_spark(spark) == before, "a source that is gone is released")
-            continue
-        if end == "staged":
             continue
         flow.from_spark(frame).map(lambda row: row["id"] // (0 if end == "error" else 1)).collect("out")  # noqa: B023
         if end == "error":
@@ -160,7 +163,7 @@ def test_state_in_spark_and_an_actor_that_is_killed(spark: Any, tmp_path: Path, 
     seen = Counter(key for _, (key, _) in result["seen"])
     assert set(seen.values()) == {1}
     assert {times for _, (_, times) in result["seen"]} == {1}
-    assert sorted(seen) == [5000 * batch for batch in range(len(seen))]
+    assert sorted(seen) == [1000 + 5000 * batch for batch in range(len(seen))]
     assert len(seen) >= 4
 
 
@@ -176,10 +179,9 @@ def test_an_error_in_the_job_ends_the_query_and_the_other_way_round(spark: Any, 
     await_that(lambda: not spark.streams.active, "the query ends with the job")
 
     job = submit(rate(spark).selectExpr(f"if(value = {2 * ROWS}, raise_error('a bad tick'), value) as value"), tmp_path / "b")
-    with pytest.raises(DataflowError, match=r"from_spark: .*a bad tick") as failed:
+    with pytest.raises(DataflowError, match=r"(?s)from_spark: .*a bad tick"):
         job.wait(timeout_s=PATIENCE_S)
     assert job.state.value == "failed"
-    assert "a bad tick" in str(failed.value)
 
     job = submit(rate(spark), tmp_path / "c")
     until_saved(job, 0)
@@ -201,8 +203,6 @@ def test_what_cannot_be_read_as_a_stream_is_refused(spark: Any, tmp_path: Path) 
     ):
         with pytest.raises(ConfigError, match=words):
             flow.from_spark(frame, **options)
-    with pytest.raises(ConfigError, match=r"SparkSource: this is a streaming DataFrame; use flow.from_spark\(df, checkpoint=...\)"):
-        SparkSource(frame)
     flow.from_spark(frame, checkpoint=str(tmp_path / "c")).collect("out")
     with pytest.raises(ConfigError, match=r"a streaming DataFrame needs runtime='ray'"):
         flow.submit(rd.RunConfig(storage_path=str(tmp_path)), runtime="local")
