@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import threading
 import time as clock
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future

@@ -488,5 +488,6 @@ __all__ = [
     "SavepointTaken",
     "SavepointWanted",
     "SnapshotLeader",
+    "SnapshotWanted",
     "Tick",
 ]
