@@ -144,7 +144,16 @@ def test_micro_batches_are_epochs_once_through_deaths_and_a_commit_deleted_by_ha
         assert len(folders) <= 6, "what all snapshots hold is deleted"
 
 
-def test_state_in_spark_and_an_actor_that_is_killed(spark: Any, tmp_path: Path, nothing_kept: None) -> None:
+@pytest.fixture
+def two_partitions(spark: Any) -> Iterator[None]:
+    """Not the 200 that a shuffle makes by default."""
+    before = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+def test_state_in_spark_and_an_actor_that_is_killed(spark: Any, tmp_path: Path, nothing_kept: None, two_partitions: None) -> None:
     """A windowed count with a watermark in Spark; a replica dies meanwhile; what Spark emits is in the job once."""
     frame = rate(spark).withWatermark("timestamp", "0 seconds")
     counts = frame.groupBy("timestamp").count().selectExpr("unix_millis(timestamp) as at", "count")
