@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.integrations.raydp_session import actor_exists, session_alive
-from rayad.integrations.spark_java import java_context, java_frame, java_packages
+from rayad.integrations.spark_java import java_frame, java_packages, persistent_rdds
 from rayad.progress import DataflowError, say
 
 EARLY = (
@@ -126,9 +126,9 @@ def _prepare(spark: Any, frame: Any) -> Any:
     try:
         return packages.sql.raydp.ObjectStoreWriter.prepareRecoverableRDD(java_frame(frame), level)
     except Exception:
-        for number, rdd in dict(java_context(spark).getPersistentRDDs()).items():
-            if rdd.rdd().getCreationSite() == made_here:
-                _release(spark, int(number))
+        for number, rdd in persistent_rdds(spark).items():
+            if rdd.getCreationSite() == made_here:
+                _release(spark, number)
                 rdd.unpersist(False)
         raise
     finally:

@@ -23,9 +23,10 @@ def java_session(spark: Any) -> Any:
     return spark._jsparkSession
 
 
-def java_context(spark: Any) -> Any:
-    """The ``JavaSparkContext`` of a session."""
-    return spark.sparkContext._jsc
+def persistent_rdds(spark: Any) -> dict[int, Any]:
+    """What executors keep for somebody: Spark's RDDs by number."""
+    found = java_session(spark).sparkContext().getPersistentRDDs()
+    return dict(java_packages(spark).scala.collection.JavaConverters.mapAsJavaMapConverter(found).asJava())
 
 
 def java_frame(frame: Any) -> Any:
@@ -49,4 +50,4 @@ def arrow_batches_to_java(spark: Any, batches: Sequence[pa.RecordBatch]) -> Any:
     return spark.sparkContext._serialize_to_jvm(batches, ArrowStreamSerializer(), read, java.ArrowIteratorServer)
 
 
-__all__ = ["arrow_batches_to_java", "java_context", "java_frame", "java_packages", "java_session", "session_of_this_process"]
+__all__ = ["arrow_batches_to_java", "java_frame", "java_packages", "java_session", "persistent_rdds", "session_of_this_process"]

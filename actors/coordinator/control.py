@@ -59,11 +59,11 @@ class Control:
 
     def saved_epochs(self) -> dict[str, SavedEpochs]:
         """Which epochs of live inputs are in snapshots."""
-        return dict(self._job.keeper.saved_epochs) if self._job.keeper is not None else {}
+        return dict(self._job.snapshots.saved_epochs) if self._job.snapshots is not None else {}
 
     def wait_saved(self, name: str, epoch: int, hold_s: float) -> bool:
         """Whether the newest snapshot holds an epoch of a live input; waits for that, not longer than ``hold_s``: the caller asks again."""
-        return self._job.keeper is not None and self._job.keeper.wait_saved(name, epoch, hold_s)
+        return self._job.snapshots is not None and self._job.snapshots.wait_saved(name, epoch, hold_s)
 
     def hasten_snapshot(self) -> None:
         """The next snapshot begins as soon as it can: something waits for it."""

@@ -238,7 +238,7 @@ class ReplicaCore(VertexContext):
             self.input_close()
         elif rest["input_epoch"]:
             self.input_advance(rest["input_epoch"])
-        self.input_before = rest.get("input_before", rest["input_epoch"])
+        self.input_before = rest["input_epoch"] if rest["input_epoch"] is not None else rest.get("input_before")
         self._resume_counts(rest)
 
     def _resume_counts(self, rest: Mapping[str, Any]) -> None:

@@ -119,6 +119,11 @@ class BatchFeed:
                 f"it has micro-batches of query {live.note}, and the checkpoint is of query {query}, whose numbers begin at 0 again; "
                 f"give the checkpoint folder of {live.note}, or begin afresh with resume='never'"
             )
+        if live.note is None and live.epoch:
+            self._refuse(
+                f"it resumes in epoch {live.epoch} and has no micro-batch of any query, whose numbers begin at 0: state that was written for "
+                "a job to begin with must be of epoch 0 here"
+            )
         if number > live.epoch and not live.epoch:
             self._refuse(
                 f"it begins afresh, and the checkpoint is at micro-batch {number} of query {query}: what came before would be missing; "

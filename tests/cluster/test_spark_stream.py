@@ -18,7 +18,7 @@ import pytest
 
 import rayad as rd
 from rayad.integrations import SparkSource, SparkStream
-from rayad.integrations.spark_java import java_packages
+from rayad.integrations.spark_java import java_packages, java_session, persistent_rdds
 from rayad.integrations.spark_streaming.feed import BatchFeed
 from rayad.progress import ConfigError, DataflowError
 from tests.cluster.spark_fixtures import spark
@@ -35,7 +35,7 @@ class Died(Exception):
 
 def kept_by_spark(spark: Any) -> int:
     """How many RDDs the executors hold for somebody."""
-    return int(spark.sparkContext._jsc.sc().getPersistentRDDs().size())
+    return len(persistent_rdds(spark))
 
 
 def await_that(holds: Callable[[], Any], told: str) -> None:
@@ -218,7 +218,6 @@ def test_what_cannot_be_read_as_a_stream_is_refused(spark: Any, tmp_path: Path) 
     with pytest.raises(ConfigError, match=r"a streaming DataFrame needs snapshots"):
         flow.submit()
     assert SparkStream(frame, checkpoint="c").schema.names == ["timestamp", "value"]
-    assert java_packages(spark) is not None
 
 
 @pytest.mark.soak
@@ -227,7 +226,7 @@ def test_executors_are_flat_over_200_reads(spark: Any, nothing_kept: None) -> No
     """Memory that Spark's block managers use, after 20 reads and after 200."""
 
     def used_bytes() -> int:
-        status = spark.sparkContext._jsc.sc().getExecutorMemoryStatus()
+        status = java_session(spark).sparkContext().getExecutorMemoryStatus()
         entries = java_packages(spark).scala.collection.JavaConverters.mapAsJavaMapConverter(status).asJava()
         return sum(int(entry._1()) - int(entry._2()) for entry in entries.values())
 

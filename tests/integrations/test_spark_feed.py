@@ -241,6 +241,14 @@ def test_a_job_that_begins_afresh_does_not_continue_a_checkpoint(tmp_path: Path)
         drive(tmp_path, spark, InMemory, 4)
 
 
+def test_an_input_that_others_have_fed_is_refused(tmp_path: Path) -> None:
+    """Its epochs below would be taken for micro-batches."""
+    live = submit(tmp_path).input("batches")
+    live.advance_to(3)
+    with pytest.raises(ConfigError, match=r"it resumes in epoch 3 and has no micro-batch of any query, whose numbers begin at 0: state"):
+        BatchFeed(live, InMemory(), "/checkpoint").on_batch("q-1", 0, [])
+
+
 def test_batches_that_the_snapshot_lacks_and_spark_does_not_repeat_are_named(tmp_path: Path) -> None:
     spark = Spark()
     drive(tmp_path, spark, InMemory, 2)
