@@ -121,8 +121,8 @@ class BatchFeed:
             )
         if live.note is None and live.epoch:
             self._refuse(
-                f"it resumes in epoch {live.epoch} and has no micro-batch of any query, whose numbers begin at 0: state that was written for "
-                "a job to begin with must be of epoch 0 here"
+                f"it resumes in epoch {live.epoch} and has no micro-batch of any query, whose numbers begin at 0: state that was written "
+                "for a job to begin with must be of epoch 0 here"
             )
         if number > live.epoch and not live.epoch:
             self._refuse(
