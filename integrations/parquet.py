@@ -155,9 +155,10 @@ class ParquetSink(Sink):
     def check(self) -> None:
         """Refuse a directory that may not be written to, and note what is there before the job: only the note can show later
         that the job's own output has been removed. Repeatable."""
+        last = self._log.last()
         before = read_manifest(self.filesystem, self.path)
         self._check_free(before)
-        self._check_log(before)
+        self._check_log(last, before)
         if self._read_note() is None:
             declared = self._declared()
             schema = base64.b64encode(declared.serialize()).decode() if declared is not None else None
@@ -233,8 +234,8 @@ class ParquetSink(Sink):
     def _log(self) -> SparkLogFolder:
         return SparkLogFolder(self.filesystem, self.path, self.staging())
 
-    def _check_log(self, manifest: OutputManifest | None) -> None:
-        self._log.check(manifest, may_replace=self.mode == "overwrite", where="write_parquet")
+    def _check_log(self, last: int, manifest: OutputManifest | None) -> None:
+        self._log.check(last, manifest, may_replace=self.mode == "overwrite", where="write_parquet")
 
     def _with_log(self, before: OutputManifest | None, after: OutputManifest) -> OutputManifest:
         """``after``, with what it says to Spark."""
@@ -271,12 +272,13 @@ class ParquetSink(Sink):
         resumed from an earlier one; ConfigError when the output of this job is gone.
         """
         files = self._checked(staged)
+        swept, self._swept = self._swept, False  # until this commit is through: whoever repeats it looks at all again
+        last = self._log.last() if not swept else -1
         before = read_manifest(self.filesystem, self.path)
         self._check_history(before)
         self._check_void(snapshot, before)
-        swept, self._swept = self._swept, False  # until this commit is through: whoever repeats it looks at all again
         if not swept:
-            self._check_log(before)
+            self._check_log(last, before)
         if before is None:
             before = self._begin()
         void = before.jobs.get(self.job, ())

@@ -157,9 +157,11 @@ class SparkLogFolder:
         """The number of the last entry; -1: there is none."""
         return max((_number(name) for name in self.entries()), default=-1)
 
-    def check(self, manifest: OutputManifest | None, *, may_replace: bool, where: str) -> None:
-        """Raise ConfigError where the log is another program's, which would not know of our files, nor we of its."""
-        last = self.last()
+    def check(self, last: int, manifest: OutputManifest | None, *, may_replace: bool, where: str) -> None:
+        """Raise ConfigError where the log is another program's, which would not know of our files, nor we of its.
+
+        ``last`` has to be older than ``manifest``: then the manifest has it, if it is ours, though somebody commits meanwhile.
+        """
         ours = manifest.spark.entries if manifest is not None and manifest.spark is not None else None
         if ours is None and last >= 0 and not may_replace:
             raise ConfigError(

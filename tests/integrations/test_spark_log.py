@@ -226,6 +226,24 @@ def test_entries_of_another_writer_are_noticed(tmp_path: Path) -> None:
         job.go_on(job.last, new_run=True)
 
 
+def test_a_writer_that_opens_while_somebody_commits_is_not_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    job = job_with_log(tmp_path / "out")
+    commits(job, 2)
+    job.write(0, 0, 1)
+    copy = job.sink()
+    copy.job = job.current.job
+
+    def read_and_commit(*given: Any) -> Any:
+        manifest = read_manifest(*given)
+        monkeypatch.undo()
+        job.snapshot()
+        return manifest
+
+    monkeypatch.setattr("rayad.integrations.parquet.read_manifest", read_and_commit)
+    copy.open(1, 2)
+    assert to_spark(job.path) == [0, 1, 2]
+
+
 def write_as_spark(out: Path, entries: int, every: int = 5) -> None:
     """A folder as a Spark query leaves it, its log compacted at other intervals than ours."""
     out.mkdir()
