@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from rich.console import Console
@@ -45,10 +45,11 @@ class Tally:
         if outcome.violation:
             self.violations.append(outcome)
 
-    def wrong(self) -> list[str]:
-        """Why the whole does not show what it is to show; empty when it does."""
+    def wrong(self, cells: Sequence[tuple[str, str]] | None = None) -> list[str]:
+        """Why the whole does not show what it is to show; empty when it does. ``cells``: faults and phases, instead of all of them."""
         out = [f"{len(self.violations)} runs gave something else than they must"] if self.violations else []
-        cells = CELLS + (CELLS_OF_CHANGES if self.rescaled else [])
+        if cells is None:
+            cells = CELLS + (CELLS_OF_CHANGES if self.rescaled else [])
         out += [f"{kind!r} while {phase} never struck" for kind, phase in cells if not self.cells[kind, phase]]
         needed = ["logged on feedback edges", "logged on other edges", "waiting at the sender", "parked", "notifications", "increments"]
         needed += ["superseded", "refused", "held up", "spilled at the sender", "spilled at the receiver"]
@@ -69,6 +70,16 @@ def run_all(seeds: Iterable[int], processes: int, *, rescales: bool | None = Fal
     quiet = (logging.disable, (logging.WARNING,))  # each fault is warned of
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), *quiet) as pool:
         yield from pool.map(run_drawn, runs, chunksize=16)
+
+
+def run_until_all_struck(seeds_max: int, cells: Sequence[tuple[str, str]], *, rescales: bool = False) -> Tally:
+    """Run seeds, in this process, until each of these faults has struck in its phase, or until one is violated. For tests."""
+    tally = Tally()
+    for seed in range(seeds_max):
+        tally.add(run(seed, rescales=rescales))
+        if tally.violations or not tally.wrong(cells):
+            break
+    return tally
 
 
 def show(tally: Tally, console: Console, took_s: float) -> None:

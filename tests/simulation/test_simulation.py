@@ -12,21 +12,19 @@ import pytest
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from tests.checkout import ROOT
-from tests.simulation.__main__ import Tally, run_all
+from tests.simulation.__main__ import run_until_all_struck
 from tests.simulation.faults import CELLS, MATRIX, PHASES, Fault, faults_of
 from tests.simulation.harness import FAULTS, run
 from tests.simulation.topologies import TOPOLOGIES
 
-SEEDS = 80
+SEEDS_MAX = 120
 
 
 def test_simulated_runs_give_what_the_model_says_and_every_fault_strikes() -> None:
-    tally = Tally()
-    for outcome in run_all(range(SEEDS), min(2, os.cpu_count() or 1)):
-        tally.add(outcome)
-    assert not tally.violations, "\n".join(f"{o.again}: {o.violation}" for o in tally.violations[:10])
-    assert not tally.wrong()
-    assert sum(tally.cells.values()) > 0.9 * FAULTS * SEEDS
+    tally = run_until_all_struck(SEEDS_MAX, CELLS)
+    assert not tally.violations, f"{tally.violations[0].again}: {tally.violations[0].violation}"
+    assert not tally.wrong(CELLS)
+    assert sum(tally.cells.values()) > 0.9 * FAULTS * tally.runs
 
 
 @pytest.mark.parametrize("program", TOPOLOGIES, ids=lambda program: program.name)
