@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from rayad.integrations.blocks import DEFAULT_BATCH_ROWS
@@ -83,8 +85,8 @@ def _arrow_schema(dataset: Any) -> pa.Schema:
 class RayDatasetSink(ArrowSink):
     """Gives the results as a ``ray.data.Dataset``: a block for each replica (and snapshot), owned by the driver.
 
-    Ray Data measures its blocks. Columns that pyarrow cannot measure (string and binary views, before its version 24) become large strings
-    and large binaries there, with the same values.
+    Ray Data measures its blocks. Columns that pyarrow cannot measure (views of strings, binaries and lists in older versions) become large
+    strings, large binaries and lists, with the same values.
     """
 
     where = "to_ray_dataset"
@@ -99,9 +101,11 @@ class RayDatasetSink(ArrowSink):
 def measurable(table: pa.Table) -> pa.Table:
     """``table`` with columns whose bytes pyarrow can count, which Ray Data asks of every block."""
     for index, field in enumerate(table.schema):
-        if not _is_measured(table.column(index)):
-            kind = without_views(field.type)
-            table = table.set_column(index, field.with_type(kind), table.column(index).cast(kind))
+        column = table.column(index)
+        if not _is_measured(column):
+            parts = [_listed(chunk) for chunk in column.chunks]
+            kind = without_views(parts[0].type)
+            table = table.set_column(index, field.with_type(kind), pa.chunked_array([part.cast(kind) for part in parts], kind))
     return table
 
 
@@ -112,8 +116,19 @@ def _is_measured(column: pa.ChunkedArray) -> bool:
         return False
 
 
+def _listed(array: pa.Array) -> pa.Array:
+    """A view of lists as lists. Arrow's own cast leaves the last one empty (tried with pyarrow 21 and 26)."""
+    is_large = pat.is_large_list_view(array.type)
+    if not (is_large or pat.is_list_view(array.type)):
+        return array
+    ends = np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False))
+    offsets = pa.array(np.concatenate([[0], ends]), pa.int64() if is_large else pa.int32())
+    make = pa.LargeListArray if is_large else pa.ListArray
+    return make.from_arrays(offsets, array.flatten(), mask=array.is_null())
+
+
 def without_views(kind: pa.DataType) -> pa.DataType:
-    """A type that holds the same values without string or binary views.
+    """A type that holds the same values without views of strings or binaries.
 
     >>> without_views(pa.struct([("a", pa.list_(pa.string_view()))]))
     StructType(struct<a: list<item: large_string>>)
