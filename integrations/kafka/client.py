@@ -10,6 +10,28 @@ from rayad.progress import ConfigError, DataflowError, arguments, show
 
 ANSWER_S = 30.0
 """So long a broker may take for an answer to a question that has no wait in it."""
+FINAL = frozenset(
+    {
+        "CLUSTER_AUTHORIZATION_FAILED",
+        "GROUP_AUTHORIZATION_FAILED",
+        "INVALID_TOPIC_EXCEPTION",
+        "INVALID_TRANSACTION_TIMEOUT",
+        "MSG_SIZE_TOO_LARGE",
+        "POLICY_VIOLATION",
+        "SASL_AUTHENTICATION_FAILED",
+        "TOPIC_AUTHORIZATION_FAILED",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "UNKNOWN_TOPIC_OR_PART",
+        "UNSUPPORTED_SASL_MECHANISM",
+        "UNSUPPORTED_VERSION",
+        "_AUTHENTICATION",
+        "_INVALID_ARG",
+        "_UNKNOWN_PARTITION",
+        "_UNKNOWN_TOPIC",
+        "_UNSUPPORTED_FEATURE",
+    }
+)
+"""Errors after which trying again does not help, by librdkafka's names."""
 _log = logging.getLogger("rayad.kafka")
 
 
@@ -29,31 +51,75 @@ def checked_settings(servers: Any, options: Any, owned: tuple[str, ...], where: 
     if options is not None and not isinstance(options, Mapping):
         raise ConfigError(f"{where}: options={show(options, 60)}: give a dict of librdkafka's settings: {{'security.protocol': 'ssl'}}")
     given = dict(options or {})
-    taken = [name for name in given if name in ("bootstrap.servers", *owned)]
+    taken = [name for name in given if name in ("bootstrap.servers", "error_cb", "logger", *owned)]
     if taken:
         raise ConfigError(f"{where}: options sets {taken}, which {where} sets itself: exactly-once rests on them; leave them out")
     return {"bootstrap.servers": servers, **given}
 
 
-def quiet(settings: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """Settings under which the client's own messages go to the logger ``rayad.kafka``."""
-    return {**settings, **{name.replace("_", "."): value for name, value in more.items()}, "logger": _log}
+class Heard:
+    """What a client tells beside its answers: that it finds no broker, that its credentials are refused. Given to it as ``error_cb``."""
+
+    def __init__(self) -> None:
+        self._errors: dict[str, Any] = {}
+
+    def __call__(self, error: Any) -> None:
+        self._errors.pop(error.name(), None)
+        self._errors[error.name()] = error
+
+    def take(self) -> list[Any]:
+        """The errors since the last call, the newest of each kind."""
+        errors, self._errors = list(self._errors.values()), {}
+        return errors
+
+    def told(self) -> str:
+        """The same, for the end of a message."""
+        errors = self.take()
+        return f" (the client says: {'; '.join(map(told, errors))})" if errors else ""
 
 
-def partitions(admin: Any, topic: str, where: str, timeout_s: float = ANSWER_S) -> list[int]:
+def settings_of(settings: Mapping[str, Any], heard: Heard) -> dict[str, Any]:
+    """Settings of one client: its log goes to the logger ``rayad.kafka``, its errors to ``heard``."""
+    return {**settings, "logger": _log, "error_cb": heard}
+
+
+def partitions(admin: Any, heard: Heard, topic: str, where: str) -> list[int]:
     """The numbers of a topic's partitions. Raises DataflowError where there is no such topic, or nobody answers."""
     library = client_library(where)
     try:
-        found = admin.list_topics(topic, timeout=timeout_s).topics.get(topic)
+        found = admin.list_topics(topic, timeout=ANSWER_S).topics.get(topic)
     except library.KafkaException as error:
-        raise DataflowError(f"{where}: no broker told about topic {topic!r} within {timeout_s:g} s: {told(error)}") from error
+        admin.poll(0.0)  # for what the client has to say
+        raise DataflowError(f"{where}: no broker told about topic {topic!r} within {ANSWER_S:g} s: {told(error)}{heard.told()}") from error
     if found is None or found.error is not None or not found.partitions:
         why = f": {found.error.str()}" if found is not None and found.error is not None else ""
-        raise DataflowError(f"{where}: there is no topic {topic!r}{why}; create it, or check the name")
+        raise DataflowError(f"{where}: there is no topic {topic!r}, or you may not see it{why}; create it, or check the name")
     return sorted(found.partitions)
+
+
+def edges(admin: Any, topic: str, numbers: list[int], *, latest: bool) -> dict[int, Any]:
+    """A future for each partition: its first offset, or the one that comes next to readers in read-committed mode."""
+    library = client_library("kafka")
+    admin_of = library.admin
+    spec = admin_of.OffsetSpec.latest() if latest else admin_of.OffsetSpec.earliest()
+    asked = {library.TopicPartition(topic, number): spec for number in numbers}
+    committed = library.IsolationLevel.READ_COMMITTED
+    answers = admin.list_offsets(asked, isolation_level=committed, request_timeout=ANSWER_S)
+    return {place.partition: answer for place, answer in answers.items()}
+
+
+def is_final(error: Any) -> bool:
+    """Whether trying again does not help. ``error``: a KafkaException or KafkaError."""
+    inner = inner_of(error)
+    return hasattr(inner, "name") and inner.name() in FINAL
+
+
+def inner_of(error: Any) -> Any:
+    """The KafkaError of a KafkaException."""
+    return error.args[0] if getattr(error, "args", None) else error
 
 
 def told(error: Any) -> str:
     """A KafkaException or KafkaError as people read it."""
-    inner = error.args[0] if getattr(error, "args", None) else error
+    inner = inner_of(error)
     return f"{inner.name()}: {inner.str()}" if hasattr(inner, "name") else str(inner)

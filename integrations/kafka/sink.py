@@ -2,8 +2,13 @@
 
 What replicas write goes into the snapshots. When one is complete the coordinator produces it in a transaction whose id is that of the
 output, and in the same transaction commits the snapshot's number as the offset of a consumer group of that name: a commit that is repeated
-finds its number there and does nothing. A coordinator that was taken for dead is fenced by the next one that uses the id; from which number
-on snapshots are valid is in the same offset, so that it cannot come back either (not in the offset's metadata: not all brokers keep it).
+finds its number there and does nothing. From which number on snapshots are valid is in the same offset (not in the offset's metadata: not
+all brokers keep it).
+
+**Fence, then read, then write.** A coordinator that was taken for dead may still run. Whoever commits first takes the id
+(``init_transactions``), which ends every transaction of others under it and refuses their next one; only then does it read what is
+committed. So what it has read stays true until its own transaction is through, or that transaction fails. A job that resumes also writes
+which snapshots are void before anything else.
 
 A transaction that was committed cannot be taken back: a job that resumes from a snapshot older than the newest committed one is refused, or
 writes again what came after it (``on_roll_back="repeat"``).
@@ -11,24 +16,42 @@ writes again what came after it (``on_roll_back="repeat"``).
 
 from __future__ import annotations
 
+import logging
+import time as clock
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.records.batches import keyed_columns, to_rows
 from rayad.dataflow.records.calling import mapped
-from rayad.dataflow.records.selectors import ValueSelector
+from rayad.dataflow.records.selectors import ValueSelector, require_columns
 from rayad.dataflow.sink import Sink, SinkWriter
-from rayad.integrations.kafka.client import ANSWER_S, checked_settings, client_library, partitions, quiet, told
+from rayad.integrations.kafka.client import (
+    ANSWER_S,
+    Heard,
+    checked_settings,
+    client_library,
+    inner_of,
+    is_final,
+    partitions,
+    settings_of,
+    told,
+)
 from rayad.progress import ConfigError, DataflowError, Timestamp, arguments, show
 
 OnRollBack = Literal["refuse", "repeat"]
-_OWNED = ("transactional.id", "enable.idempotence", "acks", "group.id")
-_ATTEMPTS = 5
+MESSAGE_BYTES = 1_000_000
+"""The largest key and value together that librdkafka sends, where ``message.max.bytes`` says nothing else."""
+PAUSE_S = 0.05
+PAUSE_S_MAX = 2.0
+ABORT_S = 5.0
+_OWNED = ("transactional.id", "enable.idempotence", "acks", "group.id", "transaction.timeout.ms")
 _NUMBER_BITS = 32
 _STAGED = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+_log = logging.getLogger("rayad.kafka")
 
 
 class KafkaWriter(SinkWriter):
@@ -36,38 +59,72 @@ class KafkaWriter(SinkWriter):
 
     def __init__(self, sink: KafkaSink) -> None:
         self._sink = sink
-        self._keys: list[bytes | None] = []
-        self._values: list[bytes | None] = []
+        self._batches: list[pa.RecordBatch] = []
 
     def write(self, time: Timestamp, batch: Any) -> None:
-        rows = to_rows(batch)
-        self._values.extend(self._as_bytes(mapped(self._sink.value, rows), "value") if self._sink.value else self._as_bytes(rows, "record"))
-        self._keys.extend(self._as_bytes(mapped(self._sink.key, rows), "key") if self._sink.key else [None] * len(rows))
+        sink = self._sink
+        if isinstance(batch, pa.RecordBatch) and sink.columns is not None and keyed_columns(batch.schema) is None:
+            key, value = sink.columns
+            require_columns(batch, tuple(name for name in (value, key) if name is not None))
+            values = _column(batch, value, "value")
+            keys = _column(batch, key, "key") if key is not None else pa.nulls(len(batch), pa.binary())
+        else:
+            rows = to_rows(batch)
+            values = _as_bytes(mapped(sink.value, rows), "value") if sink.value else _as_bytes(rows, "record")
+            keys = _as_bytes(mapped(sink.key, rows), "key") if sink.key else pa.nulls(len(rows), pa.binary())
+        staged = pa.RecordBatch.from_arrays([keys, values], schema=_STAGED)
+        if staged.nbytes > sink.message_bytes:  # else none can be too large
+            self._check_sizes(staged)
+        self._batches.append(staged)
 
-    def _as_bytes(self, values: Sequence[Any], what: str) -> list[bytes | None]:
-        out: list[bytes | None] = []
-        for value in values:
-            if value is None or isinstance(value, bytes):
-                out.append(value)
-            elif isinstance(value, str):
-                out.append(value.encode())
-            else:
-                raise DataflowError(
-                    f"write_kafka: the {what} is {show(value, 60)}, a {type(value).__name__}: a message is bytes or text, or None; give "
-                    f"{'key' if what == 'key' else 'value'}=a function of the record, such as json.dumps"
-                )
-        return out
+    def _check_sizes(self, staged: pa.RecordBatch) -> None:
+        key, value = (pc.fill_null(pc.binary_length(column), 0) for column in staged.columns)
+        largest = pc.max(pc.add(key, value)).as_py() or 0
+        most = self._sink.message_bytes
+        if largest > most:
+            raise DataflowError(
+                f"write_kafka: a message of {largest:,} bytes, key and value together, is larger than message.max.bytes, {most:,}: "
+                "raise it in options={'message.max.bytes': ...}, and max.message.bytes of the topic, or write smaller records"
+            )
 
     def stage(self) -> bytes:
         """The messages since the last call as an Arrow IPC stream; nothing when there were none."""
-        if not self._values:
+        if not self._batches:
             return b""
-        batch = pa.RecordBatch.from_arrays([pa.array(self._keys, pa.binary()), pa.array(self._values, pa.binary())], schema=_STAGED)
-        self._keys, self._values = [], []
+        batches, self._batches = self._batches, []
         out = pa.BufferOutputStream()
-        with pa.ipc.new_stream(out, batch.schema) as stream:
-            stream.write_batch(batch)
+        with pa.ipc.new_stream(out, _STAGED) as stream:
+            for batch in batches:
+                stream.write_batch(batch)
         return bytes(out.getvalue())
+
+
+def _column(batch: pa.RecordBatch, name: str, what: str) -> pa.Array:
+    column = batch.column(name)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if not (
+        pa.types.is_null(column.type) or pa.types.is_large_binary(column.type) or pa.types.is_binary(column.type) or _is_text(column.type)
+    ):
+        raise DataflowError(
+            f"write_kafka: the {what} is column {name!r} of type {column.type}: a message is bytes or text; give "
+            f"{what}=a function of the record, such as json.dumps"
+        )
+    return column.cast(pa.binary())
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _as_bytes(values: Sequence[Any], what: str) -> pa.Array:
+    for value in values:
+        if value is not None and not isinstance(value, (bytes, str)):
+            raise DataflowError(
+                f"write_kafka: the {what} is {show(value, 60)}, a {type(value).__name__}: a message is bytes or text, or None; give "
+                f"{'key' if what == 'key' else 'value'}=a function of the record, such as json.dumps"
+            )
+    return pa.array([value.encode() if isinstance(value, str) else value for value in values], pa.binary())
 
 
 class KafkaSink(Sink):
@@ -79,8 +136,9 @@ class KafkaSink(Sink):
         value: a function of the record, or a column, that gives the message: bytes, text, or None; without it the record is that.
         key: the same for the message's key, by which it finds its partition; without it messages are spread.
         transaction_s: the longest time that the broker lets a transaction take.
+        wait_s: so long a commit tries again while no broker answers; then it fails, and the job restarts as FailureConfig says.
         on_roll_back: what happens when the job resumes from a snapshot before the last committed one.
-        options: settings of librdkafka, such as those of security.
+        options: settings of librdkafka, such as those of security; ``partitioner`` is "consistent_random", Java's "murmur2_random".
 
     The result is the number of messages of the last snapshot. A consumer sees what is committed with ``isolation.level=read_committed``.
     """
@@ -96,6 +154,7 @@ class KafkaSink(Sink):
         value: Callable[[Any], Any] | str | None = None,
         key: Callable[[Any], Any] | str | None = None,
         transaction_s: float = 60.0,
+        wait_s: float = 120.0,
         on_roll_back: OnRollBack = "refuse",
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -104,116 +163,172 @@ class KafkaSink(Sink):
         self.topic = arguments.text(topic, "write_kafka: topic", error=ConfigError)
         self.value = ValueSelector.of(value, "write_kafka (value)").row_value() if value is not None else None
         self.key = ValueSelector.of(key, "write_kafka (key)").row_value() if key is not None else None
-        self._transaction_ms = int(1000 * arguments.number(transaction_s, "write_kafka: transaction_s", error=ConfigError))
+        self.columns = (key, value) if isinstance(value, str) and (key is None or isinstance(key, str)) else None
+        self.message_bytes = int(self._settings.get("message.max.bytes", MESSAGE_BYTES))
+        self._transaction_s = arguments.number(transaction_s, "write_kafka: transaction_s", error=ConfigError)
+        self._wait_s = arguments.number(wait_s, "write_kafka: wait_s", zero=True, error=ConfigError)
         if on_roll_back not in ("refuse", "repeat"):
             raise ConfigError(f"write_kafka: on_roll_back={on_roll_back!r}: give 'refuse' or 'repeat'")
         self._on_roll_back = on_roll_back
         self._id = f"rayad-{uuid.uuid4().hex}"
-        self._first_valid: int | None = None
+        self._resumed_from: int | None = None
         self._producer: Any = None
+        self._known: tuple[int, int] | None = None  # what is committed, for as long as nobody else has the id
+        self._heard = Heard()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_producer": None}
+        return {**self.__dict__, "_producer": None, "_known": None, "_heard": Heard()}
 
     def check(self) -> None:
         """The topic is there."""
         library = client_library(self.where)
-        partitions(library.admin.AdminClient(quiet(self._settings)), self.topic, self.where)
+        partitions(library.admin.AdminClient(settings_of(self._settings, self._heard)), self._heard, self.topic, self.where)
 
     def identity(self) -> str:
         return self._id
 
     def adopt(self, identity: str) -> None:
-        self._id, self._producer = identity, None
+        self._id = identity
+        self._let_go()
 
     def open(self, replica: int, parallelism: int) -> SinkWriter:
         return KafkaWriter(self)
 
     def roll_back(self, last: int, first_new: int) -> None:
-        """Refused where a later snapshot is committed, or passed over (``on_roll_back``); ``commit(last, ...)`` keeps what is void."""
-        self._producer = None
-        committed, _ = self._committed()
-        if committed > last and self._on_roll_back == "refuse":
-            raise ConfigError(
-                f"write_kafka: the job resumes from snapshot {last}, but topic {self.topic!r} has what snapshot {committed} committed, and "
-                "a transaction cannot be taken back: resume from the newest snapshot, write to another topic, or give "
-                "on_roll_back='repeat': consumers then see those records twice"
-            )
-        self._first_valid = first_new
+        """Say which snapshots are void, once nobody else can commit. Refused where a later one is committed (``on_roll_back``)."""
+
+        def mark_void() -> None:
+            committed, first_valid = self._fenced()
+            if committed > last and self._on_roll_back == "refuse":
+                raise ConfigError(
+                    f"write_kafka: the job resumes from snapshot {last}, but topic {self.topic!r} has what snapshot {committed} committed, "
+                    "and a transaction cannot be taken back: resume from the newest snapshot, write to another topic, or give "
+                    "on_roll_back='repeat': consumers then see those records twice"
+                )
+            if first_valid < first_new:
+                self._transact([], committed, first_new)
+
+        self._let_go()
+        self._persist(mark_void, f"what came after snapshot {last} could not be made void in {self.topic!r}")
+        self._resumed_from = last
 
     def commit(self, snapshot: int, staged: Sequence[Any]) -> int:
         """Produce what is staged in one transaction. Raises DataflowError where the snapshot is void."""
-        tables = [pa.ipc.open_stream(one).read_all() for one in staged if one]
-        library = client_library(self.where)
-        for attempt in range(_ATTEMPTS):
-            committed, first_valid = self._committed()
-            is_done = snapshot <= committed
-            if not is_done and snapshot < first_valid:
+        streams = [one for one in staged if one]
+
+        def produce() -> None:
+            committed, first_valid = self._fenced()
+            if snapshot <= committed:
+                return
+            if snapshot < first_valid and snapshot != self._resumed_from:
                 raise DataflowError(
                     f"write_kafka: snapshot {snapshot} is void: the job has resumed from an earlier one meanwhile; this coordinator was "
                     "taken for dead and must end"
                 )
-            if is_done and self._first_valid in (None, first_valid):
-                break
-            try:
-                self._transact([] if is_done else tables, max(snapshot, committed), max(first_valid, self._first_valid or 0))
-                break
-            except library.KafkaException as error:
-                self._producer = None  # fenced, perhaps by one that was taken for dead: what is committed says how to go on
-                if attempt == _ATTEMPTS - 1:
-                    what = f"write_kafka: snapshot {snapshot} could not be committed to {self.topic!r}"
-                    raise DataflowError(f"{what}: {told(error)}") from error
-        self._first_valid = None
-        return sum(table.num_rows for table in tables)
+            self._transact(streams, snapshot, first_valid)
+
+        self._persist(produce, f"snapshot {snapshot} could not be committed to {self.topic!r}")
+        return sum(batch.num_rows for one in streams for batch in pa.ipc.open_stream(one))
 
     def publish(self, staged: Sequence[Any]) -> int:
         """Everything in one transaction, for a run that keeps no snapshots."""
         return self.commit(1, staged)
 
     # -- transactions ----------------------------------------------------------------------------------
-    def _transact(self, tables: list[pa.Table], number: int, first_valid: int) -> None:
+    def _persist(self, act: Callable[[], None], what: str) -> None:
+        """Do it, again and again while no broker answers, or somebody else had the id meanwhile. Raises DataflowError."""
         library = client_library(self.where)
+        deadline_s, pause_s = clock.monotonic() + self._wait_s, PAUSE_S
+        while True:
+            try:
+                act()
+                return
+            except library.KafkaException as error:
+                self._let_go()  # fenced, perhaps by one that was taken for dead: what is committed says how to go on
+                why = f"{told(error)}{self._heard.told()}"
+                if is_final(error) or clock.monotonic() + pause_s > deadline_s:
+                    raise DataflowError(f"write_kafka: {what}: {why}") from error
+                _log.warning("write_kafka: %s yet: %s; trying again", what, why)
+                clock.sleep(pause_s)
+                pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
+    def _fenced(self) -> tuple[int, int]:
+        """The newest snapshot in the topic, and the least number that a new one may have. Nobody else can change them from now on."""
         if self._producer is None:
-            ours = {"transactional.id": self._id, "transaction.timeout.ms": self._transaction_ms}
-            self._producer = library.Producer(quiet({**self._settings, **ours}))
-            self._producer.init_transactions(ANSWER_S)
-        producer = self._producer
+            producer = self._made()
+            producer.init_transactions(ANSWER_S)
+            self._producer = producer
+        if self._known is None:
+            self._known = self._committed()
+        return self._known
+
+    def _made(self) -> Any:
+        ours = {"transactional.id": self._id, "transaction.timeout.ms": int(1000 * self._transaction_s)}
+        return client_library(self.where).Producer(settings_of({**self._settings, **ours}, self._heard))
+
+    def _let_go(self) -> None:
+        self._producer = self._known = None
+
+    def _transact(self, streams: Sequence[bytes], number: int, first_valid: int) -> None:
+        library, producer = client_library(self.where), self._producer
+        self._known = None
         producer.begin_transaction()
         try:
-            for table in tables:
-                for key, value in zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True):
-                    while True:
-                        try:
-                            producer.produce(self.topic, value=value, key=key)
-                            break
-                        except BufferError:  # the client's queue is full
-                            producer.poll(0.05)
-                producer.poll(0)
+            for stream in streams:
+                for batch in pa.ipc.open_stream(stream):
+                    self._produce(producer, batch)
             place = library.TopicPartition(self.topic, 0, first_valid << _NUMBER_BITS | number)
-            producer.send_offsets_to_transaction([place], self._group().consumer_group_metadata(), ANSWER_S)
-            producer.commit_transaction(ANSWER_S)
-        except library.KafkaException:
-            self._abort(producer)
+            group = self._group()
+            try:
+                producer.send_offsets_to_transaction([place], group.consumer_group_metadata(), ANSWER_S)
+            finally:
+                group.close()
+            producer.commit_transaction(self._transaction_s)
+        except library.KafkaException as error:
+            self._abort(producer, error)
             raise
+        self._known = (number, first_valid)
 
-    def _abort(self, producer: Any) -> None:
+    def _produce(self, producer: Any, batch: pa.RecordBatch) -> None:
+        """Not ``produce_batch``: when the client's queue is full it leaves out some and takes others behind them."""
+        produce, topic = producer.produce, self.topic
+        keys, values = (column.to_pylist() for column in batch.columns)
+        for key, value in zip(keys, values, strict=True):
+            try:
+                produce(topic, value, key)
+            except BufferError:  # the client's queue is full
+                self._produce_slowly(producer, key, value)
+        producer.poll(0)
+
+    def _produce_slowly(self, producer: Any, key: bytes | None, value: bytes | None) -> None:
+        while True:
+            producer.poll(0.05)
+            try:
+                producer.produce(self.topic, value, key)
+                return
+            except BufferError:
+                continue
+
+    def _abort(self, producer: Any, error: Any) -> None:
+        """So that readers need not wait for the broker to do it; one that cannot be told does it after ``transaction_s``."""
+        if inner_of(error).fatal():
+            return  # fenced: there is nothing of ours to abort
         try:
-            producer.abort_transaction(ANSWER_S)
-        except client_library(self.where).KafkaException:
-            pass  # fenced: there is nothing of ours to abort
+            producer.abort_transaction(ABORT_S)
+        except client_library(self.where).KafkaException as also:
+            _log.info("write_kafka: a transaction could not be aborted, the next one ends it: %s", told(also))
 
     def _group(self) -> Any:
         ours = {"group.id": self._id, "enable.auto.commit": False, "isolation.level": "read_committed"}
-        return client_library(self.where).Consumer(quiet({**self._settings, **ours}))
+        return client_library(self.where).Consumer(settings_of({**self._settings, **ours}, self._heard))
 
     def _committed(self) -> tuple[int, int]:
-        """The newest snapshot in the topic, and the least number that a new one may have; 0 for none."""
         library = client_library(self.where)
         group = self._group()
         try:
             (place,) = group.committed([library.TopicPartition(self.topic, 0)], timeout=ANSWER_S)
-        except library.KafkaException as error:
-            raise DataflowError(f"write_kafka: no broker told what is committed to {self.topic!r}: {told(error)}") from error
         finally:
             group.close()
+        if place.error is not None:
+            raise library.KafkaException(place.error)
         return (place.offset & (1 << _NUMBER_BITS) - 1, place.offset >> _NUMBER_BITS) if place.offset > 0 else (0, 0)

@@ -1,4 +1,4 @@
-"""A Kafka topic as an endless source; its offsets are in the snapshots.
+"""A Kafka topic as a source; its offsets are in the snapshots.
 
 A part is a *lane*: the partitions whose number leaves the same remainder. The number of lanes is fixed when a job begins, so partitions
 that are added while it runs, or between two runs, belong to a lane already, and are found by asking from time to time. A replica reads
@@ -7,8 +7,13 @@ its lanes side by side, lowest epoch first, and so does a lane with its partitio
 **Epochs** are intervals of ``epoch_s`` seconds of the records' own timestamps (broker or producer, as the topic says), counted from 1970.
 Within a partition they do not go back: a record that is older than one before it is in the epoch of that one. A partition that has been
 silent for ``idle_s`` holds nobody up: its lane follows the clock. What comes then, and is older, is in the epoch that the lane has reached.
-Timestamps more than ``ahead_s`` ahead of the clock count as no further ahead: one wrong date would end the epochs of its partition.
-For time as it is in the data use event-time windows.
+While no broker can be reached nobody is silent: epochs stand still. Timestamps more than ``ahead_s`` ahead of the clock count as no
+further ahead: one wrong date would end the epochs of its partition. For time as it is in the data use event-time windows.
+
+**Nothing is skipped.** Where reading begins is a number in the first snapshot, never "the beginning, whatever that is by then". Offsets
+that the broker does not have any more (retention, a truncated log), and a topic that was deleted and made anew under its name, end the job.
+
+What is done for each record is done by C: messages of one call become columns at once, and are cut where their epoch changes.
 """
 
 from __future__ import annotations
@@ -16,22 +21,28 @@ from __future__ import annotations
 import time as clock
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow.source import Source, SourceBatch, SourcePart
-from rayad.integrations.kafka.client import ANSWER_S, checked_settings, client_library, partitions, quiet, told
+from rayad.integrations.kafka.asking import Asking
+from rayad.integrations.kafka.client import (
+    Heard,
+    checked_settings,
+    client_library,
+    is_final,
+    settings_of,
+    told,
+)
 from rayad.progress import ConfigError, DataflowError, arguments
 
 Start = Literal["earliest", "latest"]
 LANES = 16
-FETCH = 1000
-"""So many messages are taken from the client at once."""
 _OWNED = ("group.id", "enable.auto.commit", "isolation.level", "auto.offset.reset", "enable.partition.eof", "enable.auto.offset.store")
 _LOST = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
-_FINAL = ("UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED", "_AUTHENTICATION")
-"""Errors after which trying again does not help, by librdkafka's names."""
 SCHEMA = pa.schema(
     [
         ("key", pa.binary()),
@@ -41,29 +52,34 @@ SCHEMA = pa.schema(
         ("timestamp", pa.timestamp("ms", tz="UTC")),
     ]
 )
-"""The columns of what is read; a message without a key, or without a value, has null there."""
+"""The columns of what is read; a message without a key, without a value, or without a timestamp has null there."""
+HEADERS = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+"""One more column, with ``headers=True``: in the order in which they were sent, null where there are none."""
 
 
 class Lane(NamedTuple):
-    """A part: the partitions ``number, number + lanes, ...``."""
+    """A part: the partitions ``number, number + lanes, ...``; those of a bounded read with their ``ends``."""
 
     number: int
     lanes: int
+    ends: tuple[tuple[int, int], ...] | None = None
 
 
 class KafkaSource(Source):
-    """Reads a topic from its beginning or its end, for ever; batches have the columns of :data:`SCHEMA`.
+    """Reads a topic, for ever or up to its end; batches have the columns of :data:`SCHEMA`.
 
     Args:
         servers: ``host:port,host:port``.
         topic: its name.
         start: of partitions that no snapshot tells about: "earliest", or "latest" for those that are there when the job begins.
+        stop: "latest" reads what is committed when the run begins, and ends; None reads for ever.
         epoch_s: length of an epoch.
         idle_s: a partition that is silent for so long does not hold up the epochs of others.
         ahead_s: how far ahead of the clock a timestamp may be.
         parts: lanes, the largest number of replicas that can read side by side. A run that resumes needs the same.
         batch_rows: the most records of a batch.
         discover_s: how often new partitions are asked for.
+        headers: whether there is a column of headers, :data:`HEADERS`.
         options: settings of librdkafka, such as those of security.
     """
 
@@ -77,12 +93,14 @@ class KafkaSource(Source):
         topic: str,
         *,
         start: Start = "earliest",
+        stop: Literal["latest"] | None = None,
         epoch_s: float = 1.0,
         idle_s: float = 5.0,
         ahead_s: float = 60.0,
         parts: int = LANES,
         batch_rows: int = 4096,
         discover_s: float = 30.0,
+        headers: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         client_library(self.where)
@@ -90,18 +108,30 @@ class KafkaSource(Source):
         self.topic = arguments.text(topic, "from_kafka: topic", error=ConfigError)
         if start not in ("earliest", "latest"):
             raise ConfigError(f"from_kafka: start={start!r}: give 'earliest' or 'latest'")
-        self.start = start
+        if stop not in (None, "latest"):
+            raise ConfigError(f"from_kafka: stop={stop!r}: give 'latest', or None to read for ever")
+        if start == stop:
+            raise ConfigError("from_kafka: start='latest' and stop='latest' leave nothing to read: give one of them")
+        self.start, self.stop = start, stop
         self.epoch_ms = max(1, round(1000 * arguments.number(epoch_s, "from_kafka: epoch_s", error=ConfigError)))
         self.idle_s = arguments.number(idle_s, "from_kafka: idle_s", error=ConfigError)
         self.ahead_s = arguments.number(ahead_s, "from_kafka: ahead_s", zero=True, error=ConfigError)
         self.lanes = arguments.whole(parts, "from_kafka: parts", least=1, error=ConfigError)
         self.batch_rows = arguments.whole(batch_rows, "from_kafka: batch_rows", least=1, error=ConfigError)
         self.discover_s = arguments.number(discover_s, "from_kafka: discover_s", error=ConfigError)
+        self.headers = bool(headers)
+        self._asking: Asking | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_asking": None}
 
     def list_parts(self) -> Sequence[Lane]:
-        admin = client_library(self.where).admin.AdminClient(quiet(self.settings))
-        partitions(admin, self.topic, self.where)  # refused here rather than in each replica
-        return [Lane(number, self.lanes) for number in range(self.lanes)]
+        asking = Asking(self)
+        numbers = asking.partitions_now()  # refused here rather than in each replica
+        ends: dict[int, int] | None = None
+        if self.stop is not None:
+            ends = asking.edges_now(numbers, latest=True)
+        return [Lane(number, self.lanes, _of_lane(ends, number, self.lanes)) for number in range(self.lanes)]
 
     def build_part(self, part: Lane, resume: Any | None) -> SourcePart:
         return LanePart(self, part, resume)
@@ -109,20 +139,44 @@ class KafkaSource(Source):
     def fingerprint(self, parts: Sequence[Any]) -> dict[str, Any]:
         return {"topic": self.topic, "lanes": self.lanes, "epoch in ms": self.epoch_ms}
 
+    def asking(self) -> Asking:
+        """What is asked about the topic: one client for all lanes of this process."""
+        if self._asking is None:
+            self._asking = Asking(self)
+        return self._asking
+
+    def let_go(self) -> None:
+        """A lane is closed: the last one ends the client."""
+        if self._asking is not None:
+            self._asking.lanes -= 1
+            if not self._asking.lanes:
+                self._asking = None
+
+
+def _of_lane(ends: Mapping[int, int] | None, number: int, lanes: int) -> tuple[tuple[int, int], ...] | None:
+    return None if ends is None else tuple((one, end) for one, end in sorted(ends.items()) if one % lanes == number)
+
 
 class _Partition:
     """What is known of one partition."""
 
-    __slots__ = ("at_end", "epoch", "heard_s", "is_paused", "number", "offset", "waiting")
+    __slots__ = ("at_end", "end", "epoch", "heard_s", "is_paused", "number", "offset", "rows", "waiting")
 
-    def __init__(self, number: int, offset: int, epoch: int, now_s: float) -> None:
+    def __init__(self, number: int, offset: int, epoch: int, now_s: float, end: int | None) -> None:
         self.number = number
         self.offset = offset  # of the next record to give
         self.epoch = epoch  # the largest so far
-        self.waiting: deque[tuple[int, Any]] = deque()
+        self.waiting: deque[tuple[int, pa.RecordBatch]] = deque()  # each of one epoch
+        self.rows = 0  # of all that waits
         self.heard_s = now_s
         self.at_end = False
+        self.end = end  # where a bounded read ends
         self.is_paused = False
+
+    @property
+    def is_over(self) -> bool:
+        """Whether a bounded read has fetched all of it."""
+        return self.end is not None and self.at_end
 
 
 class LanePart(SourcePart):
@@ -131,97 +185,178 @@ class LanePart(SourcePart):
     def __init__(self, source: KafkaSource, lane: Lane, resume: Any | None) -> None:
         self._source, self._lane = source, lane
         self._library = client_library(source.where)
-        self._floor: int = resume["floor"] if resume is not None else 0
-        now_s = clock.time()
-        known = resume["partitions"] if resume is not None else {}
-        self._partitions = {number: _Partition(number, offset, epoch, now_s) for number, (offset, epoch) in known.items()}
-        self._is_resumed = resume is not None
+        self._schema = SCHEMA.append(HEADERS) if source.headers else SCHEMA
+        self._ends = None if lane.ends is None else dict(lane.ends)
+        self._asking = source.asking()
+        self._asking.lanes += 1
+        self._seen = self._asking.answered
+        self._was_away = False
+        self._heard = Heard()
         self._consumer: Any = None
-        self._admin: Any = self._library.admin.AdminClient(quiet(source.settings))
-        self._asked: Any = None
-        self._waits = 0
-        self._assign(list(self._partitions.values()))
-        self._find(partitions(self._admin, source.topic, source.where), source.start)
-        self._asked_s = now_s
+        self._is_closed = False
+        self._beginnings: dict[int, Any] = {}
+        self._partitions: dict[int, _Partition] = {}
+        self._topic_id: str | None = None
+        self._floor = 0
+        try:
+            if resume is None:
+                self._begin()
+            else:
+                self._floor, self._topic_id = resume["floor"], resume.get("topic")
+                self._assign({number: (offset, epoch) for number, (offset, epoch) in resume["partitions"].items()})
+                if self._ends is not None:
+                    self._begin()
+        except BaseException:
+            self.close()
+            raise
 
     # -- partitions ------------------------------------------------------------------------------------
-    def _find(self, numbers: list[int], start: Start) -> None:
-        """Read those of this lane that are new, from ``start`` on, unless others were read before: then from their first record."""
-        mine = [n for n in numbers if n % self._lane.lanes == self._lane.number and n not in self._partitions]
-        if not mine:
-            return
-        begin = self._library.OFFSET_BEGINNING
-        fresh = [_Partition(number, begin, self._floor, clock.time()) for number in mine]
-        if start == "latest" and not self._is_resumed:
-            wanted = [self._library.TopicPartition(self._source.topic, one.number) for one in fresh]
-            spec = {place: self._library.admin.OffsetSpec.latest() for place in wanted}
-            for place, answer in self._admin.list_offsets(spec, request_timeout=ANSWER_S).items():
-                next(one for one in fresh if one.number == place.partition).offset = answer.result(ANSWER_S).offset
-        self._partitions.update({one.number: one for one in fresh})
-        self._assign(fresh)
+    def _begin(self) -> None:
+        """Read from ``start`` on what is there and not yet read."""
+        numbers = self._new(self._asking.partitions_now() if self._ends is None else list(self._ends))
+        begins = self._asking.edges_now(numbers, latest=self._source.start == "latest") if numbers else {}
+        self._assign({number: (begins[number], self._floor) for number in numbers})
 
-    def _assign(self, fresh: list[_Partition]) -> None:
+    def _new(self, numbers: Sequence[int]) -> list[int]:
+        mine = (n for n in numbers if n % self._lane.lanes == self._lane.number)
+        return [n for n in mine if n not in self._partitions and n not in self._beginnings]
+
+    def _assign(self, fresh: Mapping[int, tuple[int, int]]) -> None:
+        """Read these, from an offset and an epoch on."""
         if not fresh:
             return
         if self._consumer is None:
             settings = {**self._source.settings, "auto.offset.reset": "error", "enable.auto.commit": False, "group.id": "rayad"}
             settings |= {"isolation.level": "read_committed", "enable.partition.eof": True}
-            self._consumer = self._library.Consumer(quiet(settings))
-        self._consumer.incremental_assign([self._library.TopicPartition(self._source.topic, one.number, one.offset) for one in fresh])
+            self._consumer = self._library.Consumer(settings_of(settings, self._heard))
+        now_s = clock.time()
+        for number, (offset, epoch) in fresh.items():
+            end = None if self._ends is None else self._ends.get(number, offset)
+            self._partitions[number] = reading = _Partition(number, offset, epoch, now_s, end)
+            reading.at_end = end is not None and offset >= end
+        topic = self._source.topic
+        self._consumer.incremental_assign([self._library.TopicPartition(topic, number, offset) for number, (offset, _) in fresh.items()])
 
-    def _look_for_partitions(self, now_s: float) -> None:
-        """Asked in a thread of the client, so that reading goes on meanwhile."""
-        if self._asked is not None and self._asked.done():
-            asked, self._asked = self._asked, None
-            if asked.exception() is None:
-                self._find([one.id for one in asked.result(0).partitions], "earliest")
-        elif self._asked is None and now_s - self._asked_s >= self._source.discover_s:
-            self._asked_s = now_s
-            topics = self._library.TopicCollection([self._source.topic])
-            self._asked = self._admin.describe_topics(topics, request_timeout=ANSWER_S)[self._source.topic]
+    def _look_around(self, now_s: float) -> None:
+        """For partitions that are new, and for a topic that is another one."""
+        asking = self._asking
+        asking.look(now_s)
+        if self._was_away and not asking.is_away:  # a broker answers again: what has waited there has its time to come
+            for reading in self._partitions.values():
+                reading.heard_s = now_s
+        self._was_away = asking.is_away
+        if self._seen != asking.answered and asking.known is not None:
+            self._seen = asking.answered
+            identity, numbers = asking.known
+            if self._topic_id is not None and identity is not None and identity != self._topic_id:
+                raise DataflowError(
+                    f"from_kafka: topic {self._source.topic!r} has been deleted and made anew (it was {self._topic_id}, now it is "
+                    f"{identity}): offsets of the snapshots mean nothing there; begin afresh (resume='never')"
+                )
+            self._topic_id = identity
+            if fresh := self._new(numbers):
+                self._beginnings |= asking.edges(fresh, latest=False)
+        for number, answer in [(number, answer) for number, answer in self._beginnings.items() if answer.done()]:
+            del self._beginnings[number]
+            if answer.exception() is None:
+                self._assign({number: (answer.result(0).offset, self._floor)})
+            else:
+                self._seen = -1  # asked again with the next answer
 
     # -- reading ---------------------------------------------------------------------------------------
     def next_batch(self) -> SourceBatch | None:
         now_s = clock.time()
-        self._look_for_partitions(now_s)
-        if self._consumer is not None and (len(self._partitions) > 1 or self._waits < self._source.batch_rows):
+        if self._ends is None:
+            self._look_around(now_s)
+        if self._consumer is not None and not all(reading.waiting for reading in self._partitions.values()):
             self._fetch(now_s)
         chosen = self._next_partition(now_s)
         if chosen is None:
+            if self._ends is not None and all(one.is_over and not one.waiting for one in self._partitions.values()):
+                return None
             self._floor = max(self._floor, self._reached(now_s))
             return SourceBatch(self._floor, [])
-        epoch = max(chosen.waiting[0][0], self._floor)
-        self._floor = epoch
-        taken: list[Any] = []
-        while chosen.waiting and len(taken) < self._source.batch_rows and max(chosen.waiting[0][0], epoch) == epoch:
-            taken.append(chosen.waiting.popleft()[1])
-        self._waits -= len(taken)
-        chosen.offset = taken[-1].offset() + 1
-        if chosen.is_paused and len(chosen.waiting) < self._source.batch_rows // 2:
+        epoch, batch = chosen.waiting.popleft()
+        self._floor = max(epoch, self._floor)
+        chosen.rows -= len(batch)
+        chosen.offset = batch.column(3)[-1].as_py() + 1
+        if chosen.is_paused and chosen.rows < self._source.batch_rows // 2:
             self._consumer.resume([self._place(chosen)])
             chosen.is_paused = False
-        return SourceBatch(epoch, _as_batch(taken))
+        return SourceBatch(self._floor, batch)
 
     def _fetch(self, now_s: float) -> None:
-        ahead_ms = int(1000 * (now_s + self._source.ahead_s))
-        for message in self._consumer.consume(FETCH, 0.0):
-            error = message.error()
-            if error is not None:
-                self.look_at(error, message.partition())
-                continue
-            reading = self._partitions[message.partition()]
-            stamp = message.timestamp()[1]
-            epoch = max(reading.epoch, min(stamp, ahead_ms) // self._source.epoch_ms, 0)
-            reading.epoch, reading.heard_s, reading.at_end = epoch, now_s, False
-            reading.waiting.append((epoch, message))
-            self._waits += 1
+        try:
+            messages = self._consumer.consume(self._source.batch_rows, 0.0)
+        except self._library.KafkaException as error:
+            raise DataflowError(f"from_kafka: topic {self._source.topic!r} cannot be read: {told(error)}{self._heard.told()}") from error
+        self._listen()
+        errors = list(map(self._library.Message.error, messages))
+        told_of: list[tuple[Any, int]] = []
+        if any(errors):  # not a comparison with None: theirs raises
+            told_of = [(error, message.partition()) for error, message in zip(errors, messages, strict=True) if error is not None]
+            messages = [message for error, message in zip(errors, messages, strict=True) if error is None]
+        if messages:
+            self._deal_out(messages, now_s)
+        for what, number in told_of:  # the end of a partition comes behind its messages
+            self.look_at(what, number)
+
+    def _deal_out(self, messages: list[Any], now_s: float) -> None:
+        numbers = list(map(self._library.Message.partition, messages))
+        if numbers.count(numbers[0]) == len(numbers):
+            self._take(self._partitions[numbers[0]], messages, now_s)
+        else:
+            of: dict[int, list[Any]] = {}
+            for number, message in zip(numbers, messages, strict=True):
+                of.setdefault(number, []).append(message)
+            for number, some in of.items():
+                self._take(self._partitions[number], some, now_s)
         if len(self._partitions) > 1:
             self._pause_those_ahead()
+
+    def _take(self, reading: _Partition, messages: list[Any], now_s: float) -> None:
+        """Messages of one partition as columns, cut where the epoch changes."""
+        kind = self._library.Message
+        offsets = np.fromiter(map(kind.offset, messages), np.int64, len(messages))
+        if reading.end is not None and offsets[-1] >= reading.end - 1:
+            reading.at_end = True
+            messages = messages[: int(np.searchsorted(offsets, reading.end))]
+            offsets = offsets[: len(messages)]
+            if not messages:
+                return
+        elif reading.end is None:
+            reading.at_end = False
+        reading.heard_s = now_s
+        stamps = np.array([stamp if is_known else -1 for is_known, stamp in map(kind.timestamp, messages)], np.int64)
+        most_ms = int(1000 * (now_s + self._source.ahead_s))
+        epochs = np.maximum.accumulate(np.maximum(np.minimum(stamps, most_ms) // self._source.epoch_ms, reading.epoch))
+        reading.epoch = int(epochs[-1])
+        columns = [
+            pa.array(list(map(kind.key, messages)), pa.binary()),
+            pa.array(list(map(kind.value, messages)), pa.binary()),
+            pa.array(np.full(len(messages), reading.number, np.int32)),
+            pa.array(offsets),
+            pa.array(stamps, SCHEMA.field("timestamp").type, mask=stamps < 0),
+        ]
+        if self._source.headers:
+            columns.append(pa.array(list(map(kind.headers, messages)), HEADERS.type))
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        cuts = [0, *(np.flatnonzero(np.diff(epochs)) + 1).tolist(), len(messages)]
+        reading.waiting.extend((int(epochs[a]), batch.slice(a, b - a)) for a, b in pairwise(cuts))
+        reading.rows += len(messages)
+
+    def _listen(self) -> None:
+        """What the client says of brokers. Raises DataflowError where trying again does not help."""
+        for error in self._heard.take():
+            if error.name() == "_ALL_BROKERS_DOWN":
+                self._asking.is_away = self._was_away = True
+            elif error.fatal() or is_final(error):
+                raise DataflowError(f"from_kafka: topic {self._source.topic!r} cannot be read: {told(error)}")
 
     def _pause_those_ahead(self) -> None:
         """Of a partition that waits for another one no more is fetched than a batch and what has been fetched in advance."""
         for reading in self._partitions.values():
-            if len(reading.waiting) >= self._source.batch_rows and not reading.is_paused:
+            if reading.rows >= self._source.batch_rows and not reading.is_paused:
                 self._consumer.pause([self._place(reading)])
                 reading.is_paused = True
 
@@ -242,7 +377,7 @@ class LanePart(SourcePart):
                 f"from_kafka: {place} does not have offset {at} any more: records were deleted (retention) before they were read, or the "
                 "topic was made anew; begin afresh (resume='never'), or keep records for longer"
             )
-        if error.fatal() or name in _FINAL:
+        if error.fatal() or is_final(error):
             raise DataflowError(f"from_kafka: {place} cannot be read: {told(error)}")
 
     def _next_partition(self, now_s: float) -> _Partition | None:
@@ -259,17 +394,24 @@ class LanePart(SourcePart):
 
     def _reached(self, now_s: float) -> int:
         """The epoch below which nothing may come, when nothing waits."""
+        if self._ends is not None:
+            return min((one.epoch for one in self._partitions.values() if not one.is_over), default=self._floor)
+        if self._asking.is_away:
+            return self._floor
         by_clock = int(1000 * (now_s - self._source.idle_s)) // self._source.epoch_ms
         return min((by_clock if self._is_idle(one, now_s) else one.epoch for one in self._partitions.values()), default=by_clock)
 
     def _is_idle(self, reading: _Partition, now_s: float) -> bool:
-        return reading.at_end and not reading.waiting and now_s - reading.heard_s >= self._source.idle_s
+        if reading.waiting or not reading.at_end:
+            return False
+        return reading.end is not None or (not self._asking.is_away and now_s - reading.heard_s >= self._source.idle_s)
 
     def epoch_floor(self) -> int:
         return self._floor
 
     def offset(self) -> Any:
-        return {"floor": self._floor, "partitions": {one.number: (one.offset, self._epoch_given(one)) for one in self._partitions.values()}}
+        known = {one.number: (one.offset, self._epoch_given(one)) for one in self._partitions.values()}
+        return {"floor": self._floor, "topic": self._topic_id, "partitions": known}
 
     def _epoch_given(self, reading: _Partition) -> int:
         """The largest epoch of what was given, not of what was fetched."""
@@ -286,16 +428,13 @@ class LanePart(SourcePart):
         return behind
 
     def close(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()
+        if not self._is_closed:
+            self._is_closed = True
+            if self._consumer is not None:
+                self._consumer.close()
+            self._source.let_go()
 
-
-def _as_batch(messages: list[Any]) -> pa.RecordBatch:
-    columns = [
-        pa.array([one.key() for one in messages], pa.binary()),
-        pa.array([one.value() for one in messages], pa.binary()),
-        pa.array([one.partition() for one in messages], pa.int32()),
-        pa.array([one.offset() for one in messages], pa.int64()),
-        pa.array([one.timestamp()[1] for one in messages], pa.timestamp("ms", tz="UTC")),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    def __del__(self) -> None:
+        """A consumer that is not closed ends this process when it is collected, if it has something to say then (confluent-kafka 2.16)."""
+        if hasattr(self, "_consumer"):
+            self.close()

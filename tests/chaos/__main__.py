@@ -7,6 +7,7 @@ happen. The table at the end has how often.
 
     python -m tests.chaos --kills 500 --seed 1        the same seeds draw the same faults; when they strike is up to the machine
     python -m tests.chaos --only loop-join --seed 17  one run again
+    python -m tests.chaos --kafka --kills 100         a job from Kafka to Kafka: see kafka.py
     python -m tests.chaos --machines 3 --faults 40    machines with addresses of their own instead of processes: see machines.py
     python -m tests.chaos --spark-stream --kills 100  a Spark stream feeds the job: see spark_stream.py
 """
@@ -30,7 +31,7 @@ import psutil
 import ray
 
 from rayad.progress import SnapshotError
-from tests.chaos import machines, spark_stream
+from tests.chaos import kafka, machines, spark_stream
 from tests.chaos.disturbed import FAULTS, recovery_of
 from tests.chaos.victims import PHASES, Victim, Violation
 from tests.cluster.recovering import away
@@ -261,6 +262,8 @@ def main() -> int:
     parser.add_argument("--rescale", action="store_true", help="replicas come and go meanwhile (jobs that recover as a whole)")
     parser.add_argument("--out", help="add the figures to this file, a line of JSON")
     parser.add_argument("--machines", type=int, default=0, help="disturb so many machines, made of network namespaces, under one job")
+    parser.add_argument("--kafka", action="store_true", help="kill a job from Kafka to Kafka")
+    parser.add_argument("--steps", action="store_true", help="with --kafka: in one process, between two steps of a commit")
     parser.add_argument("--keep-going", action="store_true", help="go on after a violation")
     parser.add_argument("--spark-stream", action="store_true", help="kill what takes part while a Spark stream feeds a job")
     options = parser.parse_args()
@@ -269,6 +272,8 @@ def main() -> int:
         return machines.main(options)
     if options.spark_stream:
         return spark_stream.main(options)
+    if options.kafka:
+        return kafka.main(options)
     ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     table: Table = collections.Counter()
     recoveries: list[tuple[str, float]] = []

