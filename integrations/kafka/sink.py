@@ -174,10 +174,11 @@ class KafkaSink(Sink):
         self._resumed_from: int | None = None
         self._producer: Any = None
         self._known: tuple[int, int] | None = None  # what is committed, for as long as nobody else has the id
+        self._group_metadata: Any = None  # of the group that the offset belongs to; nobody joins it
         self._heard = Heard()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_producer": None, "_known": None, "_heard": Heard()}
+        return {**self.__dict__, "_producer": None, "_known": None, "_group_metadata": None, "_heard": Heard()}
 
     def check(self) -> None:
         """The topic is there."""
@@ -278,11 +279,7 @@ class KafkaSink(Sink):
                 for batch in pa.ipc.open_stream(stream):
                     self._produce(producer, batch)
             place = library.TopicPartition(self.topic, 0, first_valid << _NUMBER_BITS | number)
-            group = self._group()
-            try:
-                producer.send_offsets_to_transaction([place], group.consumer_group_metadata(), ANSWER_S)
-            finally:
-                group.close()
+            producer.send_offsets_to_transaction([place], self._group_metadata, ANSWER_S)
             producer.commit_transaction(self._transaction_s)
         except library.KafkaException as error:
             self._abort(producer, error)
@@ -326,6 +323,7 @@ class KafkaSink(Sink):
         library = client_library(self.where)
         group = self._group()
         try:
+            self._group_metadata = group.consumer_group_metadata()
             (place,) = group.committed([library.TopicPartition(self.topic, 0)], timeout=ANSWER_S)
         finally:
             group.close()
