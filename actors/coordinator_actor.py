@@ -10,11 +10,10 @@ from collections.abc import Collection
 from typing import Any
 
 from rayad.actors.coordinator.control import Control
-from rayad.actors.coordinator.outcome import JobOutcome, Look
+from rayad.actors.coordinator.outcome import About, Beat, JobOutcome, Look
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.coordinator.supervisor import Supervisor
-from rayad.actors.job import JobState
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
@@ -38,8 +37,14 @@ class Coordinator:
         return self._supervisor.run(run, earlier, asked_s=asked_s)
 
     # -- control calls: see Control ----------------------------------------------------------------------
-    def ping(self) -> JobState:
+    def ping(self) -> Beat:
         return self._control.ping()
+
+    def introduce(self, outcome: list[Any]) -> None:
+        self._control.introduce(outcome)
+
+    def about(self) -> About:
+        return self._control.about()
 
     def cancel(self) -> None:
         self._control.cancel()

@@ -88,6 +88,19 @@ def is_ray_client() -> bool:
     return bool(client.is_connected())
 
 
+def join_ray(address: str | None = None) -> None:
+    """Join a cluster that is there, unless this process is in one. Raises ConfigError where there is none."""
+    if ray.is_initialized():
+        return
+    wanted = address or os.environ.get("RAY_ADDRESS") or "auto"
+    try:
+        ray.init(address=wanted, logging_level="ERROR")
+    except Exception as error:
+        raise ConfigError(
+            f"no Ray cluster could be joined at {wanted!r}: {error}; give its address (host:6379), or set RAY_ADDRESS"
+        ) from error
+
+
 def join_or_start_ray() -> None:
     """``ray.init`` joins where an address is known (RAY_ADDRESS, a job, ``ray start`` on this machine), else starts a Ray for this
     process."""

@@ -10,7 +10,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayError
 
-from rayad.actors.coordinator.outcome import Look, Starting
+from rayad.actors.coordinator.outcome import About, Beat, Look, Starting, plan_to_show
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import THE_COORDINATOR, JobState, Silent
@@ -97,10 +97,20 @@ class Control:
         """See Job.configure."""
         self._rescaler.configure(changes)
 
-    def ping(self) -> JobState:
-        """Answer, if the process lives, with where the job is in its life."""
-        self._job.sink_calls.activity()  # logs one that takes long, also while nobody looks
-        return self._job.state
+    def ping(self) -> Beat:
+        """Answer, if the process lives."""
+        job = self._job
+        job.sink_calls.activity()  # logs one that takes long, also while nobody looks
+        return Beat(job.state, job.is_stopping, dict(job.changes))
+
+    def introduce(self, outcome: list[Any]) -> None:
+        """The owner tells the reference of the long call, for others who look for the job."""
+        self._job.outcome = outcome[0]
+
+    def about(self) -> About:
+        """What a handle of this job stands on."""
+        job = self._job
+        return About(plan_to_show(job.plan), job.config, job.outcome)
 
     def look(self, with_blockers: bool = False, patience_s: float = LOOK_PATIENCE_S) -> Look:
         """State, what the replicas did, views by stage. Actors that do not answer within ``patience_s`` are named, with what they told

@@ -9,6 +9,7 @@ from typing import Any
 from rayad.actors.job import JobState, JobStatistics, Silent
 from rayad.actors.lead.failure import Failure
 from rayad.actors.replica.report import ReplicaReport
+from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan, sinks_of
 from rayad.progress import RayadError, Timestamp
 
@@ -21,6 +22,28 @@ class JobOutcome:
     receipts: dict[int, Any]
     statistics: JobStatistics
     failure: Failure | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Beat:
+    """What a coordinator answers to a heartbeat: where its job is, and what has been asked of it that the one after it must know."""
+
+    state: JobState
+    is_stopping: bool = False
+    changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Of the configuration, since the job began."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class About:
+    """What a handle of a job stands on.
+
+    ``plan`` is without code and data; ``outcome`` is the reference of the coordinator's long call, None until its owner has given it.
+    """
+
+    plan: Plan
+    config: RunConfig
+    outcome: Any
 
 
 Blockers = list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]
@@ -66,6 +89,11 @@ def plan_for(plan: Plan, stage_id: int | None) -> Plan:
     stages = tuple(s if s.id == stage_id else dataclasses.replace(s, op=None, parts=(), steps=(), outputs=()) for s in plan.stages)
     mine = sinks_of(plan.stage(stage_id).steps) if stage_id is not None else set()
     return dataclasses.replace(plan, stages=stages, sinks=tuple(s for s in plan.sinks if s.id in mine))
+
+
+def plan_to_show(plan: Plan) -> Plan:
+    """The plan as a handle needs it: names, layout and sinks, without what the stages do."""
+    return dataclasses.replace(plan_for(plan, None), sinks=plan.sinks)
 
 
 def stage_statistics(reports: list[ReplicaReport], began_s: float) -> dict[str, dict[str, int]]:

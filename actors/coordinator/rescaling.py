@@ -131,6 +131,7 @@ class Rescaler:
                 try:
                     self._drive(leader, changes)
                 finally:
+                    job.changes.update(changes)
                     job.config = job.crew.config = config  # those that begin anew begin with it
             finally:
                 self._is_idle.set()

@@ -57,6 +57,10 @@ class RunningJob:
         self.running = threading.Event()
         """All actors run, and no failure is being dealt with."""
         self.is_stopping = False
+        self.changes: dict[str, Any] = {}
+        """Of the configuration, since the job began."""
+        self.outcome: Any = None
+        """The reference of the long call, once the owner has told it."""
 
     def who(self, name: str) -> str:
         """An actor as people know it."""

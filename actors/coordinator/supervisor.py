@@ -79,6 +79,7 @@ class Supervisor:
         self._outcome: JobOutcome | None = None
         self._began_s = clock.time()
         self._start_s = 0.0
+        self._run_s = 0.0
 
     # -- the long call ----------------------------------------------------------------
     def run(self, run: str | None = None, earlier: Collection[str] = (), *, asked_s: float | None = None) -> JobOutcome:
@@ -273,6 +274,7 @@ class Supervisor:
             case lead.Publish(from_snapshot):
                 return [self._publish(from_snapshot)]
             case lead.StopAll(state):
+                self._run_s = clock.time() - self._began_s - self._start_s  # until the results are published, not until actors have ended
                 self._stop_all(state)
             case lead.AbortSinks():
                 self._abort_sinks()
@@ -439,7 +441,6 @@ class Supervisor:
 
     def _statistics(self) -> JobStatistics:
         job = self._job
-        run_s = clock.time() - self._began_s - self._start_s
         taken = tuple(job.snapshots.taken) if job.snapshots is not None else ()
         stages = stage_statistics(list(self._ended.reports.values()), self._began_s)
-        return JobStatistics(self._start_s, run_s, job.plan.replicas + 2, stages, self._ended.counts, taken, job.failures)
+        return JobStatistics(self._start_s, self._run_s, job.plan.replicas + 2, stages, self._ended.counts, taken, job.failures)

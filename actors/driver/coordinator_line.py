@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 import time as clock
+from contextlib import suppress
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RaySystemError, RayTaskError
+from ray.exceptions import GetTimeoutError, OwnerDiedError, RayActorError, RayError, RaySystemError, RayTaskError
 
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.ray_calls import GONE
+from rayad.actors.coordinator.outcome import Beat
 from rayad.actors.job import THE_COORDINATOR, Silent
 from rayad.actors.lead.heartbeats import Heartbeats
 from rayad.progress import RayadError
@@ -62,6 +64,8 @@ class CoordinatorLine:
         self._cluster = ray.get_runtime_context().gcs_address
         self._patience_s = patience_s
         self._beats = Heartbeats(max(patience_s, start_timeout_s))
+        self.beat: Beat | None = None
+        """What it said of itself when it was last heard by :meth:`listen`."""
         self._ping: Any = None
         self._listening = threading.Lock()
 
@@ -90,6 +94,8 @@ class CoordinatorLine:
             return ray_calls.get(self.outcome, timeout=ANSWER_S)
         except RayActorError as error:
             raise Gone(str(error).strip()) from error
+        except OwnerDiedError:
+            raise Gone("the process that started the job has ended, and the job with it") from None
         except GetTimeoutError:
             raise Gone(f"what it gave could not be fetched within {ANSWER_S:g} s: its node may be gone") from None
 
@@ -139,7 +145,9 @@ class CoordinatorLine:
         with self._listening:
             now_s = clock.monotonic()
             if self._ping is not None and ray_calls.wait([self._ping], timeout=0)[0]:
-                self._ping = None
+                ping, self._ping = self._ping, None
+                with suppress(RayError):  # it died: its long call tells of that
+                    self.beat = ray_calls.get(ping, timeout=ANSWER_S)
                 self._beats.on_answer(THE_COORDINATOR)
                 if self._beats.patience_s != self._patience_s:
                     self._beats = Heartbeats(self._patience_s)  # it has started

@@ -93,9 +93,11 @@ __all__ = [
     "Vertex",
     "Window",
     "WindowedStream",
+    "attach",
     "columns",
     "committed_files",
     "graphs",
+    "jobs",
     "key_group",
     "list_state",
     "read_committed",
@@ -150,6 +152,20 @@ def spark_session(*args: Any, **kwargs: Any) -> Any:
     from rayad.integrations import spark_session as start
 
     return start(*args, **kwargs)
+
+
+def attach(name: str, *, address: str | None = None) -> Any:
+    """The handle of a job that runs on the Ray cluster: see :func:`rayad.actors.driver.attached_job.attach`."""
+    from rayad.actors.driver.attached_job import attach as found
+
+    return found(name, address=address)
+
+
+def jobs(*, address: str | None = None) -> list[str]:
+    """The names of the jobs that run on the Ray cluster: see :func:`rayad.actors.driver.attached_job.jobs`."""
+    from rayad.actors.driver.attached_job import jobs as names
+
+    return names(address=address)
 
 
 def stop_spark(*args: Any, **kwargs: Any) -> None:

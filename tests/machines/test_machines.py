@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import rayad as rd
+from tests.cluster.until import until
 from tests.integrations.object_store import serving
 from tests.machines import jobs
 from tests.machines.machines import Machines
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cluster]
-
-
-def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Wait until ``condition``, which asks the driver, gives something true; gives that."""
-    deadline_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, f"not within {timeout_s} s: {what}"
-        time.sleep(0.1)
-    return found
 
 
 def surviving(storage: str, **failures: Any) -> dict[str, Any]:

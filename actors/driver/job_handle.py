@@ -1,0 +1,356 @@
+"""A handle of a job on Ray: every call on it, by whoever has it, through the coordinator that the job has now.
+
+It is long because it is one handle: every call on it meets the same coordinators, of which one may die and the next take its place. Who
+starts the next one is :mod:`ray_job`'s, who only looks for it is :mod:`attached_job`'s.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+import time as clock
+from abc import abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from rayad.actors.coordinator.outcome import JobOutcome, Look, rebuild_error
+from rayad.actors.driver.coordinator_line import ANSWER_S, END_S, GLANCE_S, LOOK_AGAIN_S, CoordinatorLine, Gone, NoAnswer
+from rayad.actors.driver.probes import Holding, ProbedJob, RayProbe
+from rayad.actors.job import (
+    THE_COORDINATOR,
+    Job,
+    JobInput,
+    JobProgress,
+    JobState,
+    JobStatistics,
+    Probe,
+    Result,
+    StageProgress,
+    describe_blockers,
+    not_yet,
+)
+from rayad.actors.lead.failure import Failure
+from rayad.actors.lead.layouts import RescaleReport, replicas_wanted
+from rayad.autoscale import ScalingProgress
+from rayad.dataflow.config import RunConfig, check_timeout, configured
+from rayad.dataflow.plan import Plan
+from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, arguments
+
+_log = logging.getLogger(__name__)
+CANCEL_S = 10.0
+"""How long a job may take to end when it is cancelled."""
+STOP_S = 40.0
+"""How long a running job may take to hear that it is to drain."""
+PIDS_S = 5.0
+MOVE_S = 600.0
+"""How long a change that has begun is waited for, beyond its timeout: it is not given up half-way."""
+
+
+class RayJobHandle(Job):
+    """A job on Ray.
+
+    Args:
+        name: the job's.
+        plan: the dataflow, in the layout that it was asked for.
+        config: of the run.
+        told: what was last seen of it.
+    """
+
+    _line: CoordinatorLine
+    """To the coordinator that there is now, or was last."""
+
+    def __init__(self, name: str, plan: Plan, config: RunConfig, told: JobProgress) -> None:
+        super().__init__(name)
+        self._plan = plan
+        self._config = config
+        self._stopping = False
+        self._cancelling = False
+        self._outcome: JobOutcome | None = None
+        self._result: Result | None = None
+        self._state = told.state
+        self._seen = told
+        self._inputs: dict[str, JobInput] = {}
+        self._probed = ProbedJob(
+            self.name,
+            patience_s=lambda: self._config.start_timeout_s + ANSWER_S,
+            ask_again=self._ask_again,
+            is_over=self._is_over,
+            raise_outcome=lambda: self.wait(END_S),
+            holding=Holding(),
+        )
+
+    # -- what differs between who owns the job and who attached to it ---------------------
+    @abstractmethod
+    def _has_successor(self, line: CoordinatorLine, gone: Gone) -> bool:
+        """The coordinator of a line died, and with it all actors: whether there is another one, or will be; until then the line stays."""
+
+    @abstractmethod
+    def _on_outcome(self, line: CoordinatorLine, outcome: JobOutcome) -> JobOutcome:
+        """The job has ended like this; gives what is told of it."""
+
+    @abstractmethod
+    def _on_over(self) -> None:
+        """The outcome is known: nothing more comes from the job. Several threads may see that."""
+
+    @abstractmethod
+    def _look_at_scaling(self) -> ScalingProgress | None:
+        """What the autoscaler has seen and done, where there is one and it can be asked."""
+
+    @abstractmethod
+    def _configure_scaling(self, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Carry out the changes that are the autoscaler's; gives the others."""
+
+    @abstractmethod
+    def _open_input(self, name: str, stage: int) -> JobInput:
+        """The sending end of a live input."""
+
+    @property
+    def plan(self) -> Plan:
+        """The dataflow, in the layout that it was asked for."""
+        return self._plan
+
+    # -- the end -----------------------------------------------------------------------
+
+    @property
+    def state(self) -> JobState:
+        if self._outcome is not None:
+            return self._outcome.state
+        line = self._line
+        try:
+            self._state = line.call("ping", timeout_s=GLANCE_S).state
+        except NoAnswer:
+            pass  # as it was last known: explain_stuck() tells who does not answer
+        except Gone as gone:
+            if not self._has_successor(line, gone):
+                return self._settle(END_S).state
+            self._state = JobState.STARTING
+        if self._state not in (JobState.STARTING, JobState.RUNNING):
+            try:
+                return self._settle(END_S).state  # it is about to say how
+            except TimeoutError:
+                pass
+        return self._state
+
+    def _settle(self, timeout_s: float | None) -> JobOutcome:
+        """How the job ended. Waits for that; raises TimeoutError. Without a timeout it ends with the job: see :meth:`_watch`."""
+        deadline_s = float("inf") if timeout_s is None else clock.monotonic() + timeout_s
+        while self._outcome is None:
+            line = self._line
+            if not line.has_ended(max(0.0, min(deadline_s - clock.monotonic(), 1.0))):
+                if clock.monotonic() > deadline_s:
+                    raise not_yet(self.name, timeout_s)
+                continue
+            try:
+                outcome: JobOutcome = line.take_outcome()
+            except Gone as gone:
+                if self._has_successor(line, gone):
+                    if not self._await_successor(line, deadline_s):
+                        raise not_yet(self.name, timeout_s) from None
+                    continue
+                outcome = JobOutcome(JobState.CANCELLED, {}, JobStatistics()) if self._cancelling else self._lost(gone)
+            self._outcome = self._outcome or self._on_outcome(line, outcome)
+        self._on_over()
+        return self._outcome
+
+    def _lost(self, gone: Gone) -> JobOutcome:
+        told = f"the coordinator actor died: {str(gone).splitlines()[0]}"
+        return JobOutcome(JobState.FAILED, {}, JobStatistics(), Failure(THE_COORDINATOR, told, str(gone), None, False))
+
+    def _await_successor(self, line: CoordinatorLine, deadline_s: float) -> bool:
+        """Look again a moment later, while the place of a coordinator that died is free; false when ``deadline_s`` is over."""
+        if self._line is line:
+            clock.sleep(max(0.0, min(LOOK_AGAIN_S, deadline_s - clock.monotonic())))
+        return clock.monotonic() < deadline_s
+
+    def wait(self, timeout_s: float | None = None) -> Result:
+        check_timeout(timeout_s, "wait(timeout_s)")
+        if self._result is not None:
+            return self._result
+        outcome = self._settle(timeout_s)
+        if outcome.state is JobState.CANCELLED:
+            raise DataflowError(f"job {self.name!r} was cancelled: it has no results")
+        if outcome.failure is not None:
+            raise rebuild_error(self.name, outcome.failure)
+        values = {sink.key: sink.sink.result(outcome.receipts[sink.id]) for sink in self.plan.sinks}
+        self._result = Result(values, outcome.statistics)
+        return self._result
+
+    def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> Result:
+        check_timeout(timeout_s, "stop(timeout_s)")
+        if not arguments.flag(drain, "stop(drain)"):
+            self.cancel()
+            return Result({}, JobStatistics())
+        if self._outcome is None:
+            self._stopping = True  # one that takes the coordinator's place is told, too
+            try:
+                self._ask("stop", timeout_s=self._config.start_timeout_s + STOP_S)
+            except NoAnswer:
+                _log.warning("job %r: the coordinator does not answer: the job drains when it does, or in the one after it", self.name)
+            for handle in self._inputs.values():
+                handle.closed = True
+        try:
+            return self.wait(timeout_s)
+        except TimeoutError as error:
+            try:
+                late = self._ask("not_stopped", timeout_s=ANSWER_S) or []
+            except NoAnswer:
+                late = []
+            if not late:
+                raise
+            raise TimeoutError(
+                f"job {self.name!r} is not complete after {timeout_s} s: {', '.join(late)} has not come back from reading its input "
+                "(next_batch) and stops when it does; it goes on, wait() again or cancel()"
+            ) from error
+
+    # -- looking ---------------------------------------------------------------------------
+
+    def _ask(self, method: str, *args: Any, timeout_s: float, default: Any = None) -> Any:
+        """What the coordinator answers; ``default`` when the job is over, or begins anew. Raises NoAnswer."""
+        if self._outcome is not None:
+            return default
+        line = self._line
+        try:
+            return line.call(method, *args, timeout_s=timeout_s)
+        except Gone as gone:
+            self._has_successor(line, gone)
+            return default
+
+    def _ask_again(self, method: str, *args: Any, timeout_s: float, successor_s: float = math.inf) -> Any:
+        """As :meth:`_ask`; when the coordinator dies meanwhile, the one after it is asked, which is waited for at most ``successor_s``
+        (it comes after the delay of restarts). None when there is none any more."""
+        deadline_s = clock.monotonic() + successor_s
+        while self._outcome is None:
+            line = self._line
+            try:
+                return line.call(method, *args, timeout_s=timeout_s)
+            except Gone as gone:
+                if not self._has_successor(line, gone):
+                    return None
+                if not self._await_successor(line, deadline_s):
+                    raise NoAnswer(f"job {self.name!r}: {THE_COORDINATOR} died, and another one has not begun yet") from None
+        return None
+
+    def _why_over(self, gone: Gone) -> str:
+        """Why there is no answer, and will be none: the job has ended in its own way, or its coordinator died."""
+        with suppress(TimeoutError):
+            outcome = self._settle(END_S)
+            if outcome.failure is None or outcome.failure.who != THE_COORDINATOR:
+                return f"job {self.name!r} is {outcome.state.value}"
+        return f"the coordinator died: {gone}"
+
+    def _is_over(self) -> bool:
+        """Whether the coordinator has ended, and no other one goes on."""
+        if self._outcome is None and not self._line.has_ended():
+            return False
+        try:
+            self._settle(END_S)
+        except TimeoutError:
+            return False
+        return True
+
+    def progress(self) -> JobProgress:
+        if self._outcome is not None:
+            return JobProgress(self._outcome.state, (), 0, scaling=self._outcome.statistics.scaling)
+        line = self._line
+        try:
+            look = self._ask("look", timeout_s=GLANCE_S, default=Look(JobState.STARTING))
+            taken, interval_s, failures = self._ask("look_at_snapshots", timeout_s=GLANCE_S, default=(None, None, 0))
+        except NoAnswer:
+            return dataclasses.replace(self._seen, silent=(line.silence(GLANCE_S), *self._seen.silent))
+        stages = []
+        for stage in self.plan.stages:
+            view = look.views.get(stage.id, ((), ()))
+            mine = [r for r in look.reports if r.name == stage.name]
+            stages.append(StageProgress(stage.name, view[0], view[1], sum(r.batches_in for r in mine), sum(r.records_in for r in mine)))
+        told = JobProgress(
+            look.state, tuple(stages), look.active, taken, interval_s, failures, scaling=self._look_at_scaling(), silent=look.silent
+        )
+        self._seen = dataclasses.replace(told, silent=())
+        return told
+
+    def pids(self) -> dict[str, list[int]]:
+        """The process of each replica, by vertex, for other tools to look at; empty while the job starts and when it has ended."""
+        look: Look = self._ask("look", False, PIDS_S, timeout_s=PIDS_S + ANSWER_S, default=Look(JobState.STARTING))
+        out: dict[str, list[int]] = {}
+        for report in sorted(look.reports, key=lambda report: report.replica):
+            out.setdefault(report.name, []).append(report.pid)
+        return out
+
+    def explain_stuck(self) -> str:
+        line = self._line
+        try:
+            look: Look | None = self._ask("look", True, timeout_s=GLANCE_S)
+        except NoAnswer:
+            patience_s = self._config.failures.heartbeat_timeout_s
+            return f"{line.silence(GLANCE_S)}; after {patience_s:g} s it counts as dead"
+        if look is None:
+            return f"job {self.name!r} is {self.state.value}"
+        parts = [str(look.starting)] if look.starting is not None else []
+        parts.extend(str(one) for one in look.silent)
+        parts.extend(describe_blockers(name, time, found) for name, time, found in look.blockers)
+        answering = [report for report in look.reports if report.activity is None]
+        parts.extend(f"{report.name}[{report.replica}]: {what}" for report in answering for what in report.waiting)
+        return "\n".join(parts) or ("its actors are being started" if look.state is JobState.STARTING else "nothing is waiting")
+
+    def savepoint(self) -> str:
+        if self._outcome is not None:
+            raise SnapshotError(f"job {self.name!r} is {self._outcome.state.value}: no savepoint can be taken")
+        return self._take_savepoint(self._config.snapshots.timeout_s)
+
+    def _take_savepoint(self, timeout_s: float) -> str:
+        try:
+            return str(self._line.call("savepoint", timeout_s, timeout_s=timeout_s + ANSWER_S))
+        except NoAnswer:
+            raise SnapshotError(f"the savepoint was not taken within {timeout_s} s") from None
+        except Gone as gone:
+            raise SnapshotError(f"the savepoint was not taken: {self._why_over(gone)}") from None
+
+    def rescale(self, vertex: str | Mapping[str, int], replicas: int | None = None, *, timeout_s: float = 120.0) -> RescaleReport:
+        wanted = replicas_wanted(vertex, replicas)
+        timeout_s = arguments.number(timeout_s, "rescale(timeout_s)", zero=True, error=ConfigError)
+        if self._outcome is not None:
+            raise RescaleRefused(f"rescale({wanted}): job {self.name!r} is {self._outcome.state.value}")
+        told, most_s = f"rescale({wanted})", timeout_s + MOVE_S
+        return self._change("rescale", wanted, timeout_s, refused=RescaleRefused, what=told, most_s=most_s)  # type: ignore[no-any-return]
+
+    def configure(self, **changes: Any) -> None:
+        own = self._configure_scaling(changes) if self._outcome is None else changes
+        if self._outcome is not None:
+            raise ConfigError(f"configure({changes}): job {self.name!r} is {self._outcome.state.value}")
+        config = configured(self._config, own) if own or not changes else self._config
+        if own:
+            most_s = self._config.start_timeout_s + MOVE_S
+            self._change("configure", own, refused=ConfigError, what=f"configure({own})", most_s=most_s)
+        self._config = config
+
+    def _change(self, method: str, *args: Any, refused: type[RayadError], what: str, most_s: float) -> Any:
+        """Ask the coordinator for a change, and if it dies meanwhile the one that goes on."""
+        deadline_s = clock.monotonic() + most_s
+        while True:
+            line = self._line
+            try:
+                return line.call(method, *args, timeout_s=max(0.0, deadline_s - clock.monotonic()))
+            except NoAnswer:
+                told = f"{what}: it is not done after {most_s:g} s, and goes on; explain_stuck() tells who takes long"
+                raise TimeoutError(told) from None
+            except Gone as gone:
+                if self._cancelling:
+                    raise refused(f"{what}: job {self.name!r} was cancelled") from None
+                if not self._has_successor(line, gone):
+                    raise refused(f"{what}: {self._why_over(gone)}") from None
+                self._await_successor(line, deadline_s)
+                if clock.monotonic() > deadline_s:
+                    raise TimeoutError(
+                        f"{what}: not within {most_s:g} s: {THE_COORDINATOR} died, and another one has not begun yet"
+                    ) from None
+
+    def input(self, name: str) -> JobInput:
+        stage = self._known(name, "live input", self.plan.inputs)
+        if name not in self._inputs:
+            self._inputs[name] = self._open_input(name, stage)
+        return self._inputs[name]
+
+    def probe(self, name: str) -> Probe:
+        return RayProbe(name, self._probed, self._known(name, "probe", self.plan.probes))
