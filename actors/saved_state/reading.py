@@ -70,8 +70,8 @@ def read_state(
     mean). docs/decisions/051-state-as-tables.md has them all. Ray is not needed, and nothing is changed.
 
     Args:
-        snapshot: a path that ``job.savepoint()`` gave, or the folder of a job, of which the newest whole snapshot is read; local, or a URI
-            that pyarrow knows.
+        snapshot: a path that ``job.savepoint()`` gave, or the folder of a job, of which the newest whole snapshot is read. In an object
+            store it is a URI (``s3://bucket/jobs/wordcount/snapshots/000000000012``; savepoints give it without the scheme).
         vertex: its name.
         state: which of several: the sides of a join are ``left`` and ``right``; what waits for its time is ``pending``.
         flow: the program, where the snapshot does not tell how the vertex is made.
