@@ -44,6 +44,18 @@ def test_exactly_once_counts_right_whoever_is_killed(address: str, tmp_path: Pat
     assert (shown["lost"], shown["twice, or wrong"]) == ("0", "0")
 
 
+def says_all_is_well(printed: str, kills: int) -> None:
+    assert printed.count("killing a replica of ") == kills
+    assert f"the job survived {kills} failures" in printed
+    assert re.search(r"^networks: \d+ rows, each once$", printed, re.MULTILINE)
+    assert re.search(r"^[\d,]+ flights of 3 days: all as plain Python computes it$", printed, re.MULTILINE)
+
+
+def test_files_that_appear_go_through_windows_and_a_loop_though_a_replica_dies(address: str, tmp_path: Path) -> None:
+    arguments = ["--no-spark", "--days", "3", "--folder", str(tmp_path)]
+    says_all_is_well(run_example("spark_streams.py", *arguments, cwd=tmp_path, RAY_ADDRESS=address), kills=1)
+
+
 @pytest.mark.spark
 def test_the_whole_notebook_with_ray_and_spark(address: str) -> None:
     *_, on_ray, from_spark = run_notebook("ray", "spark", RAY_ADDRESS=address)

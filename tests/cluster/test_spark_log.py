@@ -16,12 +16,12 @@ from tests.integrations.sparks_reader import names_listed
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 __all__ = ["spark"]
 
-EPOCHS = [[(f"shop {(epoch * 31 + i * 3) % 5}", (epoch + i) % 90) for i in range(6)] for epoch in range(24)]
+EPOCHS = [[(f"shop {(epoch * 31 + i * 3) % 5}", (epoch + i) % 90) for i in range(6)] for epoch in range(14)]
 
 
 def sales(out: Path) -> rd.Dataflow:
     flow = rd.Dataflow("sales")
-    totals = flow.from_epochs(EPOCHS).key_by(lambda order: order[0]).sum(lambda order: order[1], name="totals")
+    totals = flow.input("orders").key_by(lambda order: order[0]).sum(lambda order: order[1], name="totals")
     rows = totals.map(lambda total: {"shop": total[0], "sold": total[1]})
     rows.write_parquet(str(out), spark_log=True, partition_by_epoch=True)
     return flow
@@ -56,9 +56,12 @@ def test_a_spark_stream_and_a_query_read_what_is_committed_once(spark: Any, tmp_
 
     out.mkdir(exist_ok=True)
     query = follow()  # before anything is there
-    for commit in range(14):
-        for _ in range(25):
-            job.step()
+    live = job.input("orders")
+    for commit, orders in enumerate(EPOCHS):
+        live.send(orders)
+        live.advance_to(commit + 1)
+        while job.step():
+            pass  # until all that was sent is done
         job.savepoint()
         if commit % 5 == 3:
             job.crash()
@@ -71,6 +74,7 @@ def test_a_spark_stream_and_a_query_read_what_is_committed_once(spark: Any, tmp_
     first = out / names_listed(out)[0]
     shutil.copy(first, first.with_name("part-moved-but-not-committed.parquet"))
     assert in_frame(spark.read.parquet(str(out))) == committed(out)
+    live.close()
     job.wait()
     query.processAllAvailable()
     query.stop()

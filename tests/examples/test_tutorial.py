@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import rayad as rd
 from tests.checkout import ROOT
+from tests.integrations.sparks_reader import rows_listed
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
 
@@ -72,6 +77,22 @@ def test_a_vertex_of_ones_own() -> None:
     names["counts"].collect("counts")
     result = names["flow"].run(runtime="local")
     assert sorted(result["counts"]) == [(rd.Timestamp(0), ("be", 1)), (rd.Timestamp(0), ("to", 2)), (rd.Timestamp(1), ("be", 1))]
+
+
+def test_streams_in_and_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    for day in range(2):
+        pq.write_table(pa.table({"shop": ["a", "a"], "price": [1.0, 2.0 + day]}), f"in/{day}.parquet")
+    Path("in/_DONE").touch()
+    monkeypatch.setattr(rd.Dataflow, "submit", functools.partialmethod(rd.Dataflow.submit, runtime="local"))
+    run_blocks('rd.Dataflow("sales-stream")')["job"].wait()
+    rows = rd.read_committed("out/means").to_table().to_pylist()
+    assert sorted(rows, key=lambda row: int(row["day"])) == [
+        {"shop": "a", "price": 1.5, "day": 0},
+        {"shop": "a", "price": 1.75, "day": 1},
+    ]
+    assert rows_listed(tmp_path / "out" / "means") == rows
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
