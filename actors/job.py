@@ -401,9 +401,7 @@ class SourcesOfJob:
 
 def no_snapshots(name: str, job: str) -> ConfigError:
     """What asking for saved epochs raises."""
-    return ConfigError(
-        f"input {name!r} of job {job!r}: the job keeps no snapshots, so nothing is saved; give RunConfig(storage_path=...)"
-    )
+    return ConfigError(f"input {name!r} of job {job!r}: the job keeps no snapshots, so nothing is saved; give RunConfig(storage_path=...)")
 
 
 def not_saved(name: str, job: str, epoch: int, timeout_s: float) -> TimeoutError:

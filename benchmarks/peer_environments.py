@@ -132,7 +132,7 @@ def _environment() -> dict[str, str]:
 
 def _with_java(environment: dict[str, str]) -> dict[str, str]:
     """JAVA_HOME and PATH with the Java that Rayad itself gives to Spark, if there is one."""
-    from rayad.integrations.java import find_java, use_java
+    from rayad.integrations.spark.java import find_java, use_java
     from rayad.progress import ConfigError
 
     try:

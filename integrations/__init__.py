@@ -14,13 +14,13 @@ from rayad.integrations.arrow import ArrowSource
 from rayad.integrations.committed import committed_files, read_committed
 from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
 from rayad.integrations.folder import FolderSource
-from rayad.integrations.java import JavaHome, find_java
 from rayad.integrations.kafka import KafkaSink, KafkaSource
 from rayad.integrations.parquet import ParquetSink, PublishedFiles
 from rayad.integrations.ray_data import RayDatasetSink, RayDatasetSource
-from rayad.integrations.raydp_session import spark_session, stop_spark
-from rayad.integrations.spark import SparkSink, SparkSource
-from rayad.integrations.spark_streaming import SparkStream
+from rayad.integrations.spark.frames import SparkSink, SparkSource
+from rayad.integrations.spark.java import JavaHome, find_java
+from rayad.integrations.spark.session import spark_session, stop_spark
+from rayad.integrations.spark.streaming import SparkStream
 from rayad.integrations.staged import ArrowSink
 from rayad.integrations.text import JsonRowsSource, TextSource
 

@@ -45,8 +45,8 @@ from rayad.integrations.committed import (
 )
 from rayad.integrations.parquet_writer import ParquetWriter, StagedFile
 from rayad.integrations.paths import check_schema
+from rayad.integrations.spark.types import for_sparks_files
 from rayad.integrations.spark_log import SPARK_LOG, SparkLogFolder, base_uri, encoded, numbered
-from rayad.integrations.spark_types import for_sparks_files
 from rayad.progress import ConfigError, DataflowError, arguments, show
 
 MODES = ("error", "append", "overwrite")

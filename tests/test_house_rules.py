@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -16,6 +17,7 @@ from tests.checkout import PACKAGES, ROOT, Breach, imported_modules, parse, pyth
 
 LINES_UNEXPLAINED = 500  # files are cut by concept, not by length; a longer one says why (docs/decisions/022-files-are-cut-by-concept.md)
 LINES_MAX = 900
+FILES_MAX = 20
 FORBIDDEN_FILE_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "tools"}
 
 
@@ -32,6 +34,12 @@ def imports_when_loaded(tree: ast.Module) -> Iterator[tuple[int, str]]:
         for module in imported_modules(node):
             yield getattr(node, "lineno", 0), module
         pending += ast.iter_child_nodes(node)
+
+
+def test_no_folder_has_more_than_twenty_files() -> None:
+    counts = Counter(path.parent.relative_to(ROOT) for path in python_files(*PACKAGES) if path.name != "__init__.py")
+    crowded = {str(folder): count for folder, count in counts.items() if count > FILES_MAX}
+    assert not crowded, f"cut these folders by concept, at most {FILES_MAX} files each: {crowded}"
 
 
 def test_spark_is_imported_only_inside_functions() -> None:
@@ -94,7 +102,7 @@ def test_actors_shows_the_four_actors_and_the_handle_of_a_job() -> None:
 
 
 PRIVATE_NAMES_USED = {
-    "_jvm": "PySpark has no public way to its Java side; all of its names stand in integrations/spark_java.py",
+    "_jvm": "PySpark has no public way to its Java side; all of its names stand in integrations/spark/jvm.py",
     "_jsparkSession": "the same",
     "_jdf": "the same",
     "_serialize_to_jvm": "the same: how PySpark itself hands Arrow batches to Java",

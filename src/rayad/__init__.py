@@ -219,7 +219,7 @@ def _map_state(*args: Any) -> str:
 
 
 def _from_spark(frame: Any, **options: Any) -> Any:
-    from rayad.integrations.spark_streaming import is_stream
+    from rayad.integrations.spark.streaming import is_stream
 
     return _connector("from_spark", "SparkStream" if is_stream(frame) else "SparkSource")(frame, **options)
 

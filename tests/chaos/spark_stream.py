@@ -29,7 +29,7 @@ import ray
 import ray.util.state
 
 import rayad as rd
-from rayad.integrations.spark_streaming.feed import BatchFeed
+from rayad.integrations.spark.streaming.feed import BatchFeed
 
 ROWS = 40
 KINDS = (*["driver"] * 4, *["replica"] * 6, *["coordinator"] * 3, "executor", "executor", "commit")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from rayad.integrations import RayDatasetSink, RayDatasetSource, SparkSink, SparkSource
-from rayad.integrations.spark_types import for_spark
+from rayad.integrations.spark.types import for_spark
 from rayad.progress import ConfigError, DataflowError
 from tests.cluster.spark_fixtures import TIMES_S, spark
 from tests.cluster.test_spark_source import EMPTY, FULL, NAMES, SCHEMA, read_here, rows_of

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from rayad.integrations import SparkSource
-from rayad.integrations.raydp_session import nodes_room, spark_session
-from rayad.integrations.spark_fit import SparkNeeds, explain_misfit
+from rayad.integrations.spark.fit import SparkNeeds, explain_misfit
+from rayad.integrations.spark.session import nodes_room, spark_session
 from rayad.progress import ConfigError, DataflowError
 from tests.cluster.spark_fixtures import TIMES_S, spark
 from tests.integrations.driving import check_resume, drain

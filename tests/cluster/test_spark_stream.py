@@ -18,8 +18,8 @@ import pytest
 
 import rayad as rd
 from rayad.integrations import SparkSource, SparkStream
-from rayad.integrations.spark_java import java_packages, java_session, persistent_rdds
-from rayad.integrations.spark_streaming.feed import BatchFeed
+from rayad.integrations.spark.jvm import java_packages, java_session, persistent_rdds
+from rayad.integrations.spark.streaming.feed import BatchFeed
 from rayad.progress import ConfigError, DataflowError
 from tests.cluster.spark_fixtures import spark
 from tests.patience import PATIENCE_S

@@ -12,7 +12,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 import rayad as rd
-from rayad.integrations.spark_types import for_spark
+from rayad.integrations.spark.types import for_spark
 
 Source = Callable[[rd.Dataflow, pa.RecordBatch, Path], rd.Stream]
 

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pytest
 
 import rayad as rd
-from rayad.integrations.spark_streaming import kept as kept_module
-from rayad.integrations.spark_streaming.feed import BatchFeed
-from rayad.integrations.spark_streaming.kept import FolderKept
+from rayad.integrations.spark.streaming import kept as kept_module
+from rayad.integrations.spark.streaming.feed import BatchFeed
+from rayad.integrations.spark.streaming.kept import FolderKept
 from rayad.progress import ConfigError
 
 STEPS = ("begun", "kept", "sent", "advanced", "saved", "released")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rayad.integrations.spark_fit import GIB, NodeRoom, SparkNeeds, explain_misfit, parse_memory, spark_needs
+from rayad.integrations.spark.fit import GIB, NodeRoom, SparkNeeds, explain_misfit, parse_memory, spark_needs
 from rayad.progress import ConfigError
 
 

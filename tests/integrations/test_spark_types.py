@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rayad.dataflow.operators.results import pair_array, window_array
-from rayad.integrations.spark_types import for_spark, spark_arrow_type
+from rayad.integrations.spark.types import for_spark, spark_arrow_type
 from rayad.progress import DataflowError
 
 WHEN = datetime.datetime(2024, 3, 31, 1, 30, 0, 123456)

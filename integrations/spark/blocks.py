@@ -20,8 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from rayad.integrations.raydp_session import actor_exists, session_alive
-from rayad.integrations.spark_java import java_frame, java_packages, persistent_rdds
+from rayad.integrations.spark.jvm import java_frame, java_packages, persistent_rdds
+from rayad.integrations.spark.session import actor_exists, session_alive
 from rayad.progress import DataflowError, say
 
 EARLY = (

@@ -3,7 +3,7 @@
 In: Spark computes the DataFrame and keeps each partition as Arrow IPC bytes (RayDP's recoverable conversion); one Ray task for each
 partition fetches them from the executor and puts them into the object store as they are. No Python row is made. The driver owns the
 blocks, so they outlive ``stop_spark()``; while Spark and the job live, Ray can fetch one again that a dead node took along. At the job's
-end Spark's executors release what they kept for that (:mod:`rayad.integrations.spark_blocks`). RayDP's own wrapper
+end Spark's executors release what they kept for that (:mod:`rayad.integrations.spark.blocks`). RayDP's own wrapper
 (``ray.data.from_spark``) is not used because it asks for CPUs that Spark may have taken all of, repartitions as Ray Data sees fit, and
 cannot say which partition was lost.
 
@@ -25,11 +25,11 @@ from rayad.dataflow.sink import SinkWriter
 from rayad.integrations.blocks import DEFAULT_BATCH_ROWS, check_batch_rows
 from rayad.integrations.committed import read_manifest
 from rayad.integrations.parquet import ParquetSink
-from rayad.integrations.raydp_session import import_raydp, refuse_ray_client, session_alive
 from rayad.integrations.refs import BlockRef, RefSource, Replay, check_replay, number_blocks
-from rayad.integrations.spark_blocks import EARLY, SparkBlock, SparkBlocks
-from rayad.integrations.spark_java import arrow_batches_to_java, java_packages, java_session
-from rayad.integrations.spark_types import for_spark, for_sparks_files
+from rayad.integrations.spark.blocks import EARLY, SparkBlock, SparkBlocks
+from rayad.integrations.spark.jvm import arrow_batches_to_java, java_packages, java_session
+from rayad.integrations.spark.session import import_raydp, refuse_ray_client, session_alive
+from rayad.integrations.spark.types import for_spark, for_sparks_files
 from rayad.integrations.staged import ArrowSink
 from rayad.integrations.staged_blocks import StagedBlock
 from rayad.progress import ConfigError, DataflowError, say

@@ -13,10 +13,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rayad.integrations.java import JavaHome, find_java, java_version, open_modules, use_java
 from rayad.integrations.refs import first_line
-from rayad.integrations.spark_fit import NodeRoom, SparkNeeds, explain_misfit, spark_needs
-from rayad.integrations.spark_java import java_session, session_of_this_process
+from rayad.integrations.spark.fit import NodeRoom, SparkNeeds, explain_misfit, spark_needs
+from rayad.integrations.spark.java import JavaHome, find_java, java_version, open_modules, use_java
+from rayad.integrations.spark.jvm import java_session, session_of_this_process
 from rayad.progress import ConfigError
 
 _MASTER_SUFFIX = "_SPARK_MASTER"

@@ -4,6 +4,6 @@
 nobody can want them again. Only ``stream.py`` knows PySpark.
 """
 
-from rayad.integrations.spark_streaming.stream import SparkStream, is_stream
+from rayad.integrations.spark.streaming.stream import SparkStream, is_stream
 
 __all__ = ["SparkStream", "is_stream"]

@@ -20,9 +20,9 @@ from rayad.actors.job import Job, JobInput
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.items import FedInput
 from rayad.integrations.refs import first_line
-from rayad.integrations.spark import check_frame, spark_arrow_schema
-from rayad.integrations.spark_streaming.feed import BatchFeed, Kept
-from rayad.integrations.spark_streaming.kept import BlocksKept, FolderKept, query_of
+from rayad.integrations.spark.frames import check_frame, spark_arrow_schema
+from rayad.integrations.spark.streaming.feed import BatchFeed, Kept
+from rayad.integrations.spark.streaming.kept import BlocksKept, FolderKept, query_of
 from rayad.progress import ConfigError, DataflowError, RayadError, arguments, say, show
 
 _log = logging.getLogger(__name__)

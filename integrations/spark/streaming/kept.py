@@ -16,7 +16,7 @@ from pyarrow import fs
 
 from rayad.integrations.committed import open_directory
 from rayad.integrations.refs import first_line
-from rayad.integrations.spark_blocks import SparkBlock, SparkBlocks
+from rayad.integrations.spark.blocks import SparkBlock, SparkBlocks
 from rayad.integrations.staged_blocks import MARKER, BlockFolder, StagedBlock
 from rayad.progress import ConfigError, DataflowError
 

@@ -1,0 +1,1 @@
+"""Spark in and out through PySpark and RayDP: the session, its Java, DataFrames as sources and results, streams by micro-batch."""
