@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rayad.integrations import find_java
-from rayad.integrations.spark.frames import java as java_module
+from rayad.integrations.spark import java as java_module
 from rayad.integrations.spark.java import JavaHome, open_modules, parse_version, use_java
 from rayad.progress import ConfigError
 
