@@ -108,7 +108,20 @@ def for_sparks_files(table: pa.Table, where: str = "to_spark", otherwise: str = 
                 f"{where}: column {field.name!r} is of type {field.type}: nothing but nulls, which has no type in Parquet files; give "
                 f"schema= with a type for it, or {otherwise}"
             )
-    return for_spark(table, where)
+    fixed = [_has_fixed_lists(field.type) for field in table.schema]
+    out = for_spark(table, where)
+    columns = [_written_anew(column) if was_fixed else column for column, was_fixed in zip(out.columns, fixed, strict=True)]
+    return pa.Table.from_arrays(columns, schema=out.schema)
+
+
+def _has_fixed_lists(kind: pa.DataType) -> bool:
+    return pat.is_fixed_size_list(kind) or any(_has_fixed_lists(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _written_anew(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The same values. A list that is null and was of a fixed size has elements behind it, which Parquet's writer of pyarrow 21 refuses;
+    in a copy it has none."""
+    return column.take(pa.array(range(len(column)), pa.int64())) if len(column) else column
 
 
 def _has_null_type(kind: pa.DataType) -> bool:

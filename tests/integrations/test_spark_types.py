@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from rayad.dataflow.operators.results import pair_array, window_array
-from rayad.integrations.spark.types import for_spark, spark_arrow_type
+from rayad.integrations.spark.types import for_spark, for_sparks_files, spark_arrow_type
 from rayad.progress import DataflowError
 
 WHEN = datetime.datetime(2024, 3, 31, 1, 30, 0, 123456)
@@ -79,3 +79,10 @@ def test_windows_and_pairs_are_structs_for_spark() -> None:
     assert table.schema.field("window").type == pa.struct([("start", pa.int64()), ("end", pa.int64())])
     side = {"n": 1, "window": {"start": 0, "end": 10}}
     assert table.slice(0, 1).to_pylist() == [{"window": {"start": 0, "end": 10}, "pair": {"left": side, "right": side}}]
+
+
+def test_null_lists_of_a_fixed_size_have_nothing_behind_them_in_files() -> None:
+    pairs = pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int32(), 2))
+    (column,) = for_sparks_files(pa.table({"pairs": pairs})).columns
+    assert column.to_pylist() == pairs.to_pylist()
+    assert column.combine_chunks().offsets.to_pylist() == [0, 2, 2, 4]
