@@ -2,8 +2,8 @@
 
 Two processes can reach each other's abstract Unix sockets, and each other's loopback, when they share a network namespace: that is what
 `node_id` tells (the kernel's boot id and the namespace).  Host names, addresses and Ray's node ids cannot (containers share the first two,
-several raylets on one host have different ones).  Machines that were cloned while they ran share even a boot id: a Unix socket of a name
-that nobody can guess is then not there, and TCP is used.
+several raylets on one host have different ones).  Machines that were cloned while they ran share even a boot id: connecting
+to a Unix socket with an unguessable name then fails, and TCP is used.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def open_listeners(host: str, port: int = 0, *, unix: str = "auto") -> Listeners
 
 
 def is_reachable(address: Address) -> bool:
-    """Whether an address means the same here as where it was given: loopback is another place on every node."""
+    """Whether an address leads to the same process here as where it was given: a loopback address is valid on its own node only."""
     if not address.node or address.node == node_id():
         return True
     return not ipaddress.ip_address(address.host.partition("%")[0]).is_loopback
@@ -148,7 +148,7 @@ def open_connection(address: Address) -> tuple[socket.socket, str]:
         try:
             return _open(address, "unix")
         except (ConnectionRefusedError, FileNotFoundError):
-            pass  # not the same namespace after all, or the process is gone: then TCP says so
+            pass  # not the same namespace after all, or the process is gone: TCP then reports that
     if not is_reachable(address):
         raise ConfigError(
             f"a process on another node listens at {address.host}, which is loopback and means another place here: "
@@ -171,7 +171,7 @@ def _open(address: Address, transport: str) -> tuple[socket.socket, str]:
         else:
             sock.connect((address.host, address.port))
     except BlockingIOError:
-        if transport == "unix":  # not under way, as with TCP, but refused: the backlog is full
+        if transport == "unix":  # refused because the backlog is full; unlike TCP, no connection is under way
             sock.close()
             raise
     except BaseException:
@@ -181,9 +181,9 @@ def _open(address: Address, transport: str) -> tuple[socket.socket, str]:
 
 
 def tune(sock: socket.socket, transport: str) -> None:
-    """Make a data socket non-blocking, without delay, with buffers for large batches; TCP asks a peer after 10 s without a word.
+    """Make a data socket non-blocking, without delay, with buffers for large batches; TCP probes a peer after 10 s of silence.
 
-    Not TCP_USER_TIMEOUT: it also ends connections with a receiver that answers, but whose buffer is full, because it is busy.
+    TCP_USER_TIMEOUT is not set: it would also end the connection to a busy receiver that answers but whose buffer is full.
     """
     sock.setblocking(False)
     if transport == "tcp":

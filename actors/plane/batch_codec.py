@@ -5,13 +5,13 @@
 The head is a multiple of 8 bytes, so the body is as aligned as the buffer that holds it.  Bodies:
 
 - ROWS: a pickle, protocol 5, of the list.  Plain pickle where it works, else cloudpickle (lambdas, local classes).  What refers to
-  `__main__` always takes cloudpickle: `__main__` is another module in the receiving process; plain pickle would name it, not carry it.
+  `__main__` always takes cloudpickle: in the receiving process `__main__` is another module, and plain pickle would store only the name.
 - COLUMNS: length of the schema, padded schema message, record batch message (Arrow IPC).  The schema is parsed once per process.
 - STREAM: a whole Arrow IPC stream: for schemas with dictionaries, and for large batches, whose columns are handed to the socket as they
   are, without a copy.
 
-Every body stands for itself: it can be logged, spilled and replayed.  Decoded columns point into the received buffer.
-Slices are written cut to what they show.  Pickles in here come from authenticated peers of the same job or from verified snapshots only.
+Every body is self-contained: it can be logged, spilled and replayed.  Decoded columns point into the received buffer.
+Of a slice only its own rows are written.  Pickles in here come from authenticated peers of the same job or from verified snapshots only.
 """
 
 from __future__ import annotations
@@ -114,11 +114,11 @@ def batch_len(batch: Batch) -> int:
 
 
 _OTHERWISE = repeat(64)
-"""Bytes of an object that does not tell."""
+"""Assumed bytes of an object whose size is not known."""
 
 
 def batch_bytes(batch: Batch) -> int:
-    """Estimate the memory of a batch in bytes, cheaply: exact for columns; rows are extrapolated from three of them, or from the one."""
+    """Estimate the memory of a batch in bytes, cheaply: exact for columns, extrapolated from at most three records for rows."""
     if not isinstance(batch, list):
         return int(batch.nbytes)
     count = len(batch)
@@ -190,7 +190,7 @@ def _encode_stream(time: Timestamp, batch: pa.RecordBatch) -> list[bytes | memor
 
 
 class _PartsSink:
-    """A file for Arrow to write to, that keeps references to the columns' buffers instead of copying them."""
+    """A file for Arrow to write to that keeps references to the columns' buffers instead of copying them."""
 
     closed = False
 

@@ -11,13 +11,13 @@ from rayad.actors.plane.protocol import Kind, pack_credit
 from rayad.progress import Timestamp
 
 SOCKET_BYTES = 1 << 20
-"""What fits into a socket's buffer or two."""
+"""About the size of one or two socket buffers."""
 
 
 class Carrier(Protocol):
-    """Of one replica. A payload is a batch or a mark in the form in which this carrier takes it; nobody else looks inside.
+    """Carries the frames of one replica. A payload is a batch or a mark in the carrier's own form; only the carrier looks inside it.
 
-    ``socket_bytes``: how much of a feedback channel may wait to be carried at the least, before the rest waits on disk.
+    ``socket_bytes``: at least so many bytes of a feedback channel may wait for the carrier before the rest is spilled to disk.
     """
 
     socket_bytes: int
@@ -26,7 +26,7 @@ class Carrier(Protocol):
         """A batch as a payload."""
 
     def size(self, payload: Any) -> int:
-        """Bytes of a batch' payload, as its receiver counts them."""
+        """Bytes of a batch's payload, as its receiver counts them."""
 
     def freeze(self, payload: Any, *, is_mark: bool) -> bytes:
         """A payload as bytes that can wait on disk or in a snapshot."""
@@ -35,13 +35,13 @@ class Carrier(Protocol):
         """The inverse of :meth:`freeze`."""
 
     def send(self, peer: str, kind: int, edge: int, payload: Any) -> None:
-        """A batch (``Kind.DATA``) or a mark (``Kind.BARRIER``) leaves, behind all that left before it on the channel."""
+        """Send a batch (``Kind.DATA``) or a mark (``Kind.BARRIER``), behind everything sent before it on the channel."""
 
     def grant(self, peer: str, edge: int, grant: Grant, busy_s: float) -> None:
-        """A credit leaves for a sender, with how long this replica has worked for it."""
+        """Grant credit to a sender, with how long this replica has worked on its batches."""
 
     def queued_bytes(self, peer: str) -> int:
-        """What waits to be carried to somebody."""
+        """Bytes that wait to be carried to a peer."""
 
 
 class PlaneCarrier:

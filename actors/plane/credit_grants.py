@@ -1,6 +1,6 @@
-"""Credits for what a replica has consumed, granted to those who sent it, with how long it took: what on-demand senders go by.
+"""Credits for what a replica has consumed, granted to its senders, with how long it took: on-demand senders size their batches by that.
 
-Pure: seconds come in, and what carries the grants is given. Both runtimes drive it.
+Pure: the time and the carrier of the grants are arguments. Both runtimes drive it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import PlanEdge
 
 Token = tuple[int, str, int]
-"""A batch that came with credit: its edge, its sender, its bytes. What is the driver's belongs to no edge."""
+"""A batch that was sent with credit: its edge, its sender, its bytes. A batch from the driver belongs to no edge."""
 
 
 class CreditGrants:
@@ -23,7 +23,7 @@ class CreditGrants:
 
     Args:
         carrier: what carries grants.
-        edges: of the plan, by id.
+        edges: the edges of the plan, by id.
         config: of the run.
     """
 
@@ -32,7 +32,7 @@ class CreditGrants:
         self._edges = edges
         self._config = self._drivers = config
         self.windows: dict[tuple[int, str], ReceiveWindow] = {}
-        """Of the channels that something has come on, by edge and peer."""
+        """The windows of the channels on which something has arrived, by edge and peer."""
         self._busy_s: dict[tuple[int, str], float] = {}
         self._since_s = 0.0
 
@@ -41,13 +41,13 @@ class CreditGrants:
         self._since_s = now_s
 
     def forget(self, peers: Collection[str]) -> None:
-        """These senders are gone, with what was in flight."""
+        """Drop the windows of these senders: they are gone, with everything they had in flight."""
         for key in [key for key in self.windows if key[1] in peers]:
             del self.windows[key]
             self._busy_s.pop(key, None)
 
     def configure(self, config: RunConfig) -> None:
-        """Other windows for the channels between replicas; grants that are due by them are sent."""
+        """Change the windows of the channels between replicas, and send the grants that are then due."""
         self._config = config
         for key, window in self.windows.items():
             edge, peer = key
@@ -58,7 +58,7 @@ class CreditGrants:
                 self._send(key, grant, self._busy_s.get(key, 0.0))
 
     def grant(self, tokens: Sequence[Token], now_s: float) -> None:
-        """Batches have been consumed since :meth:`begin` or the last call: grant, where a grant is due."""
+        """Take the batches consumed since :meth:`begin` or the last call, and send the grants that are due."""
         busy_s, self._since_s = (now_s - self._since_s) / len(tokens), now_s
         for edge, peer, size in tokens:
             key = (edge, peer)

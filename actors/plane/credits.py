@@ -4,8 +4,9 @@ A channel has a window of so many batches and so many bytes.  What was sent and 
 starts nothing new while the window is full; the receiver grants back what it has consumed, lazily, once that is half of the
 window: one grant pays for many batches, and the sender does not run dry while the receiver works on the other half.
 
-Invariant: nothing in flight is negative, and a sender that asks `may_send` before each batch has never more in flight than `batches`
-batches, nor more than `bytes` bytes and one batch.  (An activation that sends several batches asks once and exceeds it by those.)
+Invariant: nothing in flight is negative, and a sender that asks `may_send` before each batch never has more in flight than
+`batches` batches, nor more than `bytes` bytes and one batch.  (An activation that sends several batches asks once, and may exceed the
+window by them.)
 
 Why `may_send` does not ask for the size of the next batch: the receiver may sit on just less than half of the window, consumed
 but not granted.  A batch that does not fit beside that would wait for ever; so would one that is larger than the whole window.
@@ -22,7 +23,7 @@ from rayad.progress import ConfigError, InternalError, ProtocolError
 
 
 class Grant(NamedTuple):
-    """So much was consumed and may be sent again; sent to the sender as one message: `window.on_credit(*grant)`."""
+    """So much was consumed, so the sender may send as much again; travels as one message: `window.on_credit(*grant)`."""
 
     batches: int
     bytes: int
@@ -53,7 +54,7 @@ class SendWindow:
         return Grant(self.in_flight_batches, self.in_flight_bytes)
 
     def resize(self, batches: int, size_bytes: int) -> None:
-        """Another window from now on; what is in flight beyond it stays so. The receiver's must not be the larger one meanwhile."""
+        """Change the window; what is in flight beyond it stays in flight. The receiver's window must never be larger than this one."""
         _check_window(batches, size_bytes)
         self.batches, self.bytes = batches, size_bytes
 
@@ -112,7 +113,7 @@ class ReceiveWindow:
         self._grant_bytes = max(1, bytes // 2)
 
     def resize(self, batches: int, size_bytes: int) -> Grant | None:
-        """Another window from now on; give the grant that is due by it."""
+        """Change the window; give the grant that is then due."""
         _check_window(batches, size_bytes)
         self.batches, self.bytes = batches, size_bytes
         self._grant_batches, self._grant_bytes = max(1, batches // 2), max(1, size_bytes // 2)

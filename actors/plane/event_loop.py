@@ -1,6 +1,6 @@
 """The event loop under a plane: sockets are accepted, authenticated, read, flushed and given up here.
 
-It is long because it is one life: a connection goes through all of these states, and may be lost and replaced in each.
+The module is long because a connection goes through all of these states, and may be lost and replaced in each.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ AUTHENTICATION_TIMEOUT_S = 5.0
 RECONNECT_S = 60.0
 """How long a lost connection may be missing before the peer is given up, unless the plane is told otherwise."""
 REDIAL_S = 0.2
-"""Between two attempts at another connection, when the first failed otherwise than by a process that is gone."""
+"""Time between two attempts to reconnect, when an attempt failed for another reason than that the process is gone."""
 SILENT_S = 30.0
-"""How long the kernel of a peer may owe an answer, as with keepalive of an idle connection."""
+"""How long a peer's kernel may leave data or a probe unanswered; keepalive allows an idle connection as much."""
 LOOK_S = 1.0
-"""How often that is looked at."""
+"""How often unanswered connections are looked for."""
 ACKNOWLEDGE_FRAMES, ACKNOWLEDGE_BYTES = 64, 1 << 20
-"""After so many a sender is told what has arrived; up to that, and what is under way, it keeps frames that it might have to send again."""
+"""After so many frames or bytes a sender is told what has arrived; until then it keeps its frames, to send them again if need be."""
 give_way = getattr(os, "sched_yield", lambda: time.sleep(0))
 UNPROVEN_MAX = 64
 """Accepted connections without proof at one time; further ones wait in the kernel's backlog."""
@@ -45,9 +45,9 @@ class PlaneLoop:
     """What `Plane` is built on.
 
     `name` is how peers call it; `job`, the names and `secret` (at least 16 bytes) are proven by both sides of every connection;
-    `incarnation` is stamped on every frame.  `spin_s` is how long `poll` looks again and again before it sleeps, giving way to whoever
-    else wants the core in between, when its last wait was no longer than that: it saves the wake-up, and costs next to nothing in a job
-    that waits longer. `reconnect_s`: how long a lost connection may be missing before the peer is given up.
+    `incarnation` is stamped on every frame.  When the last wait was no longer than `spin_s`, `poll` spins for up to `spin_s` before it
+    sleeps, and yields the CPU between two looks: that saves the wake-up, and costs next to nothing in a job that waits longer.
+    `reconnect_s`: how long a lost connection may be missing before the peer is given up.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PlaneLoop:
         self._unproven = 0
         self._refused = 0
         self.woke_s = 0.0
-        """When the last wait ended, in the clock of `time.perf_counter`; what follows is reading."""
+        """When the last wait ended and reading began, by the clock of `time.perf_counter`."""
         self._broken: list[Link] = []
         self._corked: set[Link] | None = None
         self._inbox: list[Frame] = []
@@ -193,7 +193,7 @@ class PlaneLoop:
             self._flush(link)
 
     def _say_goodbye(self) -> None:
-        """This end is meant: nobody shall look for another connection."""
+        """Tell all peers that this plane closes on purpose, so that none tries to reconnect."""
         for state in self._peers.values():
             if state.link is not None:
                 self._part_with(state.link)
@@ -248,7 +248,7 @@ class PlaneLoop:
             self._lose(link, link.reason)
 
     def _lose(self, link: Link, reason: str, *, is_final: bool = False) -> None:
-        """An established connection has ended: so have all others with that process. Another one may take its place."""
+        """An established connection has ended, and with it all others to that process. A new connection may replace them."""
         state = self._peers[link.peer]
         dialed = any(each.outgoing for each in state.links)
         both = dialed and not all(each.outgoing for each in state.links)
@@ -267,7 +267,7 @@ class PlaneLoop:
         self._missing.add(state)
 
     def _give_up(self, state: Peer) -> None:
-        """There will be no other connection with this process."""
+        """Give up the peer: there will be no other connection with this process."""
         self._stop_looking(state)
         state.is_given_up = True
         self._lost.append(state.name)
@@ -280,7 +280,7 @@ class PlaneLoop:
             self._discard(link, "nobody waits for it any more")
 
     def _look_for_missing(self, timeout_s: float | None) -> float | None:
-        """Begin what is due to replace lost connections, give up whose time is over, and give how long nothing else is due."""
+        """Start the reconnects that are due, give up the peers whose time is over, and give the seconds until the next of these is due."""
         now_s = time.monotonic()
         due_s = float("inf")
         for state in list(self._missing):
@@ -300,7 +300,7 @@ class PlaneLoop:
         return left_s if timeout_s is None else min(timeout_s, left_s)
 
     def _redial(self, state: Peer, now_s: float) -> bool:
-        """Start another connection; False when that process is gone. It may take its time: a busy process will answer later."""
+        """Start another connection; False when that process is gone. It may take a while: a busy process answers later."""
         assert state.until_s is not None
         assert state.address is not None
         state.redial_at_s = float("inf")
@@ -353,7 +353,7 @@ class PlaneLoop:
         link.queued_bytes = 0
 
     def _settle(self, link: Link) -> None:
-        """It is not pending any more, for better or worse."""
+        """Note that a connection is no longer pending: it is established, or has failed."""
         if link in self._pending:
             self._pending.remove(link)
             if not link.outgoing:
@@ -400,7 +400,7 @@ class PlaneLoop:
         return self._peer(peer).objection(incarnation, instance, resumes)
 
     def _admit(self, peer: str, instance: bytes, resumes: bool) -> int:
-        """A client has proved itself: how many of its frames have arrived. Where it replaces a connection, that is read no more."""
+        """A client has proved itself: give how many of its frames have arrived. A connection that it replaces is not read any more."""
         state = self._peer(peer)
         if instance != state.instance:
             return 0
@@ -422,7 +422,7 @@ class PlaneLoop:
         while self._accepting:
             try:
                 sock, _ = listener.accept()  # ends with BlockingIOError: the socket never blocks
-            except OSError:  # nobody is there (any more)
+            except OSError:  # no connection waits (any more)
                 return
             transport = "unix" if listener.family == getattr(socket, "AF_UNIX", None) else "tcp"
             try:

@@ -1,6 +1,6 @@
 """Batches that came round a loop, waiting to be consumed: in memory up to a bound, then on disk.
 
-Feedback edges have no credits, so that a loop never waits for itself; their backlog must therefore fit somewhere. FIFO.
+Feedback edges have no credits, so that a loop never waits for itself; their backlog must therefore be stored. FIFO.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from rayad.actors.plane.spilling_queue import SpillingQueue
 from rayad.progress import Timestamp
 
 _EDGE = struct.Struct("<II")
-"""Before an item on disk: the edge, and the source replica, with _MARK for a mark."""
+"""Header of an item on disk: the edge, and the source replica, with _MARK for a mark."""
 _MARK = 1 << 31
 FeedbackEntry = tuple[int, int, Timestamp | None, Any]
-"""An edge, the sending replica, and a batch with its time; without a time a mark: a barrier, or the marker of a change of layout."""
+"""An edge, the sending replica, a time and a batch; without a time it is a mark: a barrier, or the marker of a change of layout."""
 
 
 class FeedbackQueue:
@@ -46,15 +46,15 @@ class FeedbackQueue:
         return self._blocked is None and (self._first is not None or bool(self._memory) or (self._disk is not None and len(self._disk) > 0))
 
     def block(self, entry: FeedbackEntry) -> None:
-        """What was just taken out waits for a barrier on other channels, and all that came behind it with it."""
+        """Put back the item just taken out: it waits for a barrier on other channels, and so does everything behind it."""
         self._blocked = entry
 
     def unblock(self) -> None:
-        """The barrier has come on all channels."""
+        """The barrier has come on all channels: the blocked item comes next."""
         self._first, self._blocked = self._blocked or self._first, None
 
     def push(self, edge: int, source: int, time: Timestamp, batch: Any, size_bytes: int | None = None) -> None:
-        """A batch as it is: one that this replica sends to itself, or that was carried in one process; its size, if it is known."""
+        """Add a batch that is not encoded: this replica sent it to itself, or it came within one process; its size, if it is known."""
         size = batch_bytes(batch) if size_bytes is None else size_bytes
         if self._room_for(size):
             self._note(size)
@@ -63,7 +63,7 @@ class FeedbackQueue:
             self._spill(edge, source, b"".join(encode_batch(time, batch)))
 
     def push_mark(self, edge: int, source: int, mark: bytes) -> None:
-        """A barrier or marker, behind the batches before it."""
+        """Add a barrier or marker, behind the batches before it."""
         source |= _MARK
         if self._room_for(len(mark)):
             self._note(len(mark))
@@ -72,7 +72,7 @@ class FeedbackQueue:
             self._spill(edge, source, mark)
 
     def push_encoded(self, edge: int, source: int, payload: Any) -> None:
-        """A batch as it came over the plane."""
+        """Add an encoded batch, as it came over the plane."""
         size = len(payload)
         if self._room_for(size):
             self._note(size)
@@ -81,7 +81,7 @@ class FeedbackQueue:
             self._spill(edge, source, payload)
 
     def pop(self) -> FeedbackEntry:
-        """The oldest item, when :meth:`has_next` says that there is one."""
+        """Remove and give the oldest item; call it only when :meth:`has_next` is true."""
         assert self._blocked is None, "what was blocked comes first"
         if self._first is not None:
             first, self._first = self._first, None

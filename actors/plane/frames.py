@@ -8,8 +8,8 @@ Little endian; 24 bytes, so that a payload which is aligned at the sender stays 
 
 Invariant: what `FrameParser` gives depends on the bytes alone, never on how they were cut into pieces on their way.
 
-Why a parser that hands out the memory to receive into, and not one that is fed chunks: a large payload is then received once, by
-the kernel, into the buffer that the batch's columns will point into.  Small payloads are copied out of a shared chunk,
+Why the parser hands out the memory to receive into, and is not fed chunks: the kernel then writes a large payload directly
+into the buffer that the batch's columns will point into, without a copy.  Small payloads are copied out of a shared chunk,
 so that keeping one small record does not keep 64 KiB of its neighbours alive.
 """
 
@@ -35,9 +35,9 @@ _AFTER_LARGE_BYTES = 512
 """After a large frame, the next read takes no more than this: most likely another large frame's header."""
 CHANNEL_MAX = INCARNATION_MAX = 2**32 - 1
 PLANE_KIND = 0
-"""Frames of this kind are the planes' own: they have no payload, and neither are numbered nor given out."""
+"""Frames of this kind are the planes' own: they have no payload, have no sequence number, and are not given to the caller."""
 ACKNOWLEDGED, GOODBYE = 0, 1
-"""Channels of such frames: the sequence is how many frames have arrived; the sender closes, and means it."""
+"""Channels of such frames. ACKNOWLEDGED: the sequence field holds how many frames have arrived. GOODBYE: the sender closes on purpose."""
 
 _unpack_header = HEADER.unpack_from
 

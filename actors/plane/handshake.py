@@ -1,4 +1,4 @@
-"""Who is at the other end: a mutual challenge and response on the job's secret.  Pure: bytes in, bytes out.
+"""Authentication of the two ends of a connection: a mutual challenge and response on the job's secret.  Pure: bytes in, bytes out.
 
 Every message is a u16 length and a body::
 
@@ -7,12 +7,12 @@ Every message is a u16 length and a body::
     client: HMAC-SHA256(secret, "rayad connect", transcript)
     server: verdict, received_s, HMAC-SHA256(secret, "rayad verdict", verdict, received_s, transcript)
 
-``received``: how many frames of the other have arrived, so that it sends the rest again; ``resumes``: the connection replaces one that was
-lost. The server tells its own number, and gives up the old connection, only when the client has proved itself.
+``received``: how many frames of the other side have arrived, so that it sends the rest again; ``resumes``: the connection replaces one
+that was lost. The server sends its own ``received``, and gives up the old connection, only when the client has proved itself.
 
 The transcript holds the job, both names, instances, incarnations, nonces and what the client has received, each with its length.  So a
 proof is good for one connection of one job between two named planes, and one side's proof is never the other's (no reflection).  The
-client proves first: a server shows nothing that depends on the secret, nor the job's name, to somebody who has not.  The verdict is covered
+client proves first: to an unproven client a server sends nothing that depends on the secret, nor the job's name.  The verdict is covered
 by the server's proof, so a refusal that a client reports is really the server's.
 
 The frames that follow are neither encrypted nor signed: like Ray's own traffic they rely on the network between the nodes.
@@ -55,8 +55,9 @@ class Handshake:
 
     `start()` gives the first bytes to send.  `receive(data)` takes what came and gives the bytes to answer with.  When `done`,
     `peer`, `peer_incarnation` and `peer_instance` are proven and `rest` holds bytes that came after the handshake. ProtocolError: the
-    connection must be closed.  `judge(peer, incarnation, instance, resumes)` is asked by a server about a proven client: "" or why not;
-    then `admit(peer, instance, resumes)`: how many frames of this client have arrived.  `peer_received` is what the peer says of ours.
+    connection must be closed.  A server calls `judge(peer, incarnation, instance, resumes)` for a proven client, which gives "" or why
+    it is refused; then `admit(peer, instance, resumes)`, which gives how many frames of this client have arrived.  `peer_received`: how
+    many of ours the peer says have arrived there.
     """
 
     def __init__(
@@ -197,7 +198,7 @@ class Handshake:
 
 
 class Rejected(ProtocolError):
-    """The server has proved itself, and does not want this client."""
+    """The server has proved itself, and refuses this client."""
 
 
 class Refused(ProtocolError):

@@ -38,13 +38,13 @@ class Link:
         self.peer = handshake.peer
         self.outgoing = bool(handshake.peer)
         self.address: Address | None = None  # of the peer, when outgoing
-        self.announce = False  # tell of its failure by take_lost; else connect() raises
-        self.replaces = False  # it is to take the place of one that was lost; its failure is no news
-        self.asks_since_s: float | None = None  # since when the kernel has asked the peer's for an answer in vain
+        self.announce = False  # take_lost reports its failure; else connect() raises it
+        self.replaces = False  # it is to replace a lost connection; its failure is not reported
+        self.asks_since_s: float | None = None  # since when the peer's kernel has left our kernel's probes or data unanswered
         self.parser: FrameParser | None = None
         self.queue: deque[memoryview] = deque()
         self.queued_bytes = 0
-        self.is_refused = False  # nobody listens there
+        self.is_refused = False  # no process listens there
         self.broken = False  # a write failed: read what is left, then give up
         self.reason = ""
         self.watched = 0  # the events it is registered for
@@ -119,9 +119,9 @@ class Link:
         return f"the peer closed the connection{f' inside a frame ({rest} bytes of it had come)' if rest else ''}"
 
     def silent_s(self, now_s: float) -> float:
-        """How long the peer's kernel has owed an answer: to data that was sent, or to the question whether it takes more by now.
+        """How long the peer's kernel has left unanswered what was sent to it: data, or a probe whether its buffer has room again.
 
-        A kernel answers for a process that is busy, and even for one that is stopped; so a full buffer there is no silence.
+        The kernel answers even while its process is busy or stopped; so a full buffer there does not count as silence.
         """
         try:
             info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)

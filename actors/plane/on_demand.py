@@ -1,12 +1,12 @@
 """Scheduling on demand, the sender's side: what waits for a receiver to have room, and how much of it travels at once.  Pure.
 
-What `Stream.rebalance` spreads is given to no receiver before that one has room for it. A receiver has room for few batches (`buffer`: the
-one that it works on and the next), so that a long batch has little behind it that others could do, and none idles while a request
-travels. Batches are cut small and joined on their way out, to about `WORK_S` of a receiver's work: long records travel one by one,
-tiny ones by the thousand. How long they take the receivers tell with their credits.
+A batch that `Stream.rebalance` spreads is assigned to a receiver only when that receiver has room for it. A receiver has room
+for few batches (`buffer`: the one that it works on and the next), so that little work queues behind a long batch, and no receiver idles
+while its credit travels. Batches are cut small and joined on their way out, to about `WORK_S` of a receiver's work: records that take
+long travel one by one, cheap ones by the thousand. Receivers report with their credits how long the records took.
 
-Cut is where a batch is produced, before its count is reported; joined is when it leaves. Why not the other way round: a piece cut off
-later would be counted later than its receiver may say that it is done, and its time could be thought complete (docs/design/on_demand.md).
+A batch is cut where it is produced, before its count is reported, and pieces are joined when they leave. If a piece were cut off later,
+its receiver could report it as consumed before it is counted, and its time would wrongly appear complete (docs/design/on_demand.md).
 
 Source: seed 002, 5.4.8.
 """
@@ -24,9 +24,9 @@ from rayad.dataflow.records.batches import batch_rows
 from rayad.progress import Timestamp
 
 ANY = -1
-"""In the place of a receiver that is not chosen yet."""
+"""Stands for a receiver that is not chosen yet."""
 WORK_S = 0.005
-"""What a piece should take its receiver: some ten times what sending and reporting it takes, and little at the end of a job."""
+"""How long a receiver should work on a piece: about ten times as long as sending and reporting it takes, yet short at the end of a job."""
 ROWS_MAX = 4096
 COLUMN_ROWS_MAX = 64 * 1024
 JOINED_BYTES_MAX = 1024 * 1024
@@ -38,7 +38,7 @@ NEWEST_SHARE = 0.3
 
 
 class Chunk(NamedTuple):
-    """What leaves for one receiver: ``batches`` of those that waited, as one."""
+    """What is sent to one receiver as one batch: ``batches`` of the pieces that waited, joined."""
 
     time: Timestamp
     batch: Any
@@ -47,7 +47,7 @@ class Chunk(NamedTuple):
 
 
 def rows_of(batch: Any) -> int:
-    """The records in a batch; of numbered ones the records inside.
+    """The number of records in a batch; for ``Numbered`` items the number of records inside them.
 
     >>> rows_of([Numbered(0, 2, ["a", "b"]), Numbered(2, 1, [])]), rows_of(["a", "b"])
     (3, 2)
@@ -92,7 +92,7 @@ class DemandPool:
         return len(self._waiting)
 
     def piece_rows(self, batch: Any, receivers: int) -> int:
-        """How many records of a new batch should be in a piece at the most."""
+        """The most records of a new batch that one piece should hold."""
         count = rows_of(batch)
         rows = self._piece_rows
         if self._record_s is None and isinstance(batch, pa.RecordBatch):
@@ -100,7 +100,7 @@ class DemandPool:
         return max(rows, -(-count // PIECES_MAX), 1)
 
     def push(self, time: Timestamp, batch: Any) -> None:
-        """A piece waits."""
+        """Add a piece."""
         rows = rows_of(batch)
         self._count(batch, rows, 1)
         self._waiting.append((time, batch, rows))
@@ -111,7 +111,7 @@ class DemandPool:
             self.column_bytes += sign * batch.nbytes
 
     def pop(self) -> Chunk:
-        """What comes next for a receiver: the oldest piece, with following ones that are like it, up to the right size."""
+        """Take out a receiver's next batch: the oldest piece, joined with those behind it of the same time and form, up to a bound."""
         time, batch, rows = self._waiting.popleft()
         self._count(batch, rows, -1)
         parts = [batch]
@@ -123,7 +123,7 @@ class DemandPool:
         return Chunk(time, joined(parts), rows, len(parts))
 
     def pop_one(self) -> tuple[Timestamp, Any]:
-        """The oldest piece alone."""
+        """Take out the oldest piece alone."""
         time, batch, rows = self._waiting.popleft()
         self._count(batch, rows, -1)
         return time, batch
@@ -137,7 +137,7 @@ class DemandPool:
         return (type(first[0]) is Numbered) is (type(batch[0]) is Numbered) and rows + more <= ROWS_MAX
 
     def learn(self, rows: int, busy_s: float) -> None:
-        """A receiver has worked so long on so many records."""
+        """Take a measurement: a receiver has worked ``busy_s`` on ``rows`` records."""
         if not rows or busy_s < 0:
             return
         newest_s = busy_s / rows
@@ -147,7 +147,7 @@ class DemandPool:
         self._piece_rows = max(1, int(min(wanted, 2 * self._piece_rows, COLUMN_ROWS_MAX)))
 
     def is_full(self, receivers: int) -> bool:
-        """Whether there is enough for the next round of all receivers: then nothing more should be produced."""
+        """Whether enough waits for the next piece of every receiver: then nothing more should be produced."""
         if len(self._waiting) < receivers:
             return False
         if self.keeps_batches or self.column_bytes >= receivers * JOINED_BYTES_MAX:

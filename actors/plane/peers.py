@@ -48,14 +48,14 @@ class PlaneStatistics:
     unauthenticated: int
     """Accepted connections that have not proved themselves yet."""
     refused: int
-    """Accepted connections that were closed because they did not."""
+    """Accepted connections that were closed because they did not prove themselves."""
 
 
 class Peer:
     """All that a plane knows of a peer; outlives its connections.
 
-    Between two processes frames are also counted whatever their channel: `kept` holds those from number `acknowledged` on, which are sent
-    again on a connection that replaces a lost one; `received` have arrived, of which the peer was told `told_received`.
+    Between two processes frames are also counted across all channels: `kept` holds those from number `acknowledged` on, which are sent
+    again on a connection that replaces a lost one; `received` is how many have arrived, `told_received` how many the peer was told of.
     """
 
     __slots__ = (
@@ -76,7 +76,7 @@ class Peer:
         self.frames_in = self.frames_out = self.bytes_in = self.bytes_out = self.dropped_out = self.resumed = 0
         self.kept: deque[tuple[Buffer, ...]] = deque()
         self.acknowledged = self.received = self.told_received = self.untold_bytes = 0
-        self.address: Address | None = None  # where this plane has connected to it
+        self.address: Address | None = None  # the address at which this plane has connected to it
         self.has_left = False  # it said goodbye
         self.is_given_up = False
         self.until_s: float | None = None  # while there is no connection and another one may replace the lost one
@@ -91,7 +91,7 @@ class Peer:
 
     @property
     def is_behind(self) -> bool:
-        """Whether anything waits for a socket: :attr:`queued_bytes` for those who ask at every message."""
+        """Whether anything waits for a socket: cheaper than :attr:`queued_bytes`, for callers that ask at every message."""
         if self.until_s is not None:
             return bool(self.kept)
         for link in self.links:  # noqa: SIM110 - a call for each view
@@ -100,7 +100,7 @@ class Peer:
         return False
 
     def acknowledge(self, count: int) -> None:
-        """So many frames have arrived there: they need not be kept."""
+        """The peer has received ``count`` frames: they need not be kept."""
         if count > self.acknowledged + len(self.kept):
             raise ProtocolError(f"{self.name!r} says that {count} frames have arrived; {self.acknowledged + len(self.kept)} were sent")
         popleft = self.kept.popleft
@@ -144,8 +144,8 @@ class Peer:
         return ""
 
     def join(self, link: Link, incarnation: int, instance: bytes, received: int) -> list[Link]:
-        """Take an established connection, on which what was sent and has not arrived is sent again; give those of an older process, that
-        must be closed.  ``received``: how many frames have arrived there."""
+        """Take an established connection, and send on it again what was sent and has not arrived; give the connections of an older process,
+        which must be closed.  ``received``: how many frames have arrived at the peer."""
         old: list[Link] = []
         if instance != self.instance:
             old, self.links, self.link = self.links, [], None

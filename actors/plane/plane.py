@@ -3,10 +3,10 @@
 One `Plane` per process, used by one thread (`wakeup` excepted).  It never blocks except in `connect`, `poll` and `close`, starts no
 thread, and hands each frame over exactly once, in the order of its channel, or raises ProtocolError.
 
-A lost connection between two living processes is replaced, by the side that had made it, and what had not arrived is sent again: senders
+A lost connection between two living processes is replaced by the side that had made it, and what had not arrived is sent again: senders
 keep what receivers have not acknowledged.  Only when there is no other connection within `reconnect_s`, or the process there is gone, or
-has closed its plane, is the peer lost; what is lost with it the snapshots repair.  Nobody counts as dead for being busy: kernels answer
-for processes that do not read.
+has closed its plane, is the peer lost; recovery from a snapshot replaces what is lost with it.  A busy process does not count as lost: its
+kernel answers while it does not read.
 
 Invariant: between two planes the frames of a channel are numbered 0, 1, 2, ... from the later of the two processes' start or
 the sender's last `advance`; the receiver accepts exactly that sequence, of exactly the incarnation that it was told to expect.
@@ -53,7 +53,7 @@ class Plane(PlaneLoop):
         return self._listeners.address
 
     def connect(self, peer: str, address: Address, timeout_s: float = 10.0) -> None:
-        """Connect and authenticate; blocks, yet goes on serving the other connections.  Raises ConnectFailed."""
+        """Connect and authenticate; blocks, but serves the other connections meanwhile.  Raises ConnectFailed."""
         deadline_s = time.monotonic() + timeout_s
         before = self._peers[peer].link if peer in self._peers else None
         link: Link | None = None
@@ -78,7 +78,7 @@ class Plane(PlaneLoop):
     def start_connect(self, peer: str, address: Address, timeout_s: float = 10.0) -> None:
         """Begin to connect, without blocking; `poll` does the rest, and `connected` tells when frames may be sent.
 
-        When it fails, `take_lost` tells the peer and `why_lost` the reason.
+        When it fails, `take_lost` names the peer and `why_lost` gives the reason.
         """
         self._start(peer, address, time.monotonic() + timeout_s).announce = True
 
@@ -93,7 +93,7 @@ class Plane(PlaneLoop):
         return state is not None and state.has_left
 
     def expect(self, peer: str, incarnation: int) -> None:
-        """Accept frames of `peer` only from this incarnation on; without this call the plane's own is expected.
+        """Accept frames of `peer` only from this incarnation on; without this call the plane's own incarnation is expected.
 
         A higher one restarts the sequence numbers of the frames that come from `peer`.
         """
@@ -110,7 +110,7 @@ class Plane(PlaneLoop):
             self._stop_looking(state)  # for a process that is fenced off
 
     def advance(self, incarnation: int) -> None:
-        """Go on under a higher incarnation in the same process: it is stamped from now on, and all channels restart at sequence 0.
+        """Continue under a higher incarnation in the same process: frames carry it from now on, and all channels restart at sequence 0.
 
         Peers that were never given to `expect` are expected to advance as well.
         """
@@ -137,7 +137,7 @@ class Plane(PlaneLoop):
     def send(self, peer: str, kind: int, channel: int, parts: Buffer | Sequence[Buffer]) -> None:
         """Send one frame; never blocks.  What the socket does not take now is queued, by reference: do not change the buffers.
 
-        To a peer that was lost nothing is sent (it is counted).  A peer that never was connected is a ProtocolError.
+        A frame to a lost peer is counted and dropped.  For a peer that never was connected it raises ProtocolError.
         """
         state = self._peers.get(peer)
         if state is None or (state.link is None and state.until_s is None):
@@ -154,7 +154,7 @@ class Plane(PlaneLoop):
         if 0 < kind <= 255 and size <= PAYLOAD_BYTES_MAX and 0 <= channel <= CHANNEL_MAX:
             header = _pack(size + HEADER_BYTES, kind, channel, self.incarnation, sequence)
         else:
-            header = pack_header(size, kind, channel, self.incarnation, sequence)  # raises, with words
+            header = pack_header(size, kind, channel, self.incarnation, sequence)  # raises an error that says what is wrong
         next_out[channel] = sequence + 1
         state.frames_out += 1
         state.bytes_out += size + HEADER_BYTES
@@ -220,7 +220,7 @@ class Plane(PlaneLoop):
     def poll(self, timeout_s: float | None = 0.0) -> list[Frame]:
         """Wait until something happens, at most `timeout_s` (None: for ever); give all the frames that are there.
 
-        It may give none early: after `wakeup`, when a queue was flushed, when a connection came or ended.
+        It may return early without frames: after `wakeup`, when a queue was flushed, or when a connection began or ended.
         """
         if self._corked is not None:
             self.uncork()
@@ -247,7 +247,7 @@ class Plane(PlaneLoop):
             left_s = deadline_s - time.monotonic()
             if left_s <= 0:
                 break
-            with suppress(ProtocolError):  # whatever the peers still send, nobody reads it
+            with suppress(ProtocolError):  # what the peers still send is not read
                 self._step(left_s)
             self._inbox.clear()
         self._say_goodbye()

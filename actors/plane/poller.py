@@ -57,7 +57,7 @@ class Waker:
     """A file descriptor that another thread can make readable; safe to use after it was closed."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # so that wake() never writes to a descriptor that was closed and is somebody else's by now
+        self._lock = threading.Lock()  # so that wake() never writes to a descriptor that was closed and reused
         self._eventfd = -1
         self._pair: tuple[socket.socket, socket.socket] | None = None
         if sys.platform.startswith("linux"):

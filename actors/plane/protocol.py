@@ -25,7 +25,7 @@ DRIVER = "driver"
 class Kind(enum.IntEnum):
     """Kinds of frames. The channel is the edge for DATA, BARRIER and CREDIT, the stage for VIEW, 0 otherwise.
 
-    What begins with INPUT carries its number among all frames of that live input, from the beginning of the job: see `pack_number`.
+    A frame whose kind begins with INPUT carries its number among all frames of that live input since the job began: see `pack_number`.
     """
 
     DATA = 1
@@ -57,8 +57,8 @@ class Kind(enum.IntEnum):
 
 
 SPIN_S = 100e-6
-"""How long replicas and the progress actor look for the next frame before they sleep, while frames come that fast: a wake-up of an idle
-core takes some 30 µs, more than all that a barrier does (docs/performance.md)."""
+"""How long replicas and the progress actor spin for the next frame before they sleep, while frames come that fast: waking an idle CPU
+takes some 30 µs, more than all the work for a barrier (docs/performance.md)."""
 _CREDIT = struct.Struct("<IQd")
 NUMBER_BYTES = 8
 
@@ -67,7 +67,7 @@ INPUT_FRAMES = frozenset({Kind.INPUT_BATCH, Kind.INPUT_ADVANCE, Kind.INPUT_CLOSE
 
 
 def pack_save(name: str, epoch: int) -> bytes:
-    """Payload of SAVE_WANTED: who waits for a snapshot of which epoch of which live input."""
+    """Payload of SAVE_WANTED: the live input and its epoch for which a snapshot is wanted."""
     return epoch.to_bytes(8, "little") + name.encode()
 
 
@@ -96,7 +96,7 @@ def stage_of(name: str) -> int:
 
 
 def replica_of(name: str) -> int:
-    """Which replica of its stage it is, from its name.
+    """The number of a replica within its stage, from its name.
 
     >>> replica_of(replica_name(7, 1))
     1
@@ -138,7 +138,7 @@ def unpack_view(payload: bytes | memoryview) -> View:
 
 
 def pack_number(number: int) -> bytes:
-    """The number of a frame of a live input; a driver that connects again may send again what the replica has by now."""
+    """Encode the number of a frame of a live input: by it a replica recognises what a driver that reconnects sends again."""
     return number.to_bytes(NUMBER_BYTES, "little")
 
 
@@ -152,7 +152,7 @@ def unpack_number(payload: bytes | memoryview) -> tuple[int, bytes | memoryview]
 
 
 def pack_credit(batches: int, size: int, busy_s: float = 0.0) -> bytes:
-    """A grant of credits, with how long the receiver has worked for it."""
+    """A grant of credits, with how long the receiver has worked on what it grants back."""
     return _CREDIT.pack(batches, size, busy_s)
 
 

@@ -1,11 +1,12 @@
 """What a replica has on its way out: a send window on each regular channel, a bounded queue before each socket of a feedback channel.
 
 A regular channel sends while its window has room; what an activation produced beyond that waits here, and the replica starts no other
-activation until it is gone. A feedback channel never holds its replica up. Its receiver takes everything off the socket and spills;
-should the receiver be in one long activation, the batches wait here, a share of the job's bound for spilling in the plane and the rest
+activation until it is gone. A feedback channel never blocks its replica. Its receiver takes everything off the socket and spills; while
+the receiver is in one long activation, batches wait here: up to a share of the job's memory bound for spilling in the plane, the rest
 on disk. FIFO per channel in either case.
 
-Pure: what carries frames is given (``carrier.py``), and both runtimes drive it. It spills to disk through :class:`SpillingQueue` alone.
+Pure: the carrier of the frames is an argument (``carrier.py``), and both runtimes drive it. It spills to disk through
+:class:`SpillingQueue` alone.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from rayad.dataflow.plan import Plan, PlanEdge
 from rayad.progress import Timestamp
 
 _EDGE = struct.Struct("<II")
-"""Before a batch on disk: the edge, and whether it is a mark instead: a barrier, or the marker of a change of layout."""
+"""Header of an item on disk: the edge, and whether it is a batch or a mark (a barrier, or the marker of a change of layout)."""
 _MARK = -1
 
 
 def window_of(edge: PlanEdge | None, config: RunConfig) -> int:
-    """How many batches may be in flight on a channel of an edge; None: from the driver."""
+    """How many batches may be in flight on a channel of an edge; None: on the channel from the driver."""
     return config.window_batches if edge is None or edge.buffer is None else min(edge.buffer, config.window_batches)
 
 
@@ -43,8 +44,8 @@ class SendWindows:
 
     Args:
         carrier: what carries frames.
-        plan, stage: whose channels they are.
-        config: of the run: windows, and what may wait in memory for a feedback channel.
+        plan, stage: the stage whose channels these are.
+        config: the run's windows, and how much may wait in memory for a feedback channel.
     """
 
     def __init__(self, carrier: Carrier, plan: Plan, stage: int, config: RunConfig) -> None:
@@ -53,19 +54,19 @@ class SendWindows:
         self._config = config
         self._edges = {edge.id: edge for edge in plan.edges_from(stage)}
         self.windows: dict[tuple[int, str], SendWindow] = {}
-        """Of the regular channels, by edge and peer."""
-        self._waiting: dict[tuple[int, str], deque[tuple[Any, int]]] = {}  # with its bytes; a mark, which needs no credit, has _MARK
+        """The windows of the regular channels, by edge and peer."""
+        self._waiting: dict[tuple[int, str], deque[tuple[Any, int]]] = {}  # each with its bytes, or _MARK for a mark, which needs no credit
         self._spilled: dict[str, SpillingQueue] = {}
         self._peers: dict[tuple[int, int], str] = {}
         self._pools: dict[int, DemandPool] = {}
-        self._full: set[int] = set()  # edges whose pool is
-        self._rows: dict[tuple[int, str], deque[int]] = {}  # of the batches in flight, on demand; 0: not known
+        self._full: set[int] = set()  # edges whose pool is full
+        self._rows: dict[tuple[int, str], deque[int]] = {}  # records of each on-demand batch in flight; 0: not known
         self.joined: Callable[[int, Timestamp, int], None] = _nobody
-        """Called when so many batches on demand become one: (edge, time, how many fewer)."""
+        """Called when on-demand batches are joined into one: (edge, time, how many fewer there are now)."""
         self.sent: Callable[[int, int], None] = _nobody
-        """Called when a batch on demand leaves: (edge, bytes)."""
+        """Called when an on-demand batch is sent: (edge, bytes)."""
         self.held_up: Callable[[bool], None] = _nobody
-        """Called with True when the replica is held up, and with False when it is not any more."""
+        """Called with True when the replica becomes blocked, with False when it no longer is."""
         self.spilled_batches = 0
         self._replicas = {edge.id: plan.stage(edge.target).parallelism for edge in self._edges.values()}
         for edge in self._edges.values():
@@ -79,7 +80,7 @@ class SendWindows:
         self._feedback_bytes_max = max(carrier.socket_bytes, int(config.spill_memory_bytes) // max(1, loops))
 
     def open(self, peer: str, plan: Plan) -> None:
-        """A replica has come: its channels are fresh."""
+        """Open the channels to a replica that has been admitted."""
         for edge in self._edges.values():
             for replica in range(plan.stage(edge.target).parallelism):
                 if replica_name(edge.target, replica) == peer:
@@ -89,7 +90,7 @@ class SendWindows:
                         self.windows[edge.id, peer] = SendWindow(window_of(edge, self._config), int(self._config.window_bytes))
 
     def configure(self, config: RunConfig) -> None:
-        """Other windows from now on; what waits for room that is there now is sent."""
+        """Change the windows, and send what now has room."""
         self._config = config
         for (edge, peer), window in self.windows.items():
             window.resize(window_of(self._edges[edge], config), int(config.window_bytes))
@@ -98,7 +99,7 @@ class SendWindows:
             self._serve(edge)
 
     def close_all_but(self, plan: Plan) -> None:
-        """Replicas have gone that this plan does not have: nothing is on the way to them."""
+        """Close the channels to replicas that are not in this plan: they have ended, and nothing is in flight to them."""
         self.lay_out(plan)
         for edge, replica in [key for key in self._peers if key[1] >= plan.stage(self._edges[key[0]].target).parallelism]:
             peer = self._peers.pop((edge, replica))
@@ -106,7 +107,7 @@ class SendWindows:
             self._rows.pop((edge, peer), None)
 
     def lay_out(self, plan: Plan) -> None:
-        """From now on what goes to any receiver goes to one of this plan."""
+        """From now on send on-demand batches to the receivers of this plan."""
         self._replicas = {edge.id: plan.stage(edge.target).parallelism for edge in self._edges.values()}
         for edge in self._pools:
             self._serve(edge)
@@ -131,7 +132,7 @@ class SendWindows:
         return self._peers[edge, replica]
 
     def room(self, edge: int, replica: int) -> int:
-        """How many batches more a channel takes; negative when some wait already."""
+        """How many more batches a channel takes; negative when batches already wait."""
         key = (edge, self._peers[edge, replica])
         window = self.windows.get(key)
         return 0 if window is None else window.batches - window.in_flight_batches - len(self._waiting.get(key, ()))
@@ -162,18 +163,18 @@ class SendWindows:
         self._carrier.send(peer, Kind.DATA, edge, payload)
 
     def _note_held_up(self) -> None:
-        """It will be held up."""
+        """Report that the replica becomes blocked, if it was not."""
         if not self.is_held_up:
             self.held_up(True)
 
     def _note_free(self) -> None:
-        """Something that held it up is gone."""
+        """Report that the replica is no longer blocked, if nothing else waits."""
         if not self.is_held_up:
             self.held_up(False)
 
     # -- on demand: see on_demand.py -------------------------------------------------------
     def piece_rows(self, edge: int, batch: Any) -> int:
-        """Into pieces of how many records a batch on demand is to be cut."""
+        """The number of records in each piece into which an on-demand batch is to be cut."""
         return self._pools[edge].piece_rows(batch, len(self._receivers(edge)))
 
     def offer(self, edge: int, time: Timestamp, batch: Any) -> None:
@@ -185,7 +186,7 @@ class SendWindows:
         return [self._peers[edge, replica] for replica in range(self._replicas[edge])]
 
     def _serve(self, edge: int) -> None:
-        """Give out what waits, to the receivers with the most room, as far as there is room."""
+        """Send what waits to the receivers with the most room, as far as there is room."""
         pool, receivers = self._pools[edge], self._receivers(edge)
         free = [peer for peer in receivers if (edge, peer) not in self._waiting and self.windows[edge, peer].may_send()]
         while len(pool) and free:
@@ -208,7 +209,7 @@ class SendWindows:
                 self._full.add(edge)
 
     def _bind(self, edge: int) -> None:
-        """Choose a receiver for all that waits: it has to go, or to be logged, before a barrier."""
+        """Choose a receiver for everything that waits: it must be sent, or logged, before a barrier."""
         pool, receivers = self._pools[edge], self._receivers(edge)
         for _ in range(len(pool)):
             time, batch = pool.pop_one()
@@ -222,11 +223,11 @@ class SendWindows:
         return self.windows[edge, peer].in_flight_batches + len(self._waiting.get((edge, peer), ()))
 
     def on_credit(self, edge: int, peer: str, batches: int, size_bytes: int, busy_s: float) -> None:
-        """The receiver has granted credit, for what it has worked on so long: send what waits for it."""
+        """Take credit from a receiver, which has worked ``busy_s`` on what it grants back, and send what waits for it."""
         key = (edge, peer)
         window = self.windows.get(key)
         if window is None:
-            return  # of a replica that has retired
+            return  # from a replica that has retired
         window.on_credit(batches, size_bytes)
         if edge in self._pools:
             rows = [self._rows[key].popleft() for _ in range(batches)]
@@ -252,9 +253,9 @@ class SendWindows:
             self._note_free()
 
     def send_mark(self, edge: int, peer: str, payload: Any, *, overtake: bool, binds: bool = True) -> None:
-        """Send a barrier or marker behind all that was sent on a channel; with ``overtake`` before what waits here for credit.
+        """Send a barrier or marker behind everything sent on a channel; with ``overtake`` ahead of what waits here for credit.
 
-        Without ``binds`` what waits for any receiver goes behind it, and may go to a receiver that it is not sent to.
+        Without ``binds`` the on-demand batches that wait are sent behind it, perhaps to a receiver that this mark is not sent to.
         """
         if binds and edge in self._pools:
             self._bind(edge)

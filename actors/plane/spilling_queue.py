@@ -36,7 +36,7 @@ READ_BYTES = 1024 * 1024
 PUNCH_BYTES = 64 * 1024 * 1024
 """Space is given back in steps of this size while the file is in use."""
 BLOCK_BYTES = 4096
-"""A hole that is smaller gives nothing back."""
+"""Punching a smaller hole gives no space back."""
 _KEEP_SIZE_AND_PUNCH_HOLE = 0x01 | 0x02
 
 
@@ -192,7 +192,7 @@ class SpillingQueue:
 class SpillFile:
     """Bytes in an unlinked file in `directory`, taken out in any order; the space of what is freed is given back, where the system can.
 
-    When nothing is in it any more it begins anew.
+    When it is empty, writing starts again at its beginning.
     """
 
     def __init__(self, directory: str | None = None) -> None:
@@ -202,7 +202,7 @@ class SpillFile:
         self._items = 0
 
     def write(self, item: bytes) -> tuple[int, int]:
-        """Keep these; gives their place. Raises SpillError when the disk is full."""
+        """Write an item; gives its place. Raises SpillError when the disk is full."""
         place = (self._write_at, len(item))
         rest, at = memoryview(item), self._write_at
         try:
@@ -231,7 +231,7 @@ class SpillFile:
         return data
 
     def free(self, place: tuple[int, int]) -> None:
-        """It is not needed any more."""
+        """Free the space of an item that is not needed any more."""
         self._items -= 1
         if not self._items:
             os.ftruncate(self._fd, 0)
@@ -269,7 +269,7 @@ def _fallocate() -> Callable[..., int] | None:
 
 
 def _punch_hole(fd: int, start: int, size: int) -> None:
-    """Give the disk space of a stretch back, if the file system can; the queue is right without it."""
+    """Give the disk space of a stretch back, if the file system can; the queue works without it, too."""
     function = _fallocate()
     if function is not None:
         function(fd, _KEEP_SIZE_AND_PUNCH_HOLE, start, size)
