@@ -1,1 +1,1 @@
-"""The event loops around a replica core and around the progress core: data plane in, data plane out. Nothing of Ray in here."""
+"""The event loops around a replica core and around the progress core: frames of the data plane in, frames out. They do not use Ray."""

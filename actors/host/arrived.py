@@ -9,7 +9,7 @@ from rayad.actors.plane.feedback_queue import FeedbackQueue
 from rayad.actors.plane.plane import Frame
 
 Entry = tuple[int, str, Any]
-"""An edge, the peer, and an encoded batch or a Barrier."""
+"""An edge, the peer, and an encoded batch or a `Barrier`."""
 
 
 class Arrived:
@@ -22,8 +22,8 @@ class Arrived:
     def __init__(self, feedback: FeedbackQueue) -> None:
         self.regular: deque[Entry] = deque()
         self.held: deque[Entry] = deque()
-        """Behind barriers that have not come on all channels."""
+        """Batches that wait behind a barrier which has not yet come on all channels."""
         self.restored: deque[tuple[int, Any]] = deque()
-        """What was on its way here when the snapshot that is resumed was cut; it comes before everything else."""
+        """What was in flight to this replica at the cut of the snapshot from which it resumed; it is consumed before everything else."""
         self.feedback = feedback
         self.input: deque[tuple[int, Frame]] = deque()

@@ -1,4 +1,4 @@
-"""What a replica host tells of itself."""
+"""What a replica host reports of itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rayad.actors.replica.report import ReplicaReport
 
 
 def note_counts(place: Workplace) -> ReplicaReport:
-    """What a replica has done and what waits; in its loop."""
+    """What a replica has done and what waits; called in its event loop."""
     core, report, arrived = place.core, place.report, place.arrived
     report.batches_in, report.records_in, report.batches_out = core.batches_in, core.records_in, core.batches_out
     gated = core.gate.waiting.spilled_batches if core.gate is not None else 0
@@ -34,7 +34,7 @@ def note_counts(place: Workplace) -> ReplicaReport:
 
 
 def counts_from_outside(place: Workplace, activity: Activity | None) -> ReplicaReport:
-    """The same as far as it can be seen without the loop, which is busy: with what it is busy instead of what waits."""
+    """The same as far as another thread can see it while the loop is busy: what the loop is busy with, instead of what waits."""
     core = place.core
     waiting = [f"does not answer: its event loop is busy with {activity}" if activity is not None else "does not answer"]
     return replace(

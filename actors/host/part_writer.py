@@ -1,12 +1,12 @@
-"""Writing a replica's parts beside its stream: a thread for the store, a forked copy of the process to pickle large state from.
+"""Writing a replica's parts while it processes on: a thread writes to the store, a forked copy of the process pickles large state.
 
 The copy sees the state as it was at the capture, however long pickling takes, and shares its memory until either side writes; the replica
-goes on after the few milliseconds that fork takes. (Redis saves its data in the same way.) In the copy runs one thread, which only pickles
+continues after the few milliseconds that fork takes. (Redis saves its data in the same way.) The copy runs one thread, which only pickles
 into a pipe: it uses none of the sockets and threads that it inherited, and ends by ``end_at_once``.
 
 A lock that another thread held at the fork is never released in the copy: what waits for it there (a ``__reduce__`` that asks a client
-library, an allocator) hangs. So a copy that gives nothing and uses no processor is killed, its attempt fails, and from then on the state
-is pickled in place; one whose attempt is given up is killed at once.
+library, an allocator) hangs. So a copy that writes nothing and uses no processor time is killed, its attempt fails, and from then on the
+state is pickled in place. A copy whose attempt is given up is killed at once.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from rayad.snapshots.store import PartFile, SnapshotStore, StagedPart
 FORK_BYTES_MIN = 1 << 18
 """State of at least this size is pickled in a forked copy; below, pickling at once takes less than the fork."""
 FORK_RECORDS_MIN = 20_000
-"""State of unknown size is taken for large when the replica has received this many records since it was last written."""
+"""State of unknown size is treated as large when the replica has received this many records since it was last written."""
 HUNG_S = 20.0
-"""A copy that gives nothing, and uses no processor time, for so long hangs."""
+"""A copy that writes nothing and uses no processor time for so long counts as hung."""
 CHUNK_BYTES = 1 << 20
 _PIPE_SIZE = 1031  # F_SETPIPE_SZ
 _PARENT_DEATH = 1  # PR_SET_PDEATHSIG
@@ -99,13 +99,13 @@ class PartWriter:
         self._put("state", written, source)
 
     def complete(self, capture: Capture) -> None:
-        """The log of a capture is complete: write the rest, then tell."""
+        """The log of a capture is complete: write the rest, then report."""
         written = self._open.pop(capture.barrier.number, None)
         if written is not None:
             self._put("rest", written, None)
 
     def give_up(self, number: int) -> None:
-        """Nobody waits for a capture any more."""
+        """A capture is no longer wanted."""
         self._open.pop(number, None)
         self._kill(number)
 
@@ -207,7 +207,7 @@ class PartWriter:
                 os.kill(child, signal.SIGKILL)
 
     def _reap(self, number: int, child: int) -> tuple[float, int]:
-        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # ended, and not yet forgotten
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)  # ended, and not yet reaped
         with self._lock:
             _, status, usage = os.wait4(child, 0)
             self._children.pop(number, None)

@@ -1,4 +1,4 @@
-"""The shell around the progress core: reports in from the plane, views out. One per job, in the progress actor; knows nothing of Ray.
+"""The shell around the progress core: reports in from the plane, views out. One per job, in the progress actor; it does not use Ray.
 
 All reports that one wake-up brings are applied before any view goes out, so that a burst costs one propagation.
 """
@@ -57,7 +57,7 @@ class ProgressHost:
         return self.plane.listen(host, unix=unix)
 
     def run(self) -> dict[str, int]:
-        """Register all replicas, let them go, and publish views until nothing is left; gives some counts."""
+        """Register all replicas, start them, and publish views until nothing is left; gives some counts."""
         try:
             self._register()
             self._loop()
@@ -71,7 +71,7 @@ class ProgressHost:
             self.plane.close(linger_s=2.0)
 
     def _register(self) -> None:
-        """Every replica tells what it holds from the start; only when all have, any may go."""
+        """Wait until every replica has reported the capabilities that it starts with, then let all run."""
         missing = set(self.expected)
         while missing:
             for frame in self.plane.poll(1.0):
@@ -111,13 +111,13 @@ class ProgressHost:
                 elif frame.kind == Kind.SUBSCRIBE:
                     tracker.subscribe(stage_of(frame.peer))
                 elif frame.kind == Kind.FENCE:
-                    plane.send(frame.peer, Kind.FENCED, 0, b"")  # what it has reported before is applied
+                    plane.send(frame.peer, Kind.FENCED, 0, b"")  # confirms that its earlier reports are applied
                 elif frame.kind == Kind.LEAVE:
                     self._on_leave(frame.peer)
                 elif frame.kind == Kind.READY and frame.peer in self._joining:
                     self._on_join(frame)
                 elif frame.peer in self._forgotten:
-                    continue  # it was on its way when its change was given up
+                    continue  # it was in flight when its change was given up
                 elif self._switch is not None and frame.kind in (Kind.READY, Kind.REWOUND):
                     self._on_switch(self._switch, frame)
                 else:
@@ -136,14 +136,14 @@ class ProgressHost:
             self.plane.send(name, Kind.VIEW, node, payload)
 
     def _show_late(self) -> None:
-        """Send what waited, to those whose sockets have room again; a poll ends when one has."""
+        """Send the views that waited to the replicas whose sockets have room again; a poll ends when one has."""
         for name in [name for name in self._late if not self.plane.is_behind(name)]:
             node, payload = self._late.pop(name)
             self.plane.send(name, Kind.VIEW, node, payload)
 
     def _look_for_lost(self) -> None:
         lost = [name for name in self.plane.take_lost() if name in self.expected]
-        if lost and not self._survives:  # else the coordinator hears of it, too, and says what is to be done
+        if lost and not self._survives:  # else the coordinator notices it, too, and decides what to do
             raise ConnectionError(f"the progress actor lost its connection to {lost[0]}: {self.plane.why_lost(lost[0])}")
 
     def _look_for_abandonment(self) -> None:
@@ -169,7 +169,7 @@ class ProgressHost:
         self.mailbox.ask(release)
 
     def join(self, names: list[str], incarnation: int) -> None:
-        """Control call: these replicas will register while the job runs; they may go when they have."""
+        """Control call: these replicas will register while the job runs, and may run once they have."""
 
         def begin() -> None:
             for name in names:
@@ -180,11 +180,11 @@ class ProgressHost:
         self.mailbox.ask(begin)
 
     def joined(self, names: list[str], timeout_s: float) -> bool:
-        """Control call: wait until these have registered."""
+        """Control call: wait until these replicas have registered."""
         return self.mailbox.watch(lambda: self.expected.issuperset(names), timeout_s)
 
     def forget(self, names: list[str]) -> None:
-        """Control call: these will not come, or not stay."""
+        """Control call: these replicas will not register, or not stay."""
 
         def forget() -> None:
             self._joining.difference_update(names)
@@ -215,9 +215,9 @@ class ProgressHost:
 
     # -- recovery upstream of a failure --------------------------------------------------------
     def switch(self, names: list[str], region: Region, incarnation: int) -> None:
-        """Control call: the replicas of a region have been replaced; the newcomers will register, the others tell what they gave up.
+        """Control call: the replicas of a region have been replaced; the new ones will register, the others report what they dropped.
 
-        When all have, what was there of the region goes out and all of that comes in, in one step: no frontier is published in between.
+        When all have, the old counts of the region are removed and the new ones added in one step: no frontier is published in between.
         """
 
         def begin() -> None:
@@ -242,7 +242,7 @@ class ProgressHost:
         self.tracker.apply([*zeroing(self.plan, self.tracker, switch.region), *switch.changes])
         self._switch = None
         self._late.clear()
-        self.tracker.views()  # what has changed; everybody is given all
+        self.tracker.views()  # takes what has changed; every replica is sent all views instead
         views = {node: pack_view(self.tracker.view(node)) for node in self.names}
         for node, names in self.names.items():
             for name in names:
@@ -253,12 +253,12 @@ class ProgressHost:
 
     # -- control calls, from other threads ---------------------------------------------------
     def abandon(self) -> None:
-        """The job goes on in another incarnation; end."""
+        """Control call: the job continues in another incarnation; end."""
         self._abandoned = True
         self.plane.wakeup()
 
     def look(self, with_blockers: bool = False) -> tuple[dict[int, Any], int, list[Any]]:
-        """Views by stage, how many pointstamps are active, and, where asked for, :meth:`blockers`; taken at one moment."""
+        """Views by stage, how many pointstamps are active, and, if asked for, what blocks the pending notifications; all at one moment."""
 
         def look() -> tuple[dict[int, Any], int, list[Any]]:
             views = {stage.id: tuple(self.tracker.view(stage.id)) for stage in self.plan.stages}
@@ -267,7 +267,7 @@ class ProgressHost:
         return self.mailbox.ask(look)  # type: ignore[no-any-return]
 
     def counts(self) -> dict[str, int]:
-        """How much work progress tracking was."""
+        """How much work progress tracking has been."""
         return self.mailbox.ask(self._counts)  # type: ignore[no-any-return]
 
     def _counts(self) -> dict[str, int]:

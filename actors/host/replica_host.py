@@ -1,8 +1,8 @@
-"""The shell around one replica: its event loop over the data plane. One per vertex actor; knows nothing of Ray.
+"""The shell around one replica: its event loop over the data plane. One per vertex actor; it does not use Ray.
 
-Each round: take all frames that are there, run activations while nothing on the way out is held up, hand the batches to the plane, send
-one report of everything that changed, and only then wait. Batches of a loop come before new input, so that what is inside a loop stays
-bounded by what entered it. While a regular channel has no credit left for what was already produced, no activation starts: pressure
+Each round: take all frames that are there, run activations while no output is blocked, hand the batches to the plane, send one
+report of everything that changed, and only then wait. Batches of a loop come before new input, so that what is inside a loop stays bounded
+by what entered it. While a regular channel has no credit left for what was already produced, no activation starts: so back-pressure
 reaches the sources.
 """
 
@@ -55,9 +55,9 @@ IDLE_SOURCE_S = 0.001
 """How soon a source that had nothing is asked again; doubles up to IDLE_SOURCE_MAX_S."""
 IDLE_SOURCE_MAX_S = 0.02
 LOST_S = 5.0
-"""How long a peer may be lost before that is a failure of this replica's: whoever knows the cause tells it first, or replaces the peer."""
+"""How long a peer may be lost before this replica fails: until then the process that knows the cause may report it, or replace the peer."""
 LOOK_S = 0.2
-"""How long a look waits for the loop; then it tells what can be seen from outside."""
+"""How long a look waits for the loop; then it reports what another thread can see."""
 STACK_AFTER_S = 0.1
 """An activation that has taken so long is shown with its stack."""
 
@@ -109,7 +109,7 @@ class ReplicaHost:
         return self.plane.listen(host, unix="auto" if self.place.config.unix_sockets else "off")
 
     def partners(self) -> set[str]:
-        """Whom this replica is connected to from its start: one that comes into a running job will be given state by its siblings."""
+        """The peers that this replica connects to at its start; in a change of layout also its siblings, which give it state."""
         return self.place.peers() | self.rescale.siblings() if self.rescale.is_newcomer else self.place.peers()
 
     def run(self, addresses: Mapping[str, Address]) -> dict[int, Any]:
@@ -135,7 +135,7 @@ class ReplicaHost:
             return self.core.stage_sinks() if self.snapshots is None else {}
         except BaseException:
             if self.snapshots is None:
-                self.core.abort_sinks()  # else a snapshot may name what they have staged
+                self.core.abort_sinks()  # otherwise a snapshot may name what they have staged
             raise
         finally:
             self._thread = None  # nothing is done here any more
@@ -143,7 +143,7 @@ class ReplicaHost:
 
     @property
     def _linger_s(self) -> float:
-        if self.rescale.has_left:  # what is on its way is for replicas that stay, and may be busy
+        if self.rescale.has_left:  # what is in flight is for replicas that stay, and may be busy
             return self.place.config.failures.heartbeat_timeout_s
         return 2.0 if self.place.is_done else 0.0
 
@@ -210,9 +210,9 @@ class ReplicaHost:
         return 1.0
 
     def _may_hold_back(self) -> bool:
-        """Whether combiners may go on gathering: there is more input at hand, and what they have is not too old.
+        """Whether combiners may keep gathering: more input waits, and what they keep back is not too old.
 
-        Then the whole report waits, so that progress never says that what they hold has passed.
+        Then the whole report waits, so that no frontier passes the times of what they keep back.
         """
         if not self.core.outputs.holding or self.place.sender.is_held_up or self._stopping:
             return False
@@ -255,7 +255,7 @@ class ReplicaHost:
                 place.is_rewinding = False
             elif kind == Kind.VIEW:
                 if place.is_rewinding:
-                    continue  # of a past that did not happen
+                    continue  # a view from before the roll-back
                 self.core.on_view(unpack_view(frame.payload))
                 while self.core.notify():
                     pass
@@ -278,7 +278,7 @@ class ReplicaHost:
                 raise ProtocolError(f"{self.name} got a frame of kind {kind} from {frame.peer!r}: that is not for a replica")
 
     def _work(self) -> None:
-        """Activations until a time slice is over, nothing is left, or the way out is held up.
+        """Run activations until a time slice is over, nothing is left, or an output is blocked.
 
         What small activations produce waits for the end of the slice, so that it travels in few batches; sources set their batches
         themselves.
@@ -350,9 +350,9 @@ class ReplicaHost:
         return True
 
     def _queue_input(self, frame: Frame) -> None:
-        """Frames of the driver's come in the order of their numbers. One that connects anew may repeat some: they are passed over."""
+        """Queue a frame from the driver, in the order of numbers. A driver that reconnects may repeat some, which are skipped."""
         number, payload = unpack_number(frame.payload)
-        if frame.sequence == 0:  # another connection, with a window that nothing is in flight of
+        if frame.sequence == 0:  # a new connection: nothing is in flight in its window
             self._input_since = self._input_next
             self.place.granting.forget({DRIVER})
         if number > self._input_next:
@@ -365,19 +365,19 @@ class ReplicaHost:
 
     def _take_input(self, number: int, frame: Frame) -> None:
         if self.core.input_epoch is None:
-            return  # closed by stop(); what was still on its way is dropped
+            return  # closed by stop(); what was still in flight is dropped
         self.core.input_frames += 1
         if frame.kind == Kind.INPUT_BATCH:
             _, batch = decode_batch(frame.payload)
             self.core.input_send(batch)
-            if number >= self._input_since:  # else it came over a connection that is no longer there
+            if number >= self._input_since:  # else it came over an earlier connection, whose window is gone
                 self._grant_driver(len(frame.payload) + NUMBER_BYTES)
             self.statistics.counters.read_bytes += len(frame.payload)
         elif frame.kind == Kind.INPUT_ADVANCE:
             self.core.input_advance(int.from_bytes(frame.payload, "little"))
         elif frame.kind == Kind.INPUT_NOTE:
             self.core.input_note = bytes(frame.payload).decode()
-        elif frame.kind == Kind.INPUT_SAVE:  # all that it is about has been consumed: a snapshot that begins from now on holds it
+        elif frame.kind == Kind.INPUT_SAVE:  # everything before it has been consumed: a snapshot that begins from now on holds it
             self.plane.send(COORDINATOR, Kind.SAVE_WANTED, 0, pack_save(self.place.stage.name, int.from_bytes(frame.payload, "little")))
         else:
             self.core.input_close()
@@ -399,7 +399,7 @@ class ReplicaHost:
                 raise ConnectionError(f"{self._title} lost its connection to {who}: {self.plane.why_lost(peer)}")
 
     def _is_laid_out(self, peer: str) -> bool:
-        """Whether somebody belongs to the job by now: a newcomer of a change that was refused does not, and its end is no loss."""
+        """Whether a peer belongs to the job by now: a new replica of a change that was refused does not, and its end is no failure."""
         if peer in (PROGRESS, COORDINATOR, DRIVER):
             return True
         return int(peer.split(".")[1]) < self.place.plan.stage(stage_of(peer)).parallelism
@@ -409,12 +409,12 @@ class ReplicaHost:
         return self.place.plan.title(self.place.stage.id, self.place.replica)
 
     def abandon(self) -> None:
-        """Control call, from another thread: the job goes on in another incarnation."""
+        """Control call, from another thread: the job continues in another incarnation."""
         self._abandoned = True
         self.plane.wakeup()
 
     def discard(self, linger_s: float = 0.0) -> None:
-        """It will not run, or not any more: release what it has."""
+        """Free its resources: it will not run, or not any more."""
         if self.snapshots is not None:
             self.snapshots.close()
         self.place.close(linger_s)
@@ -429,13 +429,13 @@ class ReplicaHost:
         self.mailbox.ask(partial(upstream.roll_back, self.place, self.snapshots, *arguments), timeout_s=self.place.config.start_timeout_s)
 
     def stop(self) -> None:
-        """Control call, from another thread: read no more input, finish what was read. Nobody waits: the source may be at work for long."""
+        """Control call, from another thread: read no more input, finish what was read. It does not wait: the source may be busy."""
         self._is_asked_to_stop = True
         self.plane.wakeup()
 
     @property
     def has_stopped(self) -> bool:
-        """From any thread: whether the loop has taken notice of :meth:`stop`, or is over."""
+        """From any thread: whether the loop has acted on :meth:`stop`, or has ended."""
         return self._stopping or self.place.is_done
 
     def _look_for_stop(self) -> None:
@@ -445,7 +445,7 @@ class ReplicaHost:
                 self.core.input_close(is_cut=True)
 
     def look(self) -> ReplicaReport:
-        """Control call, from another thread: what has been done and what waits; also while the loop is busy, and does not answer."""
+        """Control call, from another thread: what has been done and what waits; it answers even while the loop is busy and does not."""
         try:
             return self.mailbox.ask(partial(note_counts, self.place), timeout_s=LOOK_S)  # type: ignore[no-any-return]
         except NoAnswer:

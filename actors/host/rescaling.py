@@ -24,19 +24,19 @@ from rayad.dataflow.plan import Layout
 from rayad.progress import ProtocolError, Timestamp
 
 MARK = b"M"
-"""What the payload of a marker begins with; that of a snapshot's barrier begins otherwise."""
+"""The first bytes of a marker's payload; the payload of a snapshot's barrier begins with others."""
 INDEX_SLICE_S = 0.002
-"""How long a replica gets its state ready for giving between two rounds of its loop."""
+"""How long a replica prepares its state for transfer between two rounds of its loop."""
 
 
 class Rest(bytes):
-    """What stays of an encoded batch when what leaves has been taken out; ``credit``: bytes of the whole, as its sender counts them."""
+    """The part of an encoded batch that stays here; ``credit``: bytes of the whole batch, as its sender counts them."""
 
     credit: int
 
 
 class Ended:
-    """In a queue: the sender on a channel has retired."""
+    """A queue entry: the sender on a channel has retired."""
 
 
 ENDED = Ended()
@@ -68,7 +68,7 @@ class HostRescale:
         return may_move(place.stage, place.plan, place.core.vertex)
 
     def prepare(self, layout: Layout, addresses: Mapping[str, Address], incarnations: Mapping[str, int], moving: Collection[int]) -> None:
-        """The newcomers with these addresses are there; connect to those that this replica will exchange something with."""
+        """The new replicas have started at these addresses; connect to those with which this replica will exchange frames."""
         place = self.place
         place.plan = place.core.plan = place.plan.laid_out(layout)
         place.stage = place.plan.stage(place.stage.id)
@@ -82,7 +82,7 @@ class HostRescale:
         for peer, address in addresses.items():
             if peer not in mine:
                 continue
-            if peer in incarnations:  # a newcomer, perhaps under the name of one that has retired
+            if peer in incarnations:  # a new replica, perhaps under the name of one that has retired
                 place.plane.expect(peer, incarnations[peer])
                 place.lost.pop(peer, None)
                 place.ends.admit(peer, place.plan)
@@ -99,12 +99,12 @@ class HostRescale:
         return {replica_name(place.stage.id, r) for r in range(place.stage.parallelism)} - {place.name}
 
     def is_prepared(self) -> bool:
-        """Whether all connections are there, and the state is ready to be given."""
+        """Whether all connections are established, and the state is ready for transfer."""
         place = self.place
         return self._index is None and all(place.plane.connected(peer) for peer in self._awaited)
 
     def relayout(self, step: int, layout: Layout) -> None:
-        """The next step: route by this layout; give what leaves."""
+        """Begin the next step: route by this layout, and send the state that leaves."""
         if step <= self.step:
             return
         began_s = clock.perf_counter()
@@ -133,7 +133,7 @@ class HostRescale:
         return self.step >= step and (self.migration is None or self.migration.is_settled) and not self._fenced
 
     def is_drained(self) -> bool:
-        """Whether it has also consumed all that was passed on to it or that it held back."""
+        """Whether it has also consumed everything that was passed on to it or that it held."""
         return not self.released
 
     def has_ended(self, channels: Collection[tuple[int, str]]) -> bool:
@@ -141,7 +141,7 @@ class HostRescale:
         return self.ended.issuperset(tuple(channel) for channel in channels)
 
     def costs(self) -> tuple[StepCost, StepCost | None]:
-        """What the change was for this replica so far: all of it, and the last step."""
+        """What the change has cost this replica so far: in total, and in the last step."""
         costs = [*self._costs, *([self.migration.cost] if self.migration is not None else [])]
         return StepCost.total(costs), costs[-1] if costs else None
 
@@ -151,7 +151,7 @@ class HostRescale:
             self.migration = None
 
     def commit(self, layout: Layout) -> StepCost:
-        """The change is over, done or not: this is the layout."""
+        """The change has ended, carried out or not; ``layout`` is valid now."""
         place = self.place
         plan = place.plan.laid_out(layout)
         if plan.layout != place.core.plan.layout:
@@ -168,7 +168,7 @@ class HostRescale:
         return total
 
     def leave(self, base: int) -> None:
-        """Retire: everything that was here is elsewhere by now."""
+        """Retire: all state and batches of this replica have moved to others."""
         place = self.place
         place.core.let_go()
         place.flush_out()
@@ -185,7 +185,7 @@ class HostRescale:
         return dict(enumerate(self._snapshots.participant.staged(self.leaving_base)))
 
     def configure(self, changes: Mapping[str, Any], turn: str) -> None:
-        """Runtime parameters change, in three turns (:meth:`ChannelEnds.configure`); all but windows with the senders."""
+        """Change runtime parameters, in three turns (:meth:`ChannelEnds.configure`); all but windows change in the senders' turn."""
         place = self.place
         before, after = place.config, configured(place.config, changes)
         if turn == "senders":
@@ -205,11 +205,11 @@ class HostRescale:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the loop must come round without waiting."""
+        """Whether the loop must run its next round without waiting."""
         return self._index is not None or bool(self.released)
 
     def after_report(self) -> None:
-        """The report so far has been sent: what is passed on leaves when it is confirmed; who retires takes leave behind it."""
+        """A report has been sent: fence what is passed on (it leaves when that is confirmed); if retiring, send LEAVE behind the report."""
         place, migration = self.place, self.migration
         if migration is not None and migration.outgoing:
             self._fenced.append(list(migration.outgoing))
@@ -225,7 +225,7 @@ class HostRescale:
         return self.leaving_base is not None or (self.migration is not None and bool(self.migration.outgoing))
 
     def on_frame(self, frame: Frame) -> None:
-        """A marker, a transfer, or a fence that is confirmed."""
+        """Handle a marker, a transfer, or the confirmation of a fence."""
         if frame.kind == Kind.FENCED:
             for target, transfer in self._fenced.popleft():
                 self._send(target, transfer)
@@ -242,7 +242,7 @@ class HostRescale:
             self.on_marker(frame.channel, frame.peer, frame.payload)
 
     def on_marker(self, edge: int, peer: str, payload: Any) -> None:
-        """A marker: behind all that went by the old layout on a channel, which has been looked at."""
+        """Handle a marker: everything routed by the old layout on its channel came before it, and has been checked."""
         step, layout = marshal.loads(memoryview(payload)[len(MARK) :])
         if step < 0:
             self.place.arrived.regular.append((edge, peer, ENDED))
@@ -252,7 +252,7 @@ class HostRescale:
             self.migration.on_marker((edge, self.place.replica_of[peer]))
 
     def on_feedback_marker(self, edge: int, source: int, payload: Any) -> None:
-        """The same, of a feedback edge, in its turn."""
+        """The same for a feedback edge, when the marker's turn in the queue comes."""
         self.on_marker(edge, replica_name(self.place.edges[edge].source, source), payload)
 
     def takes(self, edge: int, peer: str, payload: Any) -> Any:
@@ -263,7 +263,7 @@ class HostRescale:
         return self._take_out(migration, edge, peer, payload)
 
     def receiver(self, payload: Any) -> ReplicaCore | Migration:
-        """Who consumes the next batch."""
+        """What consumes the next batch: the core, or the migration while key-groups move."""
         migration = self.migration
         if migration is None or (not migration.arriving and type(payload) is Rest):
             return self.place.core

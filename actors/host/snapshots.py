@@ -1,6 +1,6 @@
 """The snapshots of one replica host: barriers in, captures taken and written, parts reported to the coordinator.
 
-Everything runs in the host's loop but the writing, which :class:`PartWriter` does beside it.
+Everything runs in the host's loop except the writing, which :class:`PartWriter` does in its own thread.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from rayad.snapshots.store import ReplicaPart, SnapshotStore
 
 
 class HostSnapshots:
-    """What a replica host with a store has besides.
+    """The snapshots of a replica host that has a store.
 
     Args:
         place: what it shares with the other parts of the host.
-        statistics: of the host.
+        statistics: the host's statistics.
         store: where parts go.
         part: what the replica resumes from; None: it starts afresh.
     """
@@ -70,15 +70,15 @@ class HostSnapshots:
         )
 
     def _give_up(self, number: int) -> None:
-        self._took.pop(number, None)  # nothing will be reported of it
+        self._took.pop(number, None)  # it will not be reported
         self.writer.give_up(number)
 
     def _send_out(self) -> None:
         self.place.flush_out()
-        self._captures_since_s = clock.perf_counter()  # what was sent out had to be sent anyway
+        self._captures_since_s = clock.perf_counter()  # sending is not part of the capture: it was due anyway
 
     def refill(self) -> None:
-        """What was in flight at the cut is so again: it counts, and waits before everything else."""
+        """Restore what was in flight at the cut: it is counted again, and is consumed before everything else."""
         if self.resumed is None:
             return
         place = self.place
@@ -105,7 +105,7 @@ class HostSnapshots:
     # -- barriers ----------------------------------------------------------------------------------
     @property
     def is_pending(self) -> bool:
-        """Whether what is consumed must be looked at."""
+        """Whether batches must be checked before they are consumed."""
         assert self.participant is not None
         return self.participant.is_pending
 
@@ -126,7 +126,7 @@ class HostSnapshots:
         else:
             number = int.from_bytes(payload, "little")
             assert self.participant is not None
-            self.participant.give_up(number)  # also when it has not begun here: then its barriers mean nothing any more
+            self.participant.give_up(number)  # also when it has not begun here: its barriers are then ignored
             self.release()
 
     def finish(self) -> None:
@@ -152,7 +152,7 @@ class HostSnapshots:
             self._aligning_since_s = clock.monotonic()
 
     def _overtake(self, edge: int, peer: str, barrier: Barrier) -> None:
-        """A barrier goes before what is ahead of it on its channel; older barriers there are of attempts that were given up."""
+        """Let a barrier overtake what is ahead of it on its channel; older barriers there belong to attempts that were given up."""
         ahead: list[Any] = []
         for queue in (self.place.arrived.held, self.place.arrived.regular):
             kept: list[Entry] = []
@@ -183,7 +183,7 @@ class HostSnapshots:
             self.release()
 
     def release(self) -> None:
-        """The capture is done: what its channels brought behind their barriers comes next, in its old order."""
+        """The capture is done: what came behind the barriers is consumed next, in its order of arrival."""
         assert self.participant is not None
         if self.participant.alignment.is_aligning:
             return
@@ -193,7 +193,7 @@ class HostSnapshots:
             self.place.arrived.held.clear()
 
     def takes(self, edge: int, peer: str, payload: Any) -> bool:
-        """Look at a regular batch or barrier before it is consumed; True when it is none to be consumed now."""
+        """Check a regular batch or barrier before it is consumed; True when it is not to be consumed now."""
         participant = self.participant
         assert participant is not None
         channel = (edge, self._replica_of[peer])
@@ -208,8 +208,8 @@ class HostSnapshots:
         return False
 
     def takes_feedback(self, edge: int, source: int, time: Any, batch: Any) -> bool:
-        """The same for what came round a loop. What is blocked goes on waiting, and all that came behind it, on disk if need be: a capture
-        never waits for a feedback."""
+        """The same for what came round a loop. A blocked item keeps waiting, with everything behind it, on disk if need be: a capture never
+        waits for a feedback."""
         participant = self.participant
         assert participant is not None
         channel = (edge, source)
@@ -225,7 +225,7 @@ class HostSnapshots:
 
     # -- captures ----------------------------------------------------------------------------------
     def tick(self) -> None:
-        """Between two rounds: a capture that waits too long, parts that have been written."""
+        """Between two rounds: turn an alignment that takes too long unaligned, and report the parts that have been written."""
         if self._aligning_since_s is not None:
             self._look_at_patience()
         while self.writer.done:

@@ -1,11 +1,11 @@
 """What a replica host measures of itself, cheap enough to stay on: a few additions for each batch, two looks at the clock for each wait.
 
-Items are counted in the core (`ReplicaCounters` of its outputs), bytes where batches come in and leave; everything else is looked up
-when a reading is taken. Readings are taken in the thread of a control call, without asking the loop: a replica that is in one long
-activation is the one that must be seen. The frontier's lag counts from the first reading that saw the frontier where it is.
+Items are counted in the core (`ReplicaCounters` of its outputs), bytes where batches come in and leave; everything else is looked up when
+a reading is taken. Readings are taken in the thread of a control call, so that a replica in one long activation is measured, too;
+only a source's backlog is asked of the loop, for a short time. The frontier's lag counts from the first reading that saw this frontier.
 
-Latency is that of single batches, from the arrival of the frame to the end of the activation. While one is waiting or worked on no other is
-looked at, so under load there is one for each time that a batch takes to get through.
+Latency is that of single batches, from the arrival of the frame to the end of the activation. Only one batch is measured at a time, so
+under load there is one measurement in the time that a batch takes to get through.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ BACKLOG_TIMEOUT_S = 0.2
 
 
 class HostStatistics:
-    """The counters of one place, and its readings."""
+    """The counters of one replica, and its readings."""
 
     def __init__(self, place: Workplace) -> None:
         self.place = place
         self.counters = place.core.outputs.counters
         self.watched: Any = None
-        """The payload whose way through the replica is measured."""
+        """The payload whose latency is being measured."""
         self._arrived_s = 0.0
         self._draw = 0
         self._seen: tuple[Any, int] = (None, 0)
@@ -47,7 +47,7 @@ class HostStatistics:
 
     # -- in the loop ---------------------------------------------------------------------
     def begin(self) -> None:
-        """The loop begins: from now on it counts."""
+        """The loop begins: time is counted from now on."""
         counters = self.counters
         counters.since_s = counters.started_s = clock.perf_counter()
         counters.activity = BUSY
@@ -56,7 +56,7 @@ class HostStatistics:
         """Poll the plane, as there is nothing to do; until something happens the replica is idle, or back-pressured."""
         counters, plane = self.counters, self.place.plane
         activity, began_s = BACKPRESSURED if self.place.sender.is_held_up else IDLE, clock.perf_counter()
-        counters.seconds[BUSY] += began_s - counters.since_s  # as turn_to does, without two calls each time
+        counters.seconds[BUSY] += began_s - counters.since_s  # what turn_to does, without the cost of two calls
         counters.since_s, counters.activity = began_s, activity
         frames = plane.poll(timeout_s)
         woke_s = plane.woke_s  # reading the sockets is work
@@ -67,7 +67,7 @@ class HostStatistics:
         return frames
 
     def watch(self, regular: deque[Any], frames: int) -> None:
-        """So many frames have arrived, batches among them, and none is watched: watch one of the newest."""
+        """Watch one of the newest ``frames`` arrivals; called when batches are among them and none is watched."""
         self._draw += 1
         payload = regular[-1 - self._draw % min(frames, len(regular))][2]
         if not isinstance(payload, Barrier):
@@ -110,14 +110,14 @@ class HostStatistics:
                 reading,
                 started_s=reading.started_s + offset_s,
                 now_s=reading.now_s + offset_s,
-                busy_s=max(reading.busy_s, last.busy_s if last is not None else 0.0),  # the loop may have been between two steps of a turn
+                busy_s=max(reading.busy_s, last.busy_s if last is not None else 0.0),  # it may fall between two updates of counters
                 idle_s=max(reading.idle_s, last.idle_s if last is not None else 0.0),
                 backpressured_s=max(reading.backpressured_s, last.backpressured_s if last is not None else 0.0),
             )
             return reading
 
     def _backlog_items(self) -> int | None:
-        """What the source says; asked in its own thread. As before, where that is busy."""
+        """The backlog that the source reports, asked for in the loop's thread; the last known one where that is busy."""
         if self.place.stage.kind is not NodeKind.SOURCE:
             return None
         try:
@@ -130,7 +130,7 @@ class HostStatistics:
         return source.backlog() if source is not None else 0
 
     def _forget_lost(self) -> None:
-        """A batch that was passed on to another replica, or dropped, is in no queue while others are consumed."""
+        """Stop watching a batch that has been passed on to another replica, or dropped: it is in no queue any more."""
         watched, batches = self.watched, self.place.core.batches_in
         if watched is None or any(entry[2] is watched for entry in self._regular()):
             self._seen = (None, 0)

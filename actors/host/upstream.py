@@ -1,4 +1,4 @@
-"""A replica lives on while what is upstream of it is restarted (see :mod:`rayad.actors.replica.upstream`): its side on the data plane."""
+"""The data plane of a replica that keeps running while what is upstream of it restarts (see :mod:`rayad.actors.replica.upstream`)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def roll_back(
 ) -> None:
     """The senders on ``edges`` are gone; ``peers`` take their places. In the host's loop.
 
-    What this replica holds now is told to the progress actor, to take effect together with what the newcomers register; until then its
-    views are of a past that did not happen, and are passed over.
+    What this replica holds now is reported to the progress actor, to take effect together with what the new replicas register; views
+    sent before that still count work that has been rolled back, and are ignored.
     """
     assert snapshots.participant is not None
     snapshots.participant.give_up(attempt)
@@ -52,7 +52,7 @@ def roll_back(
 
 
 def expect(place: Workplace, incarnations: Mapping[str, int]) -> None:
-    """Which incarnations this replica's peers are of, where it is not its own."""
+    """Set the incarnations to expect from peers that differ from this replica's own."""
     for peer, incarnation in incarnations.items():
         if incarnation != place.plane.incarnation:
             place.plane.expect(peer, incarnation)

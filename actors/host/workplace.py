@@ -1,4 +1,4 @@
-"""What the parts of one replica's host share: where it is in the plan, its plane, its core, what has arrived, and the way out."""
+"""What the parts of one replica's host share: its place in the plan, its plane, its core, what has arrived, and what is sent."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def _nothing() -> None:
 
 
 class Workplace:
-    """Of one replica.
+    """The state that the parts of one replica's host share.
 
     Args:
         plan: the dataflow.
         stage, replica: which one it is.
         config: of the run.
-        job, secret, incarnation: of the plane.
+        job, secret, incarnation: for its plane.
     """
 
     def __init__(self, plan: Plan, stage: int, replica: int, config: RunConfig, *, job: str, secret: bytes, incarnation: int) -> None:
@@ -62,19 +62,19 @@ class Workplace:
         self._held_up_since_s = self.held_up_s = 0.0
         self.report = ReplicaReport(self.stage.name, replica, os.getpid())
         self.lost: dict[str, float] = {}
-        """Peers whose connection has ended, and when."""
+        """Peers whose connection was lost, and when."""
         self.is_subscribed = False
         self.is_done = False
         """The progress actor has said that the job is complete."""
         self.is_rewinding = False
-        """Views are of a past that did not happen (``upstream.py``)."""
+        """Views that arrive still count work that has been rolled back, and are ignored (``upstream.py``)."""
         self.hold_until_s: float | None = None
-        """How long combiners may keep back what they have."""
+        """Until when combiners may keep back what they have."""
         self.after_report: Callable[[], Any] = _nothing
-        """Called when a report has been sent, also an empty one."""
+        """Called after each report, even an empty one."""
 
     def peers(self) -> set[str]:
-        """Whom a replica exchanges batches with."""
+        """The replicas with which this one exchanges batches."""
         mine = self.stage.id
         out: set[str] = set()
         for edge in self.plan.edges:
@@ -100,13 +100,13 @@ class Workplace:
             self.held_up_s += now_s - self._held_up_since_s
 
     def flush_out(self) -> None:
-        """Send what views and notifications produced and what combiners held."""
+        """Send what views and notifications produced, and what combiners kept back."""
         self.hold_until_s = None
         self.core.outputs.flush()
         self.send_out()
 
     def flush(self) -> None:
-        """Send what is held back, then everything that changed as one report."""
+        """Send what combiners keep back, then everything that changed as one report."""
         self.flush_out()
         if not self.is_subscribed and self.core.wants_views:
             self.is_subscribed = True
@@ -117,7 +117,7 @@ class Workplace:
         self.after_report()
 
     def close(self, linger_s: float) -> None:
-        """Release everything; what is on its way has so long to leave."""
+        """Free all resources; what is still queued is sent for at most ``linger_s``."""
         for part in (self.core, self.mailbox, self.ends):
             part.close()
         self.plane.close(linger_s=linger_s)
