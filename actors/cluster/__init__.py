@@ -1,1 +1,1 @@
-"""Ray itself: joining a cluster, calls with a bound, what every actor class has in common."""
+"""Ray itself: joining a cluster, calls with a timeout, what every actor class has in common."""

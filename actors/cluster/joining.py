@@ -1,4 +1,4 @@
-"""Joining the Ray cluster that a driver is in, or starting one; and what cannot work, said in seconds."""
+"""Joining the Ray cluster that a driver is in, or starting one; what cannot work is refused within seconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STARTUP_MIN = 16
 
 
 def ensure_ray(needs: Sequence[Need], what: str, autoscaling: bool | None = None) -> None:
-    """Join the cluster that this process is in, or start one; refuse what cannot work, in seconds."""
+    """Join the cluster that this process is in, or start one; refuse within seconds what cannot work."""
     if is_ray_client():
         raise ConfigError(
             "this driver is connected through Ray Client (ray://): the driver must run inside the cluster, because it talks to the "
@@ -34,9 +34,9 @@ def ensure_ray(needs: Sequence[Need], what: str, autoscaling: bool | None = None
 
 
 def check_placeable(needs: Sequence[Need], what: str, autoscaling: bool | None) -> None:
-    """Raise ConfigError when no node, and none that an autoscaler may start, can hold what replicas need. Those need not be free now.
+    """Raise ConfigError when no node, and none that an autoscaler may start, has what replicas need. That need not be free now.
 
-    Where nodes may come nothing is refused: replicas that wait are what makes an autoscaler start them, and the wait has its bound.
+    Where nodes may be added nothing is refused: it is waiting replicas that make an autoscaler start nodes, and the wait is bounded.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     why = unplaceable(needs, nodes)
@@ -54,11 +54,11 @@ def check_placeable(needs: Sequence[Need], what: str, autoscaling: bool | None) 
 
 
 NODES_TO_COME = 64
-"""So many nodes of a kind are thought of, at most."""
+"""At most so many nodes of a kind are considered."""
 
 
 def _nodes_to_come() -> list[dict[str, float]]:
-    """What nodes have that the cluster's autoscaler may start, as it says itself. Ray has no public call for that; Ray Data asks so."""
+    """The resources of nodes that the cluster's autoscaler may start, as it reports them. No public call exists; Ray Data uses this one."""
     try:
         from ray._private.state import state
 
@@ -75,8 +75,8 @@ def _nodes_to_come() -> list[dict[str, float]]:
 def own_address(host: str | None) -> str:
     """Where an actor listens: at ``host`` if one is given, else at the address by which Ray knows the node that it runs on.
 
-    Each process asks for itself: only the node that has an address can listen there, and only the node's own address means the same
-    to all others. Loopback would do on a single node, until a second one joins.
+    Each process asks for itself: a process can listen only at an address of its own node, and only the node's own address is valid
+    for all others. Loopback would do on a single node, until a second one joins.
     """
     return host or ray.util.get_node_ip_address()
 
@@ -89,7 +89,7 @@ def is_ray_client() -> bool:
 
 
 def join_ray(address: str | None = None) -> None:
-    """Join a cluster that is there, unless this process is in one. Raises ConfigError where there is none."""
+    """Join a running cluster, unless this process is in one. Raises ConfigError where there is none."""
     if ray.is_initialized():
         return
     wanted = address or os.environ.get("RAY_ADDRESS") or "auto"

@@ -1,8 +1,8 @@
 """Names of jobs in a cluster: Ray's own table of named actors is the registry (docs/design/service.md).
 
-A coordinator is called ``job:NAME:TOKEN``, in a namespace of Rayad's. The table lists those that live, so nothing of ours can be wrong
-about that. Ray would also keep plain names unique, but one is not free again before the last handle of a dead actor has gone, wherever
-that is: hence the token, and who starts a job looks whether another one of its name lives.
+A coordinator is called ``job:NAME:TOKEN``, in a namespace of Rayad's. The table lists those that live, so there is no
+record of Rayad's own that could be stale. Ray would also keep plain names unique, but a name is not free again before the last handle of
+a dead actor has gone, in any process: hence the token, and a driver that starts a job checks whether another one of its name lives.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ class NameTaken(DataflowError):
 def claim(
     name: str, start: Callable[[Mapping[str, str]], Any], is_ending: Callable[[Any], bool], mine: Collection[str] = ()
 ) -> tuple[Any, str]:
-    """The coordinator that ``start`` makes, as the only one of that name, and its token; waits while another one is ending.
+    """Start a coordinator as the only one of its name, and give it with its token; waits while another one is ending.
 
-    Two who claim a name at the same moment see each other, take back what they started, and try again after a random while: never do both
-    get it.
+    Two processes that claim a name at the same moment see each other's coordinator, end their own, and try again after a random delay:
+    never do both get the name.
 
     Args:
-        start: makes the actor with these options of Ray.
+        start: creates the actor with the given options of Ray.
         is_ending: whether an actor that has the name is dead, or its job is over.
-        mine: tokens of the coordinators that this one succeeds, which have been ended.
+        mine: tokens of the earlier coordinators that this one replaces, which have been ended.
 
     Raises NameTaken when a job of that name lives.
     """
@@ -60,7 +60,7 @@ def claim(
 
 
 def taken(name: str) -> NameTaken:
-    """What is raised for a second job of that name."""
+    """The error for a second job of that name."""
     return NameTaken(
         f"a job named {name!r} runs on this cluster already: rayad.attach({name!r}) gives its handle; to start another one beside it, give "
         "it a name of its own: RunConfig(name=...)"

@@ -1,7 +1,7 @@
-"""``ray.get``, ``ray.wait`` and ``ray.kill`` of a driver, that never start a Ray.
+"""``ray.get``, ``ray.wait`` and ``ray.kill`` of a driver, which never start a Ray.
 
-Ray's own start one, or join the next best, when none is there. So a thread that asked once more after ``ray.shutdown()``, or while the
-process was ending, was connected to Ray again: looking first whether Ray is there leaves a moment in between.
+Ray's own functions start a Ray, or join any that they find, when the process is connected to none. So a thread that called one after
+``ray.shutdown()``, or while the process was ending, was connected to Ray again; to check for a connection first is a race.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a replica is doing right now, told by a thread that does not do it.
+"""What a replica is doing right now, reported by a thread other than the one that does it.
 
-Three things look alike from outside and are told apart here: a function of the user's that takes long (the process answers, and says
-where it is), a process that is stopped or gone (nobody answers: see `heartbeats`), and an event loop between two activations (it answers
-itself).
+From outside three cases look alike, and are told apart here: a user's function that takes long (another thread of the process answers,
+and says where the function is), a process that is stopped or gone (there is no answer: see `heartbeats`), and an event loop between two
+activations (the loop itself answers).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Activity:
     callback: str
     """on_recv, on_notify, next_batch, ..."""
     time: Timestamp | None
-    """At which it was called; None where there is none."""
+    """The time with which it was called; None where there is none."""
     for_s: float
     """How long it has taken so far."""
     user: str = ""
     """The user's function and where it is: ``slow (app.py:12), now in predict (model.py:80)``."""
     stack: str = ""
-    """Innermost frame last."""
+    """The stack, innermost frame last."""
 
     def __str__(self) -> str:
         at = f" at {self.time}" if self.time is not None else ""
@@ -42,7 +42,7 @@ class Activity:
 
 
 def activity_of(thread: int, callback: str, time: Timestamp | None, for_s: float) -> Activity:
-    """With the stack of the thread that is busy with it."""
+    """Describe an activation, with the stack of the thread that runs it."""
     frame = sys._current_frames().get(thread)
     if frame is None:
         return Activity(callback, time, for_s)
@@ -51,9 +51,9 @@ def activity_of(thread: int, callback: str, time: Timestamp | None, for_s: float
 
 
 def users_function(frame: FrameType | None) -> str:
-    """The function that we have called, and where the innermost frame is; "" when none of the innermost frames is the user's.
+    """The user's function that Rayad called, and its innermost frame; "" when none of the innermost frames is the user's.
 
-    What the standard library puts between us and the function (``Counter.update`` over a ``map``) is passed over.
+    Frames of the standard library between Rayad and the function (``Counter.update`` over a ``map``) are skipped.
     """
     theirs: list[FrameType] = []
     while frame is not None and not is_ours(frame):
@@ -72,7 +72,7 @@ def _is_of_the_standard_library(frame: FrameType) -> bool:
 
 
 def is_ours(frame: FrameType) -> bool:
-    """Whether a frame runs our code. The root folders are linked into the package: its modules' names tell, not their paths."""
+    """Whether a frame runs Rayad's code, by its module's name: paths do not tell, as the root folders are linked into the package."""
     return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "rayad"
 
 

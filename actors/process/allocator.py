@@ -1,8 +1,8 @@
-"""What a process that moves many large buffers asks of the C library's allocator.
+"""Settings of the C library's allocator for a process that moves many large buffers.
 
 glibc gives each large buffer back to the kernel when it is freed and gets a zeroed one for the next, a page fault per 4 KiB: with batches
 of a megabyte that is about a third of the time of splitting them (``benchmarks kernels``). Actor processes keep what they have freed.
-In them Arrow takes its memory from glibc, too: ``rayad._worker``.
+In them Arrow allocates from glibc, too: see ``rayad._worker``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import ctypes
 import sys
 
 MMAP_THRESHOLD_BYTES = 32 << 20
-"""Only larger buffers come from the kernel each time; glibc takes no more than this."""
+"""Only larger buffers come from the kernel each time; glibc accepts no higher threshold."""
 TRIM_THRESHOLD_BYTES = 128 << 20
 """A process keeps at most about this much that it has freed."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
 
 def keep_freed_memory() -> bool:
-    """Set it for this process, for good; False where there is no glibc, and nothing is changed."""
+    """Make this process keep freed memory from now on; False, with nothing changed, where there is no glibc."""
     if not sys.platform.startswith("linux"):
         return False
     try:

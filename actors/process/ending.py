@@ -1,4 +1,4 @@
-"""How a process ends when nothing of it may run any more: no `finally`, no `atexit`, no destructor."""
+"""Ending a process without running any more of its code: no `finally`, no `atexit`, no destructor."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ ENDED = "the event loop has ended before what was waited for came true"
 
 
 class NoAnswer(ProtocolError):
-    """The loop has not come round to a question in time."""
+    """The loop has not answered a question in time."""
 
 
 class _Question:
@@ -36,7 +36,7 @@ class _Question:
 
 
 class _Note(_Question):
-    """Nobody waits for the answer."""
+    """A call whose answer is not waited for."""
 
     def settle(self) -> None:
         self.function()
@@ -54,7 +54,7 @@ class Mailbox:
         self._closed = False
 
     def open(self, wake: Callable[[], None]) -> None:
-        """The loop exists; ``wake`` makes it come round."""
+        """The loop exists; ``wake`` ends its wait, so that it serves the mailbox."""
         with self._lock:
             self._wake = wake
 
@@ -75,7 +75,7 @@ class Mailbox:
         return question.answer
 
     def _is_settled_after_all(self, question: _Question, timeout_s: float) -> bool:
-        """Nobody waits any longer: a question that still waits is taken back, one that is being answered is waited for once more."""
+        """The time is over: take back a question that is still queued; wait once more for one that is being answered."""
         with self._lock:
             if question in self._questions:
                 self._questions.remove(question)
@@ -83,7 +83,7 @@ class Mailbox:
         return question.answered.wait(timeout_s)
 
     def post(self, function: Callable[[], Any]) -> None:
-        """Run ``function`` in the loop's thread, whenever it comes round; nobody waits, and an error in it is the loop's."""
+        """Run ``function`` in the loop's thread in its next round, without waiting; an error in it is raised in the loop."""
         with self._lock:
             if not self._closed:
                 self._questions.append(_Note(function))
@@ -92,7 +92,7 @@ class Mailbox:
             wake()
 
     def watch(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until ``predicate``, looked at by the loop after each change, holds; False, and it is forgotten, after ``timeout_s``."""
+        """Wait until ``predicate``, which the loop evaluates after each change, is true; False after ``timeout_s``."""
         watcher = _Question(predicate)
         with self._lock:
             if self._closed:

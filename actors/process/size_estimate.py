@@ -1,4 +1,4 @@
-"""About how much memory an object holds: cheap, from a few items of each container."""
+"""A cheap estimate of the memory that an object holds, from a few items of each container."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _CONTAINERS = (list, tuple, set, frozenset, deque, dict, defaultdict, OrderedDic
 
 
 def estimate_bytes(thing: Any, depth: int = ESTIMATED_DEPTH) -> int:
-    """About the memory that an object holds, from a few items of each container; 0 where that cannot be told.
+    """Estimate the memory that an object holds, from a few items of each container; 0 where it cannot be estimated.
 
-    It may be asked while another thread changes the object. What belongs to the runtime (``_context`` of a vertex) does not count.
+    It may be called while another thread changes the object. What belongs to the runtime (``_context`` of a vertex) does not count.
 
     >>> numbers = {n: "x" * 100 for n in range(10_000)}
     >>> 1_500_000 < estimate_bytes(numbers) < 3_000_000
@@ -40,5 +40,5 @@ def estimate_bytes(thing: Any, depth: int = ESTIMATED_DEPTH) -> int:
         for name, value in list(getattr(thing, "__dict__", {}).items()):
             total += estimate_bytes(value, depth - 1) if name != "_context" else 0
         return total
-    except Exception:  # it was being changed, or is strange
+    except Exception:  # the object was being changed, or its own methods failed
         return 0

@@ -19,15 +19,15 @@ from rayad.progress import ConfigError, show
 JOURNAL_BYTES_MAX = 64 << 20
 """A journal file that is larger is renamed (``.1``) and another one begun; the last of them is kept."""
 ENTRIES_MOST = 1000
-"""So many windows stay in a ``stats_<vertex>.json``: a controller looks every few windows."""
+"""So many windows are kept in a ``stats_<vertex>.json``: a controller reads it every few windows."""
 PARAMETERS = "parameters.json"
 
 
 class JournalFile:
     """Measurements and decisions as JSON lines, each with its ``kind``: ``begin``, ``sample``, ``decision``.
 
-    A decision is written when it is made, when its outcome is known, and in the end with what came of it: the last line of a number counts.
-    Holds are written without the figures that they rest on.
+    A decision is written when it is made, when its outcome is known, and at the end with its effect: the last line with its number is
+    valid. Holds are written without the measurements that they rest on.
     """
 
     def __init__(self, path: str | os.PathLike[str], job: str, bytes_max: int = JOURNAL_BYTES_MAX) -> None:
@@ -38,7 +38,7 @@ class JournalFile:
         self._begin()
 
     def on_sample(self, sample: JobSample, layout: Mapping[str, int]) -> None:
-        """What was measured since the sample before."""
+        """Write what was measured since the sample before."""
         vertices = {}
         for name, vertex in sample.vertices.items():
             figures = vertex.as_json()
@@ -47,7 +47,7 @@ class JournalFile:
         self._write({"kind": "sample", "since_s": sample.since_s, "until_s": sample.until_s, "vertices": vertices})
 
     def on_record(self, record: Record) -> None:
-        """A decision, or what became of it."""
+        """Write a decision, or its outcome."""
         value = record.as_json()
         if record.outcome is DecisionOutcome.HELD:
             value = {**value, "saw": {}, "expected": {}}
@@ -93,10 +93,10 @@ def journal_of(lines: Iterable[Mapping[str, Any]]) -> DecisionJournal:
 
 
 class ControllerFolder:
-    """MPR's interface: ``stats_<vertex>.json`` is written each round; ``parameters.json``, written by a controller, is done.
+    """MPR's interface: ``stats_<vertex>.json`` is written each round; ``parameters.json``, written by a controller, is carried out.
 
-    What a controller reads is always whole: files are renamed into place. What it writes need not be: what cannot be read is read again.
-    ``parameters.json`` is acted on when it differs from what was done last, so that a user's own rescale stays.
+    What a controller reads is always complete: files are renamed into place. What it writes need not be: a file that cannot be read is read
+    again. ``parameters.json`` is acted on when it differs from the last one carried out, so that a user's own rescale is not undone.
     """
 
     def __init__(self, folder: str | os.PathLike[str], layout: Mapping[str, int]) -> None:
@@ -112,7 +112,7 @@ class ControllerFolder:
             raise ConfigError(f"ScalingConfig.mpr_folder {os.fspath(folder)!r} cannot be written: {error.strerror or error}") from None
 
     def on_sample(self, sample: JobSample, layout: Mapping[str, int]) -> None:
-        """Add a window to each vertex' file."""
+        """Add a window to each vertex's file."""
         for name, vertex in sample.vertices.items():
             entries = self._entries.setdefault(name, deque(maxlen=ENTRIES_MOST))
             at_ms = round(sample.until_s * 1000)
@@ -122,10 +122,10 @@ class ControllerFolder:
             self._write(f"stats_{name}.json", {name: dict(entries)})
 
     def on_record(self, record: Record) -> None:
-        """Nothing: the controller decides."""
+        """Do nothing: the controller keeps its own record."""
 
     def __call__(self, samples: JobSample, state: ScalingState, now_s: float) -> Decision:
-        """The policy: what ``parameters.json`` asks for, if it is new. Raises ConfigError where that cannot be."""
+        """The policy: what ``parameters.json`` asks for, if it is new. Raises ConfigError where it is not valid."""
         try:
             parameters = json.loads((self.folder / PARAMETERS).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -146,7 +146,7 @@ class ControllerFolder:
 
 
 def _plain(value: Any) -> Any:
-    """Without what JSON has no words for: an infinite or undefined figure is None."""
+    """A value that JSON can express: infinite and undefined numbers become None."""
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
-"""The shell around the autoscaler's core: collects readings, asks for changes, tells others what came of them. Knows nothing of Ray.
+"""The shell around the autoscaler's core: collects readings, asks for changes, tells listeners what came of them. It does not use Ray.
 
-One :meth:`ScalingLoop.round` every few seconds. A change is asked for beside the rounds, because it takes as long as new replicas take to
-be there; measuring goes on meanwhile.
+One :meth:`ScalingLoop.round` every few seconds. A change runs beside the rounds, because it takes as long as new replicas take to
+start; measuring continues meanwhile.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class ScaledJob(Protocol):
     """What the loop needs of the job."""
 
     def layout(self) -> Mapping[str, int] | None:
-        """Replicas by vertex, now; None while the job does not run (it starts, or goes on after a failure)."""
+        """Replicas by vertex, now; None while the job does not run (it is starting, or recovering from a failure)."""
 
     def readings(self) -> Sequence[ReplicaReading]:
         """The latest reading of every replica that answers."""
 
     def rescale(self, changes: Mapping[str, int], timeout_s: float, decided_for: Mapping[str, int]) -> Any:
-        """Change the layout, all vertices at once; returns when it is so, raises ConfigError with the reason when it stays: also when it is
-        another one by now than it was ``decided_for``."""
+        """Change the layout, all vertices at once; returns when that is done. Raises ConfigError with the reason when the layout is not
+        changed, for instance because it is no longer the one that was ``decided_for``."""
 
 
 class Listener(Protocol):
-    """Whoever is told: the journal's file, MPR's folder, metrics."""
+    """Receives samples and decisions: the journal's file, MPR's folder, metrics."""
 
     def on_sample(self, sample: JobSample, layout: Mapping[str, int]) -> None:
         """What was measured since the round before."""
@@ -67,7 +67,7 @@ def scaling_graph(plan: Plan, scaling: ScalingConfig, replicas_most: int) -> Sca
     Args:
         replicas_most: for vertices without a range where a policy decides; what they begin with is never too much.
 
-    Raises DataflowError where a range is of no vertex.
+    Raises DataflowError where a range names no vertex.
     """
     bounds, fixed, movable = dict(scaling.ranges), {}, []
     is_asked_for_all = scaling.policy is not None or scaling.mpr_folder is not None
@@ -80,7 +80,7 @@ def scaling_graph(plan: Plan, scaling: ScalingConfig, replicas_most: int) -> Sca
             movable.append(stage.name)
         elif is_asked_for_all:
             movable.append(stage.name)
-            most = REPLICAS_MOST if scaling.mpr_folder is not None else replicas_most  # a controller knows what it does
+            most = REPLICAS_MOST if scaling.mpr_folder is not None else replicas_most  # the controller sets its own limits
             bounds[stage.name] = (1, max(2, most, stage.parallelism))
         else:
             fixed[stage.name] = "no range was given for it"
@@ -88,7 +88,7 @@ def scaling_graph(plan: Plan, scaling: ScalingConfig, replicas_most: int) -> Sca
 
 
 def _holds_its_right(stage: Stage) -> str:
-    """What a vertex' class says before there is one."""
+    """Why a stage's vertices cannot move, as far as their class shows before one is made; "" if nothing is against it."""
     kind = stage.op.func if isinstance(stage.op, partial) else stage.op
     is_end = stage.kind is NodeKind.VERTEX and isinstance(kind, type) and issubclass(kind, EndVertex)
     return f"{stage.name!r} keeps the right to send until its input ends (EndVertex), which cannot move" if is_end else ""
@@ -109,12 +109,12 @@ class ScalingLoop:
 
     Args:
         job: what is scaled.
-        graph, policy: its vertices, and how they are scaled.
+        graph, policy: the job's vertices, and how they are scaled.
         config: the intervals.
-        now_s: the clock that readings bear.
+        now_s: the clock of the readings.
         execute: runs the call that changes the layout; :func:`at_once`, or ``ThreadPoolExecutor.submit``.
-        listeners: who is told.
-        journal: of an autoscaler before this one.
+        listeners: receive samples and decisions.
+        journal: of an earlier autoscaler of this job.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class ScalingLoop:
         self._counts = {DecisionOutcome.APPLIED: 0, DecisionOutcome.REFUSED: 0}
 
     def round(self) -> Decision | None:
-        """One look, one decision, and if it has changes they are asked for. None while the job does not run."""
+        """Take one sample and one decision, and ask for its changes, if any. None while the job does not run."""
         self._settle()
         layout = self.job.layout()
         if layout is None:
@@ -176,7 +176,7 @@ class ScalingLoop:
         return decision
 
     def look(self) -> ScalingProgress:
-        """What it has seen and done; from any thread."""
+        """What the autoscaler has measured and done; from any thread."""
         core = self.core
         if core is None:
             return ScalingProgress({}, {})
@@ -188,7 +188,7 @@ class ScalingLoop:
         )  # fmt: skip
 
     def finish(self) -> ScalingProgress:
-        """The job is over: what is not answered never will be."""
+        """The job is over: requests without an answer count as refused."""
         core = self.core
         if core is not None:
             if self._pending is not None and not self._pending.done():
@@ -196,12 +196,12 @@ class ScalingLoop:
                 self._pending = None
             for record in reversed(core.journal.records):
                 if record.got:
-                    self._report(record)  # once more, with what came of it
+                    self._report(record)  # once more, with its effect
                     break
         return self.look()
 
     def _settle(self) -> None:
-        """The answer to what was asked for, if it has come."""
+        """Take the answer to a request for a change, if it has come."""
         core, pending = self.core, self._pending
         if core is None or pending is None or not pending.done():
             return
@@ -209,7 +209,7 @@ class ScalingLoop:
         error, waiting = pending.exception(), core.journal.waiting
         if error is None:
             assert waiting is not None
-            layout = self.job.layout()  # now, and not when the round began
+            layout = self.job.layout()  # read now: it may have changed since the round began
             changed = {**core.layout, **waiting.decision.changes}
             told = _in_words(pending.result(timeout=0))
             core.on_rescaled(layout if layout is not None else changed, self._now_s(), told)
@@ -229,7 +229,7 @@ class ScalingLoop:
             self._tell(partial(listener.on_record, record))
 
     def _tell(self, call: Callable[[], None]) -> None:
-        """A full disk must not end the scaling of a job."""
+        """Call a listener; its error (a full disk, say) must not end the scaling of a job."""
         try:
             call()
         except Exception:
@@ -237,7 +237,7 @@ class ScalingLoop:
 
 
 def _in_words(report: Any) -> str:
-    """What a change came to, for the journal: its times, where the report has them."""
+    """What a change cost, for the journal: the figures that the report has."""
     names = ("took_s", "prepare_s", "pause_s", "paused_s", "moved_groups", "moved_bytes")
     found = [f"{name} {getattr(report, name):.6g}" for name in names if isinstance(getattr(report, name, None), (int, float))]
     return ", ".join(found)

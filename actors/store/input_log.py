@@ -9,7 +9,7 @@ from rayad.actors.store.job_store import NothingWhole
 
 
 class InputLog:
-    """Frames of one live input, numbered from the beginning of the job; ``taken`` have been given out.
+    """Frames of one live input, numbered from the beginning of the job; ``taken`` of them have been given out.
 
     >>> log = InputLog()
     >>> log.append("a"); log.append("b"); log.next(), log.next(), log.waits
@@ -23,7 +23,7 @@ class InputLog:
         """The number of the oldest frame that is kept; after a resume it is the number of frames that the snapshot had consumed."""
         self.taken = first
         self.bytes = 0
-        """Of the frames that are kept."""
+        """Size of the frames that are kept."""
         self._frames: deque[Any] = deque()
         self._sizes: deque[int] = deque()
 
@@ -33,7 +33,7 @@ class InputLog:
         return self.first + len(self._frames) - self.taken
 
     def append(self, frame: Any, size_bytes: int = 0) -> None:
-        """A new frame."""
+        """Add a frame."""
         self._frames.append(frame)
         self._sizes.append(size_bytes)
         self.bytes += size_bytes
@@ -52,13 +52,13 @@ class InputLog:
         """Give out again from frame ``taken`` on. Raises SnapshotError when that is not kept any more, or was never sent."""
         if not self.first <= taken <= self.first + len(self._frames):
             raise NothingWhole(
-                f"a live input shall go on at frame {taken}, but frames {self.first} to {self.first + len(self._frames)} are there: "
+                f"a live input must resume at frame {taken}, but frames {self.first} to {self.first + len(self._frames)} are there: "
                 "start the job again with resume='latest' and send from there"
             )
         self.taken = taken
 
     def trim(self, below: int) -> None:
-        """Frames below this number will not be asked for again."""
+        """Drop the frames below this number: they will not be sent again."""
         while self.first < below and self._frames:
             self._frames.popleft()
             self.bytes -= self._sizes.popleft()

@@ -1,6 +1,6 @@
 """Where a job keeps its snapshots, and what its coordinator does with them: begin a run, publish, let sinks publish, forget old ones.
 
-Both runtimes use it. It touches files and the user's sinks; when to do what is decided by :class:`SnapshotAttempts`.
+Both runtimes use it. It reads and writes files and calls the user's sinks; :class:`SnapshotAttempts` decides when to do what.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class JobStore:
         job: its name.
         plan: the dataflow.
         config: of the run.
-        store: instead of the one that ``config`` names.
+        store: used instead of the one that ``config`` names.
         run: tells this run from others of the job.
-        calls: who calls the sinks, for others to look at.
+        calls: makes the calls of sinks, and lets other threads see which is under way.
         earlier: runs whose coordinators have died: if one of them has begun, this one resumes from its snapshots, whatever ``resume`` says.
     """
 
@@ -72,7 +72,7 @@ class JobStore:
         """What a recovery resumes from."""
         self.receipts: dict[str, Any] = {}
         self.identities: dict[str, str] = {}
-        """By sink: what every copy of it has to adopt before its writers are opened, when the job continues an earlier run."""
+        """By sink: the identity that each copy of it adopts before its writers are opened, when the job continues an earlier run."""
         self.remarks: list[str] = []
         self.savepoints: list[int] = []
         self._newest = 0  # that this run has published
@@ -150,14 +150,14 @@ class JobStore:
             numbers = self.store.numbers()
             if not numbers or numbers[-1] < manifest.number:
                 raise
-            # The last step may have failed when it had taken effect; what another run has published may have taken the place of ours.
+            # The last step may have taken effect although it failed; or another run may have published in place of ours.
             there = self._found(manifest.number if manifest.number in numbers else numbers[-1])
             if there is None or there.run != self.run:
                 raise Superseded(
                     f"snapshot {manifest.number} of job {self.job!r} was published by another run: this one has been superseded"
                 ) from None
-            if there.notes.get("attempt") != attempt:  # a claim has none of its own
-                # An earlier attempt took effect while the store could not say so, and was given up: what it staged goes with the next too.
+            if there.notes.get("attempt") != attempt:  # the manifest of a claim has no attempt
+                # An earlier attempt took effect unconfirmed, and was given up: the next one contains what it staged, too.
                 self._newest = snapshots.published = manifest.number
                 raise SnapshotError(f"snapshot {manifest.number} is there, of an attempt that was given up: take the next") from None
         self.manifest = manifest
@@ -165,7 +165,7 @@ class JobStore:
         return manifest
 
     def _merge_staged(self, snapshots: SnapshotAttempts, incarnation: int) -> None:
-        """What sinks that publish at the end have staged stays in few files, however many snapshots there are."""
+        """Merge what sinks that publish at the end have staged, so that it stays in few files however many snapshots there are."""
         pending = snapshots.pending
         assert pending is not None
         for at, files in enumerate(snapshots.to_merge()):
@@ -192,9 +192,9 @@ class JobStore:
         return [value for _, value in read_staged(self.store, [one for one in manifest.staged if one.sink == key])]
 
     def retain(self) -> bool:
-        """Forget all but the newest snapshots, savepoints, and the beginning of this run as long as nothing newer is there.
+        """Delete all but the newest snapshots, savepoints, and the beginning of this run as long as nothing newer is there.
 
-        False when the store did not do it: the next time will.
+        False when the store failed: the next call tries again.
         """
         try:
             self.store.retain(self.config.snapshots.keep, also=self.savepoints)
@@ -204,22 +204,22 @@ class JobStore:
         return True
 
     def note(self, manifest: Manifest) -> None:
-        """A savepoint stays."""
+        """Note a savepoint, so that it is retained."""
         if manifest.kind == "savepoint":
             self.savepoints.append(manifest.number)
 
     def path_of(self, number: int) -> str:
-        """What ``resume=`` takes for a snapshot."""
+        """The path of a snapshot, as ``resume=`` takes it."""
         return f"{self.store.folder}/{number:012d}"
 
     def _is_savepoint(self, number: int) -> bool:
         try:
             return self.store.load(number).kind == "savepoint"
         except SnapshotError:
-            return True  # it cannot be read: not ours to delete
+            return True  # it cannot be read, so it must not be deleted
 
     def number_of(self, path: str) -> int:
-        """The snapshot that a path names. Raises SnapshotError where it is of another job."""
+        """The number of the snapshot that a path names. Raises SnapshotError where it belongs to another job."""
         folder, _, name = path.rstrip("/").removesuffix(f"/{MANIFEST}").rpartition("/")
         if not name.isdigit() or (folder and os.path.abspath(folder) != os.path.abspath(self.store.folder)):
             raise SnapshotError(
@@ -229,7 +229,7 @@ class JobStore:
         return int(name)
 
     def _take_again(self, manifest: Manifest) -> Manifest:
-        """The job resumes from an older snapshot than the newest: the newer ones are void, also if they can be read again later."""
+        """The job resumes from an older snapshot than the newest: the newer ones are void, even if they can be read again later."""
         claim = claim_of(manifest, self.store.numbers(), graph=self.graph, run=self.run)
         self.store.publish(claim)
         self._newest = claim.number
@@ -249,7 +249,7 @@ class JobStore:
             return None
 
     def check_sinks(self) -> dict[str, Any]:
-        """A job begins: refuse outputs that cannot be written; gives notes of what continues them."""
+        """A job begins: refuse outputs that cannot be written; gives the sinks' identities, as notes for the manifest."""
         for sink in self.plan.sinks:
             self._call_sink(sink, "check")
         found = {sink.key: sink.sink.identity() for sink in self.plan.sinks}
@@ -259,7 +259,7 @@ class JobStore:
         return [sink for sink in self.plan.sinks if sink.sink.commits]
 
     def _go_on_from(self, manifest: Manifest) -> None:
-        """What sinks show is brought to where the job goes on: later commits are taken back, the last one is made again."""
+        """Bring the sinks to the snapshot from which the job resumes: later commits are rolled back, its own commit is repeated."""
         first_new = self.store.numbers()[-1] + 1
         for sink in self._committing():
             self._call_sink(sink, "roll_back", number_for_sinks(manifest), first_new)

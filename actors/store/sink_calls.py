@@ -1,8 +1,8 @@
-"""Calls of a sink's methods in the coordinator: which one is under way, for how long, and the log of one that takes long.
+"""Calls of a sink's methods in the coordinator: which one is under way, for how long, and a log of those that take long.
 
-A `commit` or `publish` that hangs keeps the coordinator's thread, and with it all snapshots and the end of the job. It is not ended: it
-may be about to make output visible. But it is told, as a function of a vertex that hangs is (decision 036). Other threads look here while
-one thread calls.
+A `commit` or `publish` that hangs keeps the coordinator's thread, and with it all snapshots and the end of the job. The call is not
+interrupted: it may be about to make output visible. But it is reported, like a vertex's function that hangs (decision 036). Other threads
+may look here while one thread calls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rayad.actors.process.activity import Activity, activity_of
 from rayad.dataflow.plan import SinkSpec
 
 LONG_S = 10.0
-"""A call that takes longer is logged, once, and again each time that it has taken twice as long."""
+"""A call that takes longer is logged, and again each time that it has taken twice as long."""
 _log = logging.getLogger(__name__)
 
 
@@ -44,7 +44,7 @@ class SinkCalls:
         self._current: _Call | None = None
 
     def call(self, sink: SinkSpec, hook: str, *args: Any) -> Any:
-        """What ``sink.hook(*args)`` gives."""
+        """Call ``sink.hook(*args)``, and give its result."""
         self._current = _Call(f"{hook} of sink {sink.key!r} ({sink.where})", threading.get_ident(), self._now_s())
         try:
             return getattr(sink.sink, hook)(*args)
@@ -52,7 +52,7 @@ class SinkCalls:
             self._current = None
 
     def activity(self) -> Activity | None:
-        """What is under way, from any thread; None where nothing is. Logs what takes long."""
+        """The call that is under way, from any thread; None where there is none. Logs one that takes long."""
         current = self._current
         if current is None:
             return None
