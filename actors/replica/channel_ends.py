@@ -1,6 +1,6 @@
 """One replica's ends of its channels: what it sends, what it grants, what came round a loop. Both runtimes drive it.
 
-The shell gives the carrier and brings what arrives; seconds come in.
+The shell provides the carrier, the arrivals and the time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rayad.progress import InternalError
 
 
 class ChannelEnds:
-    """Of one replica. ``attach`` gives it the core, which asks it for room.
+    """One replica's ends of its channels. ``attach`` connects the core, which asks them for room.
 
     Args:
         carrier: what carries frames to other replicas.
@@ -41,7 +41,7 @@ class ChannelEnds:
         self._core: ReplicaCore
 
     def attach(self, core: ReplicaCore) -> None:
-        """The core of this replica: the sender cuts what leaves on demand, and counts what is joined and sent."""
+        """Connect this replica's core: the sender tells it how to cut on-demand batches, and counts what is joined and sent."""
         self._core = core
         outputs, sender = core.outputs, self.sender
         outputs.piece_rows, outputs.binds_late = sender.piece_rows, True
@@ -95,26 +95,26 @@ class ChannelEnds:
 
     # -- who is there --------------------------------------------------------------------------------
     def admit(self, peer: str, plan: Plan) -> None:
-        """A newcomer, perhaps under the name of one that has retired: the channels from and to it are fresh."""
+        """Admit a new replica, perhaps under the name of one that has retired: the channels from and to it start anew."""
         self.forget_senders({peer})
         self.sender.open(peer, plan)
 
     def close_all_but(self, plan: Plan) -> None:
-        """Replicas have gone that this plan does not have: nothing is on the way to them, and nothing they sent is granted."""
+        """Close the channels of replicas that are not in this plan: nothing is in flight to them, and nothing they sent is granted."""
         self.sender.close_all_but(plan)
         senders = {peer for _, peer in self.grants.windows if peer != DRIVER}
         self.forget_senders({peer for peer in senders if replica_of(peer) >= plan.stage(stage_of(peer)).parallelism})
 
     def forget_senders(self, peers: Collection[str]) -> None:
-        """These senders are gone, with all that was in flight from them, and others take their places."""
+        """Forget these senders, with everything in flight from them: they are gone, and others take their places."""
         tokens = self._core.done_tokens
-        tokens[:] = [token for token in tokens if token[1] not in peers]  # nobody has sent it to whom it would be granted
+        tokens[:] = [token for token in tokens if token[1] not in peers]  # grants for these would have no sender
         self.grants.forget(peers)
 
     def configure(self, before: RunConfig, after: RunConfig, turn: str) -> None:
-        """Windows change, in three turns of all replicas: receivers grant by the smaller ones; senders; receivers.
+        """Change windows, in three turns of all replicas: receivers take the smaller window, senders the new one, receivers the new one.
 
-        A receiver grants when half of its window is consumed: with the larger one while its sender had the smaller, neither would go on.
+        A receiver grants when half of its window is consumed: with a larger window than its sender's, both could wait for ever.
         """
         if turn == "first":
             batches, size = min(before.window_batches, after.window_batches), min(before.window_bytes, after.window_bytes)

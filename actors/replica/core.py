@@ -2,9 +2,9 @@
 
 Both runtimes drive this same core; it touches no socket, clock, thread or actor. What it produces waits in ``outbox`` (batches
 for other replicas) and ``changes`` (progress, accumulated); the shell sends the batches and then the changes as one report. The right to
-send is checked here: nothing a user's vertex does can go back in time.
+send is checked here: a user's vertex cannot go back in time.
 
-It is long because it is one state: activations, snapshots and changes of layout all move the same counts.
+The module is long because activations, snapshots and changes of layout all change the same counts.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rayad.snapshots.identity import fits, spell
 __all__ = ["Outgoing", "PassThrough", "ReplicaCore"]
 
 Right = tuple[int, Timestamp]
-"""A location of the progress graph and a time: a capability that counts while it is on its way."""
+"""A location of the progress graph and a time: a capability that is counted while it moves to a sibling."""
 
 
 class PassThrough(Vertex):
@@ -61,7 +61,7 @@ class ReplicaCore(VertexContext):
         replica: which of its replicas, from 0.
         room: for "rebalance" edges: (edge, replica) -> how much room that channel has; the largest wins.
         gated: edges on which a batch waits until its time is complete (see :mod:`rayad.actors.replica.upstream`).
-        clock: seconds, for :attr:`doing`; by default nobody asks since when.
+        clock: seconds, for :attr:`doing`; needed only where its start is read.
         parking: makes the place for batches that wait for their time.
     """
 
@@ -90,11 +90,11 @@ class ReplicaCore(VertexContext):
         self.parked = parking()
         self.view = View((), ()) if not stage.inputs else None
         self.batches_in = self.records_in = 0
-        self.counted_before = (0, 0)  # of these two, in the run that it resumes from
+        self.counted_before = (0, 0)  # the two counts above, in the run that it resumes from
         self.migration: Settling | None = None
         """The step of a change of layout that is under way here, or the last one."""
         self.nested = 0
-        """How many calls of the vertex' on_recv run inside another callback of it now."""
+        """How many calls of the vertex's on_recv are now nested inside another of its callbacks."""
         self.reentered = 0
         """How many batches have been handed to the vertex inside a callback, instead of going through a queue."""
         self._reentrancy = 0
@@ -104,7 +104,7 @@ class ReplicaCore(VertexContext):
         self._now: Timestamp | None = None
         self.notificator = Notificator()
         self.gate = Gate(gated, parking()) if gated and stage.inputs else None
-        self._waits_unseen = False  # for a notification without capability, which the progress core does not count
+        self._waits_unseen = False  # waits for a notification without capability, which the progress core does not count
         self._reachability: FlatReachability | None = None
         self.vertex: Vertex | None = None
         self.source: SourceReader | None = None
@@ -115,16 +115,16 @@ class ReplicaCore(VertexContext):
         self.input_frames = self.input_sends = 0
         self.input_note: str | None = None
         self.input_before: int | None = 0
-        """Epochs of a live input before this have come, all of them; None: it was closed by who feeds it."""
+        """All epochs of a live input before this one are complete; None: its feeder has closed it, so all are."""
         self.hold: Timestamp | None = None
-        self._latest: Timestamp | None = None  # of the times consumed, while there is a hold
-        self._rights: tuple[Timestamp, ...] = ()  # that came along with state, while it is taken up
+        self._latest: Timestamp | None = None  # the last of the times consumed, while there is a hold
+        self._rights: tuple[Timestamp, ...] = ()  # the rights that came with state, while that is taken up
 
     # -- life --------------------------------------------------------------------
     def start(self, resumed: ResumedPart | None = None, *, is_newcomer: bool = False) -> None:
         """Build the vertex or open the source; what it holds from the beginning, or from the cut of a snapshot, is in ``changes``.
 
-        ``is_newcomer``: it comes into a running job, and gets all rights that it has from its siblings.
+        ``is_newcomer``: it is admitted to a running job, and gets all its rights from its siblings.
         """
         stage = self.stage
         if stage.kind is NodeKind.SOURCE:
@@ -170,10 +170,10 @@ class ReplicaCore(VertexContext):
             self._resume_vertex(vertex, resumed)
 
     # -- snapshots ---------------------------------------------------------------
-    # All that is taken back counts as if it had just been received or asked for: so the progress core is rebuilt from the parts
+    # Everything restored counts as if it had just been received or asked for: so the progress core is rebuilt from the parts
     # (docs/design/snapshots.md, 3).
     def cut(self) -> PartRest:
-        """Everything but the vertex' state, between two activations; what combiners hold must have been flushed and sent."""
+        """Everything but the vertex's state, between two activations; what combiners keep back must have been flushed and sent."""
         names = edge_names(self.plan)
         return PartRest(
             source=self.source.position() if self.source is not None else None,
@@ -196,11 +196,11 @@ class ReplicaCore(VertexContext):
 
     @cached_property
     def _maker(self) -> bytes | None:
-        """How the vertex is made, for those who read its state without the program (:mod:`rayad.actors.saved_state`)."""
+        """How the vertex is made, for reading its state without the program (:mod:`rayad.actors.saved_state`)."""
         return stored_maker(self.stage.op) if isinstance(self.vertex, KeyedVertex) else None
 
     def _resume_vertex(self, vertex: Vertex, resumed: ResumedPart) -> None:
-        """State, notifications, batches that wait. Raises SnapshotError when the state is that of another class."""
+        """Restore state, notifications, and batches that wait. Raises SnapshotError when the state is that of another class."""
         rest = resumed.rest
         before, now = rest.get("vertex"), of_class(type(vertex))
         if not fits(before, now):
@@ -230,7 +230,7 @@ class ReplicaCore(VertexContext):
         self._resume_counts(rest)
 
     def _resume_input(self, rest: Mapping[str, Any]) -> None:
-        """Where a live input stood."""
+        """Restore the position of a live input."""
         self.input_frames, self.input_sends = rest["input_frames"], rest["input_sends"]
         self.input_note = rest.get("input_note")
         if rest["input_epoch"] is None:
@@ -242,15 +242,15 @@ class ReplicaCore(VertexContext):
         self._resume_counts(rest)
 
     def _resume_counts(self, rest: Mapping[str, Any]) -> None:
-        """What was counted for statistics."""
+        """Restore the counts for statistics."""
         self.batches_in, self.records_in, self.outputs.batches_out = rest["counts"]
         self.counted_before = (self.batches_in, self.records_in)
 
     def roll_back(self, edges: frozenset[int], part: ResumedPart | None) -> None:
-        """The senders on these edges begin anew from a snapshot; ``part`` is this replica's in it. What it has consumed stays.
+        """The senders on these edges resume from a snapshot; ``part`` is this replica's part of it. What this replica has consumed stays.
 
-        What waited here of theirs is forgotten; what was on its way here at the cut, which they will not send again, is taken from the
-        part.
+        What they sent and still waits here is dropped; what was in flight to this replica at the cut, which they will not send again, is
+        taken from the part.
         """
         assert self.gate is not None
         for time in self.gate.rolled_back(edges, self.view.input_frontier if self.view is not None else None):
@@ -267,21 +267,21 @@ class ReplicaCore(VertexContext):
 
     # -- changes of layout: see migration.py -----------------------------------
     def lay_out(self, plan: Plan) -> None:
-        """From now on the plan has another layout; what combiners hold must have been flushed and sent."""
+        """Change to a plan of another layout; what combiners keep back must have been flushed and sent."""
         self.plan, self.stage = plan, plan.stage(self.stage.id)
         self.parallelism = self.stage.parallelism
         self._edges = plan.edge_by_id
         self.outputs.lay_out(plan)
 
     def give(self, groups: frozenset[int]) -> Any:
-        """The vertex' state of some key-groups, which it has no more from now on; None: there is none."""
+        """Take the state of some key-groups out of the vertex; None: there is none."""
         if not groups or self.stage.kind is not NodeKind.VERTEX or self.vertex is None:
             return None
         return self.guard("give", partial(self.vertex.give, groups))
 
     def rights_along(self) -> tuple[tuple[Right, ...], Timestamp | None, Timestamp | None]:
-        """What goes along with state, counted once more from now on: the rights of the pending notifications, and of an EndVertex its
-        right to send at the end and the last time that brought something."""
+        """What moves with state, counted once more from now on: the rights of the pending notifications, and for an EndVertex its right to
+        send at the end, and the last time at which it consumed something."""
         stage = self.stage
         rights = []
         for notification in self.notificator.pending():
@@ -295,7 +295,7 @@ class ReplicaCore(VertexContext):
         return tuple(rights), self.hold, self._latest
 
     def take(self, state: Any, rights: Sequence[Right]) -> None:
-        """Take up state from a sibling with its rights, which count already; what the vertex asks for now counts instead."""
+        """Take up state from a sibling. Its rights are counted already, and are replaced by what the vertex asks for here."""
         assert self.vertex is not None
         self._rights = tuple(time for _, time in rights)
         self.guard("take", partial(self.vertex.take, state))
@@ -304,7 +304,7 @@ class ReplicaCore(VertexContext):
             self.change(location, time, -1)
 
     def take_hold(self, hold: Timestamp, latest: Timestamp | None) -> None:
-        """An EndVertex' right to send at the end came along and counts already: a replica that has one keeps its own."""
+        """Take up an EndVertex's right to send at the end, which is counted already; a replica that has one keeps its own."""
         if self.hold is None:
             self.hold = hold
         else:
@@ -313,12 +313,12 @@ class ReplicaCore(VertexContext):
             self._latest = latest
 
     def gave(self) -> None:
-        """All that was to be given has arrived."""
+        """Tell the vertex that all the state it gave has arrived."""
         if self.vertex is not None:
             self.guard("gave", self.vertex.gave)
 
     def let_go(self) -> None:
-        """A replica that retires forgets what it could still be notified of: all that it was for is elsewhere."""
+        """Drop the pending notifications of a replica that retires: the state that they are for has moved."""
         for notification in self.notificator.pending():
             self._hold_back(notification.guarantee, notification.capability, -1)
         self.notificator = Notificator()
@@ -327,7 +327,7 @@ class ReplicaCore(VertexContext):
             self.hold = None
 
     def count_waiting(self, edge_id: int, time: Timestamp, batches: int = 1) -> None:
-        """A batch of a snapshot waits on an edge again: it counts as if it had just been sent. Below 0: so many have been joined."""
+        """Count restored batches that wait on an edge as if they had just been sent; a negative number counts batches that were joined."""
         self.change(*self.counted(edge_id, time), batches)
 
     @property
@@ -350,7 +350,7 @@ class ReplicaCore(VertexContext):
             if release is not None:
                 try:
                     release()
-                except Exception:  # the job's own outcome matters more
+                except Exception:  # it must not hide the job's own outcome
                     continue
 
     def stage_sinks(self) -> dict[int, Any]:
@@ -387,7 +387,7 @@ class ReplicaCore(VertexContext):
         self._consume(edge_id, time, batch, token)
 
     def _gate_in(self, edge_id: int, time: Timestamp, batch: Any) -> None:
-        """From now on it counts as something that this vertex will do at its time, so that the input frontier can pass it."""
+        """Count the batch as pending work of this vertex at its time, no longer as input, so that the input frontier can pass it."""
         assert self.gate is not None
         self.change(*self.counted(edge_id, time), -1)
         if not self.gate.repeats(time):
@@ -423,11 +423,11 @@ class ReplicaCore(VertexContext):
             self.done_tokens.append(token)
 
     def _reenter(self, edge: PlanEdge, time: Timestamp, batch: Any) -> bool:
-        """Hand a batch that comes back to this replica to its vertex at once, inside the callback that sends it, if its bound allows.
+        """Hand a batch that comes back to this replica to its vertex at once, inside the callback that sends it, if re-entrancy allows.
 
-        Nothing is counted for it: what the callback consumes counts until it is done, at a time that is not larger. Nothing can come
-        between the two but what the vertex does itself: barriers, views and markers are taken between activations. While key-groups are
-        on the move here, what belongs to them must wait for their state, so everything is queued; so is what is not in turn.
+        It needs no count of its own: the batch that the callback consumes stays counted until the callback ends, at a time that is not
+        larger. Barriers, views and markers are taken between activations, so none can come in between. While key-groups move here, their
+        records must wait for their state, so everything is queued; so is a batch whose turn has not come.
         """
         vertex = self.vertex
         if self.nested >= self._reentrancy or self._now is None:
@@ -458,7 +458,7 @@ class ReplicaCore(VertexContext):
         return True
 
     def _raise_broken(self) -> None:
-        """What failed in a nested call ends the activation, even if the vertex caught it."""
+        """Raise the error of a nested call: it ends the activation, even if the vertex caught it."""
         if self._broken is not None:
             raise self._broken
 
@@ -511,7 +511,7 @@ class ReplicaCore(VertexContext):
         return ran
 
     def _move_hold(self) -> None:
-        """Keep the right to send at the input frontier; at its end, the last word."""
+        """Move an EndVertex's right to send up to the input frontier; when the input has ended, call on_end and drop the right."""
         assert self.view is not None
         assert self.hold is not None
         assert isinstance(self.vertex, EndVertex)
@@ -525,7 +525,7 @@ class ReplicaCore(VertexContext):
             return
         if len(self.notificator) or len(self.parked) or (self.gate is not None and len(self.gate.waiting)):
             return
-        # Which frontiers were seen on the way depends on timing; where the inputs ended does not, nor what was the last to bring something.
+        # Which frontiers were seen depends on timing; the time at which the inputs ended and the last time consumed do not.
         ends = [time for time in (self._latest, self.view.end) if time is not None and self.hold < time]
         last = max(ends, key=Timestamp.sort_key, default=self.hold)
         self._now = last
@@ -562,7 +562,7 @@ class ReplicaCore(VertexContext):
         return True
 
     def stop_source(self) -> None:
-        """Read no more: what has been read is finished."""
+        """Stop reading; what has been read is finished."""
         if self.source is not None:
             self.change(self.stage.notify_location, Timestamp(self.source.epoch), -1)
             self._end_input(self.source.furthest)
@@ -570,7 +570,7 @@ class ReplicaCore(VertexContext):
             self.source = None
 
     def _end_input(self, epoch: int) -> None:
-        """A source or live input is over: nothing was said later than in this epoch."""
+        """A source or live input is over: it gave nothing after this epoch."""
         self.furthest = max(self.furthest, epoch)
         self._ended = ((self.stage.notify_location, Timestamp(self.furthest), 0),)
 
@@ -596,7 +596,7 @@ class ReplicaCore(VertexContext):
         self.input_epoch = self.input_before = epoch
 
     def input_close(self, *, is_cut: bool = False) -> None:
-        """Live input: no more records. ``is_cut``: whoever feeds it may be in the middle of an epoch."""
+        """Live input: no more records. ``is_cut``: the last epoch may be incomplete."""
         if self.input_epoch is not None:
             if not is_cut:
                 self.input_before = None
@@ -615,7 +615,7 @@ class ReplicaCore(VertexContext):
                 f": it has {len(self.outputs)} outputs, numbered from 0; give outputs= to flow.vertex for more",
             )
         if isinstance(batch, list):
-            batch = batch.copy()  # the vertex may go on with its own; here what is sent stays as it was sent
+            batch = batch.copy()  # the vertex may change its own list later; what was sent must not change
         elif not isinstance(batch, pa.RecordBatch):
             if isinstance(batch, (str, bytes, dict, pa.Table)) or not hasattr(batch, "__iter__"):
                 raise self._misuse(
@@ -645,17 +645,17 @@ class ReplicaCore(VertexContext):
             self._hold_back(time, capability, 1)
 
     def _may_act_at(self, time: Timestamp) -> bool:
-        """Whether what is sent later may be of a time: at or beyond what is handled, or beyond a right that came along with state."""
+        """Whether the vertex may send at a time: at or beyond the time being handled, or at or beyond a right that came with state."""
         if self._now is not None:
             return self._now <= time
         return any(right <= time for right in self._rights)
 
     def _may_wait_for(self, time: Timestamp) -> bool:
-        """Whether a notification at a time may be waited for: with state that is taken up any, if a right came along to answer at all."""
+        """Whether a notification at a time may be asked for: while state is taken up, at any time, if a right came with it."""
         return self._now <= time if self._now is not None else bool(self._rights)
 
     def _check_not_waiting_for_itself(self, time: Timestamp, capability: Timestamp) -> None:
-        """In a loop, what may be sent at an early capability can come round to before the time that is waited for: refuse that."""
+        """Refuse a capability at which a send could come round the loop to a time before the notification: it would wait for itself."""
         if self._reachability is None:
             self._reachability = FlatReachability(self.plan.progress)
         if self._reachability.blocks_itself(self.stage.id, time, capability):

@@ -1,4 +1,4 @@
-"""The shape of a plan as plain data: what a snapshot remembers of the graph, and the channels that barriers travel on."""
+"""The shape of a plan as plain data: what a snapshot stores of the graph, and the channels that barriers travel on."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def channels_out(plan: Plan, stage: Stage, replica: int) -> list[Channel]:
 
 
 def channels_to_mark(before: Plan, after: Plan, stage: int, replica: int) -> list[Channel]:
-    """On which channels a replica puts a marker when the layout changes: all that it has by the old layout and by the new one.
+    """The channels on which a replica sends a marker when the layout changes: all that it has in the old layout and in the new one.
 
-    By the new one, too, and also to stages that do not change: so nobody gets a batch by a layout that it has not heard of.
+    The new one is included, and stages that do not change: so no replica gets a batch routed by a layout that it does not know yet.
     """
     return list(dict.fromkeys([*channels_out(before, before.stage(stage), replica), *channels_out(after, after.stage(stage), replica)]))
 
 
 def targets_of(plan: Plan, edge: PlanEdge, source: int) -> range:
-    """The replicas of an edge's target that one of its source can send to."""
+    """The replicas of an edge's target to which one replica of its source can send."""
     if edge.routing in (PartitionKind.KEYS, PartitionKind.BROADCAST, PartitionKind.REBALANCE):
         return range(plan.stage(edge.target).parallelism)
     target = source if edge.routing is PartitionKind.FORWARD else 0

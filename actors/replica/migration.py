@@ -1,6 +1,6 @@
-"""One step of a change of layout at one replica: what leaves is given and passed on, what arrives is taken up or held back.
+"""One step of a change of layout at one replica: state that leaves is given, its batches are passed on, what arrives is taken up or held.
 
-Pure: the shell brings batches, markers and transfers in turn, and sends what waits in ``outgoing`` once the progress actor has confirmed
+Pure: the shell hands in batches, markers and transfers in turn, and sends what waits in ``outgoing`` once the progress actor has confirmed
 the report that counts it. Both runtimes drive it. Design and argument: docs/design/rescaling.md, 2 and 3.
 """
 
@@ -24,7 +24,7 @@ from rayad.dataflow.vertex import Vertex
 from rayad.progress import InternalError, Timestamp
 
 HELD_BATCHES_MAX = 256
-"""Beyond so many held pieces the credits of further ones wait for them."""
+"""With so many pieces held, the credit of a batch waits for its held piece even where the rest of the batch is consumed before."""
 Released = tuple[int, Timestamp, Any, Any]
 """An edge, a time, a batch, and its token."""
 
@@ -36,8 +36,8 @@ class Transfer:
     Args:
         kind: "state" (of some key-groups), "batch" (passed on unprocessed), "end" (all was passed on).
         state: pieces as :func:`rayad.actors.replica.part_files.dumped` makes them; None: there was none.
-        rights: capabilities that come along.
-        hold, latest: of an EndVertex: its right to send at the end of its input, and the last time that brought something.
+        rights: capabilities that move with the state.
+        hold, latest: an EndVertex's right to send at the end of its input, and the last time at which it consumed something.
         edge, time, batch: of a batch.
     """
 
@@ -53,8 +53,8 @@ class Transfer:
 
 @dataclass(slots=True)
 class StepCost:
-    """What a step was for one replica: groups and bytes of state given, batches passed on and held, seconds spent on state, and
-    seconds that it stood still."""
+    """What a step cost one replica: groups and bytes of state given, batches passed on and held, seconds spent on state, and
+    seconds in which it did nothing else."""
 
     groups: int = 0
     state_bytes: int = 0
@@ -66,7 +66,7 @@ class StepCost:
 
     @staticmethod
     def total(costs: Iterable[StepCost]) -> StepCost:
-        """Of several steps."""
+        """The costs of several steps together."""
         out = StepCost()
         for cost in costs:
             for name in ("groups", "state_bytes", "passed_on", "held", "state_s", "pause_s"):
@@ -75,7 +75,7 @@ class StepCost:
         return out
 
     def pause(self, seconds: float) -> None:
-        """It did nothing else for so long."""
+        """Add seconds in which the replica did nothing else."""
         self.pause_s += seconds
         self.longest_pause_s = max(self.longest_pause_s, seconds)
 
@@ -84,7 +84,7 @@ class Migration:
     """A step at one replica of a stage whose layout changes.
 
     Args:
-        core: of the replica.
+        core: the replica's.
         before, after: the plan in the layouts before and after the step.
         released: where to put ``(edge, time, batch, token)`` that are to be consumed before everything else.
     """
@@ -96,7 +96,7 @@ class Migration:
         self.stays = after.stage(stage.id).parallelism
         self.is_retiring = mine >= self.stays
         self.outgoing: deque[tuple[int, Transfer]] = deque()
-        """``(sibling, what)``, to be sent in order once what counts it is confirmed."""
+        """``(sibling, transfer)``, to be sent in order once the report that counts it is confirmed."""
         self.released: deque[Released] = deque() if released is None else released
         self.cost = StepCost()
         keyed = [edge for edge in before.edges if edge.target == stage.id and edge.routing is PartitionKind.KEYS and edge.key is not None]
@@ -131,7 +131,7 @@ class Migration:
         return not (self._missing or self.arriving or self.outgoing)
 
     def held_tokens(self) -> list[Any]:
-        """Of batches that are granted when what is held back of them is consumed."""
+        """Tokens of batches whose credit is granted when their held pieces are consumed."""
         return [token for held in self._held.values() for *_, token in held if token is not None]
 
     def missing(self) -> frozenset[Channel]:
@@ -165,7 +165,7 @@ class Migration:
                 core.parked.add(time, edge, ready)
 
     def on_marker(self, channel: Channel) -> None:
-        """All that was routed to this replica by the old layout has come on a channel."""
+        """A marker has come on a channel: nothing more arrives there by the old layout."""
         if channel in self._missing:
             self._missing.discard(channel)
             if not self._missing:
@@ -177,7 +177,7 @@ class Migration:
 
     # -- batches -----------------------------------------------------------------------------------
     def receive(self, edge: int, time: Timestamp, batch: Any, token: Any = None) -> None:
-        """A batch is next: what is this replica's is consumed, what leaves is passed on, what belongs to arriving groups is held back."""
+        """A batch is next: what is this replica's is consumed, what leaves is passed on, what belongs to arriving groups is held."""
         for ready in self._sort(edge, time, batch, token):
             self.core.receive(edge, time, ready, self._token)
 
@@ -200,7 +200,7 @@ class Migration:
                 self._copy(edge, time, batch)
                 if not self.is_retiring:
                     return [batch]
-                core.change(*core.counted(edge, time), -1)  # nothing is left here that it concerns, and nobody waits for its turn
+                core.change(*core.counted(edge, time), -1)  # nothing of it stays here, and nothing waits for its turn
                 self._give_back(token)
                 return []
             if not self.is_retiring:
@@ -243,7 +243,7 @@ class Migration:
         return []
 
     def _copy(self, edge: int, time: Timestamp, batch: Any) -> None:
-        """A broadcast batch by the old layout: replicas that have come did not get it, and have got state that it concerns."""
+        """Pass on a broadcast batch of the old layout: new replicas did not get it, but have state to which it applies."""
         targets = [target for target, groups in self.leaving.items() if groups] if self._missing else []
         if targets:
             self.core.change(*self.core.counted(edge, time), len(targets))
@@ -260,7 +260,7 @@ class Migration:
 
     # -- the new owner -----------------------------------------------------------------------------
     def on_transfer(self, source: int, transfer: Transfer) -> None:
-        """The next one from a sibling."""
+        """Take the next transfer from a sibling."""
         core = self.core
         if transfer.kind == "state":
             assert transfer.state is not None
@@ -285,7 +285,7 @@ def changes(before: Plan, after: Plan, stage: int) -> bool:
 
 
 def may_resume(stage: Stage, plan: Plan) -> bool:
-    """Whether a job may resume with other replicas of a stage: the parts of a source move then, all else as in a running job."""
+    """Whether a job may resume with another parallelism of a stage: parts of a source can then move; all else is as in a running job."""
     return stage.kind is NodeKind.SOURCE or not may_move(stage, plan, None)
 
 

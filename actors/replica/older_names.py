@@ -1,4 +1,4 @@
-"""Where classes stood when older snapshots were written: state is pickled, and names its classes by module.
+"""The names that classes had when older snapshots were written: state is pickled, and names its classes by module.
 
 When a class that may be in a vertex' state moves or gets another name, it gets a line here.
 """

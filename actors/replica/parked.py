@@ -1,8 +1,8 @@
 """Batches that wait for their time: before a vertex that takes times in order, or until a time is complete.
 
-Their credit goes back at once: a smaller time, for which they wait, may stand behind them on the same channel, or further up behind what
-has no room any more; with their credits kept neither could come. So they must fit somewhere, as what comes round a loop must: in memory up
-to a bound, then on disk. The batches of one time keep their order.
+Their credit goes back at once: a smaller time, for which they wait, may be behind them on the same channel, or be blocked further
+upstream for lack of credit; if they kept their credit, it could never arrive. So they must be stored, like what comes round a loop: in
+memory up to a bound, then on disk. The batches of one time keep their order.
 
 Of each batch on disk its place stays in memory: some hundred bytes.
 """
@@ -21,13 +21,13 @@ class Disk(Protocol):
     """Where bytes are kept that are taken out in any order: see :class:`rayad.actors.plane.spilling_queue.SpillFile`."""
 
     def write(self, item: bytes) -> tuple[int, int]:
-        """Keep these; gives their place."""
+        """Write an item; gives its place."""
 
     def read(self, place: tuple[int, int]) -> bytes:
         """What was written there."""
 
     def free(self, place: tuple[int, int]) -> None:
-        """It is not needed any more."""
+        """Free the space of an item that is not needed any more."""
 
     def close(self) -> None:
         """Nothing is."""
@@ -65,7 +65,7 @@ class Parked:
         return self._count
 
     def add(self, time: Timestamp, edge: int, batch: Any) -> None:
-        """A batch waits, behind those of its time."""
+        """Add a batch, behind those of the same time."""
         size = batch_bytes(batch)
         most = self._memory_bytes_max
         if most is not None and self.memory_bytes and self.memory_bytes + size > most:
@@ -91,7 +91,7 @@ class Parked:
         return sorted(self._waiting, key=Timestamp.sort_key)
 
     def first(self) -> Timestamp | None:
-        """The first of these."""
+        """The first of these times."""
         return self._times.first()
 
     def take(self, time: Timestamp) -> Iterator[tuple[int, Any]]:
@@ -118,7 +118,7 @@ class Parked:
         return decode_batch(data)[1]
 
     def drop(self, edges: Collection[int]) -> list[Timestamp]:
-        """Forget what has come on these edges; gives the time of each batch."""
+        """Drop what came on these edges; gives the time of each batch."""
         gone = []
         for time in list(self._waiting):
             kept: deque[Entry] = deque()

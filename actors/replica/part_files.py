@@ -22,7 +22,7 @@ from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore, StagedPart
 
 CHAIN_MAX = 16
-"""After so many increments the whole state is written again: a restore has to read them all."""
+"""After so many increments the whole state is written again: a restore must read every increment."""
 _MAGIC = b"RAYADPT1"
 Attempt = str
 
@@ -30,16 +30,16 @@ Attempt = str
 class StateChain:
     """The files that a replica's state consists of, as of its last capture, and whether the next one may be an increment on them.
 
-    An increment is right only on the snapshot that was published last, and only if this replica's part of that one was its last capture.
+    An increment is valid only on the snapshot published last, and only if this replica's last capture was its part of that snapshot.
     """
 
     def __init__(self) -> None:
         self.files: tuple[PartFile, ...] = ()
-        self._written = 0  # the attempt that ``files`` are of
+        self._written = 0  # the attempt to which ``files`` belong
         self._captured = 0
 
     def choose(self, vertex: Vertex, barrier: Barrier) -> tuple[Callable[[], Any], bool]:
-        """What gives the state to be written now, and whether it is an increment."""
+        """The function that gives the state to be written now, and whether that is an increment."""
         changes = vertex.take_changes()
         files = self.files
         may_chain = bool(files) and barrier.base == self._captured == self._written and len(files) < CHAIN_MAX
@@ -69,8 +69,8 @@ def attempt_name(incarnation: int, barrier: Barrier, what: str) -> Attempt:
 def dumped(value: Any) -> list[bytes | memoryview]:
     """A value as pieces of a part file: a head with their sizes, a pickle, and the large buffers that it refers to (columns, arrays).
 
-    Classes and functions of ``__main__`` go by value, since the process that resumes may have another main module. What can still change
-    is copied: the pieces may be written later.
+    Classes and functions of ``__main__`` go by value, since the process that resumes may have another main module. Buffers that
+    can still change are copied: the pieces may be written later.
     """
     buffers: list[pickle.PickleBuffer] = []
     data = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
@@ -97,7 +97,7 @@ def loaded(data: bytes) -> Any:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds classes of ours also under the names that they had when an older snapshot was written."""
+    """Finds Rayad's classes also under the names that they had when an older snapshot was written."""
 
     def find_class(self, module: str, name: str) -> Any:
         if not module.startswith("rayad."):

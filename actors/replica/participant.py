@@ -1,6 +1,6 @@
 """One replica's side of snapshots: alignment of its barriers, the capture, the growing log. Both runtimes drive it.
 
-The shell brings barriers and batches in turn, moves what it is told to move, and writes what it is given. Source: seed 001, 3.2, 3.3;
+The shell hands in barriers and batches in turn, sends the barriers that it is given, and writes the captures. Source: seed 001, 3.2, 3.3;
 docs/design/snapshots.md.
 """
 
@@ -29,7 +29,7 @@ class Capture:
         rest: all but the state; its log still grows until ``is_complete``.
         state: gives the state to be pickled, at once or in a forked copy of the process; None: there is none.
         is_increment: whether ``state`` gives changes only.
-        staged: of the sink writers, with the sinks' keys; also what attempts given up had staged.
+        staged: what the sink writers staged, with the sinks' keys; also what they staged for attempts that were given up.
     """
 
     barrier: Barrier
@@ -44,11 +44,11 @@ class Participant:
     """The snapshots of one replica.
 
     Args:
-        send_out: makes the replica give out what it holds back, so that it goes before the barrier.
+        send_out: makes the replica send what it keeps back, so that it goes before the barrier.
         send_barrier: (edge, target replica, barrier) puts a barrier behind what was sent on a channel, or before it if it is unaligned.
-        captured: told of each capture, at once; the shell adds what only it knows of and starts writing the state.
-        completed: told when the log is complete, too.
-        given_up: told that an unfinished attempt is superseded.
+        captured: called at once with each capture; the shell adds what only it knows and starts writing the state.
+        completed: called with a capture when its log is complete.
+        given_up: called when an unfinished attempt is superseded.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Participant:
 
     @property
     def is_pending(self) -> bool:
-        """Whether batches and barriers must be looked at: a snapshot is under way here."""
+        """Whether batches and barriers must be checked: a snapshot is under way here."""
         return self.alignment.is_pending
 
     def begin(self, barrier: Barrier) -> None:
@@ -112,7 +112,7 @@ class Participant:
         return self.alignment.blocked(channel)
 
     def logs(self, channel: Channel) -> bool:
-        """Whether a batch that is consumed now, or overtaken, belongs into the log."""
+        """Whether a batch that is consumed now, or overtaken, belongs in the log."""
         return self.alignment.logs(channel)
 
     def log(self, channel: Channel, data: bytes) -> None:
@@ -131,7 +131,7 @@ class Participant:
             self._act(self.alignment.turn_unaligned(), barrier.turned_unaligned())
 
     def give_up(self, number: int = 0) -> None:
-        """The coordinator has given an attempt up, by default the one that is pending here; a newer one goes on."""
+        """The coordinator has given an attempt up, by default the one that is pending here; a newer one continues."""
         dropped = self.alignment.give_up(number)
         if dropped is not None:
             self._drop(dropped)

@@ -1,4 +1,4 @@
-"""What a replica tells of itself, and how an incarnation of it ends early."""
+"""What a replica reports of itself, and how an incarnation of it ends early."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ReplicaReport:
     name: str
     replica: int
     pid: int = 0
-    """Of the process that it runs in."""
+    """The id of the process in which it runs."""
     batches_in: int = 0
     records_in: int = 0
     batches_out: int = 0
@@ -36,7 +36,7 @@ class ReplicaReport:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """The answer to a heartbeat: by a thread that is not the event loop's, so a busy function does not keep it."""
+    """The answer to a heartbeat: by a thread other than the event loop's, so a busy function does not delay it."""
 
     activity: Activity | None = None
     node: str = ""

@@ -1,4 +1,4 @@
-"""What of a replica belongs into a snapshot besides its vertex' state, and how a replica takes it back.
+"""What a snapshot holds of a replica besides its vertex's state, and how a replica restores it.
 
 Everything is by name (vertices, edges, sinks), because ids change when a dataflow is changed elsewhere. Batches are kept encoded.
 """
@@ -40,9 +40,9 @@ class PartRest:
         source: position in the source; None: exhausted, or none.
         input_epoch, input_frames, input_sends, input_note: of a live input; None: closed. How many frames of the driver's have been
             consumed, how many of them brought records, and its user's note. input_before: epochs before this have come; None: all.
-        notifications: ``(guarantee, capability)`` that have been asked for.
+        notifications: ``(guarantee, capability)`` of those that have been asked for.
         furthest: the epoch to which a source has come, or in which a live input was closed.
-        hold, latest: of an EndVertex.
+        hold, latest: an EndVertex's right to send at the end, and the last time at which it consumed something.
         parked: ``(edge, batch)`` waiting for their turn.
         gated: ``(edge, batch)`` waiting for their time to be complete (upstream recovery).
         passed: frontiers before which batches are repetitions (upstream recovery).
@@ -84,13 +84,13 @@ def stored_maker(make: Any) -> bytes:
     """
     try:
         data: bytes = cloudpickle.dumps(make, protocol=5)
-    except Exception:  # whatever a user's object raises: a job must not fail for the sake of those who look at it
+    except Exception:  # whatever a user's object raises: a job must not fail because its state could not be read without it
         return b""
     return data if len(data) <= MAKER_BYTES_MAX else b""
 
 
 def freeze(time: Timestamp, batch: Any) -> bytes:
-    """A batch as bytes that stand for themselves."""
+    """A batch as self-contained bytes."""
     return b"".join(encode_batch(time, batch))
 
 

@@ -3,7 +3,7 @@
 Compiled once from the plan into a function for each step, or for several fused into one, because every batch passes here. What leaves
 waits in ``outbox``; each push is counted by ``change`` in the same activation that caused it.
 
-It is long because steps, routes and sinks are compiled into one tree of functions, which share the outbox and the count.
+The module is long because steps, routes and sinks are compiled into one tree of functions, which share the outbox and the counts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rayad.dataflow.sink import SinkWriter
 from rayad.progress import RayadError, Timestamp, show
 
 Emit = Callable[[Timestamp, Any], Sequence[tuple[Timestamp, Any]] | None]
-"""What a compiled step does with a batch; it gives what goes on to its children."""
+"""What a compiled step does with a batch; it gives what its children get."""
 FUSED_MAX = 64
 """How many row steps run as one loop; each is one more iterator inside the next."""
 
@@ -72,7 +72,7 @@ class Outputs:
         self.replica = replica
         self.outbox: list[Outgoing] = []
         self.is_large = False
-        """Whether something is waiting that is not worth waiting longer."""
+        """Whether what waits should be sent now: waiting for more would not pay."""
         self._growing: dict[tuple[int, int, Timestamp], Outgoing] = {}
         self._built: dict[str, tuple[type, Element]] = {}
         self._gatherers: list[tuple[Gatherer, _Action, ApplyStep]] = []
@@ -84,9 +84,9 @@ class Outputs:
         self.copied = frozenset(edge.id for edge in plan.edges_from(stage.id) if edge.partition is PartitionKind.BROADCAST)
         self.writers: dict[int, SinkWriter] = {}
         self.piece_rows: Callable[[int, Any], int] | None = None
-        """For edges on demand: (edge, batch) -> into pieces of how many records it is to be cut; None: into none."""
+        """For on-demand edges: (edge, batch) -> how many records each piece of it holds; None: it is not cut."""
         self.binds_late = False
-        """Whether batches on demand leave without a receiver, for :class:`SendWindows` to choose one."""
+        """Whether on-demand batches leave without a receiver, for :class:`SendWindows` to choose one."""
         self._change = change
         self._room = room
         self._reenter = reenter
@@ -97,13 +97,13 @@ class Outputs:
         self._roots = self._compile_all()
 
     def watch_records(self, shared: Mapping[int, Shared]) -> None:
-        """Look whether the functions of these steps change what they are given."""
+        """Check whether the functions of these steps change the records that they are given."""
         self._shared = shared
         if shared:
             self._roots = self._compile_all()
 
     def lay_out(self, plan: Plan) -> None:
-        """From now on route by another layout; what combiners hold must have been given out."""
+        """From now on route by another layout; what combiners keep back must have been flushed."""
         self.plan, self.stage = plan, plan.stage(self.stage.id)
         self._edges = plan.edge_by_id
         self._turn.clear()
@@ -134,7 +134,7 @@ class Outputs:
         for writer in self.writers.values():
             try:
                 writer.abort()
-            except Exception:  # the job's own outcome matters more
+            except Exception:  # it must not hide the job's own outcome
                 continue
 
     def _place(self, what: str) -> str:
@@ -373,7 +373,7 @@ class Outputs:
         return keys
 
     def take(self) -> list[Outgoing]:
-        """What waits to be sent, in order; it waits no longer."""
+        """Take out what waits to be sent, in order."""
         taken, self.outbox = self.outbox, []
         sent, copied = self.counters.sent_items, self.copied
         for outgoing in taken:
@@ -432,7 +432,7 @@ class Outputs:
 
 
 class _Action:
-    """A step, or several fused into one, compiled; and what takes what it gives."""
+    """A step, or several fused into one, compiled; and the actions that get what it gives."""
 
     __slots__ = ("backwards", "children", "run")
 
@@ -475,9 +475,9 @@ class _Fused(NamedTuple):
     """Steps that run as one loop over records."""
 
     chains: dict[int, list[ApplyStep]]
-    """By the number of the first: the steps of the loop, in order."""
+    """The steps of each loop, in order, by the number of its first."""
     inside: set[int]
-    """The others of them."""
+    """The numbers of the other steps of the loops."""
 
 
 def _fused(stage: Stage, alone: Container[int]) -> _Fused:

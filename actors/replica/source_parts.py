@@ -1,7 +1,7 @@
-"""The parts of a source are read on by other replicas than before: a job resumes with another parallelism.
+"""How the replicas of a source share its parts when a job resumes with another parallelism.
 
-Where reading stands is known part by part, so nothing has to be divided: each new replica takes the parts that are its own now, with where
-they stand, whoever had read them. Part *n* of a source belongs to replica ``n % replicas``. Pure.
+The position is kept part by part, so nothing has to be divided: each new replica takes the parts that are now its own, with their
+positions, whichever replica read them before. Part *n* of a source belongs to replica ``n % replicas``. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rayad.snapshots.store import Manifest, ReplicaPart
 
 @dataclass(frozen=True, slots=True)
 class SourceShare:
-    """What one of ``replicas`` replicas of a source takes of the ``parts`` of a snapshot that was taken of another number of them."""
+    """What one of ``replicas`` replicas of a source takes from the ``parts`` of a snapshot with another number of replicas."""
 
     parts: tuple[ReplicaPart, ...]
     replica: int
@@ -43,7 +43,7 @@ def parts_of(manifest: Manifest, plan: Plan) -> dict[tuple[str, int], ReplicaPar
 def shared_out(before: Sequence[ResumedPart], replica: int, replicas: int) -> ResumedPart:
     """The share of one replica in the parts of all earlier ones, in their order.
 
-    What earlier replicas had still to send goes to one each. The counts, which are for statistics, go to the first.
+    What each earlier replica still had to send goes to one new replica. The counts, which are for statistics, go to the first.
     """
     mine = before[replica::replicas]
     positions = [part.rest["source"] for part in before]
@@ -59,7 +59,7 @@ def shared_out(before: Sequence[ResumedPart], replica: int, replicas: int) -> Re
 
 
 def position_of(positions: Sequence[Position | None], replica: int, replicas: int) -> Position | None:
-    """Where one of ``replicas`` begins, from where each earlier one stood; None: everything has been read that is its own now.
+    """Where one of ``replicas`` begins, from where each earlier one stood; None: all parts that are now its own have been read.
 
     >>> position_of([(3, [1], [(0, 3, "offset")]), None], 0, 1)  # part 2 waits, of part 0 something was read; the other replica was done
     (3, [2], [(0, 3, 'offset')])

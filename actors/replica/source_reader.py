@@ -31,7 +31,7 @@ class SourceReader:
     any part has come.
 
     ``position``: what an earlier reader of the same parts gave as :meth:`position`. It may name several open parts of a source that is read
-    in order, when several replicas read them before: then all but the first wait for their turn, where they stand.
+    in order, when several replicas read them before: then all but the first wait for their turn, at their offsets.
     """
 
     def __init__(self, source: Source, parts: Sequence[Any], name: str, where: str, position: Position | None = None) -> None:
@@ -43,7 +43,7 @@ class SourceReader:
         self._parts = list(parts)
         self._waiting = list(range(len(self._parts)))
         self._open: list[_OpenPart] = []
-        self._stopped: dict[int, tuple[int, Any]] = {}  # epoch and offset of waiting parts that something was read of
+        self._stopped: dict[int, tuple[int, Any]] = {}  # epoch and offset of waiting parts that have been read in part
         if position is not None:
             self.epoch = self.furthest = position[0]
             self._stopped = {number: (last, offset) for number, last, offset in position[2]}
@@ -59,7 +59,7 @@ class SourceReader:
             self._waiting = []
 
     def position(self) -> Position:
-        """Where reading would go on: the epoch, the parts not yet opened, and for each open part its number, epoch and offset."""
+        """The position to resume from: the epoch, the parts not yet opened, and for each open part its number, epoch and offset."""
         opened = [(reading.number, reading.last, reading.part.offset()) for reading in self._open]
         opened.extend((number, *where) for number, where in self._stopped.items())
         return self.epoch, [number for number in self._waiting if number not in self._stopped], opened
@@ -88,7 +88,7 @@ class SourceReader:
                 return accepted
 
     def _read_one(self) -> tuple[int, Any] | None:
-        """From the part with the lowest epoch that has something, so that a quiet part does not silence the others."""
+        """Read from the part with the lowest epoch that has something, so that an idle part does not block the others."""
         for reading in sorted(self._open, key=_OpenPart.floor) if len(self._open) > 1 else self._open[:1]:
             read = reading.part.next_batch()
             self._open.remove(reading)
@@ -120,7 +120,7 @@ class SourceReader:
         return epoch, batch
 
     def backlog(self) -> int | None:
-        """What waits outside, in all parts together; None if one does not know."""
+        """The backlog of all parts together; None if it is not known for one of them."""
         waiting = [reading.part.backlog() for reading in self._open]
         known = [count for count in waiting if count is not None]
         return sum(known) if known and len(known) == len(waiting) and not self._waiting else None

@@ -1,9 +1,9 @@
-"""Recovery of a failed vertex and what is upstream of it, while the rest lives on. Source: seed 001, section 4 (partial graph recovery).
+"""Recovery of a failed vertex and what is upstream of it; the rest keeps running. Source: seed 001, section 4 (partial graph recovery).
 
-The seed lets receivers that live on drop repeated records by sequence number, which takes senders that repeat themselves exactly: the same
-batches in the same order. Ours do not: batches are cut and merged by chance. What they do repeat is the records of each time. So with
-``FailureConfig(recovery="upstream")`` a batch waits at its receiver until its time is complete there. Then what has been consumed is
-always all of a time, and a receiver drops by time: what is of a time that was complete is a repetition, all else it has not seen.
+The seed lets the receivers that keep running drop repeated records by sequence number. That needs senders that repeat exactly the same
+batches in the same order. Rayad's do not, as batches are cut and merged by timing. What they do repeat is the records of each time. So with
+``FailureConfig(recovery="upstream")`` a batch waits at its receiver until its time is complete there. Then a receiver
+has always consumed either all of a time or nothing, and drops by time: a batch of a time that was complete is a repetition, others are new.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Region:
     """What is restarted.
 
     Args:
-        stages: the failed ones and all from which they are reached.
-        edges: from them to stages that live on.
-        zeroed: locations of the progress graph whose counts are of them alone.
+        stages: the failed ones and all that are upstream of them.
+        edges: from them to stages that keep running.
+        zeroed: locations of the progress graph whose counts come from these stages alone.
     """
 
     stages: frozenset[int]
@@ -38,7 +38,7 @@ class Region:
 
 
 def gated_edges(plan: Plan) -> frozenset[int]:
-    """The edges on which a batch waits for its time to be complete: all but those inside loops, where that would never be."""
+    """The edges on which a batch waits for its time to be complete: all but those inside loops, where it would never become complete."""
     place = {stage.id: index for index, stage in enumerate(plan.stages)}
     successors = [[place[edge.target] for edge in plan.edges_from(stage.id)] for stage in plan.stages]
     component = {plan.stages[member].id: index for index, some in enumerate(components_in_order(successors)) for member in some}
@@ -56,7 +56,7 @@ def region_of(plan: Plan, failed: Collection[int]) -> Region | str:
     edges = frozenset(edge.id for edge in plan.edges if edge.source in stages and edge.target not in stages)
     for edge in plan.edges:
         if edge.id in edges and edge.partition is PartitionKind.REBALANCE and plan.stage(edge.target).parallelism > 1:
-            # A repeated record may go to another replica, which has come further than the first one had.
+            # A repeated record may go to another replica, which is further on than the first one was.
             return f"batches on {edge.name} go to whichever replica has room"
     zeroed = {location for stage in plan.stages if stage.id in stages for location in (stage.notify_location, stage.capability_location)}
     zeroed.update(edge.count_location for edge in plan.edges if edge.source in stages)
@@ -69,7 +69,7 @@ def region_of(plan: Plan, failed: Collection[int]) -> Region | str:
 
 
 def zeroing(plan: Plan, tracker: JobTracker, region: Region) -> Changes:
-    """What takes everything of a region out of the progress core, as before its replicas register: sources stand at epoch 0."""
+    """The changes that reset a region in the progress core to the state before its replicas register: sources are at epoch 0."""
     changes = [(location, time, -count) for location, time, count in tracker.counts() if location in region.zeroed]
     initial = {node.id: node.initial for node in plan.progress.nodes}
     for stage in plan.stages:
@@ -102,7 +102,7 @@ class Gate:
 
     Args:
         edges: whose batches wait.
-        waiting: where.
+        waiting: the place where they wait.
     """
 
     def __init__(self, edges: frozenset[int], waiting: Parked | None = None) -> None:
@@ -112,10 +112,10 @@ class Gate:
         not been consumed."""
         self.waiting = Parked() if waiting is None else waiting
         self.passed: list[tuple[Timestamp, ...]] = []
-        """The frontiers that it had come to when something upstream, however far, was rolled back: then frontiers go back."""
+        """The frontiers reached when anything upstream, direct or not, was rolled back: a roll-back moves frontiers back."""
 
     def hold(self, edge: int, time: Timestamp, batch: Any) -> None:
-        """A batch waits."""
+        """Let a batch wait for its time."""
         self.waiting.add(time, edge, batch)
 
     def release(
@@ -131,16 +131,16 @@ class Gate:
                 yield edge, first, batch
 
     def repeats(self, time: Timestamp) -> bool:
-        """Whether this replica has consumed all of a time before senders were rolled back."""
+        """Whether this replica had consumed all of a time before senders were rolled back."""
         if self.in_order:
             mark = time.sort_key()
             return any(all(mark < front.sort_key() for front in frontier) for frontier in self.passed)
         return any(not any(front <= time for front in frontier) for frontier in self.passed)
 
     def rolled_back(self, edges: Collection[int], frontier: Collection[Timestamp] | None) -> list[Timestamp]:
-        """The senders on these edges begin anew, from an earlier time, while this replica has come to ``frontier`` (None: nowhere yet).
+        """The senders on these edges resume from an earlier time, while this replica has reached ``frontier`` (None: none yet).
 
-        What waits of theirs is forgotten; gives its times, one for each batch.
+        What they sent and still waits is dropped; gives its times, one for each batch.
         """
         gone = self.waiting.drop(edges)
         if frontier is not None and tuple(frontier) not in self.passed:

@@ -1,6 +1,6 @@
-"""Errors of user code: what failed where, once, with the user's exception as its cause.
+"""Errors of user code: what failed and where, said once, with the user's exception as the cause.
 
-Rule: the innermost place that knows operator, replica, line, time and record says so; everything further out passes that error on as it is.
+Rule: the innermost place that knows operator, replica, line, time and record adds them to the error; everything further out passes it on.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def is_located(error: Exception) -> bool:
 
 
 WILL_COME_BACK = (ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, SyntaxError, TypeError, ValueError)
-"""Classes of errors that follow from program and data. OSError and its kind may pass, and so may what classes of others stand for."""
+"""Classes of errors that follow from program and data. Others may be transient: an OSError, or a class of another library."""
 _REPLICA = re.compile(r"(?<=')\[\d+\]")
 _RECORDS = re.compile(r", \d+ records from .*?\)(?= at )")
 
 
 def sign_of(error: BaseException) -> str:
-    """The same text for errors of the user's code that are the same, in whatever replica and batch; empty for errors that may pass.
+    """The same text for errors of the user's code that are the same, in whatever replica and batch; empty for errors that may be transient.
 
     >>> try: raise_located("'price'[3] (a.py:7) failed in on_recv (input 0, 3 records from 1) at (2)", ValueError("bad"))
     ... except DataflowError as error: sign_of(error)
@@ -66,7 +66,7 @@ def restarts_of(config: FailureConfig, chance: random.Random) -> Restarts:
 
 
 def raise_located(place: str, error: Exception) -> NoReturn:
-    """Raise what failed where. Ours keep their class and details, the user's become the cause of a DataflowError that says theirs."""
+    """Raise an error with its place. Rayad's errors keep their class and details; a user's becomes the cause of a DataflowError."""
     if is_located(error):
         raise error
     if isinstance(error, RayadError):
