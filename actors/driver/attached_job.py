@@ -1,4 +1,4 @@
-"""A job on Ray as somebody has it who did not start it: found by its name, and again when its coordinator has died."""
+"""The handle of a job on Ray in a process that did not start it: it finds the job by name, and again when its coordinator has died."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from rayad.dataflow.records.calling import did_you_mean
 from rayad.progress import ConfigError, DataflowError, RayadError, show
 
 ATTACH_S = 120.0
-"""How long a coordinator may take to say what it runs: it may have been asked for just now."""
+"""How long a coordinator may take to say what it runs: it may only just have been started."""
 ANSWER_S = 10.0
 
 
 class NoSuchJob(DataflowError, KeyError):
-    """There is no job of this name on the cluster; a KeyError, as of any mapping."""
+    """There is no job of this name on the cluster; a KeyError, as for any mapping."""
 
     __str__ = Exception.__str__  # a KeyError shows the repr of its message
 
@@ -40,16 +40,16 @@ class _Found:
 
 
 def attach(name: str, *, address: str | None = None) -> AttachedJob:
-    """The handle of a job that runs on the cluster, whoever started it, under the name of its ``RunConfig`` or its dataflow.
+    """The handle of a running job, whichever process started it, by the name of its ``RunConfig`` or its dataflow.
 
-    It can do what the handle of its driver can, but send to live inputs. It may be dropped at any time: the job goes on. The job ends with
-    its owner; then the handle says so.
+    It can do everything that the handle of the job's driver can, except send to live inputs. It may be dropped at any time: the job
+    continues. The job ends with its owner; the handle then says so.
 
     Args:
         name: the job's.
         address: of the cluster, if this process is in none; by default RAY_ADDRESS, or the cluster of this machine.
 
-    Raises NoSuchJob, naming those there are; ConfigError where there is no cluster; TimeoutError when its coordinator does not answer.
+    Raises NoSuchJob, naming the jobs that run; ConfigError where there is no cluster; TimeoutError when its coordinator does not answer.
     """
     if not isinstance(name, str):
         raise ConfigError(f"attach(name) is {show(name)}: it must be the name of a job, a string")
@@ -84,7 +84,7 @@ def _no_such(name: str) -> NoSuchJob:
 
 
 def _look_up(name: str, besides: str = "") -> _Found | None:
-    """A coordinator of a job whose token is not ``besides``, and what it runs; None when there is none, or it does not say so in time."""
+    """A coordinator of a job whose token is not ``besides``, and what it runs; None when there is none, or it does not answer in time."""
     for token, actor in names.find(name).items():
         if token == besides:
             continue
@@ -96,7 +96,7 @@ def _look_up(name: str, besides: str = "") -> _Found | None:
 
 
 class AttachedJob(RayJobHandle):
-    """A job on Ray, as whoever attached to it has it; from :func:`attach`. It starts no coordinator and ends none but by :meth:`cancel`."""
+    """The handle of a job on Ray that :func:`attach` gives. It starts no coordinator, and ends one only by :meth:`cancel`."""
 
     def __init__(self, name: str, found: _Found) -> None:
         about = found.about
@@ -109,7 +109,7 @@ class AttachedJob(RayJobHandle):
         return CoordinatorLine(found.actor, found.about.outcome, self.name, config.failures.heartbeat_timeout_s, config.start_timeout_s)
 
     def _has_successor(self, line: CoordinatorLine, gone: Gone) -> bool:
-        """Its owner starts the next one, within the delay of restarts; then it has the name."""
+        """Look for the next coordinator, which the job's owner starts under the same name, after the delay of restarts."""
         if self._line is not line:
             return True
         if not line.is_connected():
@@ -139,14 +139,14 @@ class AttachedJob(RayJobHandle):
         pass
 
     def cancel(self) -> None:
-        """See :meth:`Job.cancel`. Raises TimeoutError when the coordinator does not answer: its owner replaces it, cancel() again then."""
+        """See :meth:`Job.cancel`. Raises TimeoutError when the coordinator does not answer: repeat it once the owner has replaced it."""
         if self._outcome is None:
             self._ask_again("cancel", timeout_s=CANCEL_S, successor_s=CANCEL_S)
             self._cancelling = True
             self._settle(CANCEL_S)
 
     def fail(self, error: RayadError) -> None:
-        """See :meth:`Job.fail`: what feeds a job is in the process that started it."""
+        """See :meth:`Job.fail`: only the process that started a job feeds it, and can fail it."""
         raise DataflowError(f"job {self.name!r} is failed by the process that started it only, which feeds it; cancel() ends it") from error
 
     def _look_at_scaling(self) -> ScalingProgress | None:

@@ -1,7 +1,7 @@
-"""The driver's line to one coordinator: calls with a bound, and a heartbeat.
+"""The driver's calls to one coordinator, each with a timeout, and a heartbeat.
 
-Ray may take a minute to notice that a node is gone, and never notices that a process is stopped; a reference to an answer that will not
-come is waited for without an end. So every call waits for its answer or for the end of the coordinator's long call, whichever is first, and
+Ray may take a minute to notice that a node is gone, and never notices that a process is stopped; waiting for an answer that will not come
+never ends. So every call waits for its answer or for the end of the coordinator's long call, whichever is first, and
 no longer than it was told to. A coordinator that has not answered for the job's heartbeat timeout is ended, and counts as dead.
 """
 
@@ -24,15 +24,15 @@ from rayad.actors.lead.heartbeats import Heartbeats
 from rayad.progress import RayadError
 
 ANSWER_S = 10.0
-"""How long an answer that the coordinator does not have to wait for may take."""
+"""How long the coordinator may take for an answer for which it need not wait itself."""
 GLANCE_S = 0.9
-"""How long state, progress and explain_stuck wait for the coordinator; then they tell what was last known."""
+"""How long state, progress and explain_stuck wait for the coordinator; then they give what was last known."""
 LOOK_AGAIN_S = 0.1
-"""How often is looked, while the place of an actor that died is free."""
+"""Seconds between two looks for the replacement of an actor that died."""
 LAST_WORDS_S = 1.0
-"""After the end of the long call: how long an answer may still be on its way."""
+"""How long an answer may still take to arrive after the long call has ended."""
 END_S = 10.0
-"""After a silent coordinator was ended: how long Ray may take to say so."""
+"""How long Ray may take to report the end of a silent coordinator that was killed."""
 _log = logging.getLogger(__name__)
 
 
@@ -45,7 +45,7 @@ class NoAnswer(TimeoutError):
 
 
 class CoordinatorLine:
-    """One coordinator as the driver calls it.
+    """The driver's calls to one coordinator.
 
     Args:
         actor: its handle.
@@ -59,13 +59,13 @@ class CoordinatorLine:
         self.actor = actor
         self.outcome = outcome
         self.given_up = ""
-        """Why it counts as dead although Ray does not say so; "" while it does not."""
+        """Why it counts as dead although Ray does not report it; "" while it does not."""
         self._job = job
         self._cluster = ray.get_runtime_context().gcs_address
         self._patience_s = patience_s
         self._beats = Heartbeats(max(patience_s, start_timeout_s))
         self.beat: Beat | None = None
-        """What it said of itself when it was last heard by :meth:`listen`."""
+        """Its last answer to a heartbeat, as :meth:`listen` got it."""
         self._ping: Any = None
         self._listening = threading.Lock()
 
@@ -74,7 +74,7 @@ class CoordinatorLine:
         return bool(ray.is_initialized()) and ray.get_runtime_context().gcs_address == self._cluster
 
     def has_ended(self, timeout_s: float = 0.0) -> bool:
-        """Whether it has ended, one way or another; waits for that."""
+        """Whether it has ended, in whatever way; waits up to ``timeout_s`` for that."""
         if self.given_up:
             return True
         if not self.is_connected():

@@ -20,9 +20,9 @@ from rayad.dataflow.config import RunConfig
 from rayad.progress import DataflowError, RayadError, Timestamp
 
 TRIM_EVERY_S = 1.0
-"""How often the coordinator is asked what need not be kept any more."""
+"""Seconds between two questions to the coordinator which frames need not be kept any more."""
 CONNECT_S = 5.0
-"""How long one attempt to connect may take before it is asked again where the replica is: its machine may be gone."""
+"""How long one attempt to connect may take before the replica's address is asked for again: its machine may be gone."""
 HOLD_S = 2.0
 """How long the coordinator keeps a question that waits for a snapshot, before it is asked again."""
 WATCH_EVERY_S = 0.2
@@ -36,13 +36,13 @@ class FedJob:
     name: str
     config: RunConfig
     survives: bool
-    """Whether it goes on after a failure, so that what was sent may have to be sent again."""
+    """Whether the job survives failures, so that what was sent may have to be sent again."""
     identity: Callable[[], tuple[str, bytes]]
-    """The job's id on the data plane, and its secret: of the coordinator that there is now."""
+    """The job's id on the data plane, and its secret: those of the current coordinator."""
     ask: Callable[..., Any]
     """A control call; raises NoAnswer."""
     ask_again: Callable[..., Any]
-    """The same, of the next coordinator when one dies."""
+    """A control call that is repeated at the next coordinator when one dies."""
     has_outcome: Callable[[], bool]
     is_over: Callable[[], bool]
     raise_outcome: Callable[[], Any]
@@ -53,7 +53,7 @@ class InputPlane:
     """The driver's planes, one for each live input of a job; guarded by a lock, since a plane is for one thread at a time.
 
     In a job that survives failures, what was sent since the last snapshot is kept, up to a bound, and sent again when the job resumes from
-    there. In other jobs nothing could use it, and nothing is kept.
+    that snapshot. In other jobs nothing is kept.
     """
 
     def __init__(self, job: FedJob) -> None:
@@ -88,7 +88,7 @@ class InputPlane:
             if self._keeps and peer not in self._logs:
                 self._logs[peer] = InputLog(_frames(notes, name))
             self._sent.setdefault(peer, _frames(notes, name))
-            sent, epoch, *note = notes.get("input_states", {}).get(name, (0, 0))  # one that is older than notes has none
+            sent, epoch, *note = notes.get("input_states", {}).get(name, (0, 0))  # a snapshot from before there were notes has none
             return sent, epoch, note[0] if note else None
 
     def send(self, peer: str, kind: Kind, payload: list[Any], *, credit: bool, timeout_s: float | None = None) -> None:
@@ -111,7 +111,7 @@ class InputPlane:
                 self._watcher.start()
 
     def saved(self, name: str) -> SavedEpochs:
-        """Which epochs of an input are in snapshots; what is not known now counts as not saved."""
+        """Which epochs of an input are in snapshots; an epoch of which that is not known counts as not saved."""
         if not self._resumes:
             raise no_snapshots(name, self._job.name)
         found: SavedEpochs = (self._job.ask_again("saved_epochs", timeout_s=ANSWER_S) or {}).get(name, SavedEpochs())
@@ -139,7 +139,7 @@ class InputPlane:
                 raise not_saved(name, self._job.name, epoch, timeout_s)
 
     def _await_room(self, peer: str, deadline_s: float, timeout_s: float) -> None:
-        """Until a batch could be sent at once."""
+        """Wait until a batch could be sent at once."""
         while True:
             try:
                 plane = self._connect(peer)
@@ -162,7 +162,7 @@ class InputPlane:
             log.next()
 
     def _make_room(self, peer: str, size: int) -> None:
-        """Wait until what is kept leaves room for a frame: for the next snapshots, which are asked for."""
+        """Ask for snapshots, and wait until they have let so much be dropped that a frame has room."""
         log, config = self._logs[peer], self._job.config
         while log.bytes and log.bytes + size > config.input_log_bytes:
             if config.snapshots.interval_s is None:
@@ -226,7 +226,7 @@ class InputPlane:
                 try:
                     self._pump()
                 except Exception:
-                    return  # the job has ended: whoever sends or waits next is told how
+                    return  # the job has ended: the next call that sends or waits reports how
 
     def _transmit(self, plane: Plane, peer: str, kind: Kind, payload: list[Any], credit: bool, number: int) -> None:
         payload = [pack_number(number), *payload]
@@ -251,13 +251,13 @@ class InputPlane:
         if plane.take_lost() or (timeout_s and self._ended()):
             if self._keeps and not self._ended():
                 raise _Lost
-            if peer in self._closed_inputs:  # nothing more was to come: the job may well be complete
+            if peer in self._closed_inputs:  # all input was sent: the job may be complete
                 self._job.raise_outcome()
                 return
             self._end()
 
     def _look_where(self, plane: Plane, peer: str) -> None:
-        """Raises _Lost when the replica runs in a later incarnation, elsewhere perhaps: a machine that is gone does not say so."""
+        """Raise _Lost when the replica runs in a later incarnation, perhaps elsewhere: a machine that is gone closes no connection."""
         if self._keeps and clock.monotonic() - self._looked_s > TRIM_EVERY_S:
             self._looked_s = clock.monotonic()
             try:
@@ -310,7 +310,7 @@ class InputPlane:
         return found
 
     def close(self) -> None:
-        """The job is over."""
+        """Close the planes: the job is over."""
         with self._lock:
             self._closed = True
             for plane in self._planes.values():
@@ -324,11 +324,11 @@ def _frames(notes: dict[str, Any], name: str) -> int:
 
 
 class _Lost(Exception):
-    """The connection to an input's replica has ended, the job has not."""
+    """The connection to an input's replica has ended, but the job has not."""
 
 
 class RayInput(JobInput):
-    """Sends straight to the input's replica."""
+    """Sends directly to the input's replica."""
 
     def __init__(self, name: str, feed: InputPlane, peer: str) -> None:
         super().__init__(name)

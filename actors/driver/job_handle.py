@@ -1,7 +1,7 @@
-"""A handle of a job on Ray: every call on it, by whoever has it, through the coordinator that the job has now.
+"""A handle of a job on Ray: every call on it goes to the job's current coordinator.
 
-It is long because it is one handle: every call on it meets the same coordinators, of which one may die and the next take its place. Who
-starts the next one is :mod:`ray_job`'s, who only looks for it is :mod:`attached_job`'s.
+The module is long because every call on the handle must cope with a coordinator that dies and is replaced. In :mod:`ray_job` the handle
+starts the next coordinator itself; in :mod:`attached_job` it only looks for the one that the owner starts.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STOP_S = 40.0
 """How long a running job may take to hear that it is to drain."""
 PIDS_S = 5.0
 MOVE_S = 600.0
-"""How long a change that has begun is waited for, beyond its timeout: it is not given up half-way."""
+"""How long to wait, beyond its timeout, for a change that has begun: it is not given up half-way."""
 
 
 class RayJobHandle(Job):
@@ -55,11 +55,11 @@ class RayJobHandle(Job):
         name: the job's.
         plan: the dataflow, in the layout that it was asked for.
         config: of the run.
-        told: what was last seen of it.
+        told: the progress last seen of it.
     """
 
     _line: CoordinatorLine
-    """To the coordinator that there is now, or was last."""
+    """The line to the current coordinator, or to the last one."""
 
     def __init__(self, name: str, plan: Plan, config: RunConfig, told: JobProgress) -> None:
         super().__init__(name)
@@ -81,18 +81,18 @@ class RayJobHandle(Job):
             holding=Holding(),
         )
 
-    # -- what differs between who owns the job and who attached to it ---------------------
+    # -- what differs between the job's owner and an attached handle  ---------------------
     @abstractmethod
     def _has_successor(self, line: CoordinatorLine, gone: Gone) -> bool:
-        """The coordinator of a line died, and with it all actors: whether there is another one, or will be; until then the line stays."""
+        """A coordinator died, and with it all actors: whether another one has replaced it, or will; until then the line stays."""
 
     @abstractmethod
     def _on_outcome(self, line: CoordinatorLine, outcome: JobOutcome) -> JobOutcome:
-        """The job has ended like this; gives what is told of it."""
+        """The job has ended with this outcome; gives the outcome to report."""
 
     @abstractmethod
     def _on_over(self) -> None:
-        """The outcome is known: nothing more comes from the job. Several threads may see that."""
+        """The outcome is known: nothing more comes from the job. Several threads may call this."""
 
     @abstractmethod
     def _look_at_scaling(self) -> ScalingProgress | None:
@@ -159,7 +159,7 @@ class RayJobHandle(Job):
         return JobOutcome(JobState.FAILED, {}, JobStatistics(), Failure(THE_COORDINATOR, told, str(gone), None, False))
 
     def _await_successor(self, line: CoordinatorLine, deadline_s: float) -> bool:
-        """Look again a moment later, while the place of a coordinator that died is free; false when ``deadline_s`` is over."""
+        """Wait a moment for the replacement of a coordinator that died; false when ``deadline_s`` is over."""
         if self._line is line:
             clock.sleep(max(0.0, min(LOOK_AGAIN_S, deadline_s - clock.monotonic())))
         return clock.monotonic() < deadline_s
@@ -183,7 +183,7 @@ class RayJobHandle(Job):
             self.cancel()
             return Result({}, JobStatistics())
         if self._outcome is None:
-            self._stopping = True  # one that takes the coordinator's place is told, too
+            self._stopping = True  # a coordinator that replaces this one is told, too
             try:
                 self._ask("stop", timeout_s=self._config.start_timeout_s + STOP_S)
             except NoAnswer:
@@ -207,7 +207,7 @@ class RayJobHandle(Job):
     # -- looking ---------------------------------------------------------------------------
 
     def _ask(self, method: str, *args: Any, timeout_s: float, default: Any = None) -> Any:
-        """What the coordinator answers; ``default`` when the job is over, or begins anew. Raises NoAnswer."""
+        """The coordinator's answer; ``default`` when the job is over, or is starting again. Raises NoAnswer."""
         if self._outcome is not None:
             return default
         line = self._line
@@ -218,8 +218,8 @@ class RayJobHandle(Job):
             return default
 
     def _ask_again(self, method: str, *args: Any, timeout_s: float, successor_s: float = math.inf) -> Any:
-        """As :meth:`_ask`; when the coordinator dies meanwhile, the one after it is asked, which is waited for at most ``successor_s``
-        (it comes after the delay of restarts). None when there is none any more."""
+        """As :meth:`_ask`; when the coordinator dies meanwhile, ask the next one, which starts after the delay of restarts: wait for it at
+        most ``successor_s``. None when there will be none."""
         deadline_s = clock.monotonic() + successor_s
         while self._outcome is None:
             line = self._line
@@ -241,7 +241,7 @@ class RayJobHandle(Job):
         return f"the coordinator died: {gone}"
 
     def _is_over(self) -> bool:
-        """Whether the coordinator has ended, and no other one goes on."""
+        """Whether the coordinator has ended, and none replaces it."""
         if self._outcome is None and not self._line.has_ended():
             return False
         try:
@@ -326,7 +326,7 @@ class RayJobHandle(Job):
         self._config = config
 
     def _change(self, method: str, *args: Any, refused: type[RayadError], what: str, most_s: float) -> Any:
-        """Ask the coordinator for a change, and if it dies meanwhile the one that goes on."""
+        """Ask the coordinator for a change; if it dies meanwhile, ask the one that replaces it."""
         deadline_s = clock.monotonic() + most_s
         while True:
             line = self._line

@@ -15,11 +15,11 @@ from rayad.actors.job import Probe
 from rayad.progress import Timestamp
 
 HOLD_S = 0.5
-"""How long one question of a waiting probe is held, so that a death in between is noticed; among many, less."""
+"""How long one call of a waiting probe is held, so that a death meanwhile is noticed; less when many probes wait."""
 
 
 class Holding:
-    """For how long one question of a probe may be held: few threads of the coordinator hold those of all that wait."""
+    """How long one call of a waiting probe may be held: a few threads of the coordinator serve the calls of all waiting probes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,7 +27,7 @@ class Holding:
 
     @contextmanager
     def waits(self) -> Iterator[Callable[[], float]]:
-        """The calling thread waits for a probe; gives the seconds that its next question may be held."""
+        """Register the calling thread as waiting for a probe; gives a function for the seconds that its next call may be held."""
         with self._lock:
             self._waiting += 1
         try:
@@ -43,9 +43,9 @@ class ProbedJob:
 
     name: str
     patience_s: Callable[[], float]
-    """How long an answer is waited for that the progress actor can give at once."""
+    """How long to wait for an answer that the progress actor can give at once."""
     ask_again: Callable[..., Any]
-    """A control call, of the next coordinator when one dies; raises NoAnswer."""
+    """A control call, repeated at the next coordinator when one dies; raises NoAnswer."""
     is_over: Callable[[], bool]
     raise_outcome: Callable[[], Any]
     """Wait for the end; raises what ended the job."""
@@ -73,7 +73,7 @@ class RayProbe(Probe):
                 return ()
             if clock.monotonic() > deadline_s:
                 raise TimeoutError(f"probe {self.name!r}: the progress actor of job {job.name!r} does not answer; see job.explain_stuck()")
-            clock.sleep(LOOK_AGAIN_S)  # it died, and the coordinator has not taken notice yet
+            clock.sleep(LOOK_AGAIN_S)  # it died, and the coordinator has not noticed yet
 
     def _wait(self, epoch: int, timeout_s: float | None) -> bool:
         job = self._job
@@ -86,7 +86,7 @@ class RayProbe(Probe):
                     answer_s = min(held_s + ANSWER_S, left_s + GLANCE_S)
                     done = job.ask_again("wait_epoch", self._node, epoch, held_s, timeout_s=answer_s, successor_s=left_s)
                 except NoAnswer:
-                    done = False  # its heartbeat ends it, if it is for long
+                    done = False  # if this lasts, the missing heartbeats end it
                 if done:
                     return True
                 if job.is_over():

@@ -1,4 +1,4 @@
-"""A job on Ray as its owner has it: joins or starts a cluster, starts the coordinator, and another one when that dies."""
+"""The owner's handle of a job on Ray: it joins or starts a cluster, and starts the coordinator, and another one when that dies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _GROUPS = {
 }
 _THREADS = {PULSE: 2, "meets": 1, "looks": 4, "waits": WAITING, "changes": 8}
 WATCH_EVERY_S = 0.5
-"""How often the coordinator's end, and its silence, are looked for."""
+"""Seconds between two checks whether the coordinator has ended or is silent."""
 
 
 def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, **options: Any) -> RayJob:
@@ -56,7 +56,7 @@ def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, **o
     plan = flow.plan(scaling=scaling, key_groups=config.key_groups, fingerprints=config.keeps_snapshots)
     plan = plan.needing(config.resources)
     ensure_ray(plan.needs(config.cpus_per_replica), f"{flow.name!r} with {plan.replicas} replicas", config.autoscaling_cluster)
-    asked_s = check_can_travel(plan)  # then a worker was started for that, else the coordinator is the first
+    asked_s = check_can_travel(plan)  # set if a worker was started for the check; else the coordinator is the first
     job = RayJob(config.name or flow.name, plan, config, scaling, asked_s or clock.time())
     try:
         job.sources.started(job, config)
@@ -67,7 +67,7 @@ def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, **o
 
 
 def _is_ending(coordinator: Any) -> bool:
-    """Whether it is dead, or its job is over; of one that does not answer that is not known."""
+    """Whether a coordinator is dead, or its job is over; false for one that does not answer, as that cannot be known."""
     try:
         beat: Beat = ray_calls.get(coordinator.ping.remote(), timeout=GLANCE_S)
     except RayActorError:
@@ -78,7 +78,7 @@ def _is_ending(coordinator: Any) -> bool:
 
 
 class RayJob(RayJobHandle):
-    """A job on Ray, as its owner has it: it starts the coordinator, and another one when that dies."""
+    """The owner's handle of a job on Ray: it starts the coordinator, and another one when that dies."""
 
     def __init__(self, name: str, plan: Plan, config: RunConfig, scaling: ScalingConfig, asked_s: float) -> None:
         self._autoscaler = AutoscalerHandle(name, plan, scaling, config.storage_path) if scaling.is_adaptive else None
@@ -170,7 +170,7 @@ class RayJob(RayJobHandle):
             self.cancel()
 
     def _failed(self, statistics: JobStatistics) -> JobOutcome:
-        """It was ended because what feeds it has failed."""
+        """The outcome of a job that was ended because its feeder failed."""
         assert self._failed_by is not None
         return JobOutcome(JobState.FAILED, {}, statistics, failure_of("what feeds the job", self._failed_by))
 
@@ -178,7 +178,7 @@ class RayJob(RayJobHandle):
         return self._config.keeps_snapshots and self._config.failures.max_failures > 0
 
     def _watch(self) -> None:
-        """A thread: a coordinator that dies or is silent is noticed, and replaced where the job may survive it, also while nobody waits."""
+        """In a thread: notice a coordinator that dies or is silent, and replace it if the job may survive that, even if no call waits."""
         while self._outcome is None:
             try:
                 line = self._line
@@ -188,13 +188,13 @@ class RayJob(RayJobHandle):
                     line.listen()
             except Exception:
                 if self._outcome is not None or not ray.is_initialized():
-                    return  # whoever waits is told
+                    return  # calls that wait report it
                 _log.debug("job %r: a look at the coordinator failed", self.name, exc_info=True)
                 clock.sleep(WATCH_EVERY_S)
 
     def _has_successor(self, line: CoordinatorLine, gone: Gone) -> bool:
-        """The coordinator of a line died, and with it all actors: start another one, which resumes from the last snapshot, as often and
-        after such delays as the configuration says; meanwhile the line stays. False when none may start."""
+        """A coordinator died, and with it all actors: start another one, which resumes from the last snapshot, as often and after such
+        delays as the configuration says; meanwhile the line stays. False when none may start."""
         with self._restarting:
             if self._line is not line:
                 return True  # another thread has done so
@@ -210,7 +210,7 @@ class RayJob(RayJobHandle):
             if isinstance(decision, End):
                 return False
             if not self._succession.is_due(clock.monotonic()):
-                return True  # later: whoever looks again when the delay is over does it
+                return True  # later: the first call after the delay starts it
             self._coordinators_lost += 1
             failures = dataclasses.replace(self._config.failures, max_failures=self._failures_max - decision.number)
             self._config = dataclasses.replace(self._config, failures=failures)
@@ -225,7 +225,7 @@ class RayJob(RayJobHandle):
             return True
 
     def _heed(self, beat: Beat | None) -> None:
-        """What others asked of the coordinator that died is asked of the next one, too."""
+        """Pass on what other handles asked of the coordinator that died to the next one."""
         if beat is not None:
             self._stopping = self._stopping or beat.is_stopping
             self._config = configured(self._config, beat.changes) if beat.changes else self._config
@@ -256,7 +256,7 @@ class RayJob(RayJobHandle):
             again = f"submit it again with resume='latest'{self._where_stored()} to go on"
             try:
                 told = f"is saved in {self._take_savepoint(0.8 * timeout_s)}; {again}"
-            except Exception as error:  # the last snapshot is there all the same
+            except Exception as error:  # the last snapshot remains
                 told = f"could not be saved: {error}; {again} from its last snapshot"
         self._is_terminated = True
         try:

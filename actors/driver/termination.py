@@ -1,10 +1,10 @@
-"""SIGTERM to a driver (``ray job stop``, the end of a pod): its jobs are saved, end in order, and so does the process, with status 143.
+"""SIGTERM to a driver (``ray job stop``, the end of a pod): its jobs are saved and end in order, and the process ends with status 143.
 
     first SIGTERM -> each job takes a savepoint, where it has a store, and is cancelled -> SystemExit(143) in the main thread
     a second one, or no end in time -> the process ends at once, and Ray ends the actors with it
 
 The signal's handler only starts a thread: the main thread may be anywhere, also within Ray. A handler that the user has set stays, and
-Ctrl-C stays a cancel without a savepoint. Prior art: Flink's stop with a savepoint; 128 + 15 as every shell says it.
+Ctrl-C stays a cancel without a savepoint. Prior art: Flink's stop with a savepoint; 128 + 15 is the status that shells report for SIGTERM.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, NoReturn, Protocol
 from rayad.actors.process.ending import end_at_once
 
 STATUS = 128 + signal.SIGTERM
-"""What the process ends with."""
+"""The exit status of the process."""
 END_S = 5.0
-"""At least so long the main thread may take to end when the jobs have."""
+"""The least time that the main thread has to end once the jobs have ended."""
 
 
 class Terminable(Protocol):
@@ -31,7 +31,7 @@ class Terminable(Protocol):
     name: str
 
     def save_and_end(self, timeout_s: float) -> str:
-        """Take a savepoint if that can be, and end the job; what there is to say about it. Must not raise."""
+        """Take a savepoint if possible, and end the job; gives a message about what happened. Must not raise."""
 
 
 class Termination:
@@ -55,7 +55,7 @@ class Termination:
         return self._is_saving
 
     def watch(self, job: Terminable, timeout_s: float) -> None:
-        """This job is to be saved. In a thread that is not the main one, or under a handler of the user's, nothing changes."""
+        """Save this job on SIGTERM. Outside the main thread, or where the user has set a handler, no handler is installed."""
         self._jobs.add(job)
         self._timeout_s = max(self._timeout_s, timeout_s)
         if threading.current_thread() is not threading.main_thread():
@@ -64,19 +64,19 @@ class Termination:
             signal.signal(signal.SIGTERM, self.on_signal)
 
     def release(self, job: Terminable) -> None:
-        """This job has ended."""
+        """Forget a job that has ended."""
         self._jobs.discard(job)
 
     def await_end(self) -> NoReturn:
-        """A job was ended by SIGTERM, and somebody waits for it: all others end first, and then the process."""
+        """Called where a job that SIGTERM ended was waited for: let all other jobs end, then end the process."""
         self._over.wait(self._timeout_s)
         self._is_main_ending = self._is_main_ending or threading.current_thread() is threading.main_thread()
         raise SystemExit(STATUS)
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """The handler, in the main thread."""
+        """The signal handler, called in the main thread."""
         if self._over.is_set() and self._is_main_ending:
-            return  # it has heard from a job already
+            return  # the main thread is ending already
         if self._over.is_set() or not (self._is_saving or len(self._jobs)):
             self._is_main_ending = True
             raise SystemExit(STATUS)
@@ -111,7 +111,7 @@ class Termination:
 
 
 def is_default(handler: Any) -> bool:
-    """Whether a handler is nobody's: the system's, Ray's, which ends the process, or ours."""
+    """Whether a handler may be replaced: the system's, Ray's (which ends the process), or Rayad's; not the user's."""
     if handler is signal.SIG_DFL or getattr(handler, "__self__", None).__class__ is Termination:
         return True
     return str(getattr(handler, "__module__", "")).partition(".")[0] == "ray"
@@ -123,6 +123,6 @@ def _say(line: str) -> None:
 
 
 OF_THIS_PROCESS = Termination()
-"""A process has one."""
+"""The one of this process."""
 
 __all__ = ["OF_THIS_PROCESS", "STATUS", "Termination", "is_default"]

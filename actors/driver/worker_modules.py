@@ -1,8 +1,9 @@
-"""What of a program cannot travel to Ray's workers: found before an actor is started, and said in words.
+"""Finds the parts of a program that cannot be sent to Ray's workers, before an actor is started, and says so in an error.
 
-A function of a module travels by its name. Ray's workers have what is installed and, on the driver's node, the folders of the script
-and of the shell; not what a driver has put on ``sys.path`` itself. Unpickling then fails inside Ray before any code of ours runs, with the
-stack of its C++ part. So what is neither installed nor in those folders is tried in a worker first; most programs have no such module.
+A function of a module travels by its name. Ray's workers can import what is installed and, on the driver's node, what is in the script's
+folder and in the working directory; not what a driver has added to ``sys.path`` itself. Unpickling then fails inside Ray before any
+code of Rayad runs, with a C++ stack trace. So what is neither installed nor in those folders is tried in a worker first; most programs
+have no such module.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ CHECK_S = 60.0
 
 def check_can_travel(plan: Plan) -> float | None:
     """Raise DataflowError that names the operator whose function or object cannot be sent to an actor, ConfigError where a worker cannot
-    import a module that one needs. Gives when a worker was asked for, by ``time.time()``; None: none was."""
-    needed: dict[str, str] = {}  # module -> who needs it
+    import a module that one needs. Gives the ``time.time()`` at which a worker was asked for; None: none was."""
+    needed: dict[str, str] = {}  # module -> what needs it
     for who, where, value in _what_travels(plan):
         for module in sorted(_modules_of(value, who, where)):
             needed.setdefault(module, f"{who!r} ({where})")
@@ -43,7 +44,7 @@ def check_can_travel(plan: Plan) -> float | None:
     try:
         failed = ray.get(asked, timeout=CHECK_S)
     except GetTimeoutError:
-        return asked_s  # no worker has come to it: then the actors themselves will tell
+        return asked_s  # no worker was free for the check: the actors will fail instead, if a module is missing
     for module, why in failed.items():
         raise ConfigError(not_importable(needed[module], module, why))
     return asked_s
@@ -72,7 +73,7 @@ def not_importable(who: str, module: str, why: str) -> str:
 
 
 class _ByName(cloudpickle.Pickler):
-    """Notes the modules of what is pickled by its name alone."""
+    """Notes the modules of objects that are pickled by name alone."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO())
@@ -110,7 +111,7 @@ def _is_everywhere(name: str) -> bool:
         return True
     file = getattr(sys.modules.get(top), "__file__", None)
     if file is None:
-        return True  # built in, or made at run time: then it has travelled by value
+        return True  # built in, or made at run time and then pickled by value
     script = os.path.dirname(os.path.abspath(getattr(sys.modules.get("__main__"), "__file__", "") or "x"))
     folders = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), script, os.getcwd()}
     home = os.path.dirname(os.path.realpath(file))
@@ -120,7 +121,7 @@ def _is_everywhere(name: str) -> bool:
 
 
 def _not_importable(names: list[str]) -> dict[str, str]:
-    """Runs in a worker: those that cannot be imported, and why."""
+    """Run in a worker: gives the modules that cannot be imported, and why."""
     failed = {}
     for name in names:
         try:
