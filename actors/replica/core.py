@@ -115,7 +115,7 @@ class ReplicaCore(VertexContext):
         self.input_frames = self.input_sends = 0
         self.input_note: str | None = None
         self.input_before: int | None = 0
-        """All epochs of a live input before this one are complete; None: its feeder has closed it, so all are."""
+        """All epochs of a live input before this one have arrived in full; None: its feeder has closed it, so all have."""
         self.hold: Timestamp | None = None
         self._latest: Timestamp | None = None  # the last of the times consumed, while there is a hold
         self._rights: tuple[Timestamp, ...] = ()  # the rights that came with state, while that is taken up
@@ -318,7 +318,7 @@ class ReplicaCore(VertexContext):
             self.guard("gave", self.vertex.gave)
 
     def let_go(self) -> None:
-        """Drop the pending notifications of a replica that retires: the state that they are for has moved."""
+        """Drop the pending notifications and the right to send at the end of a replica that retires: its state has moved."""
         for notification in self.notificator.pending():
             self._hold_back(notification.guarantee, notification.capability, -1)
         self.notificator = Notificator()

@@ -26,7 +26,7 @@ PARAMETERS = "parameters.json"
 class JournalFile:
     """Measurements and decisions as JSON lines, each with its ``kind``: ``begin``, ``sample``, ``decision``.
 
-    A decision is written when it is made, when its outcome is known, and at the end with its effect: the last line with its number is
+    A decision is written when it is made, when its outcome is known, and at the end with what it got: the last line with its number is
     valid. Holds are written without the measurements that they rest on.
     """
 
@@ -122,7 +122,7 @@ class ControllerFolder:
             self._write(f"stats_{name}.json", {name: dict(entries)})
 
     def on_record(self, record: Record) -> None:
-        """Do nothing: the controller keeps its own record."""
+        """Do nothing: decisions are the controller's own."""
 
     def __call__(self, samples: JobSample, state: ScalingState, now_s: float) -> Decision:
         """The policy: what ``parameters.json`` asks for, if it is new. Raises ConfigError where it is not valid."""

@@ -196,7 +196,7 @@ class ScalingLoop:
                 self._pending = None
             for record in reversed(core.journal.records):
                 if record.got:
-                    self._report(record)  # once more, with its effect
+                    self._report(record)  # once more, with what it got
                     break
         return self.look()
 
