@@ -153,7 +153,7 @@ def nodes_room() -> list[NodeRoom]:
     return rooms
 
 
-def _check_nodes_have_java(java: JavaHome, timeout_s: float = 30.0) -> None:
+def _check_nodes_have_java(java: JavaHome, timeout_s: float = 120.0) -> None:
     """Ask a worker of each node which Java it sees: workers have the environment with which Ray was started there."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -162,7 +162,13 @@ def _check_nodes_have_java(java: JavaHome, timeout_s: float = 30.0) -> None:
     probe = ray.remote(num_cpus=0, max_retries=0)(_java_of_this_node)
     asked = {probe.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(): node for node in nodes}
     ready, late = ray.wait(list(asked), num_returns=len(asked), timeout=timeout_s)
-    problems = [f"node {nodes[asked[ref]]} did not answer in {timeout_s:g} s" for ref in late]
+    if late:
+        silent = ", ".join(sorted(nodes[asked[ref]] for ref in late))
+        raise ConfigError(
+            f"spark_session: {silent} did not say within {timeout_s:g} s whether it has a Java for Spark: Ray could start no worker there in "
+            "that time; see `ray status` and how busy the node is, then try again"
+        )
+    problems = []
     for ref in ready:
         problem = ray.get(ref, timeout=timeout_s)
         if problem:
