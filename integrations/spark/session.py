@@ -165,8 +165,8 @@ def _check_nodes_have_java(java: JavaHome, timeout_s: float = 120.0) -> None:
     if late:
         silent = ", ".join(sorted(nodes[asked[ref]] for ref in late))
         raise ConfigError(
-            f"spark_session: {silent} did not say within {timeout_s:g} s whether it has a Java for Spark: Ray could start no worker there in "
-            "that time; see `ray status` and how busy the node is, then try again"
+            f"spark_session: {silent} did not say within {timeout_s:g} s whether it has a Java for Spark: Ray could start no worker there "
+            "in that time; see `ray status` and how busy the node is, then try again"
         )
     problems = []
     for ref in ready:
