@@ -167,8 +167,9 @@ def run_with_spark(place: Path, airport: Airport, days: int, kills: int, console
         flow = rd.Dataflow("flights")
         flights = flow.from_spark(files.where("not cancelled"), checkpoint=str(place / "checkpoint"), name="flights")
         job = submit(flow, flights, place, kills)
-        queries = [read_back(spark, name, place) for name in TABLES]
         let_days_come(job, airport, days, kills, console)
+        wait_until(lambda: all((place / "out" / name / "_spark_metadata" / "0").is_file() for name in TABLES), job)
+        queries = [read_back(spark, name, place) for name in TABLES]  # Spark wants the folder to be there, with its log
         wait_until(lambda: job.input("flights").epoch >= days, job)
         job.input("flights").wait_saved(days - 1, timeout_s=PATIENCE_S)
         say_what_happened(job.stop(drain=True, timeout_s=PATIENCE_S), console)
