@@ -11,7 +11,7 @@ SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.made-from-lock
-DOCTESTED := __init__.py testing.py interval_command.py terminal_plot.py progress dataflow snapshots autoscale graphs actors integrations
+DOCTESTED := __init__.py testing.py commands progress dataflow snapshots autoscale graphs actors integrations
 ARGS ?=
 # Processes that run tests side by side: all tests on Ray in one of them, the others in the rest. 0: one after the other in one process.
 WORKERS ?= 2

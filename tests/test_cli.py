@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad import terminal_plot
 from rayad.cli import main
+from rayad.commands import terminal_plot
 from rayad.snapshots.interval import daly_interval_s, optimal_interval_s, utilization
 
 PROGRAM = """

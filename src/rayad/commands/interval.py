@@ -17,9 +17,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from rayad.commands.terminal_plot import plot_lines
 from rayad.progress import ConfigError
 from rayad.snapshots.interval import daly_interval_s, optimal_interval_s, utilization
-from rayad.terminal_plot import plot_lines
 
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 FIXED = (30.0, 1800.0)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rayad.actors.saved_state.reading import SnapshotState, list_state, read_state
-from rayad.program_file import load_flow
+from rayad.commands.program_file import load_flow
 from rayad.progress import RayadError
 
 ROWS_SHOWN = 20
