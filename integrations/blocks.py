@@ -1,7 +1,7 @@
 """Reading Arrow data in pieces of one epoch: what every columnar source shares.
 
 A piece ends where its row group or chunk ends, where the epoch changes, or after ``batch_rows`` rows, whichever comes first. The next
-cut depends on the current row only, never on how reading got there; so a part that is opened again at a row gives the
+cut depends on the current row only, never on the batches before it; so a part that is opened again at a row gives the
 same batches as the part that was never closed. Exactly-once recovery rests on that, and it makes an offset one integer.
 """
 

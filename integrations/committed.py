@@ -1,16 +1,16 @@
 """Which files of a Parquet output are committed: the manifest ``_SUCCESS``, and reading by it.
 
 The manifest is replaced in one step, and it alone says what belongs to the output. A reader that lists the directory instead
-(``pyarrow.dataset.dataset(path)``, DuckDB's ``*.parquet``, Spark where the output has no log for it) may differ from it in three ways, each
+(``pyarrow.dataset.dataset(path)``, DuckDB's ``*.parquet``, Spark where the output has no log) may see other files in three cases, each
 for a moment if nothing fails:
 
 - between the moves of a commit and its manifest it sees files that are not yet committed; after a crash in between they stay until the job
   resumes (then they are committed, or removed if it resumed from an older snapshot);
 - between the manifest and the deletions of ``mode="overwrite"`` it sees old files beside the new ones;
-- likewise files of snapshots that have been rolled back.
+- between the manifest and the deletions of a roll-back it sees files of the void snapshots.
 
-:func:`read_committed` and :func:`committed_files` go by the manifest. What they give is one committed state of the output; files that a
-later overwrite or roll-back deletes are gone for whoever still reads the state before (``FileNotFoundError``): read the manifest again.
+:func:`read_committed` and :func:`committed_files` read the manifest and give one committed state of the output. A later overwrite or
+roll-back deletes files of that state; a reader that still uses it then gets ``FileNotFoundError`` and has to read the manifest again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FORMATS = ("rayad-parquet-1", "rayad-parquet-2")
 class CommittedFile(NamedTuple):
     """A file of the output: its name below the directory, its size, and which snapshot of which job committed it ("" and 0: not a job).
 
-    entry: of Spark's log (:mod:`rayad.integrations.spark_log`), -1 where it is in none. shown_ms: when that was, since 1970.
+    entry: its entry in Spark's log (:mod:`rayad.integrations.spark_log`), -1: none. shown_ms: the time of that entry, since 1970.
     """
 
     name: str
@@ -50,7 +50,7 @@ class CommittedFile(NamedTuple):
     shown_ms: int = 0
 
     def as_json(self) -> dict[str, str | int]:
-        """As it stands in the manifest."""
+        """Its JSON form in the manifest."""
         return dict(zip(self._fields, self if self.entry >= 0 else self[:5], strict=False))
 
     def in_entry(self, entry: int, shown_ms: int) -> CommittedFile:
@@ -65,13 +65,13 @@ class SparkLog(NamedTuple):
     entries: int
 
     def as_json(self) -> dict[str, str | int]:
-        """As it stands in the manifest."""
+        """Its JSON form in the manifest."""
         return self._asdict()
 
 
 class PublishedFiles(NamedTuple):
     """What ``result[name]`` is: the directory, its files (relative names, all that the manifest lists), their rows, and the id of the job
-    that committed last."""
+    with the last commit."""
 
     path: str
     files: tuple[str, ...]
@@ -80,10 +80,11 @@ class PublishedFiles(NamedTuple):
 
 
 class OutputManifest(NamedTuple):
-    """What ``_SUCCESS`` says.
+    """The content of ``_SUCCESS``.
 
-    job: who wrote it last. jobs: each job whose files may be in it, with its void snapshots as ranges (first, last). files: in order of
-    name. schema: of the last job's files, if it wrote any. spark: its log, if there is one. digest: of the text that this was read from.
+    job: the one that wrote it last. jobs: each job whose files may be in it, with its void snapshots as ranges (first, last). files: in
+    order of name. schema: of the last job's files, if it wrote any. spark: the log for Spark, if there is one. digest: of the text that
+    this was read from.
     """
 
     job: str
@@ -94,11 +95,11 @@ class OutputManifest(NamedTuple):
     digest: str = ""
 
     def says_the_same(self, other: OutputManifest) -> bool:
-        """Whether the texts are alike; the digest is of one of them."""
+        """Whether two manifests have the same content; digests are not compared."""
         return self[:-1] == other[:-1]
 
     def with_spark(self, files: tuple[CommittedFile, ...], spark: SparkLog) -> OutputManifest:
-        """The same, with the entries that its files have in Spark's log."""
+        """The same manifest, with the entries of its files in Spark's log."""
         return self._replace(files=files, spark=spark)
 
     def published(self, path: str) -> PublishedFiles:
@@ -151,7 +152,7 @@ def write_manifest(filesystem: fs.FileSystem, path: str, manifest: OutputManifes
 
 
 def replace_file(filesystem: fs.FileSystem, path: str, content: bytes, *, through: str) -> None:
-    """Give a file this content in one step, through another one beside which it can be moved; it is on disk when this returns."""
+    """Give a file this content in one step: write another file and move it over this one; it is on disk when this returns."""
     temporary = f"{through}-{uuid.uuid4().hex[:8]}.json"
     filesystem.create_dir(temporary.rsplit("/", 1)[0], recursive=True)
     with filesystem.open_output_stream(temporary) as stream:
@@ -177,7 +178,7 @@ def open_directory(path: str | os.PathLike[str], filesystem: fs.FileSystem | Non
 
 
 def begun_by(filesystem: fs.FileSystem, path: str) -> tuple[str, pa.Schema | None] | None:
-    """The job that writes to a directory, and the schema that its user gave, by the note that it left when it began; None: none."""
+    """The job that has begun to write to a directory, and the schema that its user gave, from the job's note there; None: no job."""
     found = filesystem.get_file_info(fs.FileSelector(f"{path}/{STAGING}", allow_not_found=True))
     notes = sorted(info.path for info in found if info.type == fs.FileType.File and info.base_name.endswith(BEGUN))
     if not notes:
@@ -190,7 +191,7 @@ def begun_by(filesystem: fs.FileSystem, path: str) -> tuple[str, pa.Schema | Non
 
 
 def _manifest_of(filesystem: fs.FileSystem, path: str, where: str) -> OutputManifest:
-    """What is committed: nothing yet, where a job has begun to write to an empty directory."""
+    """The manifest; an empty one if a job has begun to write to an empty directory."""
     manifest = read_manifest(filesystem, path)
     if manifest is not None:
         return manifest
@@ -211,7 +212,7 @@ def committed_files(path: str | os.PathLike[str], *, filesystem: fs.FileSystem |
 
     For Spark, where the output was not written with ``spark_log=True``:
     ``spark.read.option("basePath", out.path).parquet(*(f"{out.path}/{name}" for name in out.files))``.
-    None yet, before the first commit of a job that has begun; ConfigError where no job writes.
+    It has no files before the first commit of a job that has begun; ConfigError where no job writes.
     """
     home, inner = open_directory(path, filesystem, "committed_files")
     return _manifest_of(home, inner, "committed_files").published(inner)
@@ -220,7 +221,7 @@ def committed_files(path: str | os.PathLike[str], *, filesystem: fs.FileSystem |
 def read_committed(path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None) -> pads.Dataset:
     """A ``pyarrow.dataset.Dataset`` of the committed files of what ``write_parquet(path)`` writes, and of nothing else.
 
-    It is the state of now: to see later commits call it again. Directories ``epoch=<n>`` become a column ``epoch``.
+    It does not follow later commits: call it again to see them. Directories ``epoch=<n>`` become a column ``epoch``.
     Before the first commit of a job that has begun it is empty, with the columns of ``schema=`` if that was given; ConfigError where no job
     writes.
     """

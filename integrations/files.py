@@ -2,7 +2,7 @@
 
 The columns and types are fixed when the source is made, from the first file or from what is given; a file that differs fails with its
 name, what was expected and what it has. A part of a Parquet source is a row group; of CSV and JSON a file, which is read as a stream.
-With ``epoch=`` a part is loaded whole, for it must be put in order of the epoch; parts are then read side by side, lowest epoch first.
+With ``epoch=`` a part is loaded whole, because it has to be sorted by epoch; parts are then read side by side, lowest epoch first.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class CsvSource(_StreamedFiles):
             raise ConfigError(f"read_csv: column_types names {unknown}, the columns are {self.schema.names}")
 
     def fingerprint(self, parts: Sequence[FilePart]) -> dict[str, Any]:
-        """As of other files, and the delimiter."""
+        """That of all such sources, and the delimiter."""
         return {**super().fingerprint(parts), "delimiter": self._delimiter}
 
     def _open(self, path: str, schema: pa.Schema | None) -> Any:

@@ -1,16 +1,17 @@
 """Files as they appear in a folder or a bucket, as an endless source; which of them have been read is in the snapshots.
 
-A file counts when it has its name: writers give it another one first (``.tmp`` at the end, ``_`` or ``.`` at the beginning) and rename it
-when it is whole; object stores show whole objects only. Files are taken in the order of their times of change, those of one time by name;
-one that appears late, with an older time, is read when it is found. None is left out for its age, and none is read twice: the names of
-those that were read are remembered for as long as they are in the folder (Spark forgets them after a week, and passes over files that are
-older). So a snapshot grows with the folder: move away what has been read, once a snapshot covers it.
+A file counts once it has its final name: writers give it another name first (``.tmp`` at the end, ``_`` or ``.`` at the beginning) and
+rename it when it is whole; object stores show whole objects only. Files are read in the order of their modification times, then of their
+names; a file that appears late, with an older time, is read when it is found. No file is skipped because of its age, and none is read
+twice: the names of files that were read are remembered for as long as they are in the folder (Spark forgets them after a week, and skips
+older files). So a snapshot grows with the folder: move files away once a snapshot covers them.
 
-**Epochs**: each file is one, numbered in the order of reading, and complete when the file has been read. With ``epoch=`` a column says it;
-then a file may not go back behind the ones before it. There is one part: the epochs of several readers would have nothing to do with each
-other (``rebalance()`` shares out the work behind it).
+**Epochs**: each file is one, numbered in the order of reading, and complete when the file has been read. With ``epoch=`` a column gives the
+epoch; it may not go back from one file to the next. There is one part: the epochs of several readers would have nothing to do with each
+other (``rebalance()`` distributes the work behind it).
 
-What is found depends on when one looks, so after a failure files may come in another order, in other epochs (``same_epochs = False``).
+Which files are found depends on when the folder is listed. So after a failure files may come in another order, in other epochs
+(``same_epochs = False``).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from rayad.integrations.text import COMPRESSED, TextSource
 from rayad.progress import ConfigError, DataflowError, RayadError, arguments, show
 
 UNFINISHED = (".tmp", "._COPYING_")
-"""Names that end so are of files that are being written; the second is Hadoop's."""
+"""Endings of the names of files that are still being written; the second is Hadoop's."""
 SUFFIXES = {
     ".parquet": "parquet",
     ".csv": "csv",
@@ -52,16 +53,16 @@ OPTIONS = {
     "json": ("block_bytes", "batch_rows"),
     "text": ("columnar", "encoding", "batch_rows"),
 }
-"""What may be given to the reader of each format."""
+"""The options of the reader of each format."""
 FORGET_S = 3600.0
-"""A name that was read is forgotten when it has been gone for so long: a folder may be away for a moment, when a mount is."""
+"""For how long the name of a file that was read and is gone is remembered: while a mount is away its folder looks empty."""
 FAILING_S = 60.0
-"""For so long the folder may be out of reach before it is an error."""
+"""For how long the folder may be unreachable before that is an error."""
 _WHOLE = "; a file has to be whole when it gets its name: write it as 'name.tmp' and rename it, or give settle_s="
 
 
 class Listing(NamedTuple):
-    """What is in the folder: files that can be read, whether others were changed too recently, and whether the input ends."""
+    """The content of the folder: files that can be read, whether others were changed too recently, and whether the input ends."""
 
     files: tuple[FoundFile, ...]
     has_younger: bool
@@ -69,18 +70,18 @@ class Listing(NamedTuple):
 
 
 class FolderSource(Source):
-    """Reads the files of a folder, and for ever those that appear in it.
+    """Reads the files of a folder, and those that appear in it later, for ever.
 
     Args:
-        path: a local directory or a URI. Files are found at any depth, without hidden ones (``.`` or ``_`` first) and those in the making.
+        path: a local directory or a URI. Files are found at any depth, except hidden ones (``.`` or ``_`` first) and unfinished ones.
         pattern: which file names, as ``*.csv``.
         format: "parquet", "csv", "json" (one object a line) or "text"; None: by the suffix of ``pattern``.
         schema: all columns of CSV, JSON or Parquet; None: those of the first file that is read. A file that differs is an error.
         epoch: an integer column that says the epoch of each row; None: each file is an epoch.
         until: the input ends when there is a file of this name in the folder and all others have been read; None: it never does.
         every_s: how often to look for new files.
-        settle_s: how long a file must not have changed before it is read: for writers that do not rename.
-        options: of the reader: see :data:`OPTIONS`, and :mod:`rayad.integrations.files` for what they mean.
+        settle_s: a file is read only when it has not changed for so long: for writers that do not rename.
+        options: of the reader: see :data:`OPTIONS` and :mod:`rayad.integrations.files`.
     """
 
     interleave = True
@@ -132,8 +133,8 @@ class FolderSource(Source):
         found = SUFFIXES.get(os.path.splitext(name)[1].lower())
         if found is None:
             raise ConfigError(
-                f"from_folder: what is in files {self._pattern!r} is not known; give format= ({', '.join(OPTIONS)}), or a pattern with a "
-                "suffix that says it, as '*.csv'"
+                f"from_folder: the format of files {self._pattern!r} is not known; give format= ({', '.join(OPTIONS)}), or a pattern with "
+                "a suffix that determines it, such as '*.csv'"
             )
         return found
 
@@ -152,11 +153,11 @@ class FolderSource(Source):
         return [self._folder]
 
     def build_part(self, part: str, resume: Any | None) -> SourcePart:
-        """Read from the beginning, or what had not been read by then."""
+        """Read from the beginning, or what the snapshot had not yet read."""
         return FolderPart(self, resume)
 
     def fingerprint(self, parts: Sequence[Any]) -> dict[str, Any]:
-        """The folder, and the settings that change what a place in a file means; not its files, of which more appear."""
+        """The folder, and the settings that determine what a position in a file means; not its files, since more will appear."""
         return {
             "folder": self._folder,
             "pattern": self._pattern,
@@ -168,11 +169,11 @@ class FolderSource(Source):
 
     @property
     def every_s(self) -> float:
-        """How often to look."""
+        """Seconds between two listings."""
         return self._every_s
 
     def look(self) -> Listing:
-        """What is there now, in the order in which it is to be read. Raises OSError."""
+        """The files that are there now, in the order in which they are read. Raises OSError."""
         found = self._filesystem.get_file_info(fs.FileSelector(self._folder, recursive=True, allow_not_found=True))
         files: list[FoundFile] = []
         has_younger = ends = False
@@ -183,7 +184,7 @@ class FolderSource(Source):
             name = info.path[len(self._folder) :].lstrip("/")
             if name == self._until:
                 ends = True
-            elif self._counts(name) and info.size:  # of an empty file nothing can be read, and its writer may only have begun
+            elif self._counts(name) and info.size:  # an empty file has no records, and its writer may only have begun
                 if self._settle_s and (info.mtime_ns or 0) > newest_ns:
                     has_younger = True
                 else:
@@ -194,7 +195,7 @@ class FolderSource(Source):
         return not (is_hidden(name) or name.endswith(UNFINISHED)) and fnmatch.fnmatchcase(name.rsplit("/", 1)[-1], self._pattern)
 
     def look_at(self, path: str) -> FoundFile | None:
-        """A file as it is now; None: it is gone."""
+        """The current state of a file; None: it is gone."""
         info = self._filesystem.get_file_info(path)
         return FoundFile(path, info.size, info.mtime_ns) if info.type == fs.FileType.File else None
 
@@ -211,12 +212,12 @@ class FolderSource(Source):
 def _plain_name(name: Any, what: str) -> str:
     text = arguments.text(name, what, error=ConfigError)
     if "/" in text:
-        raise ConfigError(f"{what} is {show(text)}: it is of names of files, without '/'; files are found at any depth below the folder")
+        raise ConfigError(f"{what} is {show(text)}: give the name of a file, without '/'; files are found at any depth below the folder")
     return text
 
 
 class FileReading:
-    """One file being read, by the parts of its reader one after the other; with an epoch column as a table in the order of it."""
+    """One file being read: the parts of its reader one after the other, or with an epoch column one table, sorted by it."""
 
     def __init__(self, source: FolderSource, file: FoundFile, schema: pa.Schema | None, place: tuple[int, Any] | None) -> None:
         self.file = file
@@ -252,7 +253,7 @@ class FileReading:
         return pa.Table.from_batches(batches, schema=self._reader.schema)
 
     def next_batch(self) -> SourceBatch | None:
-        """The next records, never none; None at the end of the file."""
+        """The next records, never an empty batch; None at the end of the file."""
         while self._number < len(self._parts):
             if self._open is None:
                 self._open = self._build()
@@ -268,7 +269,7 @@ class FileReading:
         return None
 
     def place(self) -> tuple[int, Any]:
-        """Which part of the file, and where in it."""
+        """The number of the current part of the file, and the offset in it."""
         return self._number, self._open.offset() if self._open is not None else self._resume
 
     def close(self) -> None:
@@ -292,7 +293,7 @@ class FolderPart(SourcePart):
         self._waiting: deque[FoundFile] = deque()
         self._reading: FileReading | None = None
         self._listing: Future[Listing] | None = None
-        self._look_s = 0.0  # when to look next
+        self._look_s = 0.0  # when to list the folder next
         self._end_seen = False
         self._gone_s: dict[str, float] = {}  # since when a file that was read is not there
         self._failing_s: float | None = None
@@ -311,7 +312,7 @@ class FolderPart(SourcePart):
 
     # -- reading ---------------------------------------------------------------------------------------
     def next_batch(self) -> SourceBatch | None:
-        """The next records of the file that is being read, or of the next file."""
+        """The next records of the current file, or of the next one."""
         while True:
             if self._reading is not None:
                 given = self._next_of(self._reading)
@@ -348,7 +349,7 @@ class FolderPart(SourcePart):
 
     def _open(self, file: FoundFile) -> None:
         now = self._source.look_at(file.path)
-        if now is not None:  # else somebody took it away before it was begun
+        if now is not None:  # else it was removed before reading began
             self._start(now, None)
 
     def _start(self, file: FoundFile, place: tuple[int, Any] | None) -> None:
@@ -362,7 +363,7 @@ class FolderPart(SourcePart):
 
     # -- looking ---------------------------------------------------------------------------------------
     def _has_looked(self) -> bool:
-        """Whether there may be something to do now; the looking is done beside the reading, for a folder may be large or far."""
+        """Whether there may be new files to read. Another thread lists the folder: it may be large or remote."""
         now_s = clock.monotonic()
         if self._listing is None:
             if now_s < self._look_s:
@@ -381,7 +382,7 @@ class FolderPart(SourcePart):
             return bool(self._waiting) or self._ended
         self._failing_s = now_s if self._failing_s is None else self._failing_s
         if now_s - self._failing_s >= FAILING_S or not isinstance(error, OSError):
-            raise DataflowError(f"from_folder: cannot look at the folder since {now_s - self._failing_s:.0f} s: {error}") from error
+            raise DataflowError(f"from_folder: the folder could not be listed for {now_s - self._failing_s:.0f} s: {error}") from error
         return False
 
     def _take(self, listing: Listing, now_s: float) -> None:
@@ -396,7 +397,7 @@ class FolderPart(SourcePart):
                 )
         self._forget({file.path for file in listing.files}, now_s, keep=listing.has_younger)
         if listing.ends and not self._waiting and not listing.has_younger:
-            self._ended = self._end_seen  # what appeared while the first of these listings was made is in the second
+            self._ended = self._end_seen  # only with the second listing: the first may lack files that appeared while it was made
             self._look_s = now_s
         self._end_seen = listing.ends
 
@@ -406,11 +407,11 @@ class FolderPart(SourcePart):
             del self._read[path], self._gone_s[path]
 
     def epoch_floor(self) -> int:
-        """The epoch that is being read, or will be."""
+        """The epoch of the current file, or of the next one."""
         return self._epoch
 
     def offset(self) -> Any:
-        """Which files have been read, and how far the one that is being read."""
+        """Which files have been read, and the position in the current one."""
         reading = self._reading
         return {
             "epoch": self._epoch,
@@ -421,7 +422,7 @@ class FolderPart(SourcePart):
         }
 
     def close(self) -> None:
-        """Close the file that is being read."""
+        """Close the current file."""
         if self._reading is not None:
             self._reading.close()
             self._reading = None
@@ -432,7 +433,7 @@ class FolderPart(SourcePart):
 def _look(source: FolderSource, listing: Future[Listing]) -> None:
     try:
         listing.set_result(source.look())
-    except BaseException as error:  # goes to whoever asks the future
+    except BaseException as error:  # raised where the future's result is read
         listing.set_exception(error)
 
 

@@ -10,8 +10,8 @@ before, so that either the old or the new output is there at any time.
 With ``spark_log`` there is also the log by which Spark reads the output as a stream (:mod:`rayad.integrations.spark_log`). It is written
 after the manifest and follows from it.
 
-The directory has to be seen by all nodes, and to one job at a time: the manifest has one writer. On object stores a move is a copy and a
-delete: the manifest still tells whole from partial output.
+All nodes have to see the directory, and only one job at a time may write to it: the manifest has one writer. On object stores a move is a
+copy and a delete; the manifest still separates whole from partial output.
 """
 
 from __future__ import annotations
@@ -76,15 +76,15 @@ class ParquetSink(Sink):
     """Writes records to Parquet files below ``path``; ``result`` gives :class:`PublishedFiles`.
 
     ``partition_by_epoch``: a directory ``epoch=<n>`` for each epoch. ``epoch_column``: a column of this name with the epoch of each row.
-    ``mode``: what to do when the directory has something in it: ``"error"``, ``"append"`` or ``"overwrite"``. ``schema``: columns and
-    types; else those that hold a replica's records, which follow them (int, then 1.5: double) until a row group or a snapshot has been
-    written with them, and all replicas must agree. ``row_group_rows`` are collected in memory before they are written. A job that takes
-    snapshots makes at least one file for each writer and snapshot in which it had records.
+    ``mode``: what to do when the directory is not empty: ``"error"``, ``"append"`` or ``"overwrite"``. ``schema``: columns and types.
+    Without it the types follow the records of a replica (int, then 1.5: double) until it has written a row group or taken a snapshot with
+    them, and all replicas must agree. ``row_group_rows`` are collected in memory before they are written. A job that takes snapshots makes
+    at least one file for each writer and snapshot in which it had records.
 
     ``spark_log``: also write ``_spark_metadata/``, so that ``spark.readStream.schema(..).parquet(path)`` and ``spark.read.parquet(path)``
-    see what is committed, each file once, and nothing else; columns are written in types that Spark has. Spark then passes over what
-    other programs put there. Its entries hold whole URIs: a text, such as ``"hdfs://host:9000/out"``, says how Spark calls the directory,
-    where that does not follow from its file system. A directory that has such a log keeps it, whoever writes there.
+    see the committed files, each once, and nothing else; columns are written in types that Spark has. Spark then ignores the files of other
+    programs in the directory. Entries of the log hold whole URIs. Where the URI does not follow from the file system, give it as text, such
+    as ``"hdfs://host:9000/out"``. A directory that has such a log keeps it, even if its next writer does not ask for one.
     """
 
     commits = True
@@ -123,10 +123,10 @@ class ParquetSink(Sink):
         self._spark_base = self._uri_for_spark(spark_log)
         self._has_history = False  # whether this job may have committed before
         self._void: tuple[int, int] | None = None  # snapshots that the next commit rolls back, first and last
-        self._swept = False  # whether this instance has looked for files that do not belong there
+        self._swept = False  # whether this instance has removed files that do not belong there
 
     def _uri_for_spark(self, spark_log: bool | str) -> str | None:
-        """The directory as Spark is to be told of it; None: there is to be no log."""
+        """The directory's URI for Spark; None: no log is wanted."""
         if isinstance(spark_log, str) and "://" in spark_log:
             return encoded(spark_log)
         if not isinstance(spark_log, bool):
@@ -137,8 +137,8 @@ class ParquetSink(Sink):
         uri = base_uri(self.filesystem, self.path) if spark_log else None
         if spark_log and uri is None:
             raise ConfigError(
-                f"write_parquet: spark_log=True, and how Spark calls {self.path!r} on the {self.filesystem.type_name!r} file system is not "
-                "known; give its URI, as spark_log='hdfs://host:9000/folder'"
+                f"write_parquet: spark_log=True, but Spark's URI of {self.path!r} on the {self.filesystem.type_name!r} file system is not "
+                "known; give it, as spark_log='hdfs://host:9000/folder'"
             )
         return uri
 
@@ -153,7 +153,7 @@ class ParquetSink(Sink):
         self.job, self._has_history = identity, True
 
     def check(self) -> None:
-        """Refuse a directory that may not be written to, and note what is there before the job: only the note can show later
+        """Refuse a directory that may not be written to, and note what is there before the job: only by the note it can be detected later
         that the job's own output has been removed. Repeatable."""
         last = self._log.last()
         before = read_manifest(self.filesystem, self.path)
@@ -174,12 +174,12 @@ class ParquetSink(Sink):
         return ParquetWriter(self, replica, self._without_epoch(before.schema) if before is not None and before.job == self.job else None)
 
     def _without_epoch(self, schema: pa.Schema | None) -> pa.Schema | None:
-        """The schema of records whose files have this one."""
+        """The schema of the records whose files have this schema."""
         at = -1 if schema is None or self.epoch_column is None else schema.get_field_index(self.epoch_column)
         return schema if schema is None or at < 0 else schema.remove(at)
 
     def stored(self, table: pa.Table) -> pa.Table:
-        """``table`` in the types of its files: its own, unless their reader needs others."""
+        """``table`` in the types of the files: its own, unless their reader needs others."""
         return table if self._spark_base is None else for_sparks_files(table, "write_parquet", "leave spark_log out")
 
     def staging(self) -> str:
@@ -206,7 +206,7 @@ class ParquetSink(Sink):
         return name.rsplit("/", 1)[-1].startswith(f"part-{self.job}-")
 
     def _check_free(self, manifest: OutputManifest | None) -> None:
-        """Mode "error": nothing but what this job wrote itself may be there."""
+        """Mode "error": the directory may hold only files of this job."""
         if self.mode != "error" or (manifest is not None and manifest.job == self.job):
             return
         foreign = [name for name in self._present() if not self._is_mine(name)]
@@ -238,7 +238,7 @@ class ParquetSink(Sink):
         self._log.check(last, manifest, may_replace=self.mode == "overwrite", where="write_parquet")
 
     def _with_log(self, before: OutputManifest | None, after: OutputManifest) -> OutputManifest:
-        """``after``, with what it says to Spark."""
+        """``after``, with its entries in Spark's log."""
         log = before.spark if before is not None else None
         base = self._spark_base or (log.base if log is not None else None)
         if base is None:
@@ -246,7 +246,7 @@ class ParquetSink(Sink):
         return numbered(before, after, base, int(1000 * clock.time()), above=-1 if log is not None else self._log.last())
 
     def _tell_spark(self, manifest: OutputManifest, *, is_new: bool, swept: bool) -> None:
-        """Bring the log to the manifest that is in place now."""
+        """Bring the log up to date with the current manifest."""
         if manifest.spark is None:
             if self.mode == "overwrite" and not swept:
                 self._log.remove()  # it would name files that are about to be deleted
@@ -261,7 +261,7 @@ class ParquetSink(Sink):
         return self.commit(0, staged)
 
     def roll_back(self, last: int, first_new: int) -> None:
-        """The next commit removes what the snapshots between these committed, in the same step; later commits of theirs are refused."""
+        """Make these snapshots void: the next commit removes, in the same step, what they committed; later commits of them are refused."""
         self._has_history, self._swept = True, False
         self._void = (last + 1, first_new - 1) if first_new > last + 1 else None
 
@@ -272,7 +272,7 @@ class ParquetSink(Sink):
         resumed from an earlier one; ConfigError when the output of this job is gone.
         """
         files = self._checked(staged)
-        swept, self._swept = self._swept, False  # until this commit is through: whoever repeats it looks at all again
+        swept, self._swept = self._swept, False  # if this commit fails, the one that repeats it looks at all files again
         last = self._log.last() if not swept else -1
         before = read_manifest(self.filesystem, self.path)
         self._check_history(before)
@@ -327,7 +327,7 @@ class ParquetSink(Sink):
         """Write the manifest of the files that were there before, so that it is right from the first move on."""
         entries = tuple(self._entry(name) for name in self._present() if not self._is_mine(name))
         manifest = OutputManifest(self.job, {self.job: ()}, entries)
-        if self._log.last() < 0:  # else it tells of what another program wrote, until the first commit replaces it
+        if self._log.last() < 0:  # else the log has another program's files, until the first commit replaces it
             manifest = self._with_log(None, manifest)
         self.filesystem.create_dir(self.path, recursive=True)
         write_manifest(self.filesystem, self.path, manifest)
@@ -386,10 +386,10 @@ class ParquetSink(Sink):
                 "was the directory cleaned while the job ran? Is it seen by all nodes?"
             )
 
-    # -- clearing up ---------------------------------------------------------------------------------
+    # -- cleaning up ---------------------------------------------------------------------------------
     def _sweep(self, listed: set[str]) -> None:
         """Delete files of this job that the manifest does not have and, when overwriting, all other Parquet files."""
-        for name in self._present():  # what else lies there is not ours to delete
+        for name in self._present():  # other files are not deleted: they are not ours
             if name not in listed and (self._is_mine(name) or (self.mode == "overwrite" and name.endswith(".parquet"))):
                 self.filesystem.delete_file(f"{self.path}/{name}")
 
@@ -402,7 +402,7 @@ class ParquetSink(Sink):
                 if self._is_mine(name) and name not in listed:
                     self.filesystem.delete_file(f"{self.path}/{name}")
         except (OSError, ConfigError):
-            pass  # the manifest tells still
+            pass  # the manifest still says which files are committed
         self._clean(self.job)
 
     def _clean(self, job: str) -> None:
@@ -417,7 +417,7 @@ class ParquetSink(Sink):
             if (info and len(mine) == len(info)) or not info:
                 self.filesystem.delete_dir(self.staging())
         except OSError:
-            pass  # nothing is lost: staged files are not read by anybody
+            pass  # nothing is lost: nobody reads staged files
 
     def result(self, receipt: PublishedFiles) -> PublishedFiles:
         """The job is over: also remove the staged files of dead replicas."""

@@ -1,7 +1,7 @@
 """Writing Parquet files into the staging directory of an output: the half of :class:`ParquetTarget` that lives in a replica.
 
-A writer has a directory of its own, ``<path>/_staging/<job>-<replica>-<writer>/``, and its files have names that no other has, so that a
-replica that replaces a dead one never writes over its files. Whatever ``stage()`` has named stays until the sink moves or removes it.
+A writer has a directory of its own, ``<path>/_staging/<job>-<replica>-<writer>/``, and unique file names, so a replica that replaces a dead
+one never overwrites its files. Files that ``stage()`` has named stay until the sink moves or removes them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StagedFile(NamedTuple):
 
 
 class ParquetTarget(Protocol):
-    """What a writer has to know of its sink: :class:`rayad.integrations.parquet.ParquetSink`."""
+    """What a writer uses of its sink, :class:`rayad.integrations.parquet.ParquetSink`."""
 
     filesystem: fs.FileSystem
     job: str
@@ -49,7 +49,8 @@ class ParquetTarget(Protocol):
 
 
 class _OpenFile:
-    """A file being written: batches are collected until they fill a row group. Until the first one is written its types may change."""
+    """A file being written: batches are collected until they fill a row group. Before the first row group is written the types may
+    change."""
 
     def __init__(self, sink: ParquetTarget, staged: str, name: str, schema: pa.Schema) -> None:
         self.staged, self.name, self.schema, self.rows = staged, name, schema, 0
@@ -71,7 +72,7 @@ class _OpenFile:
         self.rows += batch.num_rows
 
     def widen(self, form: OutputForm, schema: pa.Schema) -> None:
-        """Bring what waits into the types of now."""
+        """Cast the collected batches to the current types."""
         self.schema = schema
         names = form.schema.names if form.schema is not None else []
         for at, batch in enumerate(self._waiting):
@@ -111,7 +112,7 @@ class ParquetWriter(SinkWriter):
 
     def __init__(self, sink: ParquetTarget, replica: int, earlier: pa.Schema | None = None) -> None:
         self._sink = sink
-        self._token = f"{replica:05d}-{uuid.uuid4().hex[:8]}"  # a replica that replaces a dead one must not write over its files
+        self._token = f"{replica:05d}-{uuid.uuid4().hex[:8]}"  # a replica that replaces a dead one must not overwrite its files
         self._directory = f"{sink.staging()}/{sink.job}-{self._token}"
         schema = sink.schema if sink.schema is not None else earlier
         self._form = OutputForm(schema, "write_parquet", settled=sink.schema is None)

@@ -1,8 +1,8 @@
 """Which files a path means, on which file system.
 
 A path may be a file, a directory (its files at any depth, in order of name, without those that start with ``.`` or ``_``), a local glob, a
-URI (``s3://bucket/dir``), or a list of these. All is resolved when the source is made, so that a typing error fails at the call
-that has it and not minutes later in a replica.
+URI (``s3://bucket/dir``), or a list of these. All paths are resolved when the source is made, so that a wrong path fails at the call
+and not minutes later in a replica.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 class FoundFile(NamedTuple):
-    """A file, its size in bytes, and when it was changed last (nanoseconds since 1970; None where the file system does not tell)."""
+    """A file, its size in bytes, and its modification time (nanoseconds since 1970; None where the file system has none)."""
 
     path: str
     size_bytes: int
@@ -30,8 +30,8 @@ class FoundFile(NamedTuple):
 
 
 def files_fingerprint(files: Sequence[FoundFile]) -> dict[str, Any]:
-    """What :meth:`rayad.dataflow.source.Source.fingerprint` says of files: the size and time of each, and their order if it is not that of
-    their names.
+    """The :meth:`rayad.dataflow.source.Source.fingerprint` of files: the size and time of each, and their order if it is not that of their
+    names.
 
     >>> files_fingerprint([FoundFile("b", 1, 0), FoundFile("a", 2)])
     {'files': {'b': '1 bytes, changed 1970-01-01T00:00:00.000000', 'a': '2 bytes'}, 'order of files': 'b, a'}
@@ -49,7 +49,7 @@ def _changed(nanoseconds: int | None) -> str:
 
 
 def find_files(paths: Paths, filesystem: fs.FileSystem | None, where: str) -> tuple[fs.FileSystem, tuple[FoundFile, ...]]:
-    """The file system and the files that ``paths`` means; ConfigError naming the path where there are none."""
+    """The file system and the files of ``paths``; ConfigError naming a path that has none."""
     several = isinstance(paths, Sequence | set | frozenset | Iterator) and not isinstance(paths, str | bytes)
     given: list[Any] = list(paths) if several else [paths]  # type: ignore[arg-type]
     if not given:

@@ -21,7 +21,7 @@ from rayad.progress import ConfigError
 
 
 class RayDatasetSource(RefSource):
-    """Reads the blocks of a ``ray.data.Dataset``. It is computed when the source is made, and its blocks are kept until the source is gone.
+    """Reads the blocks of a ``ray.data.Dataset``. It is computed when the source is made, and its blocks are kept as long as the source.
 
     ``epoch`` names an integer column with each row's epoch; blocks are then put in its order and read side by side, lowest epoch first.
     ``replay`` says where a run that resumes after the driver's death gets the rows from: ``"recompute"`` computes the data set again, which
@@ -99,7 +99,7 @@ class RayDatasetSink(ArrowSink):
 
 
 def measurable(table: pa.Table) -> pa.Table:
-    """``table`` with columns whose bytes pyarrow can count, which Ray Data asks of every block."""
+    """``table`` with columns whose bytes pyarrow can count, as Ray Data does for every block."""
     for index, field in enumerate(table.schema):
         column = table.column(index)
         if not _is_measured(column):
@@ -128,7 +128,7 @@ def _listed(array: pa.Array) -> pa.Array:
 
 
 def without_views(kind: pa.DataType) -> pa.DataType:
-    """A type that holds the same values without views of strings or binaries.
+    """A type for the same values without views of strings or binaries.
 
     >>> without_views(pa.struct([("a", pa.list_(pa.string_view()))]))
     StructType(struct<a: list<item: large_string>>)

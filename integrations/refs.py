@@ -1,18 +1,17 @@
 """Arrow blocks in Ray's object store as a source: what Ray Data and Spark have in common.
 
-A part is a reference to a block; the replica that reads it maps it from shared memory without a copy. The blocks live as long as the
-process that owns them (the driver) and somebody holds a reference: the source holds them on the driver, a replica for as long as its
-part is open.
+A part is a reference to a block; the replica that reads it maps it from shared memory without a copy. A block exists as long as the process
+that owns it (the driver) lives and somebody has a reference to it: the source on the driver, and a replica while its part is open.
 
-**When something fails.** While the driver lives, whatever else dies reads the same blocks again. When the driver dies the blocks are gone,
-and a new run that resumes (``RunConfig(resume=...)``) needs them in the same order with the same rows. ``replay`` says where from:
+**Failures.** While the driver lives, a job that recovers reads the same blocks again. When the driver dies the blocks are gone. A new run
+that resumes (``RunConfig(resume=...)``) needs them in the same order with the same rows. ``replay`` says where it gets them:
 
 - ``"recompute"`` (default): the new driver computes the same query again. That is right only if the query is deterministic down to
-  the order of rows within each block, as reading files is and a shuffle or ``monotonically_increasing_id`` need not be. A snapshot
-  remembers the rows of each block and a digest of some of them; where they differ the resume is refused.
+  the order of rows within each block: reading files is, a shuffle or ``monotonically_increasing_id`` need not be. A snapshot
+  records the number of rows of each block and a digest of some rows; where they differ the resume is refused.
 - ``"stage"``: the blocks are written once to ``staging_path`` (:mod:`rayad.integrations.staged_blocks`), a folder for this input alone
-  that all nodes see, and read from there, also by the first run. Costs writing the input once, and is always right. A folder that is
-  complete is read and the query is not computed: delete it, or give another, for new input.
+  that all nodes see, and read from there, also by the first run. This costs writing the input once, and is always right. If the folder is
+  complete it is read, and the query is not computed: for new input delete it, or give another one.
 """
 
 from __future__ import annotations
@@ -51,7 +50,8 @@ class BlockRef(NamedTuple):
 class RefSource(Source):
     """Reads blocks (Arrow tables, or buffers with an Arrow IPC stream) by reference, or from where they are staged.
 
-    ``unit`` is what its user calls a block; ``hint`` says what to do when one is lost. A subclass computes the blocks in :meth:`compute`.
+    ``unit`` is the name of a block in messages; ``hint`` says what to do when one is lost. A subclass computes the blocks in
+    :meth:`compute`.
     """
 
     where = "from_refs"
@@ -104,7 +104,7 @@ class RefSource(Source):
             return self._computed
         blocks, folder = self._computed, self._folder
         self._staged = folder.stage(self.schema, lambda copy: _write_blocks(blocks, folder, copy, self))
-        self._computed = self._keep = None  # the object store may have them back
+        self._computed = self._keep = None  # the object store may free them
         return self._staged.blocks
 
     def fingerprint(self, parts: Sequence[BlockRef | StagedBlock]) -> dict[str, Any]:
@@ -118,16 +118,16 @@ class RefSource(Source):
         return {**about, f"{self.unit}s": found}
 
     def digests(self, parts: Sequence[BlockRef]) -> list[str | None]:
-        """A digest of some rows of each block, taken where the block is."""
+        """A digest of some rows of each block, computed on the block's node."""
         import ray
 
         task = ray.remote(num_cpus=0)(_digest_block)
         asked = [task.remote(part.ref, self.schema.names) for part in parts]
-        found: list[str | None] = ray.get(asked)  # ends with the tasks, which read blocks that are there, or with their loss
+        found: list[str | None] = ray.get(asked)  # ends with the tasks, which read existing blocks, or with an error that one is lost
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        """A replica gets its blocks with its parts; what keeps them alive stays on the driver."""
+        """Without blocks: a replica gets them with its parts, and the references that keep them alive stay on the driver."""
         return {**self.__dict__, "_keep": None, "_computed": None, "_staged": None, "_is_copy": True}
 
     def build_part(self, part: BlockRef | StagedBlock, resume: int | None) -> SourcePart:
@@ -187,7 +187,7 @@ def _write_blocks(blocks: Sequence[BlockRef], folder: BlockFolder, copy: str, so
     task = ray.remote(num_cpus=0, max_retries=3)(_write_block)
     asked = [task.remote(block.ref, source.schema.names, folder, block.number, copy) for block in blocks]
     try:
-        names: list[str] = ray.get(asked)  # ends with the tasks, which compute and write the blocks, or with their loss
+        names: list[str] = ray.get(asked)  # ends with the tasks, which compute and write the blocks, or with an error that one is lost
     except ray.exceptions.RayError as error:
         raise DataflowError(
             f"{source.where}: the input cannot be staged in {folder.path!r}: {type(error).__name__}: {first_line(error)}; {source.hint}"
@@ -196,7 +196,7 @@ def _write_blocks(blocks: Sequence[BlockRef], folder: BlockFolder, copy: str, so
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of Ray says in its first line; the rest is stacks of other processes."""
+    """The first line of an error of Ray; the rest is stacks of other processes."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else ""
 

@@ -4,10 +4,11 @@ Spark's file source, streaming or batch, lists this log where there is one, and 
 line ``v1``, then a line of JSON for each file that the commit added. Every tenth one, ``<n>.compact``, has all files up to there; a reader
 takes the last of these and the entries behind it (``CompactibleFileStreamLog`` of Spark 3.5).
 
-**The log follows from the manifest** (:mod:`rayad.integrations.committed`), which says of each file in which entry it is and when it was
-shown. So an entry is written after the manifest that has it, never before, and writing it again writes the same: whoever was cut off is
-followed by someone who compares and mends. Files that leave the manifest cannot be taken out of an entry of the past (Spark 3.5 reads all
-of them, whatever their ``action``): the numbers go on at the next ``.compact``, which alone says then what is there, in one step.
+**The log follows from the manifest** (:mod:`rayad.integrations.committed`), which has the entry of each file and the time of that entry. An
+entry is written after the manifest that names it, never before, and writing it again writes the same text. So after a crash the next writer
+can compare the log with the manifest and repair it. Files that leave the manifest cannot be removed from an old entry (Spark 3.5 reads all
+of them, whatever their ``action``). Instead numbering continues at the next ``.compact`` entry, which replaces all entries before it in
+one step.
 
 The time of an entry grows with its number: Spark reads files in order of time, and forgets those that are a week older than the newest.
 """
@@ -25,17 +26,18 @@ from rayad.progress import ConfigError
 
 SPARK_LOG = "_spark_metadata"
 COMPACT_EVERY = 10
-"""Spark's default; a reader derives it from the names of entries, and takes its own default before there is a compact one."""
+"""Spark's default interval of compaction. A reader derives it from the names of entries; before the first compact one it uses its
+default."""
 KEPT_ENTRIES = 100
 KEPT_S = 600.0
-"""Entries before a compact one stay so many entries and so long, as in Spark: somebody may just be reading them."""
-_BLOCK_BYTES = 32 << 20  # what Hadoop says of local files and of S3; nothing is cut by it
+"""Entries that a compact one replaces are kept for so many entries and so long, as in Spark: a reader may still need them."""
+_BLOCK_BYTES = 32 << 20  # Hadoop's block size of local files and S3; the log needs one, it has no effect
 _ENTRY = re.compile(r"\d+(\.compact)?")
 _SCHEMES = {"local": "file", "s3": "s3a", "gcs": "gs"}
 
 
 def is_compact(entry: int) -> bool:
-    """Whether an entry has all files up to there.
+    """Whether an entry is compact: it has all files of the entries before it.
 
     >>> [n for n in range(25) if is_compact(n)]
     [9, 19]
@@ -44,7 +46,7 @@ def is_compact(entry: int) -> bool:
 
 
 def entry_name(entry: int) -> str:
-    """Of its file.
+    """The name of an entry's file.
 
     >>> entry_name(8), entry_name(9)
     ('8', '9.compact')
@@ -53,7 +55,7 @@ def entry_name(entry: int) -> str:
 
 
 def next_compact(entry: int) -> int:
-    """The first compact entry from this one on.
+    """The first compact entry at or after this one.
 
     >>> next_compact(0), next_compact(9), next_compact(10)
     (9, 9, 19)
@@ -62,7 +64,7 @@ def next_compact(entry: int) -> int:
 
 
 def read_from(latest: int) -> range:
-    """The entries that a reader takes where this one is the last.
+    """The entries that a reader uses if this one is the last.
 
     >>> list(read_from(3)), list(read_from(9)), list(read_from(11))
     ([0, 1, 2, 3], [9], [9, 10, 11])
@@ -71,7 +73,7 @@ def read_from(latest: int) -> range:
 
 
 def base_uri(filesystem: fs.FileSystem, path: str) -> str | None:
-    """How Spark calls a folder: ``file:///...``, ``s3a://bucket/...``; None where that cannot be known.
+    """Spark's URI of a folder: ``file:///...``, ``s3a://bucket/...``; None where it is not known.
 
     >>> base_uri(fs.LocalFileSystem(), "/data/a b")
     'file:///data/a%20b'
@@ -83,7 +85,7 @@ def base_uri(filesystem: fs.FileSystem, path: str) -> str | None:
 
 
 def encoded(uri: str) -> str:
-    """A folder as it is given to Spark, ``scheme://authority/path``, as Spark writes it into logs.
+    """The encoded form in which Spark writes the URI of a folder, ``scheme://authority/path``, into logs.
 
     >>> encoded("hdfs://host:9000/data/50% off")
     'hdfs://host:9000/data/50%25%20off'
@@ -94,14 +96,14 @@ def encoded(uri: str) -> str:
 
 
 def is_shown(file: CommittedFile) -> bool:
-    """Whether Spark is told of a file: Parquet, and not one that readers of folders pass over."""
+    """Whether a file is in the log: Parquet files that are not hidden."""
     return file.name.endswith(".parquet") and not file.name.rsplit("/", 1)[-1].startswith(("_", "."))
 
 
 def numbered(before: OutputManifest | None, after: OutputManifest, base: str, now_ms: int, above: int = -1) -> OutputManifest:
-    """A manifest whose files all have an entry of the log; the same when it follows ``before`` and adds and removes nothing.
+    """The manifest with an entry of the log for each file; unchanged when it adds nothing to ``before`` and removes nothing.
 
-    ``above``: where the log begins anew, the last entry of a log of somebody else that it replaces.
+    ``above``: for a log that replaces another program's, the last entry of that one.
     """
     log = before.spark if before is not None else None
     fresh = {file.name for file in after.files if is_shown(file) and file.entry < 0}
@@ -119,7 +121,7 @@ def numbered(before: OutputManifest | None, after: OutputManifest, base: str, no
 
 
 def entry_text(manifest: OutputManifest, entry: int) -> bytes:
-    """What an entry says, by the manifest."""
+    """The text of an entry, from the manifest."""
     assert manifest.spark is not None
     files = [file for file in manifest.files if file.entry == entry or (is_compact(entry) and 0 <= file.entry < entry)]
     lines = [_line(file, manifest.spark.base) for file in sorted(files, key=lambda file: (file.entry, file.name))]
@@ -149,7 +151,7 @@ class SparkLogFolder:
         self._staging = staging
 
     def entries(self) -> dict[str, fs.FileInfo]:
-        """The files that Spark takes for entries, by name."""
+        """The files that Spark reads as entries, by name."""
         found = self._filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
         return {info.base_name: info for info in found if info.type == fs.FileType.File and _ENTRY.fullmatch(info.base_name)}
 
@@ -158,9 +160,9 @@ class SparkLogFolder:
         return max((_number(name) for name in self.entries()), default=-1)
 
     def check(self, last: int, manifest: OutputManifest | None, *, may_replace: bool, where: str) -> None:
-        """Raise ConfigError where the log is another program's, which would not know of our files, nor we of its.
+        """Raise ConfigError if another program writes the log: neither would know of the other's files.
 
-        ``last`` has to be older than ``manifest``: then the manifest has it, if it is ours, though somebody commits meanwhile.
+        ``last`` has to be read before ``manifest``: then the manifest has that entry, if it is ours, even if there is a commit in between.
         """
         ours = manifest.spark.entries if manifest is not None and manifest.spark is not None else None
         if ours is None and last >= 0 and not may_replace:
@@ -183,7 +185,7 @@ class SparkLogFolder:
             self._expire(latest, now_s)
 
     def mend(self, manifest: OutputManifest) -> None:
-        """Make what readers of the log take what the manifest says; nothing is touched where it is so."""
+        """Repair the log so that its readers get what the manifest says; write only what differs."""
         assert manifest.spark is not None
         latest = manifest.spark.entries - 1
         present = self.entries()
@@ -191,11 +193,11 @@ class SparkLogFolder:
             if entry_name(entry) not in present or self._read(entry_name(entry)) != entry_text(manifest, entry):
                 self._write(manifest, entry)
         for name in present:
-            if name != entry_name(_number(name)):  # compacted at other numbers, by another program: readers would guess the interval by it
+            if name != entry_name(_number(name)):  # another program's compact entry: readers would derive a wrong interval from it
                 self._filesystem.delete_file(f"{self.path}/{name}")
 
     def remove(self) -> None:
-        """Without a log Spark lists the folder."""
+        """Delete the log; Spark then lists the folder."""
         if self._filesystem.get_file_info(self.path).type == fs.FileType.Directory:
             self._filesystem.delete_dir(self.path)
 

@@ -1,7 +1,7 @@
 """Keeping results in memory as Arrow, for sinks whose result is a data set on the driver.
 
-A writer hands over its records as the bytes of one Arrow IPC stream: compact (a slice drags no parent buffer along), of one schema, and
-no Ray object whose owner would die with the replica. The driver becomes the owner of what it makes from them.
+A writer gives its records as the bytes of one Arrow IPC stream: compact (a slice does not include its parent's buffers), of one schema, and
+not a Ray object, which would be lost with the replica that owns it. The driver owns what it makes from them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ArrowWriter(SinkWriter):
 
 
 class ArrowSink(Sink):
-    """Keeps results as Arrow; ``result`` gives a list of tables, one for each replica and snapshot. Its subclasses make more of them."""
+    """Keeps results as Arrow; ``result`` gives a list of tables, one for each replica and snapshot. Subclasses convert them."""
 
     where = "to_arrow"
 

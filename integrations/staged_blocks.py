@@ -1,8 +1,8 @@
-"""Blocks written down once, so that a job can read them again when the process that computed them is gone.
+"""Blocks in a folder, so that a job can read them again when the process that computed them is gone.
 
-The folder holds one Arrow IPC file for each block (all types of Arrow survive in it, which is not so in Parquet) and ``_SUCCESS``, which
-lists them and is written last: without it nothing counts. A folder that has it is read and not written again: it *is* the input from
-then on, also for a later run, until somebody deletes it.
+The folder has one Arrow IPC file for each block (it keeps all types of Arrow, Parquet does not) and ``_SUCCESS``, which
+lists them and is written last: without it nothing counts. A folder with ``_SUCCESS`` is read and not written again: it *is* the input,
+for later runs too, until somebody deletes it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StagedBlock(NamedTuple):
 
 
 class StagedInput(NamedTuple):
-    """What the folder holds: which copy it is, the columns, and the blocks."""
+    """The content of the folder: the id of the copy, the columns, and the blocks."""
 
     copy: str
     schema: pa.Schema
@@ -48,7 +48,7 @@ class BlockFolder:
         self.where = where
 
     def read(self) -> StagedInput | None:
-        """What is staged; None when nothing is, or it was not finished. ConfigError when the folder is used for something else."""
+        """The staged input; None when there is none, or it is not complete. ConfigError when the folder is used for something else."""
         marker = f"{self.path}/{MARKER}"
         if self.filesystem.get_file_info(marker).type != fs.FileType.File:
             return None
@@ -66,7 +66,7 @@ class BlockFolder:
             ) from error
 
     def prepare(self) -> None:
-        """Empty the folder of blocks that an unfinished attempt left; ConfigError when there is something else in it."""
+        """Delete the blocks of an unfinished attempt; ConfigError when there is something else in the folder."""
         infos = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
         foreign = [info.base_name for info in infos if not info.base_name.startswith(("block-", "writing-"))]
         if foreign:
@@ -78,7 +78,7 @@ class BlockFolder:
         self.filesystem.create_dir(self.path, recursive=True)
 
     def write_block(self, number: int, copy: str, table: pa.Table) -> str:
-        """Write one block; gives the file's name. Runs where the block is."""
+        """Write one block; gives the file's name. Runs on the block's node."""
         name = f"block-{number:06d}-{copy}.arrow"
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         with self.filesystem.open_output_stream(f"{self.path}/{name}", compression=None) as stream:
@@ -87,7 +87,7 @@ class BlockFolder:
         return name
 
     def finish(self, copy: str, schema: pa.Schema, blocks: Sequence[StagedBlock]) -> StagedInput:
-        """All blocks are written: from now on they are the input."""
+        """Write ``_SUCCESS``: from now on the blocks are the input."""
         plain = {
             "format": FORMAT,
             "copy": copy,
@@ -98,13 +98,13 @@ class BlockFolder:
         return StagedInput(copy, schema, tuple(blocks))
 
     def stage(self, schema: pa.Schema, write: Callable[[str], Sequence[StagedBlock]]) -> StagedInput:
-        """Have all blocks written by ``write``, which is given the copy's id."""
+        """Write all blocks by calling ``write`` with the id of the copy."""
         self.prepare()
         copy = uuid.uuid4().hex[:12]
         return self.finish(copy, schema, write(copy))
 
     def load(self, block: StagedBlock) -> pa.Table:
-        """A block's table. DataflowError when it is not there as it was written."""
+        """A block's table. DataflowError when the file is missing or differs from what was written."""
         path = f"{self.path}/{block.name}"
         try:
             with self.filesystem.open_input_file(path) as file:

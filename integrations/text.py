@@ -139,7 +139,7 @@ class TextPart(SourcePart):
         self._next_line = 0
 
     def next_batch(self) -> SourceBatch | None:
-        """Exactly ``batch_rows`` lines, but for the last batch of the range."""
+        """Exactly ``batch_rows`` lines, except in the last batch of the range."""
         wanted = self._source.batch_rows
         if self._part.stop is not None and not self._lines and self._position >= self._part.stop:
             self._ended = True
@@ -157,7 +157,7 @@ class TextPart(SourcePart):
         return SourceBatch(0, batch)
 
     def _convert(self, raw: list[bytes]) -> Any:
-        """Lines as the source shapes them: all at once where that is the same as one by one."""
+        """Records from lines: all at once where that gives the same as one by one."""
         source = self._source
         block = b"\n".join(raw)
         if b"\r" not in block:
@@ -169,7 +169,7 @@ class TextPart(SourcePart):
                 texts = block.decode(source.encoding).split("\n")
             except UnicodeDecodeError:
                 texts = []
-            if len(texts) == len(raw):  # else the encoding has other line ends
+            if len(texts) == len(raw):  # else the encoding has line ends of its own
                 return source.shape(texts, raw, self._position, self._part.path)
         return source.shape(self._decode_each(raw), raw, self._position, self._part.path)
 

@@ -1,4 +1,4 @@
-"""What is asked of brokers about a topic, by one client for all lanes of a process: its partitions, its id, where they begin and end."""
+"""Questions to the brokers about a topic: its id, its partitions, their first and next offsets. One client for all lanes of a process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rayad.integrations.kafka.client import ANSWER_S, Heard, client_library, edg
 from rayad.progress import DataflowError
 
 LOOKS_S = 1.0
-"""How often a broker is asked for a sign of life while none can be reached."""
+"""Seconds between two questions while no broker can be reached."""
 
 
 class Topic(Protocol):
@@ -27,7 +27,7 @@ class Asking:
         self.lanes = 0
         self.is_away = False
         self.known: tuple[str | None, list[int]] | None = None
-        """The topic's id, where the broker has one, and its partitions, as they were told last."""
+        """The topic's id, where the broker has one, and its partitions, by the last answer."""
         self.answered = 0
         """How many answers there have been."""
         self._source = source
@@ -42,19 +42,19 @@ class Asking:
         return partitions(self._admin, self._heard, self._source.topic, self._source.where)
 
     def edges(self, numbers: list[int], *, latest: bool) -> dict[int, Any]:
-        """Futures of the first, or the next offset of partitions."""
+        """Futures of the first, or of the next offset of partitions."""
         return edges(self._admin, self._source.topic, numbers, latest=latest)
 
     def edges_now(self, numbers: list[int], *, latest: bool) -> dict[int, int]:
-        """The same, waited for."""
+        """The same offsets, once they are known."""
         try:
             return {number: answer.result(ANSWER_S).offset for number, answer in self.edges(numbers, latest=latest).items()}
         except self._library.KafkaException as error:
-            what = f"from_kafka: no broker told where topic {self._source.topic!r} {'ends' if latest else 'begins'}"
+            what = f"from_kafka: no broker answered where topic {self._source.topic!r} {'ends' if latest else 'begins'}"
             raise DataflowError(f"{what}: {told(error)}{self._heard.told()}") from error
 
     def look(self, now_s: float) -> None:
-        """Ask when it is time, in a thread of the client, so that reading goes on meanwhile; take the answer when it is there."""
+        """Ask when it is time, and take an answer that has arrived; a thread of the client waits for it, so reading continues meanwhile."""
         answer = self._answer
         if answer is not None:
             if not answer.done():
@@ -74,6 +74,6 @@ class Asking:
 
 
 def _identity(topic_id: Any) -> str | None:
-    """In base64; None of a broker that gives topics no ids: there all bits are 0."""
+    """The topic's id in base64; None from a broker without ids of topics, which gives all bits 0."""
     told_as = str(topic_id) if topic_id is not None else ""
     return told_as if told_as.strip("A=") else None

@@ -9,7 +9,7 @@ from typing import Any
 from rayad.progress import ConfigError, DataflowError, arguments, show
 
 ANSWER_S = 30.0
-"""So long a broker may take for an answer to a question that has no wait in it."""
+"""How long a broker may take for an answer that it can give at once."""
 FINAL = frozenset(
     {
         "CLUSTER_AUTHORIZATION_FAILED",
@@ -58,7 +58,7 @@ def checked_settings(servers: Any, options: Any, owned: tuple[str, ...], where: 
 
 
 class Heard:
-    """What a client tells beside its answers: that it finds no broker, that its credentials are refused. Given to it as ``error_cb``."""
+    """The errors that a client reports apart from its answers, such as no broker or refused credentials; the client's ``error_cb``."""
 
     def __init__(self) -> None:
         self._errors: dict[str, Any] = {}
@@ -73,13 +73,13 @@ class Heard:
         return errors
 
     def told(self) -> str:
-        """The same, for the end of a message."""
+        """The errors since the last call, as text for the end of a message."""
         errors = self.take()
         return f" (the client says: {'; '.join(map(told, errors))})" if errors else ""
 
 
 def settings_of(settings: Mapping[str, Any], heard: Heard) -> dict[str, Any]:
-    """Settings of one client: its log goes to the logger ``rayad.kafka``, its errors to ``heard``."""
+    """Settings of one client; its log goes to the logger ``rayad.kafka``, its errors to ``heard``."""
     return {**settings, "logger": _log, "error_cb": heard}
 
 
@@ -89,8 +89,8 @@ def partitions(admin: Any, heard: Heard, topic: str, where: str) -> list[int]:
     try:
         found = admin.list_topics(topic, timeout=ANSWER_S).topics.get(topic)
     except library.KafkaException as error:
-        admin.poll(0.0)  # for what the client has to say
-        raise DataflowError(f"{where}: no broker told about topic {topic!r} within {ANSWER_S:g} s: {told(error)}{heard.told()}") from error
+        admin.poll(0.0)  # lets the client report its errors
+        raise DataflowError(f"{where}: no answer about topic {topic!r} within {ANSWER_S:g} s: {told(error)}{heard.told()}") from error
     if found is None or found.error is not None or not found.partitions:
         why = f": {found.error.str()}" if found is not None and found.error is not None else ""
         raise DataflowError(f"{where}: there is no topic {topic!r}, or you may not see it{why}; create it, or check the name")
@@ -98,7 +98,7 @@ def partitions(admin: Any, heard: Heard, topic: str, where: str) -> list[int]:
 
 
 def edges(admin: Any, topic: str, numbers: list[int], *, latest: bool) -> dict[int, Any]:
-    """A future for each partition: its first offset, or the one that comes next to readers in read-committed mode."""
+    """A future for each partition: its first offset, or the next one that a reader in read-committed mode will get."""
     library = client_library("kafka")
     admin_of = library.admin
     spec = admin_of.OffsetSpec.latest() if latest else admin_of.OffsetSpec.earliest()
@@ -120,6 +120,6 @@ def inner_of(error: Any) -> Any:
 
 
 def told(error: Any) -> str:
-    """A KafkaException or KafkaError as people read it."""
+    """The text of a KafkaException or KafkaError."""
     inner = inner_of(error)
     return f"{inner.name()}: {inner.str()}" if hasattr(inner, "name") else str(inner)

@@ -1,17 +1,16 @@
 """A Kafka topic as a sink: each snapshot is one transaction, so consumers in read-committed mode see each record once.
 
-What replicas write goes into the snapshots. When one is complete the coordinator produces it in a transaction whose id is that of the
-output, and in the same transaction commits the snapshot's number as the offset of a consumer group of that name: a commit that is repeated
-finds its number there and does nothing. From which number on snapshots are valid is in the same offset (not in the offset's metadata: not
-all brokers keep it).
+The messages that replicas write go into the snapshots. When a snapshot is complete the coordinator produces its messages in a transaction,
+under an id that only this output uses. The same transaction commits the snapshot's number as the offset of a consumer group of that name. A
+repeated commit finds its number there and does nothing. The smallest valid number is in the same offset (not in the offset's metadata,
+which not all brokers keep).
 
-**Fence, then read, then write.** A coordinator that was taken for dead may still run. Whoever commits first takes the id
-(``init_transactions``), which ends every transaction of others under it and refuses their next one; only then does it read what is
-committed. So what it has read stays true until its own transaction is through, or that transaction fails. A job that resumes also writes
-which snapshots are void before anything else.
+**Fence, then read, then write.** A coordinator that was taken for dead may still run. So before its first commit a coordinator takes the id
+(``init_transactions``), which ends every transaction of others under it and refuses their next one. Only then does it read what is
+committed. What it has read stays true until its own transaction ends or fails. A job that resumes first writes which snapshots are void.
 
-A transaction that was committed cannot be taken back: a job that resumes from a snapshot older than the newest committed one is refused, or
-writes again what came after it (``on_roll_back="repeat"``).
+A committed transaction cannot be taken back: a job that resumes from a snapshot older than the newest committed one is refused, or
+writes the later records again (``on_roll_back="repeat"``).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from rayad.progress import ConfigError, DataflowError, Timestamp, arguments, sho
 
 OnRollBack = Literal["refuse", "repeat"]
 MESSAGE_BYTES = 1_000_000
-"""The largest key and value together that librdkafka sends, where ``message.max.bytes`` says nothing else."""
+"""The largest size of key and value together that librdkafka sends, unless ``message.max.bytes`` is set."""
 PAUSE_S = 0.05
 PAUSE_S_MAX = 2.0
 ABORT_S = 5.0
@@ -133,10 +132,10 @@ class KafkaSink(Sink):
     Args:
         servers: ``host:port,host:port``.
         topic: its name.
-        value: a function of the record, or a column, that gives the message: bytes, text, or None; without it the record is that.
-        key: the same for the message's key, by which it finds its partition; without it messages are spread.
-        transaction_s: the longest time that the broker lets a transaction take.
-        wait_s: so long a commit tries again while no broker answers; then it fails, and the job restarts as FailureConfig says.
+        value: a function of the record, or a column, that gives the message: bytes, text, or None; without it the record is the message.
+        key: the same for the message's key, which determines its partition; without it messages are spread over the partitions.
+        transaction_s: how long the broker lets a transaction last.
+        wait_s: how long a commit tries again while no broker answers; then it fails, and the job restarts as FailureConfig says.
         on_roll_back: what happens when the job resumes from a snapshot before the last committed one.
         options: settings of librdkafka, such as those of security; ``partitioner`` is "consistent_random", Java's "murmur2_random".
 
@@ -173,15 +172,15 @@ class KafkaSink(Sink):
         self._id = f"rayad-{uuid.uuid4().hex}"
         self._resumed_from: int | None = None
         self._producer: Any = None
-        self._known: tuple[int, int] | None = None  # what is committed, for as long as nobody else has the id
-        self._group_metadata: Any = None  # of the group that the offset belongs to; nobody joins it
+        self._known: tuple[int, int] | None = None  # what is committed; true while nobody else takes the id
+        self._group_metadata: Any = None  # of the group of the offset; it has no members
         self._heard = Heard()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_producer": None, "_known": None, "_group_metadata": None, "_heard": Heard()}
 
     def check(self) -> None:
-        """The topic is there."""
+        """Refuse a topic that does not exist."""
         library = client_library(self.where)
         partitions(library.admin.AdminClient(settings_of(self._settings, self._heard)), self._heard, self.topic, self.where)
 
@@ -196,7 +195,7 @@ class KafkaSink(Sink):
         return KafkaWriter(self)
 
     def roll_back(self, last: int, first_new: int) -> None:
-        """Say which snapshots are void, once nobody else can commit. Refused where a later one is committed (``on_roll_back``)."""
+        """Take the id, then write which snapshots are void. Refused if one of them is committed (``on_roll_back``)."""
 
         def mark_void() -> None:
             committed, first_valid = self._fenced()
@@ -237,7 +236,7 @@ class KafkaSink(Sink):
 
     # -- transactions ----------------------------------------------------------------------------------
     def _persist(self, act: Callable[[], None], what: str) -> None:
-        """Do it, again and again while no broker answers, or somebody else had the id meanwhile. Raises DataflowError."""
+        """Call ``act``; repeat it while no broker answers, or if another coordinator took the id meanwhile. Raises DataflowError."""
         library = client_library(self.where)
         deadline_s, pause_s = clock.monotonic() + self._wait_s, PAUSE_S
         while True:
@@ -245,7 +244,7 @@ class KafkaSink(Sink):
                 act()
                 return
             except library.KafkaException as error:
-                self._let_go()  # fenced, perhaps by one that was taken for dead: what is committed says how to go on
+                self._let_go()  # fenced, perhaps by a coordinator that was taken for dead: read again what is committed
                 why = f"{told(error)}{self._heard.told()}"
                 if is_final(error) or clock.monotonic() + pause_s > deadline_s:
                     raise DataflowError(f"write_kafka: {what}: {why}") from error
@@ -254,7 +253,7 @@ class KafkaSink(Sink):
                 pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
     def _fenced(self) -> tuple[int, int]:
-        """The newest snapshot in the topic, and the least number that a new one may have. Nobody else can change them from now on."""
+        """The newest snapshot in the topic, and the smallest number that a new one may have. Nobody else can change them from now on."""
         if self._producer is None:
             producer = self._made()
             producer.init_transactions(ANSWER_S)
@@ -287,7 +286,7 @@ class KafkaSink(Sink):
         self._known = (number, first_valid)
 
     def _produce(self, producer: Any, batch: pa.RecordBatch) -> None:
-        """Not ``produce_batch``: when the client's queue is full it leaves out some and takes others behind them."""
+        """One by one: when the client's queue is full, ``produce_batch`` skips messages and sends later ones."""
         produce, topic = producer.produce, self.topic
         keys, values = (column.to_pylist() for column in batch.columns)
         for key, value in zip(keys, values, strict=True):
@@ -307,7 +306,7 @@ class KafkaSink(Sink):
                 continue
 
     def _abort(self, producer: Any, error: Any) -> None:
-        """So that readers need not wait for the broker to do it; one that cannot be told does it after ``transaction_s``."""
+        """Abort now, so that readers need not wait; a broker that cannot be reached aborts after ``transaction_s``."""
         if inner_of(error).fatal():
             return  # fenced: there is nothing of ours to abort
         try:

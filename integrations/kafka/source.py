@@ -1,19 +1,21 @@
 """A Kafka topic as a source; its offsets are in the snapshots.
 
-A part is a *lane*: the partitions whose number leaves the same remainder. The number of lanes is fixed when a job begins, so partitions
-that are added while it runs, or between two runs, belong to a lane already, and are found by asking from time to time. A replica reads
-its lanes side by side, lowest epoch first, and so does a lane with its partitions.
+A part is a *lane*: the partitions whose numbers have the same remainder when divided by the number of lanes. That number is fixed when a
+job begins, so a partition that is added while it runs, or between two runs, has a lane already; new partitions are found by asking the
+brokers regularly. A replica reads its lanes side by side, lowest epoch first, and a lane reads its partitions in the same way.
 
 **Epochs** are intervals of ``epoch_s`` seconds of the records' own timestamps (broker or producer, as the topic says), counted from 1970.
-Within a partition they do not go back: a record that is older than one before it is in the epoch of that one. A partition that has been
-silent for ``idle_s`` holds nobody up: its lane follows the clock. What comes then, and is older, is in the epoch that the lane has reached.
-While no broker can be reached nobody is silent: epochs stand still. Timestamps more than ``ahead_s`` ahead of the clock count as no
-further ahead: one wrong date would end the epochs of its partition. For time as it is in the data use event-time windows.
+Within a partition they do not go back: a record with an older timestamp gets the epoch of the record before it. A partition that has been
+silent for ``idle_s`` holds no epoch up: its lane follows the clock. An older record that comes then gets the epoch that the lane has
+reached. While no broker can be reached no partition counts as silent, and epochs stand still. A timestamp more than ``ahead_s`` ahead of
+the clock counts as ``ahead_s`` ahead: else one wrong date would end the epochs of its partition. For the time inside the data use
+event-time windows.
 
-**Nothing is skipped.** Where reading begins is a number in the first snapshot, never "the beginning, whatever that is by then". Offsets
-that the broker does not have any more (retention, a truncated log), and a topic that was deleted and made anew under its name, end the job.
+**Nothing is skipped.** The first snapshot has the number of the offset at which reading begins, not "the beginning", which moves with
+retention. Offsets that the broker no longer has (retention, a truncated log) end the job, and so does a topic that was deleted and created
+again under its name.
 
-What is done for each record is done by C: messages of one call become columns at once, and are cut where their epoch changes.
+Work for each record is done in C: the messages of one call become columns at once, and are cut where their epoch changes.
 """
 
 from __future__ import annotations
@@ -71,15 +73,15 @@ class KafkaSource(Source):
     Args:
         servers: ``host:port,host:port``.
         topic: its name.
-        start: of partitions that no snapshot tells about: "earliest", or "latest" for those that are there when the job begins.
+        start: where reading begins in partitions that are in no snapshot: "earliest", or "latest" for those that exist when the job begins.
         stop: "latest" reads what is committed when the run begins, and ends; None reads for ever.
         epoch_s: length of an epoch.
         idle_s: a partition that is silent for so long does not hold up the epochs of others.
         ahead_s: how far ahead of the clock a timestamp may be.
         parts: lanes, the largest number of replicas that can read side by side. A run that resumes needs the same.
         batch_rows: the most records of a batch.
-        discover_s: how often new partitions are asked for.
-        headers: whether there is a column of headers, :data:`HEADERS`.
+        discover_s: seconds between two questions for new partitions.
+        headers: whether to add a column of headers, :data:`HEADERS`.
         options: settings of librdkafka, such as those of security.
     """
 
@@ -140,7 +142,7 @@ class KafkaSource(Source):
         return {"topic": self.topic, "lanes": self.lanes, "epoch in ms": self.epoch_ms}
 
     def asking(self) -> Asking:
-        """What is asked about the topic: one client for all lanes of this process."""
+        """The client for questions about the topic, one for all lanes of this process."""
         if self._asking is None:
             self._asking = Asking(self)
         return self._asking
@@ -158,7 +160,7 @@ def _of_lane(ends: Mapping[int, int] | None, number: int, lanes: int) -> tuple[t
 
 
 class _Partition:
-    """What is known of one partition."""
+    """The state of reading one partition."""
 
     __slots__ = ("at_end", "end", "epoch", "heard_s", "is_paused", "number", "offset", "rows", "waiting")
 
@@ -167,7 +169,7 @@ class _Partition:
         self.offset = offset  # of the next record to give
         self.epoch = epoch  # the largest so far
         self.waiting: deque[tuple[int, pa.RecordBatch]] = deque()  # each of one epoch
-        self.rows = 0  # of all that waits
+        self.rows = 0  # in ``waiting``
         self.heard_s = now_s
         self.at_end = False
         self.end = end  # where a bounded read ends
@@ -212,7 +214,7 @@ class LanePart(SourcePart):
 
     # -- partitions ------------------------------------------------------------------------------------
     def _begin(self) -> None:
-        """Read from ``start`` on what is there and not yet read."""
+        """Read the partitions that exist and are in no snapshot, from ``start``."""
         numbers = self._new(self._asking.partitions_now() if self._ends is None else list(self._ends))
         begins = self._asking.edges_now(numbers, latest=self._source.start == "latest") if numbers else {}
         self._assign({number: (begins[number], self._floor) for number in numbers})
@@ -222,7 +224,7 @@ class LanePart(SourcePart):
         return [n for n in mine if n not in self._partitions and n not in self._beginnings]
 
     def _assign(self, fresh: Mapping[int, tuple[int, int]]) -> None:
-        """Read these, from an offset and an epoch on."""
+        """Read these partitions, each from its offset and epoch."""
         if not fresh:
             return
         if self._consumer is None:
@@ -238,10 +240,10 @@ class LanePart(SourcePart):
         self._consumer.incremental_assign([self._library.TopicPartition(topic, number, offset) for number, (offset, _) in fresh.items()])
 
     def _look_around(self, now_s: float) -> None:
-        """For partitions that are new, and for a topic that is another one."""
+        """Look for new partitions, and for a topic that was created again."""
         asking = self._asking
         asking.look(now_s)
-        if self._was_away and not asking.is_away:  # a broker answers again: what has waited there has its time to come
+        if self._was_away and not asking.is_away:  # a broker answers again: messages that waited there get time to come
             for reading in self._partitions.values():
                 reading.heard_s = now_s
         self._was_away = asking.is_away
@@ -250,7 +252,7 @@ class LanePart(SourcePart):
             identity, numbers = asking.known
             if self._topic_id is not None and identity is not None and identity != self._topic_id:
                 raise DataflowError(
-                    f"from_kafka: topic {self._source.topic!r} has been deleted and made anew (it was {self._topic_id}, now it is "
+                    f"from_kafka: topic {self._source.topic!r} has been deleted and created again (it was {self._topic_id}, now it is "
                     f"{identity}): offsets of the snapshots mean nothing there; begin afresh (resume='never')"
                 )
             self._topic_id = identity
@@ -293,7 +295,7 @@ class LanePart(SourcePart):
         self._listen()
         errors = list(map(self._library.Message.error, messages))
         told_of: list[tuple[Any, int]] = []
-        if any(errors):  # not a comparison with None: theirs raises
+        if any(errors):  # comparing a KafkaError with None raises
             told_of = [(error, message.partition()) for error, message in zip(errors, messages, strict=True) if error is not None]
             messages = [message for error, message in zip(errors, messages, strict=True) if error is None]
         if messages:
@@ -346,7 +348,7 @@ class LanePart(SourcePart):
         reading.rows += len(messages)
 
     def _listen(self) -> None:
-        """What the client says of brokers. Raises DataflowError where trying again does not help."""
+        """Read the client's errors about brokers. Raises DataflowError where trying again does not help."""
         for error in self._heard.take():
             if error.name() == "_ALL_BROKERS_DOWN":
                 self._asking.is_away = self._was_away = True
@@ -354,7 +356,7 @@ class LanePart(SourcePart):
                 raise DataflowError(f"from_kafka: topic {self._source.topic!r} cannot be read: {told(error)}")
 
     def _pause_those_ahead(self) -> None:
-        """Of a partition that waits for another one no more is fetched than a batch and what has been fetched in advance."""
+        """Stop fetching from partitions of which a full batch waits."""
         for reading in self._partitions.values():
             if reading.rows >= self._source.batch_rows and not reading.is_paused:
                 self._consumer.pause([self._place(reading)])
@@ -364,7 +366,7 @@ class LanePart(SourcePart):
         return self._library.TopicPartition(self._source.topic, reading.number)
 
     def look_at(self, error: Any, number: int) -> None:
-        """What the client says of a partition. Raises DataflowError where trying again does not help."""
+        """Handle the client's error about a partition. Raises DataflowError where trying again does not help."""
         name = error.name()
         if name == "_PARTITION_EOF":
             self._partitions[number].at_end = True
@@ -375,13 +377,13 @@ class LanePart(SourcePart):
             at = reading.offset if reading is not None else "?"
             raise DataflowError(
                 f"from_kafka: {place} does not have offset {at} any more: records were deleted (retention) before they were read, or the "
-                "topic was made anew; begin afresh (resume='never'), or keep records for longer"
+                "topic was created again; begin afresh (resume='never'), or keep records for longer"
             )
         if error.fatal() or is_final(error):
             raise DataflowError(f"from_kafka: {place} cannot be read: {told(error)}")
 
     def _next_partition(self, now_s: float) -> _Partition | None:
-        """The one whose next record has the lowest epoch, unless one from which nothing has come yet may still give a lower one."""
+        """The partition whose next record has the lowest epoch; None while another one may still give a lower epoch."""
         ready = [reading for reading in self._partitions.values() if reading.waiting]
         if not ready:
             return None
@@ -393,7 +395,7 @@ class LanePart(SourcePart):
         return first
 
     def _reached(self, now_s: float) -> int:
-        """The epoch below which nothing may come, when nothing waits."""
+        """The epoch below which nothing can come, while no record waits."""
         if self._ends is not None:
             return min((one.epoch for one in self._partitions.values() if not one.is_over), default=self._floor)
         if self._asking.is_away:
@@ -435,6 +437,6 @@ class LanePart(SourcePart):
             self._source.let_go()
 
     def __del__(self) -> None:
-        """A consumer that is not closed ends this process when it is collected, if it has something to say then (confluent-kafka 2.16)."""
+        """Close: an open consumer that reports an error while it is collected ends this process (confluent-kafka 2.16)."""
         if hasattr(self, "_consumer"):
             self.close()

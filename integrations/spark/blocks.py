@@ -1,11 +1,11 @@
-"""A computed Spark DataFrame, as Spark's executors keep it for others: RayDP's *recoverable RDD*, and when it is released.
+"""A computed Spark DataFrame in the storage of Spark's executors: RayDP's *recoverable RDD*, and when it is released.
 
 RayDP 1.6.5 turns a DataFrame into an RDD of Arrow batches, computes it once into Spark's storage (memory, then disk), and keeps it for as
-long as the session lives, so that a partition which a dead node took along can be computed again. Nobody else lets go of it: without
-:meth:`SparkBlocks.release` each read costs its executors its size for ever.
+long as the session lives, so that a partition that is lost with a node can be computed again. RayDP never releases it: without
+:meth:`SparkBlocks.release` each read would take up its size in the executors for ever.
 
-Who made it releases it, when nobody can want its partitions any more: a bounded read at the end of its job (a recovery may fetch blocks
-again until then), a micro-batch when all snapshots that are kept cover it. One that is forgotten is released with the object.
+The code that made it releases it when its partitions are no longer needed: a bounded read at the end of its job (a recovery may fetch
+blocks again until then), a micro-batch when all kept snapshots cover it. If that is forgotten, it is released when the object is collected.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ EARLY = (
 )
 _ACTOR = "raydp-executor-"
 FETCHES_MAX = 3
-"""How often a partition is asked for: an executor that died is started again by RayDP under the same name."""
+"""How many times a partition is asked for: RayDP restarts an executor that died, under the same name."""
 AGAIN_S = 1.0
 MADE_AT = "callSite.short"
-"""Spark's local property that says where an RDD is made."""
+"""Spark's local property for the place in the program that makes an RDD."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkBlock:
-    """Where one partition of a computed frame is: plain values, which any process of the job can follow.
+    """Where one partition of a computed frame is, as plain values that any process of the job can use.
 
     Args:
         executor: the name of the Ray actor that is the executor.
         rdd, partition: Spark's numbers.
         schema_json: Arrow's, as Java writes it.
-        driver_agent_url: whom an executor asks to compute again what it has lost.
+        driver_agent_url: where an executor asks for a lost partition to be computed again.
     """
 
     executor: str
@@ -56,8 +56,8 @@ class SparkBlock:
     def stream(self) -> pa.Buffer:
         """The partition as an Arrow IPC stream. Raises Ray's error when its executor dies meanwhile, or Spark has ended.
 
-        The bytes as they are, and not as a table: Ray's way with tables fails on the empty offset buffers that Spark writes for a partition
-        in which all strings of a list column are missing, and it would encode once more what is Arrow already.
+        The bytes as they are, not a table: Ray's serialization of tables fails on the empty offset buffers that Spark writes for a
+        partition in which all strings of a list column are missing, and it would encode the Arrow data a second time.
         """
         import ray
         from raydp.spark.dataset import _enable_load_code_from_local
@@ -68,7 +68,7 @@ class SparkBlock:
         return pa.py_buffer(ray.get(held))  # ends with the partition, or with the executor
 
     def table(self) -> pa.Table:
-        """The partition's rows. Raises DataflowError when it cannot be had, after some attempts."""
+        """The partition's rows. Raises DataflowError when no attempt to fetch them succeeds."""
         import ray
 
         attempt = 1
@@ -86,9 +86,9 @@ class SparkBlock:
 
 
 class SparkBlocks:
-    """The partitions of ``frame``, computed now. DataflowError where Spark cannot.
+    """The partitions of ``frame``, computed now. DataflowError if Spark fails.
 
-    ``blocks`` are in the order of the partitions. They can be read until :meth:`release`, which comes by itself when this object goes.
+    ``blocks`` are in the order of the partitions. They can be read until :meth:`release`, or until this object is collected.
     """
 
     def __init__(self, frame: Any) -> None:
@@ -113,10 +113,10 @@ class SparkBlocks:
 
 
 def _prepare(spark: Any, frame: Any) -> Any:
-    """Compute ``frame`` into Spark's storage; what RayDP says of it. Where that fails, or is interrupted, nothing is kept either.
+    """Compute ``frame`` into Spark's storage; gives RayDP's description of it. If that fails, nothing stays in the storage.
 
-    RayDP marks the RDD as to be kept, then computes it, and tells its number only when that went well: so it is found by where it was
-    made, which Spark notes of each RDD and lets us say.
+    RayDP marks the RDD as persistent, then computes it, and gives its number only on success. So after a failure the RDD is found by its
+    call site: Spark records one for each RDD, and lets us set it.
     """
     packages = java_packages(spark).org.apache.spark
     level = packages.storage.StorageLevel.MEMORY_AND_DISK()
@@ -136,7 +136,7 @@ def _prepare(spark: Any, frame: Any) -> Any:
 
 
 def _release(spark: Any, rdd: int) -> None:
-    """Does nothing when Spark has ended: its storage has ended with it."""
+    """Release an RDD; does nothing when Spark has ended, and its storage with it."""
     try:
         java_packages(spark).org.apache.spark.sql.raydp.ObjectStoreWriter.releaseRecoverableRDD(rdd)
     except Exception:
@@ -145,22 +145,22 @@ def _release(spark: Any, rdd: int) -> None:
 
 
 def _release_in_thread(spark: Any, rdd: int) -> None:
-    """Objects go in whichever thread the interpreter clears up, in the middle of a call to Java perhaps: nothing may wait there."""
+    """For a finalizer, which may not wait: it runs in any thread, perhaps in the middle of a call to Java."""
     threading.Thread(target=_release, args=(spark, rdd), name="rayad-spark-release", daemon=True).start()
 
 
 def _executor_actors(spark: Any, executors: Sequence[str]) -> list[str]:
     """The name of the Ray actor of each Spark executor.
 
-    An executor that died and was started again has a new id in Spark but its actor keeps the name with the first one; RayDP's master
-    knows which is which (its own conversion looks for the new name and fails).
+    An executor that died and was started again has a new id in Spark, but its actor keeps the name with the first id. RayDP's master
+    knows the first id (RayDP's own conversion looks for an actor with the new id and fails).
     """
     restarted: dict[str, str] = {}
     names: list[str] = []
     for executor in executors:
         if not actor_exists(_ACTOR + executor) and not restarted:
             packages = java_packages(spark)
-            master = packages.io.ray.api.Ray.getActor("RAY_APP_MASTER").get()  # ends with this call: get() of an Optional
+            master = packages.io.ray.api.Ray.getActor("RAY_APP_MASTER").get()  # get() of an Optional, which does not wait
             restarted = dict(packages.org.apache.spark.deploy.raydp.RayAppMasterUtils.getRestartedExecutors(master))
         names.append(_ACTOR + restarted.get(executor, executor))
     return names

@@ -17,7 +17,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 class SparkNeeds(NamedTuple):
-    """What Spark will ask Ray for: executors, CPUs and bytes of each, and CPUs of RayDP's master."""
+    """The resources that Spark will ask Ray for: executors, CPUs and bytes of each, and CPUs of RayDP's master."""
 
     executors: int
     cpus: float
@@ -26,16 +26,16 @@ class SparkNeeds(NamedTuple):
     master_stays: bool = False
 
     def of_cpus_alone(self) -> SparkNeeds:
-        """As if memory were no matter."""
+        """The same needs without memory."""
         return self._replace(memory_bytes=1)
 
     def of_memory_alone(self) -> SparkNeeds:
-        """As if CPUs were no matter."""
+        """The same needs without CPUs."""
         return self._replace(cpus=0.0)
 
 
 class NodeRoom(NamedTuple):
-    """What a node of the Ray cluster has free, and in all."""
+    """The free and total resources of a node of the Ray cluster."""
 
     name: str
     free_cpus: float
@@ -60,7 +60,7 @@ def parse_memory(memory: str | int) -> int:
 
 
 def spark_needs(executors: int, cores: int, memory: str | int, configs: Mapping[str, str]) -> SparkNeeds:
-    """What this Spark will ask Ray for. ``configs`` may change the CPUs of an executor or of the master."""
+    """The resources that this Spark will ask Ray for. ``configs`` may change the CPUs of an executor or of the master."""
     for name, value in (("num_executors", executors), ("executor_cores", cores)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ConfigError(f"spark_session: {name}={show(value)}; give an integer of 1 or more")

@@ -2,15 +2,15 @@
 
 In: Spark computes the DataFrame and keeps each partition as Arrow IPC bytes (RayDP's recoverable conversion); one Ray task for each
 partition fetches them from the executor and puts them into the object store as they are. No Python row is made. The driver owns the
-blocks, so they outlive ``stop_spark()``; while Spark and the job live, Ray can fetch one again that a dead node took along. At the job's
+blocks, so they outlive ``stop_spark()``; while Spark and the job live, Ray can fetch a block again that was lost with a node. At the job's
 end Spark's executors release what they kept for that (:mod:`rayad.integrations.spark.blocks`). RayDP's own wrapper
 (``ray.data.from_spark``) is not used because it asks for CPUs that Spark may have taken all of, repartitions as Ray Data sees fit, and
 cannot say which partition was lost.
 
-Out: the results' Arrow batches go to the driver's JVM as they are, by the way that Spark has for pandas (``PythonSQLUtils.toDataFrame``)
-but without pandas, which would turn nullable integers into floats, maps into lists and lose time zones; ``Dataset.to_spark`` of Ray Data
-does go through pandas. The DataFrame then owns its data and depends on no Ray object. For results that are too big for the driver there
-is ``staging_path``: Parquet that Spark reads.
+Out: the results' Arrow batches go to the driver's JVM as they are, by the function that Spark has for pandas
+(``PythonSQLUtils.toDataFrame``) but without pandas, which would turn nullable integers into floats, maps into lists and lose time zones (as
+``Dataset.to_spark`` of Ray Data does). The DataFrame then owns its data and depends on no Ray object. For results that are too big for the
+driver there is ``staging_path``: Parquet that Spark reads.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rayad.integrations.staged_blocks import StagedBlock
 from rayad.progress import ConfigError, DataflowError, say
 
 BATCH_ROWS_TO_SPARK = 10_000
-"""Rows of an Arrow batch given to Spark; its own default for pandas, and the grain in which it spreads them over partitions."""
+"""Rows of an Arrow batch given to Spark, as in Spark's default for pandas; Spark distributes whole batches over partitions."""
 
 
 class SparkSource(RefSource):
@@ -43,9 +43,9 @@ class SparkSource(RefSource):
 
     Spark runs when the job starts (``list_parts``), once for all runs of this source. ``epoch`` names an integer column with each row's
     epoch: Spark sorts each partition by it (no shuffle), and the partitions are read side by side, lowest epoch first. ``parts``:
-    repartition to so many first. ``replay`` says where a run that resumes after the driver's death gets the rows from: ``"recompute"``
-    asks Spark again, which has to give the same partitions; ``"stage"`` writes them to ``staging_path`` once and reads them there (see
-    :mod:`rayad.integrations.refs`). With ``parts=`` or after a shuffle Spark does not promise an order of rows: stage then.
+    the number of partitions to repartition to. ``replay`` says where a run that resumes after the driver's death gets the rows:
+    ``"recompute"`` asks Spark again, which has to give the same partitions; ``"stage"`` writes them to ``staging_path`` once and reads them
+    there (see :mod:`rayad.integrations.refs`). With ``parts=`` or after a shuffle Spark does not guarantee the order of rows: use "stage".
     """
 
     where = "from_spark"
@@ -74,7 +74,7 @@ class SparkSource(RefSource):
         self._jobs = 0
 
     def compute(self) -> Sequence[BlockRef]:
-        """Let Spark compute the DataFrame and fetch its partitions into the object store."""
+        """Compute the DataFrame in Spark and fetch its partitions into the object store."""
         frame = self._keep
         _check_running(frame)
         if self._count is not None:
@@ -100,7 +100,7 @@ class SparkSource(RefSource):
         self._jobs += 1
 
     def job_ended(self) -> None:
-        """Spark may forget the partitions. Another run of this source reads the blocks that are in Ray's object store."""
+        """Release the partitions in Spark. Another run of this source reads the blocks that are in Ray's object store."""
         self._jobs -= 1
         if not self._jobs:
             self._release()
@@ -111,12 +111,12 @@ class SparkSource(RefSource):
             kept.release()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What Spark keeps is released on the driver."""
+        """Without the partitions in Spark: the driver releases them."""
         return {**super().__getstate__(), "_kept": None}
 
 
 def check_frame(df: Any, *, streaming: bool = False) -> None:
-    """Raise ConfigError unless ``df`` is a DataFrame, of the kind that is wanted, of a running RayDP session in this process."""
+    """Raise ConfigError unless ``df`` is a DataFrame, streaming or not as asked for, of a running RayDP session in this process."""
     import_raydp("from_spark")
     from pyspark.sql import DataFrame
 
@@ -193,9 +193,9 @@ def _fetch_partition(block: SparkBlock) -> tuple[int, pa.Buffer]:
 class SparkSink(ArrowSink):
     """Gives the results as a DataFrame of ``spark``.
 
-    ``schema``: Arrow columns and types; else those that hold the records, of which there has to be one. ``epoch_column``: a column with
-    each row's epoch. ``staging_path``: a directory seen by all nodes: replicas write Parquet there and Spark reads it, nothing passes
-    through the driver; it must stay for as long as the DataFrame is used.
+    ``schema``: Arrow columns and types; without it they follow the records, so there must be at least one. ``epoch_column``: a column with
+    each row's epoch. ``staging_path``: a directory that all nodes see. Replicas write Parquet there and Spark reads it; nothing passes
+    through the driver. It must stay for as long as the DataFrame is used.
     """
 
     where = "to_spark"
@@ -208,7 +208,7 @@ class SparkSink(ArrowSink):
         from pyspark.sql import SparkSession
 
         if not isinstance(spark, SparkSession):
-            raise ConfigError(f"to_spark: got a {type(spark).__name__}; give the SparkSession that is to have the results")
+            raise ConfigError(f"to_spark: got a {type(spark).__name__}; give the SparkSession that gets the results")
         self._spark: Any = spark
         self._files: ParquetSink | None = None
         if staging_path is not None:
@@ -234,7 +234,7 @@ class SparkSink(ArrowSink):
             self._files.check()
 
     def identity(self) -> str | None:
-        """That of the staged files."""
+        """The id in the names of the staged files."""
         return self._files.identity() if self._files is not None else None
 
     def adopt(self, identity: str) -> None:
@@ -270,7 +270,7 @@ class SparkSink(ArrowSink):
             return to_data_frame(self._spark, self.tables(()))
         manifest = read_manifest(self._files.filesystem, self._files.path)
         read = self._spark.read
-        if manifest is not None and manifest.schema is not None:  # Parquet has no lengths of time: without types they would be numbers
+        if manifest is not None and manifest.schema is not None:  # Parquet has no durations: without types they would be numbers
             read = read.schema(_spark_schema(for_spark(manifest.schema.empty_table()).schema))
         return read.parquet(*(f"{published.path}/{name}" for name in published.files))
 

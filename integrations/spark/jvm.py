@@ -1,7 +1,7 @@
 """The Java side of PySpark's objects.
 
-PySpark 3.5 has no public way to it, and RayDP's conversion and Arrow tables need it. All names private to PySpark that Rayad uses stand
-here, once each, so that another PySpark is tried against one file. The functions give py4j objects, whose methods are Spark's public
+PySpark 3.5 has no public access to them, but RayDP's conversion and Arrow tables need it. All private names of PySpark that Rayad uses are
+here, once each, so that only this file depends on the version of PySpark. The functions give py4j objects, whose methods are Spark's public
 Java API.
 """
 
@@ -24,7 +24,7 @@ def java_session(spark: Any) -> Any:
 
 
 def persistent_rdds(spark: Any) -> dict[int, Any]:
-    """What executors keep for somebody: Spark's RDDs by number."""
+    """Spark's persistent RDDs, by number."""
     found = java_session(spark).sparkContext().getPersistentRDDs()
     return dict(java_packages(spark).scala.collection.JavaConverters.mapAsJavaMapConverter(found).asJava())
 
@@ -35,7 +35,7 @@ def java_frame(frame: Any) -> Any:
 
 
 def session_of_this_process() -> Any:
-    """The session that was made last in this process, in whichever thread, unless it was stopped; else None."""
+    """The last session that any thread of this process made; None if it was stopped, or there is none."""
     from pyspark.sql import SparkSession
 
     return SparkSession._instantiatedSession

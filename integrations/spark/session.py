@@ -1,6 +1,6 @@
-"""Starting and stopping Spark on Ray (RayDP) so that it works or says why not.
+"""Starting and stopping Spark on Ray (RayDP), with an error that says why if it does not work.
 
-What RayDP does not check is checked first: a Java of the right version on every node, CPUs and memory. The start itself has a
+Checked first, because RayDP does not: a Java of the right version on every node, CPUs and memory. The start itself has a
 timeout: at the deadline RayDP's master is killed, which ends the wait inside RayDP with an error.
 """
 
@@ -60,7 +60,7 @@ def spark_session(
     if not ray.is_initialized():
         join_or_start_ray()
     _check_nodes_have_java(java)
-    placed = raydp_options.get("placement_group") is not None  # its room is set aside already
+    placed = raydp_options.get("placement_group") is not None  # its resources are reserved already
     misfit = None if placed else explain_misfit(needs, nodes_room())
     if misfit is not None:
         raise ConfigError(f"spark_session({app_name!r}): {misfit}")
@@ -75,7 +75,8 @@ def spark_session(
 def stop_spark(session: Any = None, *, timeout_s: float = 20.0) -> None:
     """Stop the Spark of :func:`spark_session` and wait until its actors are gone; nothing happens where none runs.
 
-    There is at most one in a process: ``session`` is for reading's sake. Blocks that Rayad already fetched stay readable.
+    There is at most one in a process; ``session`` is needed only if :func:`spark_session` did not start it. Blocks that Rayad already
+    fetched stay readable.
     """
     raydp = import_raydp("stop_spark")
     import ray
@@ -139,7 +140,7 @@ def actor_exists(name: str) -> bool:
 
 
 def nodes_room() -> list[NodeRoom]:
-    """What each live node of the Ray cluster has, and has free."""
+    """The total and free resources of each live node of the Ray cluster."""
     import ray
     from ray._private.state import available_resources_per_node
 
@@ -165,8 +166,8 @@ def _check_nodes_have_java(java: JavaHome, timeout_s: float = 120.0) -> None:
     if late:
         silent = ", ".join(sorted(nodes[asked[ref]] for ref in late))
         raise ConfigError(
-            f"spark_session: {silent} did not say within {timeout_s:g} s whether it has a Java for Spark: Ray could start no worker there "
-            "in that time; see `ray status` and how busy the node is, then try again"
+            f"spark_session: {silent} did not report within {timeout_s:g} s whether it has a Java for Spark: Ray could start no worker "
+            "there in that time; see `ray status` and how busy the node is, then try again"
         )
     problems = []
     for ref in ready:

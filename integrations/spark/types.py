@@ -1,8 +1,8 @@
 """Which Arrow types Spark reads, and how others are brought to one of them without losing a value.
 
-Spark's JVM takes Arrow buffers by position and trusts that they have the layout of its own type: a column of nanoseconds or with 64-bit
-offsets would be misread without a word. So every column is cast to the exact Arrow type that Spark itself would write, and what would not
-survive is refused.
+Spark's JVM reads Arrow buffers by position and assumes the layout of its own type: a column of nanoseconds or with 64-bit
+offsets would be misread silently. So every column is cast to the exact Arrow type that Spark itself would write, and values that would not
+survive are refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rayad.progress import DataflowError
 
 
 def spark_arrow_type(kind: pa.DataType, column: str, where: str = "to_spark") -> pa.DataType:
-    """The Arrow type that Spark's type for ``kind`` has. DataflowError where there is none.
+    """The Arrow type of Spark's type for ``kind``. DataflowError where there is none.
 
     >>> spark_arrow_type(pa.uint32(), "x"), spark_arrow_type(pa.timestamp("ns", "Europe/Rome"), "x")
     (DataType(int64), TimestampType(timestamp[us, tz=UTC]))
@@ -68,7 +68,7 @@ def has_extension(kind: pa.DataType) -> bool:
 
 
 def stored(array: pa.Array) -> pa.Array:
-    """An array without extension types: what they are stored as."""
+    """An array without extension types: with the types in which they are stored."""
     if isinstance(array, pa.ExtensionArray):
         return stored(array.storage)
     if not has_extension(array.type):
@@ -119,8 +119,8 @@ def _has_fixed_lists(kind: pa.DataType) -> bool:
 
 
 def _written_anew(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The same values. A list that is null and was of a fixed size has elements behind it, which Parquet's writer of pyarrow 21 refuses;
-    in a copy it has none."""
+    """A copy of the values. A null in a column of fixed-size lists has elements, which the Parquet writer of pyarrow 21 refuses; in the
+    copy it has none."""
     return column.take(pa.array(range(len(column)), pa.int64())) if len(column) else column
 
 

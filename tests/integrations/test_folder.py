@@ -252,7 +252,7 @@ def test_a_folder_that_is_out_of_reach_is_an_error_after_a_while(tmp_path: Path,
             if now_s[0] > 10_000:
                 return
 
-    with pytest.raises(DataflowError, match=r"cannot look at the folder since \d+ s: no route to host"):
+    with pytest.raises(DataflowError, match=r"the folder could not be listed for \d+ s: no route to host"):
         wait()
     assert now_s[0] > 60
 
@@ -306,9 +306,9 @@ def test_epochs_of_a_column_may_not_go_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"pattern": "*"}, r"what is in files '\*' is not known; give format= \(parquet, csv, json, text\), or a pattern with a suffix"),
-        ({"pattern": "day=*/*.csv"}, r"pattern is .*: it is of names of files, without '/'; files are found at any depth"),
-        ({"pattern": "*.csv", "until": "done/now"}, r"until is .*: it is of names of files, without '/'"),
+        ({"pattern": "*"}, r"the format of files '\*' is not known; give format= \(parquet, csv, json, text\), or a pattern with a suffix"),
+        ({"pattern": "day=*/*.csv"}, r"pattern is .*: give the name of a file, without '/'; files are found at any depth"),
+        ({"pattern": "*.csv", "until": "done/now"}, r"until is .*: give the name of a file, without '/'"),
         ({"pattern": "*.csv", "format": "xml"}, r"format is 'xml': it must be 'parquet', 'csv', 'json' or 'text'"),
         ({"pattern": "*.csv", "encoding": "utf-8"}, r"format='csv' has no options \['encoding'\]; it has column_types, delimiter"),
         ({"pattern": "*.txt", "epoch": "day"}, r"lines of text have no columns, so neither schema= nor epoch="),

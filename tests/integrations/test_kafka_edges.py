@@ -113,7 +113,7 @@ def test_a_topic_that_was_made_anew_is_not_read_on(kafka: Broker) -> None:
     kafka.send(topic, [(0, 1000, "a"), (0, 1001, "b"), (0, 1002, "c")])
     again = open_part(kafka.servers, topic, offset, discover_s=0.02)
     with pytest.raises(
-        rd.DataflowError, match=r"^from_kafka: topic '[^']+' has been deleted and made anew \(it was \S+, now it is \S+\): offsets"
+        rd.DataflowError, match=r"^from_kafka: topic '[^']+' has been deleted and created again \(it was \S+, now it is \S+\): offsets"
     ):
         poll(again, lambda: False)
     again.close()
@@ -150,7 +150,7 @@ def test_a_topic_that_may_not_be_seen_is_refused_at_the_start(mock: MockCluster)
 
 def test_nobody_at_the_address_is_told_with_what_the_client_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rayad.integrations.kafka.client.ANSWER_S", 0.5)
-    with pytest.raises(rd.DataflowError, match=r"^from_kafka: no broker told about topic 't' within 0\.5 s: .*the client says"):
+    with pytest.raises(rd.DataflowError, match=r"^from_kafka: no answer about topic 't' within 0\.5 s: .*the client says"):
         source("127.0.0.1:1", "t").list_parts()
 
 

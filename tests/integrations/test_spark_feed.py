@@ -245,7 +245,8 @@ def test_an_input_that_others_have_fed_is_refused(tmp_path: Path) -> None:
     """Its epochs below would be taken for micro-batches."""
     live = submit(tmp_path).input("batches")
     live.advance_to(3)
-    with pytest.raises(ConfigError, match=r"it resumes in epoch 3 and has no micro-batch of any query, whose numbers begin at 0: state"):
+    told = r"it resumes in epoch 3 and has no micro-batch of any query, whose numbers begin at 0: initial state"
+    with pytest.raises(ConfigError, match=told):
         BatchFeed(live, InMemory(), "/checkpoint").on_batch("q-1", 0, [])
 
 
@@ -256,7 +257,7 @@ def test_batches_that_the_snapshot_lacks_and_spark_does_not_repeat_are_named(tmp
     with pytest.raises(ConfigError) as refused:
         drive(tmp_path, spark, InMemory, 5)
     assert str(refused.value).endswith(
-        "its snapshot holds micro-batches below 2 of query q-1, and Spark goes on with 4: those between are lost to it; delete from the "
+        "its snapshot holds micro-batches below 2 of query q-1, and Spark continues with 4: it would lose those between; delete from the "
         "checkpoint commits/N for N of 2 and more, and offsets/N for N of 3 and more: then Spark computes them again"
     )
 

@@ -292,7 +292,7 @@ def test_spark_log_says_whether_or_where(tmp_path: Path, wrong: Any) -> None:
 
 
 def test_a_file_system_that_spark_may_know_by_another_name_needs_a_uri(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"how Spark calls .* on the 'subtree' file system is not known; give its URI, as"):
+    with pytest.raises(ConfigError, match=r"Spark's URI of .* on the 'subtree' file system is not known; give it, as"):
         ParquetSink("out", filesystem=fs.SubTreeFileSystem(str(tmp_path), LOCAL), spark_log=True)
 
 

@@ -1,12 +1,12 @@
-"""What is done with each micro-batch of a Spark query, so that all of it is in the job exactly once, whatever dies in between.
+"""Feeds each micro-batch of a Spark query to the job exactly once, whatever dies meanwhile.
 
-Spark writes the offsets of batch ``n`` to its checkpoint, hands the batch over, and writes ``commits/n`` when that has returned. After a
+Spark writes the offsets of batch ``n`` to its checkpoint, calls foreachBatch, and writes ``commits/n`` when that has returned. After a
 crash it repeats at most its last batch, under the same number ``n`` and query id ``q``, perhaps with other partitions or other rows. So:
 
-- the epoch of the input *is* ``n``: what is below it, a snapshot holds, or a staged copy gave;
-- a batch is sent as **one** frame: a snapshot holds all of it or nothing. ``sent`` counts batches, so ``sent == n + 1`` in epoch ``n`` says
-  that the snapshot lies between the batch and the end of its epoch;
-- ``q`` is the input's note: another checkpoint folder begins at 0 again under another ``q``, and must not be taken for a repetition.
+- the epoch of the input is the number of the next batch: batches below it are in the job, from a snapshot or a staged copy;
+- a batch is sent as **one** frame: a snapshot holds all of it or nothing. ``sent`` counts batches, so ``sent == n + 1`` in epoch ``n``
+  means that the snapshot was taken between the batch and the end of its epoch;
+- ``q`` is the input's note: another checkpoint folder begins at 0 again under another ``q``, which must not count as a repetition.
 
 Invariant, between two batches: ``sent == epoch``.
 """
@@ -22,22 +22,22 @@ from rayad.progress import ConfigError
 
 
 class Kept(Protocol):
-    """Where the rows of micro-batches are until all snapshots that are kept hold them."""
+    """Where the rows of micro-batches are until all kept snapshots hold them."""
 
     lag_max: int
-    """So many micro-batches may be in no snapshot when the next one is taken; 0: none is told to be done before a snapshot holds it."""
+    """How many micro-batches without a snapshot there may be when Spark is told that one is done; 0: a snapshot has to hold it first."""
 
     def keep(self, query: str, number: int, frame: Any) -> Sequence[Any]:
-        """Keep the rows of a micro-batch; gives references to them."""
+        """Store the rows of a micro-batch; gives references to them."""
 
     def found(self, query: str) -> Sequence[tuple[int, Sequence[Any]]]:
-        """The micro-batches that an earlier driver kept, by number: references to their rows."""
+        """The micro-batches that an earlier driver stored, by number: references to their rows."""
 
     def release(self, below: float) -> None:
-        """Micro-batches below this number are in all snapshots that are kept."""
+        """Release the micro-batches below this number: all kept snapshots hold them."""
 
     def close(self) -> None:
-        """The job is over."""
+        """Release what nobody needs after the end of the job."""
 
 
 class BatchFeed:
@@ -45,7 +45,7 @@ class BatchFeed:
 
     Args:
         live: the input.
-        kept: where their rows are meanwhile.
+        kept: where their rows are until then.
         checkpoint: Spark's folder, for messages.
     """
 
@@ -62,15 +62,15 @@ class BatchFeed:
         self._lock = threading.Lock()
 
     def resume(self, query: str | None) -> None:
-        """Send what an earlier driver kept and no snapshot holds, before anything new comes. ``query``: None: not known yet."""
+        """Before anything new, send what an earlier driver stored and no snapshot holds. ``query``: its id; None: not known yet."""
         query = self._live.note or query
         with self._lock:
             if query is not None and not self._is_resumed:
                 self._resume(query)
 
     def on_batch(self, query: str, number: int, frame: Any) -> None:
-        """Take a micro-batch; returns when Spark may forget it. Raises what ended the job, or ConfigError when it does not follow on what
-        the job has."""
+        """Take a micro-batch; returns when Spark may forget it. Raises the error that ended the job, or ConfigError if the micro-batch is
+        not the next one of the job."""
         try:
             with self._lock:
                 if not self._is_resumed:
@@ -91,7 +91,7 @@ class BatchFeed:
         self.at("begun", number)
         self._check(query, number)
         if number >= self._live.epoch:
-            in_snapshot = self._live.sent > number  # only the end of its epoch is missing
+            in_snapshot = self._live.sent > number  # then only the end of its epoch is missing
             references = [] if in_snapshot else self._kept.keep(query, number, frame)
             self.at("kept", number)
             self._send(query, number, references)
@@ -112,7 +112,7 @@ class BatchFeed:
         self.at("advanced", number)
 
     def _check(self, query: str, number: int) -> None:
-        """Whether a micro-batch follows on what the job has, or is in it."""
+        """Raise ConfigError unless a micro-batch is the next one of the job, or is in it already."""
         live = self._live
         if live.note is not None and live.note != query:
             self._refuse(
@@ -121,8 +121,8 @@ class BatchFeed:
             )
         if live.note is None and live.epoch:
             self._refuse(
-                f"it resumes in epoch {live.epoch} and has no micro-batch of any query, whose numbers begin at 0: state that was written "
-                "for a job to begin with must be of epoch 0 here"
+                f"it resumes in epoch {live.epoch} and has no micro-batch of any query, whose numbers begin at 0: initial state that was "
+                "written for it must be of epoch 0"
             )
         if number > live.epoch and not live.epoch:
             self._refuse(
@@ -131,8 +131,8 @@ class BatchFeed:
             )
         if number > live.epoch:
             self._refuse(
-                f"its snapshot holds micro-batches below {live.epoch} of query {query}, and Spark goes on with {number}: those between are "
-                f"lost to it; delete from the checkpoint commits/N for N of {live.epoch} and more, and offsets/N for N of {live.epoch + 1} "
+                f"its snapshot holds micro-batches below {live.epoch} of query {query}, and Spark continues with {number}: it would lose "
+                f"those between; delete from the checkpoint commits/N for N of {live.epoch} and more, and offsets/N for N of {live.epoch + 1} "
                 "and more: then Spark computes them again"
             )
 

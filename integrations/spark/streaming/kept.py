@@ -1,7 +1,7 @@
-"""Where the rows of a micro-batch are, from when Spark has computed it until all snapshots that are kept hold it.
+"""Where the rows of a micro-batch are, from when Spark has computed it until all kept snapshots hold it.
 
-In Spark's own storage (``commit="snapshot"``): nothing is written, and Spark is told that a batch is done when a snapshot holds it. Or in a
-folder (``commit="stage"``): Spark is told as soon as the folder is complete, and a new driver sends what is in it.
+With ``commit="snapshot"``, in Spark's own storage: nothing is written, and Spark is told that a batch is done when a snapshot holds it.
+With ``commit="stage"``, in a folder: Spark is told as soon as the folder is complete, and a new driver sends what is in it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WHERE = "from_spark"
 class BlocksKept:
     """In the storage of Spark's executors, memory first, then their disks; a replica fetches a partition from there when it has room.
 
-    Each micro-batch is computed once, with state or without: what a recovery reads again is what has been computed.
+    Each micro-batch is computed once, with state or without: a recovery reads the same rows again.
     """
 
     lag_max = 0
@@ -35,21 +35,21 @@ class BlocksKept:
         self._held: dict[int, SparkBlocks] = {}
 
     def keep(self, query: str, number: int, frame: Any) -> Sequence[SparkBlock]:
-        """Let Spark compute the frame."""
+        """Compute the frame in Spark."""
         held = self._held[number] = SparkBlocks(frame)
         return held.blocks
 
     def found(self, query: str) -> Sequence[tuple[int, Sequence[Any]]]:
-        """Nothing: it ended with its driver."""
+        """Nothing: Spark's storage ended with the earlier driver."""
         return ()
 
     def release(self, below: float) -> None:
-        """Spark's executors may forget these."""
+        """Release these in Spark's executors."""
         for number in [number for number in self._held if number < below]:
             self._held.pop(number).release()
 
     def close(self) -> None:
-        """Spark's executors may forget all."""
+        """Release all in Spark's executors."""
         self.release(float("inf"))
 
 
@@ -68,8 +68,8 @@ class StagedRows:
 class FolderKept:
     """In ``<path>/<query>/<number>/``, an Arrow IPC file for each partition and a list of them that is written last.
 
-    What the list names *is* the micro-batch from then on, whatever Spark would compute another time. Ray tasks write the files, with
-    partitions as Spark's executors hold them: so values are the same as without a folder, and executors need nothing of Rayad.
+    From then on the list *is* the micro-batch, whatever Spark would compute another time. Ray tasks write the files, from the partitions in
+    Spark's executors. So values are the same as without a folder, and executors need no code of Rayad.
     """
 
     def __init__(self, path: str, schema: pa.Schema, lag_max: int) -> None:
@@ -79,7 +79,7 @@ class FolderKept:
         self._held: dict[int, BlockFolder] = {}
 
     def keep(self, query: str, number: int, frame: Any) -> Sequence[StagedRows]:
-        """Write the frame down, unless that has been done."""
+        """Write the frame, unless that has been done."""
         folder = self._folder(query, number)
         staged = folder.read()
         if staged is None:
@@ -92,7 +92,7 @@ class FolderKept:
         return [StagedRows(folder, block) for block in staged.blocks]
 
     def found(self, query: str) -> Sequence[tuple[int, Sequence[StagedRows]]]:
-        """What is complete."""
+        """The complete micro-batches."""
         out = []
         listed = self.filesystem.get_file_info(fs.FileSelector(f"{self.path}/{query}", allow_not_found=True))
         for number in sorted(int(info.base_name) for info in listed if info.base_name.isdigit()):
@@ -106,7 +106,7 @@ class FolderKept:
         return BlockFolder(f"{self.path}/{query}/{number:012d}", WHERE, self.filesystem)
 
     def release(self, below: float) -> None:
-        """Delete what nobody asks for any more; the list first, so that half a micro-batch never counts as one."""
+        """Delete micro-batches below this number; the list first, so that half a micro-batch never counts as one."""
         for number in sorted(number for number in self._held if number < below):
             folder = self._held.pop(number)
             try:
@@ -117,7 +117,7 @@ class FolderKept:
                 continue
 
     def close(self) -> None:
-        """What no snapshot holds stays for the next driver."""
+        """Nothing: micro-batches that no snapshot holds stay for the next driver."""
 
 
 def _write(blocks: Sequence[SparkBlock], folder: BlockFolder, copy: str, names: Sequence[str]) -> list[StagedBlock]:
@@ -126,7 +126,7 @@ def _write(blocks: Sequence[SparkBlock], folder: BlockFolder, copy: str, names: 
     task = ray.remote(num_cpus=0, max_retries=3)(_write_block)
     asked = [task.remote(block, folder, copy, names) for block in blocks]
     try:
-        written: list[tuple[str, int]] = ray.get(asked)  # ends with the tasks, or with the loss of what they read
+        written: list[tuple[str, int]] = ray.get(asked)  # ends with the tasks, or with an error when what they read is lost
     except ray.exceptions.RayError as error:
         raise DataflowError(
             f"{WHERE}: a micro-batch cannot be staged in {folder.path!r}: {type(error).__name__}: {first_line(error)}"
@@ -146,7 +146,7 @@ def _write_block(block: SparkBlock, folder: BlockFolder, copy: str, names: Seque
 
 
 def query_of(checkpoint: str) -> str | None:
-    """The id of the query that a checkpoint folder belongs to; None: it is new, or is where only Spark can read."""
+    """The id of the query that a checkpoint folder belongs to; None: it is new, or only Spark can read it."""
     try:
         filesystem, path = open_directory(checkpoint, None, WHERE)
         with filesystem.open_input_stream(f"{path}/metadata") as stream:

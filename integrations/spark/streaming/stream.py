@@ -27,12 +27,12 @@ from rayad.progress import ConfigError, DataflowError, RayadError, arguments, sa
 
 _log = logging.getLogger(__name__)
 QUERY_ID = "sql.streaming.queryId"
-"""The local property in which Spark 3.5 tells foreachBatch whose batch it is."""
+"""Spark 3.5's local property with the id of the query that calls foreachBatch."""
 WATCH_EVERY_S = 0.3
 
 
 def is_stream(frame: Any) -> bool:
-    """Whether something is a streaming DataFrame."""
+    """Whether a value is a streaming DataFrame."""
     return getattr(frame, "isStreaming", False) is True
 
 
@@ -43,15 +43,17 @@ class SparkStream(FedInput):
         df: the frame; with state (aggregations with a watermark, joins) or without.
         checkpoint: Spark's checkpoint folder of this query. It and the job's snapshots belong together: a job that begins afresh needs a
             new one, a job that resumes needs the one that it had.
-        commit: when Spark may forget a micro-batch. ``"snapshot"``: when a complete snapshot of the job holds it, which is asked for; so
-            Spark plans the next one then, and nothing is written twice. ``"stage"``: when it is written to ``staging_path``; Spark runs
-            ahead of snapshots by ``max_lag`` micro-batches at most. Either way memory and disk are bounded, however fast Spark is.
-        staging_path: for ``"stage"``: a folder of this input alone that all nodes see. What all snapshots hold is deleted.
+        commit: when Spark may forget a micro-batch. ``"snapshot"``: when a complete snapshot of the job holds it. A snapshot is asked for,
+            Spark plans the next micro-batch after it, and nothing is written twice. ``"stage"``: when it is written to ``staging_path``;
+            Spark runs at most ``max_lag`` micro-batches ahead of the snapshots. Either way memory and disk are bounded, however fast Spark
+            is.
+        staging_path: for ``"stage"``: a folder for this input alone that all nodes see. Micro-batches in all kept snapshots are deleted.
         trigger: as keywords of PySpark's ``trigger``: ``{"processingTime": "5 seconds"}``, ``{"availableNow": True}``.
         output_mode: of the query: "append", "update" or "complete".
 
-    The job needs ``RunConfig(storage_path=...)``. It is on Ray: a local job does nothing by itself. The job is complete when the query has
-    ended without an error: with ``availableNow``, or stopped by its user. An error of the query ends the job, and the other way round.
+    The job needs ``RunConfig(storage_path=...)`` and runs on Ray, since a local job does nothing by itself. The job is complete when the
+    query has ended without an error: with ``availableNow``, or stopped by its user. An error of the query fails the job; any end of the job
+    stops the query.
     """
 
     base = "spark"
@@ -89,7 +91,7 @@ class SparkStream(FedInput):
         self._query: QueryBesideJob | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A replica opens references, and needs nothing else."""
+        """Without the frame: a replica only opens references."""
         return {"schema": self.schema, "checkpoint": self.checkpoint}
 
     def open(self, references: list[Any]) -> Any:
@@ -104,7 +106,7 @@ class SparkStream(FedInput):
             raise ConfigError("from_spark: a streaming DataFrame needs runtime='ray': a local job moves only while somebody waits for it")
         if not config.keeps_snapshots:
             raise ConfigError(
-                "from_spark: a streaming DataFrame needs snapshots, without which nothing is ever done: give RunConfig(storage_path=...)"
+                "from_spark: a streaming DataFrame needs snapshots, else no micro-batch is ever done: give RunConfig(storage_path=...)"
             )
         if self._query is not None:
             raise ConfigError(f"from_spark: another job reads this stream with the checkpoint {self.checkpoint!r}; one can at a time")
@@ -161,7 +163,7 @@ class QueryBesideJob:
             query = self._stream.start_query(feed)
             self._watch(query, live)
         except Exception as error:
-            is_stopping = live is not None and live.closed  # by job.stop(): what Spark was at comes again, should anybody resume
+            is_stopping = live is not None and live.closed  # by job.stop(): a job that resumes gets Spark's current batch again
             if not self._over.is_set() and not is_stopping:
                 self._job.fail(self._as_ours(error, feed))
         finally:
@@ -170,10 +172,10 @@ class QueryBesideJob:
                     query.stop()
                 self._kept.close()
             except Exception as error:  # Spark has ended, too
-                _log.info("the Spark query of input %r was not stopped in order: %s", self._name, say(error))
+                _log.info("the Spark query of input %r could not be stopped: %s", self._name, say(error))
 
     def _watch(self, query: Any, live: JobInput) -> None:
-        """Until one of the two ends; raises what ended the query."""
+        """Wait until the query or the job ends; raises the error that ended the query."""
         while not self._over.is_set() and not live.closed:
             if query.awaitTermination(WATCH_EVERY_S):
                 live.close()
