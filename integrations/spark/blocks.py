@@ -160,7 +160,7 @@ def _executor_actors(spark: Any, executors: Sequence[str]) -> list[str]:
     for executor in executors:
         if not actor_exists(_ACTOR + executor) and not restarted:
             packages = java_packages(spark)
-            master = packages.io.ray.api.Ray.getActor("RAY_APP_MASTER").get()  # get() of an Optional, which does not wait
+            master = packages.io.ray.api.Ray.getActor("RAY_APP_MASTER").get()  # ends with this call: get() of an Optional does not wait
             restarted = dict(packages.org.apache.spark.deploy.raydp.RayAppMasterUtils.getRestartedExecutors(master))
         names.append(_ACTOR + restarted.get(executor, executor))
     return names

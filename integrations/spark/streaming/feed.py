@@ -132,8 +132,8 @@ class BatchFeed:
         if number > live.epoch:
             self._refuse(
                 f"its snapshot holds micro-batches below {live.epoch} of query {query}, and Spark continues with {number}: it would lose "
-                f"those between; delete from the checkpoint commits/N for N of {live.epoch} and more, and offsets/N for N of {live.epoch + 1} "
-                "and more: then Spark computes them again"
+                f"those between; delete from the checkpoint commits/N for N of {live.epoch} and more, and offsets/N for N of "
+                f"{live.epoch + 1} and more: then Spark computes them again"
             )
 
     def _refuse(self, why: str) -> NoReturn:
