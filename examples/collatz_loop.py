@@ -1,10 +1,11 @@
-"""A loop: how long does it take a number to reach 1, when even ones are halved and odd ones become 3n + 1?
+"""A loop: how many steps does a number take to reach 1, when even ones are halved and odd ones become 3n + 1?
 
     python examples/collatz_loop.py              # numbers below 1,000, in this process
     python examples/collatz_loop.py 3000 --ray
 
 Each round of the loop is a step of all numbers that have not reached 1. The number of rounds is not given: the loop ends when
-nothing is left in it. Then the same with a loop inside the loop, which halves until a number is odd: the outer counter counts only climbs.
+nothing is left in it. The second version has a loop inside the loop, which halves until a number is odd: the outer counter counts only the
+steps 3n + 1.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import sys
 import rayad as rd
 
 Walk = tuple[int, int, int]
-"""Where it began, where it is, steps so far."""
+"""The first number, the current one, the steps so far."""
 
 
 def step(walk: Walk) -> Walk:
@@ -34,7 +35,7 @@ def one_loop(walks: rd.Stream) -> rd.Stream:
 
 
 def nested_loops(walks: rd.Stream) -> rd.Stream:
-    """The same with a loop in the loop: inside, even numbers are halved until they are odd; outside, odd ones go up."""
+    """The same with a loop in the loop: inside, even numbers are halved until they are odd; outside, odd ones become 3n + 1."""
 
     def halve(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
         return inner.filter(lambda walk: walk[1] % 2 == 0).map(step), inner.filter(lambda walk: walk[1] % 2 == 1)

@@ -3,8 +3,8 @@
     python examples/distinct_count.py            # in this process
     python examples/distinct_count.py --ray      # on Ray
 
-The vertex has two outputs. On the first it sends each distinct record of an epoch the moment it sees it; that needs no coordination.
-On the second it sends how often each came, which it cannot know before ``on_notify``: everything of that epoch has then arrived.
+The vertex has two outputs. On the first it sends each distinct record of an epoch as soon as it sees it; that needs no coordination.
+On the second it sends how often each came. It knows that only in ``on_notify``, when everything of that epoch has arrived.
 (Murray et al., Naiad, SOSP 2013, figure 4.)
 """
 
@@ -68,7 +68,7 @@ def flow() -> rd.Dataflow:
 
 
 def main() -> None:
-    """Run it and print what came out, epoch by epoch."""
+    """Run it and print the results, epoch by epoch."""
     result = flow().run(parallelism=2, runtime="ray" if "--ray" in sys.argv[1:] else "local")
     for epoch, words in enumerate(EPOCHS):
         time = rd.Timestamp(epoch)

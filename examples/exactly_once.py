@@ -4,8 +4,8 @@
     python examples/exactly_once.py --kills 10 --recovery upstream
     python examples/exactly_once.py --folder /shared/jobs  # where snapshots and output go
 
-Orders arrive, a thousand a second; a keyed sum says what each shop has sold so far, and Parquet files keep every figure. Meanwhile this
-script kills vertex actors with SIGKILL. The job resumes from its last snapshot each time; in the end the files are compared with the
+A thousand orders arrive each second; a keyed sum is what each shop has sold so far, and every sum is written to Parquet. Meanwhile this
+script kills vertex actors with SIGKILL. Each time the job resumes from its last snapshot. In the end the files are compared with the
 sums of plain Python.
 """
 
@@ -31,7 +31,7 @@ EPOCH_S = 0.05
 
 
 def orders_of(epoch: int) -> list[tuple[str, int]]:
-    """The orders of an epoch: (shop, amount). The same whenever they are read, as from a log."""
+    """The orders of an epoch: (shop, amount). Every call gives the same, as a log does."""
     return [(f"shop {(epoch * 31 + i * 3) % SHOPS}", (epoch + i) % 90 + 10) for i in range(ORDERS_PER_EPOCH)]
 
 
@@ -58,7 +58,7 @@ class OrdersPart(rd.SourcePart):
         if self.epoch >= self.epochs:
             return None
         if time.monotonic() < self.next_s:
-            return rd.SourceBatch(self.epoch, [])  # nothing there yet
+            return rd.SourceBatch(self.epoch, [])  # the epoch has not come yet
         self.next_s = time.monotonic() + EPOCH_S
         self.epoch += 1
         return rd.SourceBatch(self.epoch - 1, orders_of(self.epoch - 1))
@@ -80,7 +80,7 @@ def sales(epochs: int, folder: Path) -> rd.Dataflow:
 
 
 def expected(epochs: int) -> Counter[tuple[int, str, int]]:
-    """The same in plain Python: how often each (epoch, shop, sold) comes."""
+    """The same in plain Python: how many times each (epoch, shop, sold) comes."""
     sold: Counter[str] = Counter()
     out: Counter[tuple[int, str, int]] = Counter()
     for epoch in range(epochs):
@@ -115,7 +115,7 @@ def main(kills: int, epochs: int, recovery: Any, folder: Path | None) -> None:
 
 
 def kill_one(job: Any, number: int, console: Console) -> None:
-    """Wait until a snapshot has been taken, then kill a replica; the next one follows when the job is back."""
+    """Wait until a snapshot has been taken, then kill a replica; return when the job runs again."""
     while True:
         processes = job.pids()
         progress = job.progress()
@@ -132,7 +132,7 @@ def kill_one(job: Any, number: int, console: Console) -> None:
 
 
 def report(console: Console, statistics: Any, place: Path, epochs: int) -> None:
-    """Compare what was committed with plain Python."""
+    """Compare the committed output with plain Python."""
     rows = rd.read_committed(str(place / "sold")).to_table().to_pylist()
     found = Counter((row["epoch"], row["shop"], row["sold"]) for row in rows)
     wanted = expected(epochs)

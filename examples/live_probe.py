@@ -3,9 +3,8 @@
     python examples/live_probe.py                # in this process
     python examples/live_probe.py --ray          # on Ray
 
-An order belongs to the epoch that its sender is in. ``advance_to`` promises that no more of an earlier epoch will come; when that promise
-has travelled through the dataflow, the probe says that the epoch is complete: then, and not before, its totals are final. No timers, no
-waiting "long enough".
+An order belongs to its sender's current epoch. ``advance_to`` promises that no more of an earlier epoch will come. When that promise has
+passed through the dataflow, the probe says that the epoch is complete; only then are its totals final. No timers, no waiting "long enough".
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def flow() -> rd.Dataflow:
 
 
 def main() -> None:
-    """Send the orders, epoch by epoch, and say how long each took to be complete."""
+    """Send the orders, epoch by epoch, and print how long each epoch took to be complete."""
     job = flow().submit(parallelism=2, runtime="ray" if "--ray" in sys.argv[1:] else "local")
     orders, done = job.input("orders"), job.probe("totals-done")
     for epoch, batch in enumerate(ORDERS):

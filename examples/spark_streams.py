@@ -1,15 +1,15 @@
-"""Spark streams in and out: flights come as files, Rayad keeps windows and a loop up to date, Spark reads what is committed, as a stream.
+"""Spark streams in and out: flights come as files, Rayad keeps windows and a loop up to date, Spark reads the committed output as a stream.
 
-    python examples/spark_streams.py                       # 8 days, one replica killed on the way
+    python examples/spark_streams.py                       # 8 days, one replica killed during the run
     python examples/spark_streams.py --days 60 --kills 3
     python examples/spark_streams.py --no-spark            # the files read by Rayad, the output by Arrow: no Java
 
     files, one a day ──> Spark query ──> Rayad: windows, a loop ──> committed Parquet ──> another Spark query
 
-A day's file appears; a Spark query reads it as a micro-batch and leaves out what was cancelled. That is an epoch of the dataflow, which
-counts the departures of each airport and hour (windows by event time) and keeps the connected parts of each airline's routes (a loop). With
-each snapshot the results are committed, and a second Spark query has them, each row once: it reads the folders as streams, without any jar.
-Meanwhile replicas are killed. At the end what Spark has got is compared with plain Python.
+When a day's file appears, a Spark query reads it as a micro-batch, without cancelled flights. It is an epoch of the dataflow, which
+counts the departures of each airport and hour (windows by event time) and keeps the connected parts of each airline's routes (a loop).
+Results are committed with each snapshot. Other Spark queries read the folders as streams, without a jar, and get each row once.
+Meanwhile replicas are killed. At the end the rows in Spark are compared with plain Python.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ import rayad as rd
 HOURS = pa.schema([("origin", pa.string()), ("start", pa.timestamp("us")), ("departures", pa.int64()), ("mean_delay", pa.float64())])
 NETWORKS = pa.schema([("carrier", pa.string()), ("airport", pa.string()), ("network", pa.string())])
 TABLES = {"hours": HOURS, "networks": NETWORKS}
-"""What is written; a column ``day`` is added."""
+"""The folders that are written, each with its columns; a column ``day`` is added."""
 FLIGHTS_IN_SPARK = (
     "day int, at timestamp_ntz, carrier string, origin string, dest string, cancelled boolean, dep_delay double, arr_delay double, "
     "distance int"
@@ -67,26 +67,26 @@ def follow(flights: rd.Stream) -> dict[str, rd.Stream]:
 
 
 def departed_only(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """What Spark does with a micro-batch, where there is no Spark."""
+    """The filter of the Spark query, for runs without Spark."""
     return batch.filter(pc.invert(batch.column("cancelled")))
 
 
 # -- files that appear -------------------------------------------------------------------------
 class Airport:
-    """Writes a file for each day: under another name first, so that nobody reads half of it."""
+    """Writes a file for each day: under another name first, so that no reader sees half of it."""
 
     def __init__(self, folder: Path, flights: pa.Table) -> None:
         self.folder, self.flights = folder, flights
         folder.mkdir()
 
     def publish(self, day: int) -> None:
-        """The flights of a day."""
+        """Write the flights of a day."""
         making, path = self.folder / f"_day-{day:03}.parquet", self.folder / f"day-{day:03}.parquet"
         pq.write_table(self.flights.filter(pc.equal(self.flights.column("day"), day)), making)
         making.rename(path)
 
     def end(self) -> None:
-        """No day follows."""
+        """Write the marker: no day follows."""
         (self.folder / "_DONE").touch()
 
 
@@ -100,7 +100,7 @@ def expected_hours(flights: Iterable[dict[str, Any]]) -> dict[tuple[str, dt.date
 
 
 def expected_networks(flights: Iterable[dict[str, Any]]) -> dict[tuple[str, str], str]:
-    """The first airport, by name, of the part of its airline's routes that each airport is in."""
+    """For each airline and airport, the first airport by name of the connected part that it is in."""
     linked: dict[tuple[str, str], set[str]] = defaultdict(set)
     for flight in flights:
         linked[flight["carrier"], flight["origin"]].add(flight["dest"])
@@ -117,7 +117,7 @@ def expected_networks(flights: Iterable[dict[str, Any]]) -> dict[tuple[str, str]
 
 
 def compare(rows: dict[str, list[dict[str, Any]]], flights: list[dict[str, Any]]) -> list[str]:
-    """What is wrong with the results; nothing, if all is well."""
+    """The differences from plain Python; none if the results are right."""
     wrong = []
     hours = expected_hours(flights)
     got = {(row["origin"], row["start"]): (row["departures"], row["mean_delay"]) for row in rows["hours"]}
@@ -137,7 +137,9 @@ def compare(rows: dict[str, list[dict[str, Any]]], flights: list[dict[str, Any]]
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--days", default=8, show_default=True, type=click.IntRange(1, 365), help="How many days of 2013, from 1 January.")
 @click.option("--kills", default=1, show_default=True, type=click.IntRange(min=0), help="How many replicas to kill.")
-@click.option("--no-spark", is_flag=True, help="Rayad reads the files, Arrow what is committed: for machines without room for Spark.")
+@click.option(
+    "--no-spark", is_flag=True, help="Rayad reads the files, Arrow reads the committed output: for machines without room for Spark."
+)
 @click.option("--folder", type=click.Path(path_type=Path), help="For files, snapshots and output; a temporary one by default.")
 def main(days: int, kills: int, no_spark: bool, folder: Path | None) -> None:
     """Follow the flights of some days as they come, and kill replicas meanwhile."""
@@ -157,7 +159,7 @@ def main(days: int, kills: int, no_spark: bool, folder: Path | None) -> None:
 
 
 def run_with_spark(place: Path, airport: Airport, days: int, kills: int, console: Console) -> dict[str, list[dict[str, Any]]]:
-    """Spark on both sides; what the second query has got."""
+    """Spark on both sides; gives the rows that the last queries got."""
     try:
         spark = rd.spark_session("spark-streams", configs=SPARK)
     except rd.ConfigError as error:
@@ -169,7 +171,7 @@ def run_with_spark(place: Path, airport: Airport, days: int, kills: int, console
         job = submit(flow, flights, place, kills)
         let_days_come(job, airport, days, kills, console)
         wait_until(lambda: all((place / "out" / name / "_spark_metadata" / "0").is_file() for name in TABLES), job)
-        queries = [read_back(spark, name, place) for name in TABLES]  # Spark wants the folder to be there, with its log
+        queries = [read_back(spark, name, place) for name in TABLES]  # Spark needs the folder, with its log
         wait_until(lambda: job.input("flights").epoch >= days, job)
         job.input("flights").wait_saved(days - 1, timeout_s=PATIENCE_S)
         say_what_happened(job.stop(drain=True, timeout_s=PATIENCE_S), console)
@@ -182,13 +184,13 @@ def run_with_spark(place: Path, airport: Airport, days: int, kills: int, console
 
 
 def read_back(spark: Any, name: str, place: Path) -> Any:
-    """A query that reads what is committed as a stream, into a table in Spark's memory."""
+    """A query that reads committed output as a stream, into a table in Spark's memory."""
     stream = spark.readStream.schema(RESULTS_IN_SPARK[name]).parquet(str(place / "out" / name))
     return stream.writeStream.format("memory").queryName(name).option("checkpointLocation", str(place / f"read-{name}")).start()
 
 
 def run_with_arrow(place: Path, airport: Airport, days: int, kills: int, console: Console) -> dict[str, list[dict[str, Any]]]:
-    """The same without Spark; what is committed in the end."""
+    """The same without Spark; gives the committed rows."""
     flow = rd.Dataflow("flights")
     files = flow.from_folder(airport.folder, "*.parquet", schema=flights_data.SCHEMA, every_s=0.1, until="_DONE", name="flights")
     job = submit(flow, files.map_batches(departed_only), place, kills)
@@ -198,7 +200,7 @@ def run_with_arrow(place: Path, airport: Airport, days: int, kills: int, console
 
 
 def submit(flow: rd.Dataflow, flights: rd.Stream, place: Path, kills: int) -> Any:
-    """Start the job; its output is a stream for Spark."""
+    """Start the job; Spark can read its output as a stream."""
     for name, stream in follow(flights).items():
         stream.write_parquet(str(place / "out" / name), name=f"{name}-table", schema=TABLES[name], epoch_column="day", spark_log=True)
     config = rd.RunConfig(
@@ -210,7 +212,7 @@ def submit(flow: rd.Dataflow, flights: rd.Stream, place: Path, kills: int) -> An
 
 
 def let_days_come(job: Any, airport: Airport, days: int, kills: int, console: Console) -> None:
-    """A file after the other; at even distances a replica dies."""
+    """Write one file after the other, and kill replicas at even intervals."""
     deaths = {(number + 1) * days // (kills + 1): number for number in range(kills)}
     for day in range(days):
         if day in deaths:
@@ -220,7 +222,7 @@ def let_days_come(job: Any, airport: Airport, days: int, kills: int, console: Co
 
 
 def kill_one(job: Any, number: int, console: Console) -> None:
-    """Wait until there is a snapshot of these processes, then kill a replica."""
+    """Wait until the current processes have taken a snapshot, then kill a replica."""
     wait_until(lambda: job.progress().snapshot is not None and job.progress().failures == number and job.pids(), job)
     processes = job.pids()
     vertex = sorted(processes)[number % len(processes)]
@@ -229,7 +231,7 @@ def kill_one(job: Any, number: int, console: Console) -> None:
 
 
 def wait_until(holds: Callable[[], Any], job: Any) -> None:
-    """Wait; raise what ended the job, if it did."""
+    """Wait for a condition; raise the job's error if it fails meanwhile."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not holds():
         if job.state.value in ("complete", "failed"):
@@ -240,7 +242,7 @@ def wait_until(holds: Callable[[], Any], job: Any) -> None:
 
 
 def say_what_happened(result: Any, console: Console) -> None:
-    """How the job went."""
+    """Print failures and snapshots of the job."""
     console.print(f"the job survived {result.statistics.failures} failures and took {len(result.statistics.snapshots)} snapshots")
 
 

@@ -1,4 +1,4 @@
-"""Count words: text files to the most frequent words, with live progress. Needs no Java.
+"""Count the words of text files, with live progress. Needs no Java.
 
     python examples/wordcount.py                        # the Python language reference that comes with every Python
     python examples/wordcount.py my.txt folder/ --parallelism 4
@@ -46,7 +46,7 @@ def flow() -> rd.Dataflow:
 
 
 def write_language_reference(folder: Path) -> Path:
-    """A real text that every Python carries: the chapters of its language reference that ``help()`` shows."""
+    """A real text that every Python has: the chapters of its language reference that ``help()`` shows."""
     from pydoc_data.topics import topics  # type: ignore[import-untyped,unused-ignore]
 
     path = folder / "python-language-reference.txt"

@@ -1,8 +1,8 @@
 """Rescale a running application: at given seconds, or as a policy decides (seed 002, chapter 7).
 
-`mpr` is the seed's thresholds on throughput over a goal, to the letter (a step of 4 that would exceed the maximum is not taken at all);
+`mpr` is exactly the seed's policy: thresholds on throughput over a goal (a step of 4 that would exceed the maximum is not taken at all).
 `ds2` computes the replicas for the goal from true rates. Both begin with one replica. Without a policy the job is only
-measured. The autoscaler's journal becomes a picture: throughput, goal, replicas over time.
+measured. The autoscaler's journal is drawn: throughput, goal, replicas over time.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ POLICIES = ("mpr", "ds2")
 
 @dataclass(frozen=True, slots=True)
 class Adapting:
-    """Who changes the number of replicas.
+    """How the number of replicas changes while the job runs.
 
     Args:
-        policy: one of POLICIES; None: nobody but ``changes``.
-        goal_per_s: items that the computing vertex shall produce, a second. Without one ``ds2`` takes the rate at which items come.
+        policy: one of POLICIES; None: only ``changes``.
+        goal_per_s: items a second that the computing vertex shall produce. Without a goal ``ds2`` takes the rate at which items come.
         interval_s: from one decision to the next.
-        journal: file of what was measured and decided.
+        journal: file of measurements and decisions.
         changes: ``(seconds after it was submitted, replicas)``.
-        changed: their results, in order; filled while the job runs.
+        changed: the reports of these changes, in order; filled while the job runs.
     """
 
     policy: str | None = None
@@ -40,7 +40,7 @@ class Adapting:
     changed: list[Any] = field(default_factory=list)
 
     def scaling(self, flow: rd.Dataflow, vertex: str, replicas: int) -> rd.ScalingConfig:
-        """As a configuration: ``replicas`` of the vertex, or with a policy at most so many."""
+        """The configuration: ``replicas`` of the vertex, or with a policy at most so many."""
         if self.policy is None:
             observe = "observe" if self.journal is not None else None
             return rd.ScalingConfig(parallelism={vertex: replicas}, policy=observe, report_interval_s=self.interval_s, journal=self.journal)
@@ -74,7 +74,7 @@ class Adapting:
                 try:
                     told = job.rescale(vertex, replicas)
                 except rd.RescaleRefused as refused:
-                    print(refused)  # the job is complete, perhaps
+                    print(refused)  # perhaps the job is complete
                     continue
                 self.changed.append(told)
                 after_s, still_ms = time.monotonic() - began_s, 1000 * told.paused_s
@@ -82,7 +82,7 @@ class Adapting:
         return job.wait()
 
     def draw(self, picture: Path, vertex: str, title: str) -> None:
-        """Draw the journal, and say what is in it."""
+        """Draw the journal, and print a summary."""
         assert self.journal is not None
         goals = {vertex: self.goal_per_s} if self.goal_per_s is not None else None
         (drawn,) = plot_journal(self.journal, picture, vertices=[vertex], goals=goals, title=title)

@@ -5,7 +5,7 @@
     python examples/mpr/bzip2_file.py --runtime pool
     python examples/mpr/bzip2_file.py --megabytes 200 --waiting-ms 2000 --policy mpr --goal 8 --replicas 10 --plot bzip2.png   # figure 7.4
 
-Each block becomes a bzip2 stream of its own; streams one after the other, in order, are a .bz2 file. As in ``pbzip2`` a block is as
+Each block becomes a bzip2 stream of its own; the streams, concatenated in order, are a .bz2 file. As in ``pbzip2`` a block is as
 large as a stream can be, so that cutting costs next to nothing.
 """
 
@@ -30,11 +30,11 @@ from versions import Application, dataflow
 import rayad as rd
 
 BLOCK_BYTES = 900_000 - 19
-"""What one block of bzip2 -9 takes, if nothing in it is four times the same."""
+"""The size of one block of bzip2 -9, if no byte is repeated four times in a row."""
 
 
 def blocks(path: str) -> Iterator[bytes]:
-    """The file, cut; an empty file is one empty block."""
+    """The blocks of the file; an empty file is one empty block."""
     with open(path, "rb") as file:
         yield file.read(BLOCK_BYTES)
         while block := file.read(BLOCK_BYTES):
@@ -58,7 +58,7 @@ def flow() -> rd.Dataflow:
 
 
 def write_text(path: Path, size_mb: float, seed: int = 0) -> Path:
-    """A text of words of very unequal frequency, with long runs of one line here and there: blocks do not all take the same time."""
+    """A text of words of very unequal frequency, in places one line repeated many times: so blocks take different times."""
     rng = random.Random(seed)
     words = ["".join(rng.choices("etaoinshrdlucmf", k=rng.randint(2, 11))) for _ in range(20_000)]
     up_to = list(itertools.accumulate(1 / rank for rank in range(1, len(words) + 1)))
@@ -84,7 +84,7 @@ def check_restored(path: Path, compressed: str) -> int:
                 digest.update(data)
                 size += len(data)
     if digests[0].digest() != digests[1].digest():
-        raise SystemExit(f"what {compressed} holds is not {path}")
+        raise SystemExit(f"{compressed} does not decompress to {path}")
     return size // 2
 
 

@@ -1,4 +1,4 @@
-"""Options that the four examples share, and how they run with them."""
+"""The options that the four examples share, and running an application with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from versions import COMPUTING, RUNTIMES, Application, run
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What was given on the command line."""
+    """The options of the command line."""
 
     replicas: int = 2
     runtime: str = "ray"
@@ -43,12 +43,12 @@ class Options:
 
 
 class Change(click.ParamType):
-    """``SECONDS:REPLICAS``."""
+    """A change of replicas: ``SECONDS:REPLICAS``."""
 
     name = "SECONDS:REPLICAS"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, int]:
-        """Of a text; raises a usage error for others."""
+        """Read the text; raises a usage error if it has another form."""
         at_s, colon, replicas = str(value).partition(":")
         try:
             found = float(at_s), int(replicas)
@@ -61,19 +61,29 @@ class Change(click.ParamType):
 
 _POSITIVE = click.FloatRange(min=0, min_open=True)
 _OPTIONS = (
-    click.option("--replicas", default=2, show_default=True, type=click.IntRange(min=1), help="Of the computing vertex; actors of a pool."),
+    click.option(
+        "--replicas",
+        default=2,
+        show_default=True,
+        type=click.IntRange(min=1),
+        help="Replicas of the computing vertex, or actors of a pool.",
+    ),
     click.option("--runtime", default="ray", show_default=True, type=click.Choice(RUNTIMES), help="Which version."),
     click.option("--batch", type=click.IntRange(min=1), help="Items that travel together in the dataflow."),
-    click.option("--chunk", default=1, show_default=True, type=click.IntRange(min=1), help="Items of a pool's call."),
-    click.option("--waiting-ms", default=0.0, type=click.FloatRange(min=0), help="Each item waits besides, up to so long, by its load."),
-    click.option("--rate", type=_POSITIVE, help="So many items come in a second; by default as fast as they are taken."),
-    click.option("--policy", type=click.Choice(POLICIES), help="Who decides on replicas while it runs: from 1 up to --replicas."),
-    click.option("--goal", type=_POSITIVE, help="Of the policy: items that shall be produced a second."),
+    click.option("--chunk", default=1, show_default=True, type=click.IntRange(min=1), help="Items in each call to a pool."),
+    click.option(
+        "--waiting-ms", default=0.0, type=click.FloatRange(min=0), help="Each item also waits, at most so long, in proportion to its load."
+    ),
+    click.option("--rate", type=_POSITIVE, help="Items that come in each second; by default as fast as they are read."),
+    click.option(
+        "--policy", type=click.Choice(POLICIES), help="The policy that changes the replicas while it runs: from 1 up to --replicas."
+    ),
+    click.option("--goal", type=_POSITIVE, help="The policy's goal: items to produce each second."),
     click.option("--interval-s", default=1.0, show_default=True, type=_POSITIVE, help="From one decision to the next."),
-    click.option("--rescale", multiple=True, type=Change(), help="So many replicas from that second on; may be repeated."),
+    click.option("--rescale", multiple=True, type=Change(), help="From that second on, so many replicas; may be repeated."),
     click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), help="Picture of throughput and replicas (PNG, SVG)."),
     click.option("--seed", default=0, show_default=True, help="Of the local runtime's interleaving."),
-    click.option("--check/--no-check", default=True, help="Compare with the sequential version, which takes its time."),
+    click.option("--check/--no-check", default=True, help="Compare with the sequential version, which takes long."),
 )
 
 
@@ -85,9 +95,9 @@ def COMMON(command: Callable[..., Any]) -> Callable[..., Any]:  # noqa: N802 - u
 
 
 def execute(app: Application, again: Application | None = None, **given: Any) -> Any:
-    """Run one version, say how fast it was, and compare its MD5 with that of the sequential version; gives its result.
+    """Run one version, print how fast it was, and compare its MD5 with that of the sequential version; gives its result.
 
-    ``again`` is the application for the sequential version, where it needs another output.
+    ``again`` is the application for the sequential version, if that needs another output.
     """
     options = Options(**given)
     chosen = replace(app.waiting(options.waiting_ms / 1000), batch_items=options.batch or app.batch_items, rate_per_s=options.rate)

@@ -1,7 +1,7 @@
-"""What is done with one item, in each of the four applications: the same code in every version.
+"""The work on one item, in each of the four applications: the same code in every version.
 
-Each kernel takes an item and gives a result; nothing here knows how items travel. They take from a fraction of a microsecond (an even
-number) over milliseconds (a row of a picture, a frame of a video) to a tenth of a second (a block of a file).
+Each kernel takes an item and gives a result; nothing here depends on how items travel. A kernel takes from a fraction of a microsecond (an
+even number) over milliseconds (a row of a picture, a frame of a video) to a tenth of a second (a block of a file).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LANE_COLOUR = (0, 220, 0)
 
 
 class View(NamedTuple):
-    """What part of the complex plane the frames show: each frame ``zoom`` times nearer to the centre than the one before."""
+    """The part of the complex plane that the frames show; each frame is ``zoom`` times nearer to the centre than the one before."""
 
     size: int = 600
     iterations: int = 500
@@ -30,9 +30,10 @@ class View(NamedTuple):
 
 
 def mandelbrot_row(view: View, item: Row) -> tuple[Row, Any]:
-    """The row, and for each of its ``view.size`` points the number of iterations that it stays (uint16; ``view.iterations``: for ever).
+    """The row, and for each of its ``view.size`` points the number of iterations until it escapes (uint16; ``view.iterations``: it does
+    not).
 
-    Points that have left are dropped, so that a row costs what its points cost.
+    Points that have escaped are not iterated any more, so a row costs the sum of the iterations of its points.
     """
     frame, row = item
     width = view.width / view.zoom**frame
@@ -55,7 +56,7 @@ def mandelbrot_row(view: View, item: Row) -> tuple[Row, Any]:
 
 
 def prime_or_zero(number: int) -> int:
-    """The number, if it is prime, else 0. Trial division: an even number takes one, a prime as many as its root has odd numbers below it.
+    """The number, if it is prime, else 0. By trial division: one for an even number, for a prime one for each odd number up to its root.
 
     >>> [prime_or_zero(n) for n in range(12)]
     [0, 0, 2, 3, 0, 5, 0, 7, 0, 0, 0, 11]
@@ -71,7 +72,7 @@ def prime_or_zero(number: int) -> int:
 
 
 def compress_block(block: bytes) -> bytes:
-    """A whole bzip2 stream of the block. Streams behind one another are a valid .bz2 file."""
+    """The block as a whole bzip2 stream. Concatenated streams are a valid .bz2 file."""
     return bz2.compress(block, 9)
 
 
@@ -79,7 +80,7 @@ def mark_lanes(frame: Any) -> bytes:
     """The frame (height x width x 3, uint8, BGR) with the two borders of its lane drawn in, as a JPEG file."""
     import cv2
 
-    cv2.setNumThreads(1)  # a replica has one core, and the sequential version shall not have more
+    cv2.setNumThreads(1)  # a replica has one core, so the sequential version gets one, too
     height, width = frame.shape[:2]
     edges = cv2.Canny(cv2.GaussianBlur(cv2.cvtColor(frame, cv2.COLOR_BGR2GRAY), (5, 5), 0), 60, 160)
     road = np.array([[(0, height), (int(0.42 * width), int(0.6 * height)), (int(0.58 * width), int(0.6 * height)), (width, height)]])
@@ -97,7 +98,7 @@ def mark_lanes(frame: Any) -> bytes:
 def lane_borders(segments: Any, height: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """The mean of the segments that lean to the right and of those that lean to the left, from the bottom to 0.62 of the height.
 
-    ``segments``: what HoughLinesP gives, x1 y1 x2 y2 each, or None. Flat ones are no border of a lane.
+    ``segments``: from HoughLinesP, x1 y1 x2 y2 each, or None. Nearly horizontal ones are not borders of a lane.
     """
     if segments is None:
         return []
@@ -139,7 +140,7 @@ def draw_road(number: int, width: int, height: int) -> Any:
     for side in (-0.5, 0.5):
         points = np.array([place(side, d) for d in depths])
         cv2.polylines(frame, [points], False, (235, 235, 235), max(2, height // 120), cv2.LINE_AA)
-    for dash in range(8):  # nearer ones longer: equal steps on the road are equal steps of 1 / depth
+    for dash in range(8):  # nearer ones are longer: equal steps on the road are equal steps of 1 / depth
         begin = ((dash + number / 6) % 8) / 8
         depth, end = begin**2, min(1.0, (begin + 0.05) ** 2)
         cv2.line(frame, place(0.0, depth), place(0.0, end), (220, 220, 220), max(1, int(depth * height / 60)), cv2.LINE_AA)
@@ -156,7 +157,7 @@ pause = time.sleep
 
 
 class Waiting(NamedTuple):
-    """A kernel that waits besides, as for a disk or another service: ``wait_s`` times the result's load, which is from 0 to 1."""
+    """A kernel that also waits, as for a disk or another service: ``wait_s`` times the result's load, which is from 0 to 1."""
 
     kernel: Callable[[Any], Any]
     load: Callable[[Any], float]

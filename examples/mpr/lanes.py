@@ -5,7 +5,7 @@
     python examples/mpr/lanes.py --runtime pool
     python examples/mpr/lanes.py --frames 1500 --waiting-ms 100 --policy mpr --goal 50 --replicas 12 --plot lanes.png   # figure 7.2
 
-The result is Motion JPEG, a JPEG picture for each frame, one behind the other: ffplay, mpv and VLC show it, and OpenCV reads it.
+The result is Motion JPEG, one JPEG picture after the other for the frames: ffplay, mpv and VLC show it, and OpenCV reads it.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def write_video(path: Path, count: int, width: int, height: int) -> Path:
 
 
 def full_load(result: bytes) -> float:
-    """Every frame waits for as long."""
+    """Every frame waits equally long."""
     return 1.0
 
 
 def application(path: Path, out: Path) -> Application:
-    """The video ``path`` with lanes drawn in, as ``out``."""
+    """Mark the lanes of the video ``path``, and write it to ``out``."""
     items, output = partial(frames, str(path.absolute())), partial(Pieces, str(out.absolute()))
     return Application("lanes", items, mark_lanes, full_load, output, md5_of_file, ordered=True)
 

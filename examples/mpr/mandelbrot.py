@@ -5,7 +5,7 @@
     python examples/mpr/mandelbrot.py --runtime pool
     python examples/mpr/mandelbrot.py --frames 4 --waiting-ms 120 --policy mpr --goal 60 --replicas 10 --plot mandelbrot.png   # figure 7.1
 
-A row at the top or bottom leaves the set at once, one through its middle takes every iteration. Frames zoom in. With --out each becomes a
+Points of a row at the top or bottom escape at once; many in the middle take every iteration. Each frame zooms in. With --out each becomes a
 PGM picture.
 """
 
@@ -32,12 +32,12 @@ def rows(frames: int, size: int) -> Any:
 
 
 def share_of_iterations(result: tuple[Row, Any], iterations: int) -> float:
-    """The mean number of iterations of a row's points, of the most that there can be."""
+    """The mean number of iterations of a row's points, as a share of the maximum."""
     return float(result[1].mean()) / iterations
 
 
 def application(frames: int = 3, size: int = 300, iterations: int = 500) -> Application:
-    """So many frames of ``size x size`` points."""
+    """The application: ``frames`` frames of ``size x size`` points."""
     view = View(size, iterations)
     load = partial(share_of_iterations, iterations=iterations)
     return Application(
@@ -51,7 +51,7 @@ def flow() -> rd.Dataflow:
 
 
 def write_pictures(frames: Any, iterations: int, folder: Path) -> None:
-    """Each frame as a PGM file; points of the set are black, the others the brighter the longer they stay."""
+    """Write each frame as a PGM file: points of the set are black, the others brighter the later they escape."""
     folder.mkdir(parents=True, exist_ok=True)
     bright = (255 * np.sqrt(frames / iterations)).astype(np.uint8)
     bright[frames == iterations] = 0
@@ -70,7 +70,7 @@ def main(frames: int, size: int, iterations: int, out: Path | None, **common: ob
     """Compute frames of the Mandelbrot set and compare them with those that one process computes."""
     computed = execute(application(frames, size, iterations), **common)
     inside = float((computed == iterations).mean())
-    print(f"{frames} frames of {size} x {size}, {inside:.1%} of the points stay for {iterations} iterations")
+    print(f"{frames} frames of {size} x {size}, {inside:.1%} of the points do not escape in {iterations} iterations")
     if out is not None:
         write_pictures(computed, iterations, out)
         print(f"{frames} pictures in {out}")

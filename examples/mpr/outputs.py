@@ -36,12 +36,12 @@ class Frames:
                 frames[frame, row] = counts
                 found += 1
         if found != self.frames * self.view.size:
-            raise ValueError(f"{found} rows have come, there are {self.frames} frames of {self.view.size}")
+            raise ValueError(f"{found} rows have come, not {self.frames} frames of {self.view.size}")
         return frames
 
 
 class Numbers:
-    """Those of the numbers that are not 0, in any order, made into an ascending array (int64)."""
+    """Numbers in any order; those that are not 0 become an ascending array (int64)."""
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
@@ -59,10 +59,10 @@ class Numbers:
 
 
 class Pieces:
-    """Pieces of bytes behind one another, in order, made into the file ``path``.
+    """Pieces of bytes, concatenated in order to the file ``path``.
 
-    What was added between two calls of ``take`` is a file beside it, which ``finish`` moves or copies. So a sink of this kind can stage
-    with every snapshot, and what no snapshot has is in no file that is named.
+    The pieces between two calls of ``take`` are a file beside it, which ``finish`` moves or copies. So a sink can stage with every
+    snapshot, and pieces in no snapshot are in none of the named files.
     """
 
     def __init__(self, path: str) -> None:
@@ -85,7 +85,7 @@ class Pieces:
 
     def finish(self, parts: Sequence[str | None]) -> str:
         named = [Path(part) for part in parts if part is not None]
-        if any(part.exists() for part in named) or not named:  # else it has been done before
+        if any(part.exists() for part in named) or not named:  # else an earlier call has done it
             whole = named[0] if named else self.path
             with whole.open("ab" if named else "wb") as file:
                 for part in named[1:]:
@@ -98,11 +98,11 @@ class Pieces:
 
 
 def md5_of_array(array: Any) -> str:
-    """Of its bytes."""
+    """The MD5 of the array's bytes."""
     return hashlib.md5(np.ascontiguousarray(array).tobytes(), usedforsecurity=False).hexdigest()
 
 
 def md5_of_file(path: str) -> str:
-    """Of what it holds."""
+    """The MD5 of the file's content."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()

@@ -1,12 +1,12 @@
-"""Prime numbers below a limit: tiny items, very unequal ones.
+"""Prime numbers below a limit: tiny items of very unequal cost.
 
     python examples/mpr/primes.py                                  # on Ray, two replicas
-    python examples/mpr/primes.py --runtime pool --limit 20000     # a call for each number: see what it takes
+    python examples/mpr/primes.py --runtime pool --limit 20000     # a call for each number: see how slow that is
     python examples/mpr/primes.py --runtime sequential
     python examples/mpr/primes.py --waiting-ms 5 --policy mpr --goal 10000 --replicas 10 --plot primes.png   # figure 7.3
 
-An even number takes a tenth of a microsecond, a prime of six digits some ten microseconds. The dataflow sends numbers in batches, a pool of
-actors makes a call for each (or for each --chunk of them).
+An even number takes a tenth of a microsecond, a prime of six digits some ten microseconds. The dataflow sends numbers in batches; a pool of
+actors gets a call for each number (or for each --chunk of them).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import rayad as rd
 
 
 def application(limit: int = 300_000) -> Application:
-    """The numbers below ``limit``; for a waiting kernel each prime is a full load."""
+    """The numbers below ``limit``; with a kernel that waits, each prime is a full load."""
     return Application("primes", partial(range, limit), prime_or_zero, bool, Numbers, md5_of_array, batch_items=1000)
 
 

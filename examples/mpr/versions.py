@@ -1,12 +1,12 @@
 """The versions of an application: one loop, a pool of Ray actors, a dataflow. All call the same kernel and fill the same kind of output.
 
 - `sequential`: one process, one loop.
-- `pool`: as many Ray actors as there are replicas, fed by the driver; each has two calls under way, so that it need not wait for the
-  driver between them. The driver puts results into order where the application wants that.
-- `actorpool`: the same with ``ray.util.ActorPool``, which has one call under way for each actor.
+- `pool`: as many Ray actors as there are replicas, fed by the driver; each has two calls in flight, so that it need not wait for the
+  driver between them. The driver puts results into order if the application needs that.
+- `actorpool`: the same with ``ray.util.ActorPool``, which has one call in flight for each actor.
 - `ray`, `local`: the dataflow ``source -> compute (replicas) -> output``, on Ray or in this process.
 
-Times are of the work: without the start of Ray and of actors, with everything until the output is there.
+Times do not include the start of Ray and of actors; they end when the output is complete.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ import rayad as rd
 
 RUNTIMES = ("ray", "local", "sequential", "pool", "actorpool")
 UNDER_WAY = 2
-"""Calls that each actor of a pool has: one that it works on and one that waits for it. ``rebalance`` does the same by default."""
+"""Calls in flight for each actor of a pool: one that it works on, and one that waits. ``rebalance`` does the same by default."""
 
 COMPUTING = "compute"
 """The vertex whose replicas compute."""
 
 
 class Output(Protocol):
-    """Where results go. Made anew where it is used; ``take`` and ``finish`` are apart so that it can be a sink."""
+    """Collects results. Each process makes its own; ``take`` and ``finish`` are separate calls so that it can be a sink."""
 
     def add(self, result: Any) -> None:
-        """One result; in order of the items, if the application is ordered."""
+        """Add one result; in order of the items, if the application is ordered."""
 
     def take(self) -> Any:
-        """What was added since the last time; picklable."""
+        """The results since the last call; picklable."""
 
     def finish(self, parts: Sequence[Any]) -> Any:
-        """All that was taken, made into the application's result; may be called again with the same parts."""
+        """The application's result from all that was taken; may be called again with the same parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class Application:
         name: of the application.
         items: gives its items, the same ones in each call.
         kernel: item to result.
-        load: what share of the time a result makes a waiting kernel wait, 0 to 1.
+        load: for a kernel that waits, the share of the waiting time for a result, 0 to 1.
         output: makes an empty output.
         digest: the MD5 of the finished output.
         ordered: whether the output needs results in the order of the items.
         batch_items: how many items travel together in the dataflow.
-        rate_per_s: so many items come in a second, in the dataflow; None: as fast as they are taken.
+        rate_per_s: items that come in each second, in the dataflow; None: as fast as they are read.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Application:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run: what came out, its MD5, how many seconds the work took."""
+    """One run: its result, the MD5 of it, how many seconds the work took."""
 
     result: Any
     md5: str
@@ -106,7 +106,7 @@ class ItemsPart(rd.SourcePart):
         self.first, self.began_s = number, time.monotonic()
 
     def backlog(self) -> int | None:
-        """How many items have come and are not read; None where nothing comes by the clock."""
+        """How many items have come and are not read; None if items do not come by the clock."""
         if self.rate_per_s is None:
             return None
         return self.first + int((time.monotonic() - self.began_s) * self.rate_per_s) - self.number
@@ -137,7 +137,7 @@ class OutputSink(rd.Sink):
 
 
 class OutputWriter(rd.SinkWriter):
-    """Its writer."""
+    """The writer of an output."""
 
     def __init__(self, output: Output) -> None:
         self.output = output
@@ -195,7 +195,7 @@ class Worker:
         self.kernel = kernel
 
     def ready(self) -> None:
-        """Answer when it is up."""
+        """Answers when the actor is up."""
 
     def work(self, items: list[Any]) -> list[Any]:
         """The results of some items, in their order."""
@@ -226,7 +226,7 @@ def _chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
 
 
 def _from_actor_pool(actors: list[Any], chunks: Iterable[list[Any]], ordered: bool) -> Iterator[list[Any]]:
-    """As one would write it. The pool keeps what has no free actor yet, so it gets no more items than it can have in flight."""
+    """The obvious program. The pool queues items without bound, so it is given no more than it can have in flight."""
     from ray.util import ActorPool
 
     pool = ActorPool(actors)
@@ -240,7 +240,7 @@ def _from_actor_pool(actors: list[Any], chunks: Iterable[list[Any]], ordered: bo
 
 
 def _from_pool(actors: list[Any], chunks: Iterable[list[Any]], ordered: bool) -> Iterator[list[Any]]:
-    """Each actor has UNDER_WAY calls; the one that has answered gets the next chunk."""
+    """Each actor has UNDER_WAY calls; an actor that has answered gets the next chunk."""
     import ray
 
     numbered = enumerate(chunks)

@@ -127,7 +127,7 @@ def read_committed(*args: Any, **kwargs: Any) -> Any:
 
 
 def list_state(*args: Any, **kwargs: Any) -> Any:
-    """The vertices of a snapshot and what they keep: see :func:`rayad.actors.saved_state.reading.list_state`."""
+    """The vertices of a snapshot and their state: see :func:`rayad.actors.saved_state.reading.list_state`."""
     from rayad.actors.saved_state.reading import list_state as look
 
     return look(*args, **kwargs)
@@ -184,7 +184,7 @@ def __getattr__(name: str) -> Any:
 
 
 LOCAL_OPTIONS = {"check_records", "clock", "store"}
-"""Options that the local runtime has besides those of all."""
+"""Options of the local runtime alone."""
 
 
 def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: str, seed: int, **options: Any) -> Any:

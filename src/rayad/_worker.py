@@ -1,9 +1,8 @@
-"""Imported before everything else: in a Ray worker, Arrow is told to take its memory from the C library.
+"""Imported before everything else: in a Ray worker, makes Arrow take its memory from the C library.
 
-Arrow decides on its allocator when it is loaded, from the environment. Its default gives buffers of some megabytes back to the kernel and
-faults them in anew each time; the C library is told not to by ``rayad.actors.process.allocator``. Elsewhere, and where the user has
-chosen, nothing is
-changed.
+Arrow chooses its allocator from the environment when it is loaded. Its default returns buffers of some megabytes to the kernel, and each
+new buffer costs page faults; ``rayad.actors.process.allocator`` makes the C library keep them. In other processes, and where the user has
+chosen an allocator, nothing is changed.
 """
 
 from __future__ import annotations

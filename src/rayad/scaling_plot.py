@@ -12,21 +12,21 @@ from rayad.actors.scaling.files import read_lines
 from rayad.progress import ConfigError
 
 TREND_DEGREE = 4
-"""Of the polynomial that is laid through the throughput, as in the seed (7.2)."""
+"""The degree of the polynomial that is fitted to the throughput, as in the seed (7.2)."""
 GOALS = (".goal_per_s", ".required_per_s")
-"""Figures of decisions that say what a vertex was to do."""
+"""The figures of a decision that are a vertex's goal."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScalingPicture:
-    """One vertex over the time of a run.
+    """One vertex during a run.
 
     Args:
         vertex: its name.
         since_s, until_s: of each window, seconds from the beginning of the run.
         throughput: items a second that it produced in each window (consumed, where it produces nothing).
         replicas: at the end of each window.
-        goal: items a second that it was to produce, for each window; None where nobody said.
+        goal: items a second that it was to produce, for each window; None where it is not known.
     """
 
     vertex: str
@@ -54,19 +54,19 @@ class ScalingPicture:
 def pictures_of(
     lines: Sequence[Mapping[str, Any]], vertices: Sequence[str] = (), goals: Mapping[str, float] | None = None
 ) -> list[ScalingPicture]:
-    """The pictures that a journal gives.
+    """The pictures of a journal.
 
     Args:
         lines: as `rayad.actors.scaling.files.read_lines` gives them.
         vertices: which; by default those whose number of replicas changed, else all.
-        goals: items a second by vertex, where the journal does not say (a controller outside knows its goal, the job does not).
+        goals: items a second by vertex, where the journal has none (an external controller knows its goal, the job does not).
 
     Raises ConfigError where there is nothing to show.
     """
     samples = [line for line in lines if line["kind"] == "sample"]
     names = list(dict.fromkeys(name for line in samples for name in line["vertices"]))
     if not names:
-        raise ConfigError("the journal has no measurements: the job ended before its autoscaler looked twice")
+        raise ConfigError("the journal has no measurements: the job ended before its autoscaler had two readings")
     unknown = [name for name in (*vertices, *(goals or {})) if name not in names]
     if unknown:
         raise ConfigError(f"the journal has no vertex {unknown[0]!r}: its vertices are {names}")
@@ -87,7 +87,7 @@ def _picture(lines: Sequence[Mapping[str, Any]], name: str, begin_s: float, give
             figures = line["vertices"][name]
             since_s, until_s = line["since_s"] - begin_s, line["until_s"] - begin_s
             if rows:
-                since_s = max(since_s, rows[-1][1])  # replicas that are new count from their start
+                since_s = max(since_s, rows[-1][1])  # new replicas count from their start
             rows.append((since_s, until_s, figures["observed_output_rate"], figures["observed_rate"], figures["parallelism"], goal))
     produces = any(row[2] for row in rows)
     return ScalingPicture(

@@ -1,7 +1,7 @@
-"""Try a connector against the contracts of sources and sinks (``dataflow/source.py``, ``dataflow/sink.py``), on the local runtime.
+"""Check a connector against the contracts of sources and sinks (``dataflow/source.py``, ``dataflow/sink.py``), on the local runtime.
 
-Each law has a name, which the error begins with. What is tried is what the runtime may do: parts are built again from any offset, in
-another process; a commit is repeated, a job resumes from an older snapshot, a coordinator that was taken for dead commits once more.
+Each law has a name, with which the error begins. The checks do what the runtime may do: build a part again from any offset, from a pickled
+copy as in another process; repeat a commit; resume from an older snapshot; commit from a coordinator that was taken for dead.
 
 >>> import rayad as rd
 >>> from rayad.dataflow.items import ItemsSource
@@ -29,17 +29,17 @@ from rayad.dataflow.streams.flow import Dataflow
 from rayad.progress import RayadError, Timestamp, show
 
 BLOCKS_S = 0.1
-"""A ``next_batch`` that gives nothing yet and takes longer keeps its replica from everything else."""
+"""How long ``next_batch`` may take when there is nothing yet: its replica does nothing else meanwhile."""
 QUIET_S = 0.3
-"""A part that gives nothing for so long has given what it has."""
+"""A part that gives nothing for so long has given all it has."""
 
 
 BEGINNING = 1
-"""The number of a run's beginning, which is kept like a snapshot in which nothing was staged."""
+"""The number of a run's beginning, which counts as a snapshot in which nothing was staged."""
 
 
 class LawBroken(AssertionError):
-    """A connector breaks its contract: the law, what was done, what came and what had to come."""
+    """A connector breaks its contract: the law, what was done, the result and the expected one."""
 
 
 class _Read(NamedTuple):
@@ -56,7 +56,7 @@ def _law(name: str, holds: bool, told: str) -> None:
 
 
 def _copy(value: Any) -> Any:
-    """As another process gets it."""
+    """A pickled copy, as another process would get it."""
     return cloudpickle.loads(cloudpickle.dumps(value))
 
 
@@ -86,15 +86,15 @@ def check_source(
     same_cuts: bool = True,
     seed: int = 0,
 ) -> None:
-    """Try a source. Raises :class:`LawBroken`.
+    """Check a source. Raises :class:`LawBroken`.
 
     Args:
         make: gives the source, of the same input each time.
-        records: all that it has to give, in any order; None: whatever comes.
-        batches: of an endless part so many are read.
-        resumes: at so many places in each part reading is resumed, chosen by the seed.
-        quiet_s: a part that is not exhausted and gives nothing for so long has given what it has.
-        same_cuts: whether a resumed part cuts its records into the same batches; else the records of an epoch may be cut otherwise.
+        records: all that it has to give, in any order; None: not compared.
+        batches: how many batches of a part are read at most; an endless part has no end.
+        resumes: how many places in each part reading is resumed at, chosen by the seed.
+        quiet_s: a part that is not exhausted and gives nothing for so long has given all it has.
+        same_cuts: whether a resumed part cuts its records into the same batches; else the records of an epoch may be cut in another way.
     """
     draw = random.Random(seed)
     source = make()
@@ -128,7 +128,7 @@ def _check_fingerprint(source: Source, parts: list[Any]) -> None:
 
 
 def _read(source: Source, part: Any, resume: Any, what: str, batches: int, quiet_s: float) -> tuple[list[_Read], bytes | None]:
-    """Up to so many batches, and the last offset where the part is exhausted."""
+    """Up to ``batches`` batches; and the last offset if the part is exhausted."""
     opened = source.build_part(part, resume)
     out: list[_Read] = []
     held: list[tuple[Any, bytes]] = []
@@ -165,7 +165,7 @@ _QUIET: Any = object()
 
 
 def _next(opened: SourcePart, what: str, quiet_s: float) -> Any:
-    """The next records with their epoch; None at the end; ``_QUIET`` when nothing has come for so long."""
+    """The next records with their epoch; None at the end; ``_QUIET`` when nothing has come for ``quiet_s``."""
     began_s = clock.monotonic()
     while True:
         asked_s = clock.monotonic()
@@ -218,7 +218,7 @@ def _check_resumes(
 
 
 def _check_side_by_side(source: Source, part: Any, got: list[_Read], what: str, quiet_s: float) -> None:
-    """Two replicas of one process read, one of them a part that another one has read before."""
+    """Read two copies of a part side by side, as two replicas of one process."""
     one, other = source.build_part(part, None), source.build_part(part, None)
     try:
         for at, wanted in enumerate(got[:20]):
@@ -236,7 +236,7 @@ def _check_side_by_side(source: Source, part: Any, got: list[_Read], what: str, 
 
 
 def _check_in_a_job(make: Callable[[], Source], wanted: Counter[Contents], seed: int) -> None:
-    """Crashed again and again, a job gives each record once."""
+    """A job that crashes repeatedly gives each record once."""
     with tempfile.TemporaryDirectory(prefix="rayad-testing-") as folder:
         flow = Dataflow("connector")
         flow.source(make(), parallelism=2).collect("out")
@@ -271,14 +271,14 @@ def check_sink(
     takes_back: bool = True,
     seed: int = 0,
 ) -> None:
-    """Try a sink. Raises :class:`LawBroken`.
+    """Check a sink. Raises :class:`LawBroken`.
 
     Args:
-        make: gives a sink that writes to a place where nothing is, another place at each call.
-        read: the records that readers of that place see; an empty list where there is nothing yet.
+        make: gives a sink that writes to an empty place, another one at each call.
+        read: the records that readers of that place see; an empty list if there is nothing yet.
         batch: gives the records of batch 0, 1, ...: a list or a RecordBatch.
         takes_back: whether a commit can be taken back; else jobs resume from the newest snapshot only.
-        histories: so many random histories of writes, snapshots, crashes, resumes and new runs are played, of so many ``steps`` each.
+        histories: how many random sequences of writes, snapshots, crashes, resumes and new runs are tried, with ``steps`` steps each.
     """
     for number in range(histories):
         history = _History(make(), read, batch, takes_back, random.Random(seed * 1_000_003 + number))
@@ -289,7 +289,7 @@ def check_sink(
 
 
 class _History:
-    """One job's life as its sink sees it, beside a model: a dict from snapshot to records."""
+    """The calls that one job makes of its sink, compared with a model: a dict from snapshot to records."""
 
     def __init__(
         self, sink: Sink, read: Callable[[Sink], Iterable[Any]], batch: Callable[[int], Any], takes_back: bool, draw: random.Random
@@ -344,14 +344,14 @@ class _History:
         self._sees("what is written shows with a commit and not before")
 
     def _stage(self) -> list[Any]:
-        """What all writers stage, as the coordinator reads it from a snapshot."""
+        """Stage all writers, and give what they staged as the coordinator reads it from a snapshot."""
         staged = [_copy(writer.stage()) for writer in self._writers]
         self._staged_rows.extend(row for rows in self._pending for row in rows)
         self._pending = [[] for _ in self._writers]
         return staged
 
     def _give_up(self) -> None:
-        """A snapshot does not become complete: what was staged comes with the next one."""
+        """Give a snapshot up: what was staged belongs to the next one."""
         self._note(f"snapshot {self._next} is staged and given up")
         self._given_up.extend(self._stage())
         self._next += 1
@@ -372,7 +372,7 @@ class _History:
         cloudpickle.dumps(self._receipt)
 
     def _resume(self) -> None:
-        """From one of the snapshots; those above it are void."""
+        """Resume from one of the snapshots; those above it are void."""
         last = self._draw.choice([*self._kept][-3 if self._takes_back else -1 :])
         void = range(last + 1, self._next)
         old = _copy(self._sink)

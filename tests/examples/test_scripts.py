@@ -98,7 +98,7 @@ def test_flights_refuses_to_replace_what_it_did_not_write(tmp_path: Path) -> Non
     command = [sys.executable, str(EXAMPLES / "flights.py"), "--local", "--days", "1", "--out", "mine"]
     done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "holds files that are no earlier result of this program: give another --out" in done.stderr
+    assert "has files that are not results of this program: give another --out" in done.stderr
     assert (tmp_path / "mine" / "carriers" / "precious.txt").read_text() == "mine"
 
 

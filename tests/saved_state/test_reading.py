@@ -233,7 +233,7 @@ def test_the_command_prints_lists_and_tables_and_writes_files(tmp_path: Path) ->
         if read is not None:
             assert rows(read(file)) == [("a", 2), ("b", 1)]
     wrong = CliRunner().invoke(main, ["state", path, "count", "--out", str(tmp_path / "count.xls")])
-    assert "the name says the format, and must end in .parquet, .arrow or .csv" in wrong.output
+    assert "the name determines the format, and must end in .parquet, .arrow or .csv" in wrong.output
     missing = CliRunner().invoke(main, ["state", path, "sum"])
     assert missing.exit_code == 1
     assert "has no vertex 'sum': it has ['count', 'words']" in missing.output

@@ -1,6 +1,6 @@
 """``rayad interval``: the best snapshot interval by the model of seed 004, and what other intervals would cost.
 
-A question before a job exists, or about one whose costs are known; a job with ``interval_s="auto"`` measures them and asks the same model.
+For a job that does not exist yet, or whose costs are known; a job with ``interval_s="auto"`` measures them and uses the same model.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ POINTS = 241
 _NUMBER = r"(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?)"
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in newer ones
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions
     """A time such as ``50ms``; gives seconds."""
 
     name = "time"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it, or fail with what would be right."""
+        """Read it, or fail with the right form."""
         if isinstance(value, float):
             return value
         match = re.fullmatch(rf"\s*{_NUMBER}\s*({'|'.join(SECONDS)})?\s*", value)
         if match is None:
             units = ", ".join(SECONDS)
-            self.fail(f"{value!r} is no time: write a number and one of {units}, such as 50ms or 1.5h (bare: seconds)", param, ctx)
+            self.fail(f"{value!r} is not a time: write a number and one of {units}, such as 50ms or 1.5h (bare: seconds)", param, ctx)
         return _finite(self, value, float(match[1]) * SECONDS[match[2] or "s"], param, ctx)
 
 
-class Rate(click.ParamType):  # type: ignore[type-arg]  # generic only in newer ones
-    """So many in a time, such as ``0.05/min``; gives a rate per second."""
+class Rate(click.ParamType):  # type: ignore[type-arg]  # generic only in newer versions
+    """A number per time, such as ``0.05/min``; gives a rate per second."""
 
     name = "rate"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read it, or fail with what would be right."""
+        """Read it, or fail with the right form."""
         if isinstance(value, float):
             return value
         match = re.fullmatch(rf"\s*{_NUMBER}\s*/\s*({'|'.join(SECONDS)})\s*", value)
         if match is None:
-            self.fail(f"{value!r} is no rate: write a number, / and one of {', '.join(SECONDS)}, such as 0.05/min or 2/d", param, ctx)
+            self.fail(f"{value!r} is not a rate: write a number, / and one of {', '.join(SECONDS)}, such as 0.05/min or 2/d", param, ctx)
         return _finite(self, value, float(match[1]) / SECONDS[match[2]], param, ctx)
 
 
@@ -97,7 +97,7 @@ class Row:
 
 
 def rows_of(process: Process, asked_s: Sequence[float]) -> list[Row]:
-    """The best interval, parts and multiples of it, Daly's, the usual ones and those ``asked_s``, in ascending order."""
+    """The best interval, fractions and multiples of it, Daly's, common ones and those of ``asked_s``, in ascending order."""
     best_s = optimal_interval_s(process.cost_s, process.failures_per_s)
     names = {best_s * factor: f"T* x {factor:g}" for factor in FACTORS if factor == 1.0 or best_s * factor > process.cost_s}
     names |= {daly_interval_s(process.cost_s, process.failures_per_s, process.restart_s): "Daly"}
@@ -120,19 +120,21 @@ def _row(process: Process, interval_s: float, what: str, best: float) -> Row:
 
 
 def curve_of(process: Process, rows: Sequence[Row]) -> tuple[list[float], list[float]]:
-    """Utilization over all intervals of the table, evenly on a logarithmic scale."""
+    """Utilization over the range of intervals in the table, at even steps of their logarithm."""
     first, last = math.log(rows[0].interval_s), math.log(rows[-1].interval_s)
     xs = [math.exp(first + (last - first) * point / (POINTS - 1)) for point in range(POINTS)]
     return xs, [process.utilization(x) for x in xs]
 
 
 @click.command("interval")
-@click.option("--cost", type=Duration(), required=True, help="c: what one snapshot takes from the work.")
+@click.option("--cost", type=Duration(), required=True, help="c: how long one snapshot keeps a job from its work.")
 @click.option("--mtbf", type=Duration(), help="Mean time between failures; this or --failures.")
 @click.option("--failures", type=Rate(), help="Failure rate, such as 0.05/min; this or --mtbf.")
-@click.option("--restart", type=Duration(), default="0s", show_default=True, help="R: to notice a failure and be back at work.")
+@click.option("--restart", type=Duration(), default="0s", show_default=True, help="R: how long it takes to notice a failure and resume.")
 @click.option("--depth", type=click.IntRange(min=1), default=1, show_default=True, help="n: operators on the longest path.")
-@click.option("--hop-delay", type=Duration(), default="0s", show_default=True, help="delta: from an operator's snapshot to the next's.")
+@click.option(
+    "--hop-delay", type=Duration(), default="0s", show_default=True, help="delta: from an operator's snapshot to that of the next operator."
+)
 @click.option("--at", "asked", type=Duration(), multiple=True, help="Show this interval, too; may be given several times.")
 @click.option("--plot", "picture", type=click.Path(path_type=Path, dir_okay=False), help="Write the curve to FILE.png, .svg or .pdf.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, in seconds and per second, and nothing else.")
@@ -147,17 +149,17 @@ def interval(
     picture: Path | None,
     as_json: bool,
 ) -> None:
-    """Find the best snapshot interval T*, and what others cost.
+    """Find the best snapshot interval T*, and the cost of others.
 
-    Utilization U is the share of time left for useful work, by the model of Jayasekara, Harwood and Karunasekera (equation 10): what
-    snapshots, repeated work and restarts take is off. Times are written 50ms, 30s, 1.5h, 19d.
+    Utilization U is the share of time left for useful work, without snapshots, repeated work and restarts, by the model of Jayasekara,
+    Harwood and Karunasekera (equation 10). Times are written 50ms, 30s, 1.5h, 19d.
 
     \b
     rayad interval --cost 5s --mtbf 12h --restart 30s --depth 5 --hop-delay 50ms
     """
     process = Process(cost, rate_of(mtbf, failures), restart, depth, hop_delay)
     if cost == 0.0:
-        raise click.UsageError("--cost is 0: a snapshot that costs nothing is best taken all the time; give what one takes, such as 50ms")
+        raise click.UsageError("--cost is 0: a snapshot that costs nothing is best taken all the time; give a time above 0, such as 50ms")
     if 0.0 in asked:
         raise click.UsageError("--at is 0: an interval must be above 0; give a time such as 30s")
     if picture is not None and picture.suffix.lower() not in PICTURES:
@@ -180,7 +182,7 @@ def interval(
 
 
 def rate_of(mtbf_s: float | None, failures_per_s: float | None) -> float:
-    """Failures per second from whichever was given. Raises click.UsageError unless it is exactly one, and above 0."""
+    """Failures per second from the option that was given. Raises click.UsageError unless exactly one was, and is above 0."""
     if (mtbf_s is None) == (failures_per_s is None):
         given = "neither" if mtbf_s is None else "both"
         raise click.UsageError(f"{given} of --mtbf and --failures given: give one, such as --mtbf 12h or --failures 2/d")

@@ -27,8 +27,8 @@ class Plannable(Protocol):
 def load_flow(target: str) -> Plannable:
     """Execute the file of ``FILE.py:FLOW`` and return its dataflow.
 
-    The file's folder comes first on ``sys.path`` meanwhile, as under ``python FILE.py``. Errors of the file itself are not
-    caught: their traceback is what its author needs. Raises ``click.UsageError`` when there is no such file or dataflow in it.
+    Meanwhile the file's folder is first on ``sys.path``, as with ``python FILE.py``. Errors of the file itself are not
+    caught: its author needs their traceback. Raises ``click.UsageError`` when there is no such file or dataflow in it.
     """
     file_name, separator, flow_name = target.rpartition(":")
     if not separator or not file_name or not flow_name:

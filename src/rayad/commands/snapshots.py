@@ -1,4 +1,4 @@
-"""``rayad snapshots``: what is in a job's store, and whether it is whole. Reads manifests and checksums; unpickles nothing."""
+"""``rayad snapshots``: the snapshots in a job's store, and whether they are whole. Reads manifests and checksums; unpickles nothing."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from rayad.snapshots.store import Manifest, SnapshotStore
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One snapshot: its number and kind, replicas, bytes of all its files, and why it cannot be used ("" when it can, or was not looked
-    at)."""
+    """One snapshot: its number and kind, replicas, bytes of all its files, and why it cannot be used ("" when it can, or was not
+    checked)."""
 
     number: int
     kind: str
@@ -52,7 +52,7 @@ def snapshots(folder: str, verify: bool, secret_file: Path | None, as_json: bool
 
 
 def look(store: SnapshotStore, number: int, *, verify: bool) -> Entry:
-    """What there is to say about one snapshot."""
+    """Read one snapshot's entry."""
     try:
         manifest = store.load(number)
     except SnapshotError as error:
@@ -78,7 +78,7 @@ def _trouble(store: SnapshotStore, manifest: Manifest) -> str:
 
 
 def show(entries: list[Entry], *, verify: bool) -> None:
-    """As a table."""
+    """Print the entries as a table."""
     table = Table("snapshot", "kind", "replicas", "with increments", "files", "MB", *(["whole"] if verify else []))
     for entry in entries:
         whole = [] if not verify else ["yes" if not entry.trouble else "no"]

@@ -1,4 +1,4 @@
-"""``rayad state``: the keyed state of a snapshot, as a table. Unpickles what the snapshot has, and starts nothing."""
+"""``rayad state``: the keyed state of a snapshot, as a table. Unpickles the snapshot, and starts nothing."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ ROWS_SHOWN = 20
 @click.command()
 @click.argument("snapshot")
 @click.argument("vertex", required=False)
-@click.option("--state", help="Which of several: left or right of a join, pending for what waits for its time.")
+@click.option("--state", help="Which of several: left or right of a join; pending: what waits for its time.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the table to this file: .parquet, .arrow or .csv.")
 @click.option("--rows", default=ROWS_SHOWN, show_default=True, type=click.IntRange(min=0), help="How many rows are printed.")
 @click.option("--path", "paths", multiple=True, type=click.Path(exists=True, file_okay=False), help="A folder of the program's modules.")
-@click.option("--flow", "program", metavar="FILE.py:FLOW", help="The program, where the snapshot does not tell how a vertex is made.")
+@click.option("--flow", "program", metavar="FILE.py:FLOW", help="The program, if the snapshot does not record how a vertex is made.")
 @click.option("--secret-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The key of SnapshotConfig(secret=...).")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: of a vertex a line for each row.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; for a vertex, one line for each row.")
 def state(
     snapshot: str,
     vertex: str | None,
@@ -43,10 +43,10 @@ def state(
     secret_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Show what SNAPSHOT keeps, or the state of its VERTEX as a table.
+    """List the vertices of SNAPSHOT, or show the state of its VERTEX as a table.
 
-    SNAPSHOT is a path that job.savepoint() gave, or the folder of a job, of which the newest whole snapshot is taken: a path or a URI. What
-    is in a snapshot is unpickled: read only those that you trust.
+    SNAPSHOT is a path that job.savepoint() gave, or the folder of a job, then its newest whole snapshot; a path or a URI. The snapshot
+    is unpickled: read only snapshots that you trust.
     """
     sys.path[:0] = paths
     options: dict[str, Any] = {
@@ -71,7 +71,7 @@ def state(
 
 
 def write_table(table: pa.Table, file: Path) -> None:
-    """Write a table in the format that the file's name asks for. Raises ``click.UsageError`` for another one."""
+    """Write a table in the format of the file's suffix. Raises ``click.UsageError`` for other suffixes."""
     kind = file.suffix
     if kind == ".parquet":
         pyarrow.parquet.write_table(table, file)
@@ -81,7 +81,7 @@ def write_table(table: pa.Table, file: Path) -> None:
     elif kind == ".csv":
         pyarrow.csv.write_csv(table, file)
     else:
-        raise click.UsageError(f"--out {file}: the name says the format, and must end in .parquet, .arrow or .csv")
+        raise click.UsageError(f"--out {file}: the name determines the format, and must end in .parquet, .arrow or .csv")
 
 
 def _show_snapshot(found: SnapshotState, *, as_json: bool) -> None:

@@ -1,7 +1,7 @@
 """A curve in the terminal, in braille: each character is two dots wide and four high, so 64 by 12 characters show 128 by 48 dots.
 
-About fifty lines, and no dependency: plotext, the library for this, came with a rewritten interface and compiled wheels for single
-platforms in version 6, which is much for one curve (docs/design/interval.md).
+It has about fifty lines and no dependency. The library for this is plotext, whose version 6 has a new interface and compiled wheels for
+some platforms only: too much for one curve (docs/design/interval.md).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def plot_lines(
     columns, rows = 2 * width - 1, 4 * height - 1
 
     def place(x: float) -> float:
-        """Where x lies between the first and the last, 0 to 1."""
+        """The position of x between the first and the last, 0 to 1."""
         return (math.log(x) - first) / (last - first)
 
     cells = [[_BLANK] * width for _ in range(height)]
