@@ -73,10 +73,10 @@ class Control:
     def savepoint(self, timeout_s: float | None) -> str:
         """See Job.savepoint."""
         job = self._job
-        if job.snapshots is None:
+        if not job.config.keeps_snapshots:
             raise ConfigError(f"job {job.name!r} keeps no snapshots: give RunConfig(storage_path=...)")
         job.running.wait(job.config.start_timeout_s)
-        if job.state is not JobState.RUNNING:
+        if job.state is not JobState.RUNNING or job.snapshots is None:
             raise SnapshotError(f"job {job.name!r} is {job.state.value}: no savepoint can be taken")
         return job.snapshots.savepoint(timeout_s)
 

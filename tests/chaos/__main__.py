@@ -10,6 +10,7 @@ happen. The table at the end has how often.
     python -m tests.chaos --kafka --kills 100         a job from Kafka to Kafka: see kafka.py
     python -m tests.chaos --machines 3 --faults 40    machines with addresses of their own instead of processes: see machines.py
     python -m tests.chaos --spark-stream --kills 100  a Spark stream feeds the job: see spark_stream.py
+    python -m tests.chaos --service --sequences 50    random calls on jobs that several drivers share: see calls.py
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import psutil
 import ray
 
 from rayad.progress import SnapshotError
-from tests.chaos import kafka, machines, spark_stream
+from tests.chaos import calls, kafka, machines, spark_stream
 from tests.chaos.disturbed import FAULTS, recovery_of
 from tests.chaos.victims import PHASES, Victim, Violation
 from tests.cluster.recovering import away
@@ -266,6 +267,10 @@ def main() -> int:
     parser.add_argument("--steps", action="store_true", help="with --kafka: in one process, between two steps of a commit")
     parser.add_argument("--keep-going", action="store_true", help="go on after a violation")
     parser.add_argument("--spark-stream", action="store_true", help="kill what takes part while a Spark stream feeds a job")
+    parser.add_argument("--service", action="store_true", help="random sequences of calls on jobs that several drivers share")
+    parser.add_argument("--sequences", type=int, default=50, help="with --service")
+    parser.add_argument("--calls", type=int, default=calls.CALLS, help="of a sequence")
+    parser.add_argument("--detached", type=float, default=calls.DETACHED, help="share of the jobs that outlive their driver")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if options.machines:
@@ -274,6 +279,8 @@ def main() -> int:
         return spark_stream.main(options)
     if options.kafka:
         return kafka.main(options)
+    if options.service:
+        return calls.main(options)
     ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     table: Table = collections.Counter()
     recoveries: list[tuple[str, float]] = []

@@ -42,6 +42,7 @@ def running(flow: rd.Dataflow, **options: Any) -> Iterator[tuple[Job, JobInput]]
 
 def test_another_handle_sees_saves_and_rescales_a_job_and_gets_its_results(nothing_left: Check, tmp_path: Path) -> None:
     with running(counting("found"), storage_path=str(tmp_path)) as (job, words):
+        assert Path(job.savepoint()).is_relative_to(tmp_path)  # regression: while it started, it said that it kept no snapshots
         words.send(["a", "b", "a"])
         words.advance_to(1)
         other = rd.attach("found")

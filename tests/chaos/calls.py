@@ -1,0 +1,452 @@
+"""``python -m tests.chaos --service``: random sequences of calls on jobs that several drivers share, against a small model.
+
+Two drivers, which may be killed, submit jobs of two names (detached ones, and ones that end with their driver), attach, look, send to
+live inputs, rescale, configure, save, stop and cancel. Meanwhile keepers, coordinators, replicas and progress actors are killed, between
+calls and during them. The model (`JobModel`) knows what each call may give, and what is in the results: each number that was sent, once, in
+its epoch. At the end of a sequence all jobs end, and nothing may be left: no name, no process, no socket.
+
+    python -m tests.chaos --service --sequences 50 --seed 1     the same seeds draw the same calls; when a kill strikes is up to the machine
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+
+from rayad.actors.cluster.names import NAMESPACE
+from tests.chaos.caller import KEYS, SINK, VERTEX, Driver, Raised
+from tests.chaos.victims import Violation
+from tests.cluster.conftest import job_processes, socket_names
+from tests.cluster.recovering import address
+from tests.patience import PATIENCE_S
+
+NAMES = ("first", "second")
+DRIVERS = 2
+CALLS = 12
+"""Of a sequence."""
+DETACHED = 0.0
+"""The share of jobs that outlive their driver."""
+DURING = 0.25
+"""The share of calls during which something is killed."""
+DURING_S = 1.0
+"""The kill strikes so many seconds after the call has begun, at the most."""
+VICTIMS = {"keeper": "Keeper", "coordinator": "Coordinator", "replica": "VertexActor", "progress actor": "ProgressActor"}
+ALIVE = ("starting", "running")
+Table = collections.Counter[str]
+
+
+class Life(Enum):
+    """Where a job of a name is, as far as the calls can know."""
+
+    ABSENT = auto()
+    RUNNING = auto()
+    ENDED = auto()  # complete; nobody has its results yet
+    OVER = auto()  # nobody waits for anything of it; it may be listed for a while
+
+
+@dataclass
+class JobModel:
+    """What is known of the job of a name."""
+
+    life: Life = Life.ABSENT
+    is_detached: bool = False
+    owner: int = 0
+    """The driver that submitted it."""
+    handles: set[int] = field(default_factory=set)
+    """The drivers that have a handle of this job, not of one before it."""
+    epoch: int = 0
+    sent: collections.Counter[tuple[int, int]] = field(default_factory=collections.Counter)
+    """Epoch and number of all that was accepted."""
+    in_doubt: set[int] = field(default_factory=set)
+    """Numbers that a call was given which did not say what became of them."""
+    is_disturbed: bool = False
+    """Something was killed, and it has not been seen to go on since."""
+
+    def end(self, life: Life) -> None:
+        """It runs no more."""
+        self.life, self.handles = life, set()
+
+    def check(self, given: dict[str, Any]) -> None:
+        """Raise Violation when these cannot be its results."""
+        seen = collections.Counter((time.epoch, number) for time, number in given[SINK])
+        doubtful = collections.Counter({at: times for at, times in seen.items() if at[1] in self.in_doubt})
+        numbers = [number for _, number in doubtful]
+        if seen - doubtful != self.sent or len(set(numbers)) < doubtful.total():
+            missing, extra = self.sent - seen, seen - self.sent
+            raise Violation(f"results: missing {list(missing.items())[:5]}, too many {list(extra.items())[:5]}, in doubt {self.in_doubt}")
+        last: dict[int, int] = {}
+        for _, (key, count) in sorted(given[VERTEX]):
+            last[key] = count
+        if last != collections.Counter(number % KEYS for _, number in seen.elements()):
+            raise Violation(f"counts {last} are not those of {seen}")
+
+
+class Sequence:
+    """One sequence of calls."""
+
+    def __init__(self, seed: int, table: Table, calls: int = CALLS, detached: float = DETACHED) -> None:
+        self.rng = random.Random(f"calls/{seed}")
+        self.table, self.calls, self.detached = table, calls, detached
+        self.folder = Path(tempfile.mkdtemp(prefix="rayad-chaos-calls-"))
+        self.log = (self.folder / "log").open("ab")
+        self.jobs = {name: JobModel() for name in NAMES}
+        self.said: list[str] = []
+        """The calls so far and what they gave, in words."""
+        self.next = 0
+        self.sockets = socket_names()
+        self.drivers = [Driver(address(), self.log) for _ in range(DRIVERS)]
+
+    def go(self) -> None:
+        """All calls, then the end."""
+        for _ in range(self.calls):
+            name = self.rng.choice(NAMES)
+            job = self.jobs[name]
+            if job.life is Life.RUNNING:
+                self.rng.choice(WHILE_RUNNING)(self, name, job)
+            else:
+                self.rng.choice(OTHERWISE)(self, name, job)
+        for name, job in self.jobs.items():
+            if job.life is Life.RUNNING:
+                self.stop(name, job)
+            elif job.life is Life.ENDED:
+                self.fetch(name, job)
+        self.nothing_stays()
+
+    # -- asking ------------------------------------------------------------------------------------------------------------------
+    def ask(self, driver: int, method: str, *args: Any, may: tuple[str, ...] = (), strike: bool = False) -> Any:
+        """What a call gives; Violation where it raises what it may not. With ``strike`` something may be killed meanwhile."""
+        shown = ", ".join(repr(arg) if len(repr(arg)) < 60 else "..." for arg in args)
+        self.said.append(f"driver {driver}: {method}({shown})")
+        self.drivers[driver].begin(method, *args)
+        if strike and self.rng.random() < DURING:
+            time.sleep(self.rng.uniform(0.0, DURING_S))
+            self.kill_process("during it")
+        try:
+            given = self.drivers[driver].answer(PATIENCE_S)
+        except TimeoutError:
+            raise Violation(f"{method}({shown}) has not come back after {PATIENCE_S:g} s") from None
+        self.said[-1] += f" -> {given if isinstance(given, (Raised, str, int)) else type(given).__name__}"
+        self.table[f"{method}, {given.classes[0]}" if isinstance(given, Raised) else method] += 1
+        if isinstance(given, Raised) and not given.is_a(*may):
+            raise Violation(f"{method}({shown}) raised {given}\n{given.where}")
+        return given
+
+    def handle(self, name: str, job: JobModel, driver: int | None = None) -> int:
+        """A driver that has a handle of the job, by attaching where it has none."""
+        driver = self.rng.randrange(DRIVERS) if driver is None else driver
+        if driver not in job.handles:
+            self.attach(name, job, driver)
+        return driver
+
+    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> None:
+        """Raises Violation when it does not come."""
+        deadline_s = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline_s:
+                raise Violation(f"not within {timeout_s:g} s: {what}")
+            time.sleep(0.1)
+
+    def settled(self, name: str, job: JobModel) -> None:
+        """Wait until a job that was disturbed runs again: all that is complete comes through."""
+        driver = self.handle(name, job)
+        self.until(lambda: self.ask(driver, "progress", name) == "running", f"job {name!r} runs again")
+        job.is_disturbed = False
+
+    # -- calls on a job that runs ------------------------------------------------------------------------------------------------
+    def attach(self, name: str, job: JobModel, driver: int | None = None) -> None:
+        """A driver gets a handle."""
+        driver = self.rng.randrange(DRIVERS) if driver is None else driver
+        fresh = lambda: self.ask(driver, "attach", name, may=("NoSuchJob",))  # noqa: E731
+        given = fresh()
+        if isinstance(given, Raised):
+            if not job.is_disturbed or job.is_detached:
+                raise Violation(f"attach({name!r}) raised {given}")
+            self.until(lambda: not isinstance(fresh(), Raised), f"job {name!r} is found again")
+        elif given not in ALIVE:
+            raise Violation(f"job {name!r} is {given}, and it runs")
+        job.handles.add(driver)
+
+    def progress(self, name: str, job: JobModel) -> None:
+        """It runs, or starts again."""
+        driver = self.handle(name, job)
+        for method in ("progress", "state"):
+            if (state := self.ask(driver, method, name, strike=True)) not in ALIVE:
+                raise Violation(f"job {name!r} is {state}, and it runs")
+
+    def explain(self, name: str, job: JobModel) -> None:
+        """Whatever it says, it says it."""
+        self.ask(self.handle(name, job), "explain", name)
+
+    def look_at_all(self, name: str, job: JobModel) -> None:
+        """All that run are listed, and nothing that is not there."""
+        listed = self.ask(self.rng.randrange(DRIVERS), "jobs")
+        sure = {n for n, j in self.jobs.items() if j.life is Life.RUNNING and (j.is_detached or not j.is_disturbed)}
+        if not sure <= set(listed) <= {n for n, j in self.jobs.items() if j.life is not Life.ABSENT}:
+            raise Violation(f"jobs() gave {listed}, and {sure} run")
+
+    def submit_again(self, name: str, job: JobModel) -> None:
+        """The name is taken."""
+        if job.is_disturbed and not job.is_detached:
+            return  # while its coordinator is being replaced the name is nobody's
+        given = self.ask(self.rng.randrange(DRIVERS), "submit", name, self.rng.random() < 0.7, str(self.folder), may=("NameTaken",))
+        if not isinstance(given, Raised):
+            raise Violation(f"two jobs of the name {name!r} run")
+
+    def send(self, name: str, job: JobModel) -> None:
+        """Some numbers; then perhaps the next epoch."""
+        driver = self.handle(name, job, None if job.is_detached else job.owner)
+        numbers = list(range(self.next, self.next + self.rng.randint(1, 20)))
+        self.next += len(numbers)
+        given = self.ask(driver, "send", name, numbers, strike=True)
+        if isinstance(given, Raised):
+            job.in_doubt.update(numbers)
+        else:
+            job.sent.update((job.epoch, number) for number in numbers)
+        if self.rng.random() < 0.7:
+            self.advance(name, job)
+
+    def advance(self, name: str, job: JobModel) -> None:
+        """The next epoch, by any sender; one that another sender has left behind is refused."""
+        driver = self.handle(name, job, None if job.is_detached else job.owner)
+        self.ask(driver, "advance", name, job.epoch + 1, strike=True)
+        job.epoch += 1
+        if job.is_detached and self.rng.random() < 0.3:
+            other = self.handle(name, job)
+            if not isinstance(self.ask(other, "advance", name, job.epoch - 1, may=("DataflowError",)), Raised):
+                raise Violation(f"epoch {job.epoch} was left for {job.epoch - 1}")
+
+    def send_by_another(self, name: str, job: JobModel) -> None:
+        """The sending end is passed on to another process."""
+        if not job.is_detached:
+            other = self.handle(name, job, (job.owner + 1) % DRIVERS)
+            if not isinstance(self.ask(other, "send", name, [0], may=("DataflowError",)), Raised):
+                raise Violation("a job of another driver took records")
+            return
+        driver, number = self.handle(name, job), self.next
+        self.next += 1
+        given = self.ask(driver, "give_input", name)
+        self.ask((driver + 1) % DRIVERS, "send_by", given, [number], strike=True)
+        job.sent[job.epoch, number] += 1
+
+    def complete(self, name: str, job: JobModel) -> None:
+        """What epochs before the current one were given comes through."""
+        driver = self.handle(name, job)
+        if job.epoch and self.ask(driver, "is_complete", name, job.epoch - 1, PATIENCE_S, strike=True) is not True:
+            raise Violation(f"epoch {job.epoch - 1} is not complete after {PATIENCE_S:g} s")
+
+    def save(self, name: str, job: JobModel) -> None:
+        """A savepoint; it may fail of a kill."""
+        driver, disturbed = self.handle(name, job), job.is_disturbed
+        given = self.ask(driver, "savepoint", name, may=("SnapshotError",), strike=True)
+        if isinstance(given, Raised):
+            if not (disturbed or job.is_disturbed):
+                raise Violation(f"savepoint: {given}")
+        elif not (Path(given) / "manifest.json").exists():
+            raise Violation(f"there is no savepoint {given}")
+
+    def rescale(self, name: str, job: JobModel) -> None:
+        """Other replicas."""
+        driver, replicas = self.handle(name, job), self.rng.randint(1, 3)
+        there = self.ask(driver, "rescale", name, replicas, strike=True)
+        if there != replicas and not job.is_disturbed:
+            raise Violation(f"rescale to {replicas} replicas gave {there}")
+
+    def configure(self, name: str, job: JobModel) -> None:
+        """Another size of batches."""
+        self.ask(self.handle(name, job), "configure", name, self.rng.randint(10, 5000), strike=True)
+
+    def wait_in_vain(self, name: str, job: JobModel) -> None:
+        """It goes on as long as its input is open."""
+        if not isinstance(self.ask(self.handle(name, job), "wait", name, 0.2, may=("TimeoutError",)), Raised):
+            raise Violation(f"job {name!r} is complete, and its input is open")
+
+    # -- the end of a job --------------------------------------------------------------------------------------------------------
+    def stop(self, name: str, job: JobModel) -> None:
+        """Drain: the results are there."""
+        given = self.ask(self.handle(name, job), "stop", name, PATIENCE_S, strike=True)
+        self.results(given, job)
+
+    def close(self, name: str, job: JobModel) -> None:
+        """Its input is closed: it completes by itself, and a detached one is kept."""
+        driver = self.handle(name, job, None if job.is_detached else job.owner)
+        self.ask(driver, "close", name, strike=True)
+        self.until(lambda: self.ask(driver, "state", name) == "complete", f"job {name!r} is complete")
+        if job.is_detached:
+            job.end(Life.ENDED)
+        else:
+            self.results(self.ask(driver, "wait", name, PATIENCE_S), job)
+
+    def fetch(self, name: str, job: JobModel) -> None:
+        """The results of a job that has ended, in any driver."""
+        driver = self.rng.randrange(DRIVERS)
+        if (state := self.ask(driver, "attach", name)) != "complete":
+            raise Violation(f"job {name!r} is {state}, and has ended well")
+        self.results(self.ask(driver, "wait", name, PATIENCE_S), job)
+
+    def results(self, given: Any, job: JobModel) -> None:
+        """They are the model's."""
+        job.check(given)
+        job.end(Life.OVER)
+
+    def cancel(self, name: str, job: JobModel) -> None:
+        """No results; it may have to be said again while the job is being started again."""
+        driver = self.handle(name, job)
+        said = lambda: self.ask(driver, "cancel", name, may=("TimeoutError",), strike=True)  # noqa: E731
+        self.until(lambda: not isinstance(said(), Raised), f"job {name!r} is cancelled")
+        if (state := self.ask(driver, "state", name)) != "cancelled":
+            raise Violation(f"job {name!r} is {state}, and was cancelled")
+        job.end(Life.OVER)
+
+    # -- kills -------------------------------------------------------------------------------------------------------------------
+    def kill(self, name: str, job: JobModel) -> None:
+        """A process; then, perhaps, see that its job goes on."""
+        self.kill_process("")
+        if job.life is Life.RUNNING and self.rng.random() < 0.5:
+            self.settled(name, job)
+
+    def kill_process(self, when: str) -> None:
+        """SIGKILL of some process of the jobs."""
+        kind = self.rng.choice(list(VICTIMS))
+        found = [process for process in processes() if VICTIMS[kind] in title(process)]
+        if not found:
+            return
+        victim = self.rng.choice(found)
+        with suppress(psutil.NoSuchProcess):
+            victim.kill()
+            self.table[f"SIGKILL {kind} {when}".strip()] += 1
+            self.said.append(f"  killed a {kind} {when}")
+        for job in self.jobs.values():
+            job.is_disturbed = job.life is Life.RUNNING
+
+    def kill_driver(self, name: str, job: JobModel) -> None:
+        """SIGKILL of a driver: what is not detached ends with it; another driver takes its place."""
+        driver = self.rng.randrange(DRIVERS)
+        self.drivers[driver].kill()
+        self.table["SIGKILL driver"] += 1
+        self.said.append(f"  killed driver {driver}")
+        self.drivers[driver] = Driver(address(), self.log)
+        other = (driver + 1) % DRIVERS
+        for one, each in self.jobs.items():
+            each.handles.discard(driver)
+            if each.life is Life.RUNNING and not each.is_detached and each.owner == driver:
+                if other in each.handles:
+                    told = self.ask(other, "wait", one, PATIENCE_S, may=("RayadError",))
+                    if not isinstance(told, Raised):
+                        raise Violation(f"job {one!r} was complete, and its driver was killed")
+                self.until(lambda one=one: one not in self.ask(other, "jobs"), f"job {one!r} has ended with its driver")  # type: ignore[misc]
+                each.end(Life.ABSENT)
+
+    # -- calls on a job that does not run -----------------------------------------------------------------------------------------
+    def submit(self, name: str, job: JobModel) -> None:
+        """The name is free; what a job before it has left is given up."""
+        driver, detached = self.rng.randrange(DRIVERS), self.rng.random() < self.detached
+        self.ask(driver, "submit", name, detached, str(self.folder))
+        self.jobs[name] = JobModel(Life.RUNNING, detached, driver, {driver})
+
+    def attach_in_vain(self, name: str, job: JobModel) -> None:
+        """There is none, or one that has ended."""
+        given = self.ask(self.rng.randrange(DRIVERS), "attach", name, may=("NoSuchJob",))
+        is_none = isinstance(given, Raised)
+        wrong = {Life.ABSENT: not is_none, Life.ENDED: given != "complete", Life.OVER: not is_none and given in ALIVE}
+        if wrong[job.life]:
+            raise Violation(f"attach({name!r}) gave {given}, and the job is {job.life.name}")
+
+    def fetch_if_there(self, name: str, job: JobModel) -> None:
+        """Results that are kept."""
+        if job.life is Life.ENDED:
+            self.fetch(name, job)
+
+    # -- the end ------------------------------------------------------------------------------------------------------------------
+    def nothing_stays(self) -> None:
+        """No name, no process, no socket."""
+
+        def left() -> list[Any]:
+            named = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True) if actor["namespace"] == NAMESPACE]
+            return [*named, *processes(), *(socket_names() - self.sockets)]
+
+        self.until(lambda: not left(), "nothing is left")
+
+    def end(self) -> None:
+        """Its drivers end."""
+        for driver in self.drivers:
+            driver.kill()
+        self.log.close()
+
+
+WHILE_RUNNING = [
+    *[Sequence.send] * 4, *[Sequence.kill] * 3, Sequence.attach, Sequence.progress, Sequence.explain, Sequence.look_at_all,
+    Sequence.submit_again, Sequence.send_by_another, Sequence.complete, Sequence.save, Sequence.rescale, Sequence.configure,
+    Sequence.wait_in_vain, Sequence.kill_driver, Sequence.stop, Sequence.close, Sequence.cancel,
+]  # fmt: skip
+OTHERWISE = [*[Sequence.submit] * 4, Sequence.attach_in_vain, Sequence.fetch_if_there, Sequence.look_at_all, Sequence.kill]
+
+
+def processes() -> list[psutil.Process]:
+    """Of all jobs, those of keepers included."""
+    found = job_processes()
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if title(process).startswith("ray::Keeper") and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def title(process: psutil.Process) -> str:
+    """What Ray calls it; "" when it is gone."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def run(seed: int, table: Table, calls: int = CALLS, detached: float = DETACHED) -> str:
+    """One sequence; gives what went wrong, and its calls; "" when all was as the model says."""
+    sequence = Sequence(seed, table, calls, detached)
+    wrong = ""
+    try:
+        sequence.go()
+    except Violation as violation:
+        wrong = f"VIOLATION: {violation}"
+    except Exception:
+        wrong = f"the harness failed: {traceback.format_exc()}"
+    finally:
+        sequence.end()
+    if not wrong:
+        shutil.rmtree(sequence.folder)
+        return ""
+    said = "\n  ".join(sequence.said)
+    return f"seed {seed}: {wrong}\n  {said}\n  kept: {sequence.folder}"
+
+
+def main(options: argparse.Namespace) -> int:
+    """So many sequences as ``--sequences`` says."""
+    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    table: Table = collections.Counter()
+    began_s, done, violations = time.monotonic(), 0, 0
+    for seed in range(options.seed, options.seed + options.sequences):
+        wrong = run(seed, table, options.calls, options.detached)
+        done, violations = done + 1, violations + bool(wrong)
+        print(wrong or f"seed {seed}: as the model says; {done} sequences, {time.monotonic() - began_s:.0f} s", flush=True)
+        if wrong and not options.keep_going:
+            break
+    for what, count in sorted(table.items()):
+        print(f"{what:<44}{count:>6}")
+    print(f"{done} sequences, {sum(table.values())} calls and kills, {time.monotonic() - began_s:.0f} s, {violations} violations")
+    sys.stdout.flush()
+    ray.shutdown()
+    return 1 if violations else 0
