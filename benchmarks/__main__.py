@@ -43,11 +43,11 @@ def measure(name: str, *, quick: bool, repetitions: int | None = None, peers: tu
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("names", nargs=-1, metavar="[NAME ...]")
 @click.option("--quick", is_flag=True, help="Small sizes, to see whether everything works; writes no results unless --out says where.")
-@click.option("--repetitions", type=click.IntRange(min=1), help="How often everything is measured, instead of what each benchmark has.")
+@click.option("--repetitions", type=click.IntRange(min=1), help="How many times everything is measured; by default as each benchmark says.")
 @click.option("--peers", "peer_names", default="all", help="Which peers run beside Rayad: all, none, or names such as polars,bytewax.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the JSON files.  [default: benchmarks/results]")
 @click.option("--report", is_flag=True, help="Measure nothing: write tables and plots of all results into docs/.")
-@click.option("--list", "list_names", is_flag=True, help="Say what there is.")
+@click.option("--list", "list_names", is_flag=True, help="List the benchmarks and peers.")
 def main(
     names: tuple[str, ...], quick: bool, repetitions: int | None, peer_names: str, out: Path | None, report: bool, list_names: bool
 ) -> None:
@@ -73,7 +73,7 @@ def main(
 
 
 def chosen_peers(names: str) -> tuple[str, ...] | None:
-    """What ``--peers`` says: None for all."""
+    """The peers of ``--peers``; None for all."""
     if names == "all":
         return None
     wanted = () if names == "none" else tuple(name.strip() for name in names.split(","))
@@ -84,7 +84,7 @@ def chosen_peers(names: str) -> tuple[str, ...] | None:
 
 
 def run_all(names: list[str], *, quick: bool, repetitions: int | None, peers: tuple[str, ...] | None, folder: Path | None) -> None:
-    """One after another; a benchmark's results are written as soon as they are there."""
+    """Run one benchmark after another, and write the results of each as soon as it has ended."""
     for name in names:
         began = time.perf_counter()
         measurement = measure(name, quick=quick, repetitions=repetitions, peers=peers)

@@ -1,7 +1,7 @@
-"""How long a global barrier takes: every replica asks, in each notification, for the next time, and notes when it ran.
+"""How long a global barrier takes: in each notification every replica asks for the next one, and notes the time.
 
-``on_notify(t)`` runs in no replica before all have run ``on_notify(t - 1)``: so a notification is a barrier over all replicas, through the
-progress actor. Beside it, in the same run: a Ray actor round trip, which is the least that any barrier made of Ray calls costs.
+No replica runs ``on_notify(t)`` before all have run ``on_notify(t - 1)``. So a notification is a barrier over all replicas, through the
+progress actor. The same run measures a Ray actor round trip, the least that any barrier made of Ray calls costs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Barriers(rd.Vertex):
         self.at_s = [0.0] * barriers
 
     def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
-        self.notify_at(time)  # asked for again and again, it is still one notification
+        self.notify_at(time)  # several requests for one time are one notification
 
     def on_notify(self, at: rd.Timestamp) -> None:
         self.at_s[at.epoch] = time.perf_counter()
@@ -55,7 +55,7 @@ class Barriers(rd.Vertex):
 
 
 def program(barriers: int) -> rd.Dataflow:
-    """One record, to every replica, sets them going."""
+    """One record goes to every replica, which then begins."""
     flow = rd.Dataflow("barrier")
     start = flow.from_items(["go"], name="start")
     start.broadcast().vertex(partial(Barriers, barriers), name="barriers").collect("at")
@@ -64,7 +64,7 @@ def program(barriers: int) -> rd.Dataflow:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: microseconds of each barrier, how many replicas told, whether each passed all before any passed the next."""
+    """One run: microseconds of each barrier, how many replicas reported, whether all passed each barrier before any passed the next."""
 
     durations_us: list[float]
     replicas: int

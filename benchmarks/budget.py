@@ -120,7 +120,7 @@ def programs(sizes: Sizes) -> dict[str, tuple[Callable[[], rd.Dataflow], int]]:
 
 
 def barrier_steps(rounds: int) -> dict[str, Callable[[], Any]]:
-    """The steps of one barrier, as functions to be called ``rounds`` times."""
+    """The steps of one barrier, as functions that are called ``rounds`` times."""
     plan = barrier.program(10).plan(2)
     stage = next(stage for stage in plan.stages if stage.name == "barriers")
     place = stage.notify_location

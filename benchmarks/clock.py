@@ -1,12 +1,12 @@
 """One clock for all comparisons: from *everything is started* to *the caller has the result in the form that was asked for*.
 
-*Started* is: the interpreter with its imports, the engine, its threads, processes, sessions and actors, after a first tiny piece of
-work where an engine loads at first use. What is read of the input (listing files, footers, schemas) comes after that, so it counts, and
+*Started* means: the interpreter with its imports, the engine, its threads, processes, sessions and actors; and a first tiny piece of
+work, if an engine loads code at first use. All reading of the input (listing files, footers, schemas) comes later and counts, and
 so does planning. The *form* is the same for all systems of a workload (a Python dict, arrays of numbers, an Arrow table), and making it
-counts, too. Checks (digests) come after the clock has stopped. The whole process, from the shell's view, stands beside it.
+counts, too. Checks (digests) come after the clock has stopped. The time of the whole process is given beside it.
 
-Rayad reads footers and plans in the driver, then starts its actors, then runs: the clock is that of the whole call less the seconds in
-which processes start (``JobStatistics.start_s``). Ending the job is inside: ``run`` returns after it.
+Rayad reads footers and plans in the driver, then starts its actors, then runs: its time is that of the whole call less the seconds in
+which processes start (``JobStatistics.start_s``). It includes the end of the job, because ``run`` returns after that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import rayad as rd
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """A result in the form that was asked for; ``seconds`` by the clock, ``start_s`` of them not counted."""
+    """A result in the form that was asked for; ``seconds`` by the clock, without the ``start_s`` of the start."""
 
     value: Any
     seconds: float
@@ -41,7 +41,7 @@ def timed(build: Callable[[], rd.Dataflow], form: Callable[[Any], Any], **option
 
 
 def first_use() -> None:
-    """A tiny dataflow in this process, as every engine gets a first query: loading at first use is not its speed."""
+    """Run a tiny dataflow in this process: every engine gets a first query, so that loading at first use does not count."""
     flow = rd.Dataflow("first-use")
     flow.from_arrow(pa.table({"key": ["a", "b"], "value": [1, 2]})).key_by("key").sum("value").collect("sums", columnar=True)
     flow.run(runtime="local")

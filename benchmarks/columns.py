@@ -1,9 +1,9 @@
 """Columnar rows through source, map_batches, key exchange, keyed sum and sink, beside pyarrow doing the same in one process.
 
-It also shows that no Python object is made per row: the same program runs in the local runtime with small and with large
-batches, as many of them and over the same keys, while every call and return of a Python function, and every call of a C
-function, is counted and looks at how many blocks Python's allocator has given out. Neither may grow with the rows. A program that
-does make objects per row is the control: with it, both must grow.
+It also shows that no Python object is made per row. The same program runs in the local runtime with small and with large
+batches, the same number of them and with the same keys. Every call and return of a Python function, and every call of a C
+function, is counted, and the blocks of Python's allocator are counted at each. Neither count may grow with the rows. The control is a
+program that does make objects per row: with it, both must grow.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TITLE = "A keyed sum over columns"
 NEEDS_RAY = True
 PARTS = 2
 FAR = 1 << 40
-"""Keys and values begin here: Python keeps small numbers ready, which would hide objects made of them."""
+"""The first key and value: Python caches small integers, which would hide new objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ def columns(sizes: Sizes) -> rd.Source:
 
 
 class Adder(rd.Vertex):
-    """A keyed sum of one's own, in pyarrow."""
+    """A user's own keyed sum, in pyarrow."""
 
     def __init__(self) -> None:
         self.batches: list[pa.RecordBatch] = []
@@ -89,7 +89,8 @@ class Adder(rd.Vertex):
 
 
 def program(sizes: Sizes, *, combined: bool = True) -> rd.Dataflow:
-    """With the operator ``sum``, which adds up each batch before the exchange, or with a vertex that every row is sent to."""
+    """The dataflow: with the operator ``sum``, which adds up each batch before the exchange, or with a vertex to which every row is
+    sent."""
     flow = rd.Dataflow("columns")
     rows = flow.source(columns(sizes), name="columns").map_batches(prepare).key_by("key")
     totals = rows.sum("value", name="sum") if combined else rows.vertex(Adder, name="adder")
@@ -131,7 +132,7 @@ def plain(sizes: Sizes, *, threads: bool) -> pa.RecordBatch:
 
 
 def digest(totals: Any) -> list[int]:
-    """Number of keys and one number for all totals, whatever the columns are called."""
+    """Number of keys and one number for all totals; names of columns do not matter."""
     keys, values = (totals.column(i).to_numpy() for i in range(2))
     return [len(keys), int(((keys - FAR + 1) * values).sum())]
 
@@ -139,14 +140,14 @@ def digest(totals: Any) -> list[int]:
 # -- no object per row -----------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """What a run did inside Python: calls, and the most allocator blocks at any of them above what there were before."""
+    """Counts of a run: calls, and the largest number of additional allocator blocks at any of them."""
 
     calls: int
     blocks_peak: int
 
 
 def count_objects(run_program: Callable[[], Any]) -> Objects:
-    """Run it, counting calls and looking at every return."""
+    """Run a program; count calls, and allocator blocks at each."""
     calls = peak = 0
     allocated = sys.getallocatedblocks
 
@@ -195,7 +196,7 @@ def measure_objects(sizes: Sizes, out: Measurement) -> dict[str, tuple[Objects, 
 
 
 def check_objects(found: dict[str, tuple[Objects, Objects]], sizes: Sizes, out: Measurement) -> None:
-    """Growth from small to large batches: not one object or call for a hundred rows more; the control shows that both would be seen."""
+    """Check the growth from small to large batches: less than one object or call for a hundred more rows, except in the control."""
     for name, (small, large) in found.items():
         by_batch = sizes.object_rows if name == "columns" else sizes.control_rows
         rows = sizes.object_batches * (by_batch[1] - by_batch[0])
@@ -208,7 +209,7 @@ def check_objects(found: dict[str, tuple[Objects, Objects]], sizes: Sizes, out: 
 
 # -- time ----------------------------------------------------------------------------------------------
 def run(sizes: Sizes) -> Measurement:
-    """Both programs and pyarrow, with one thread and with as many as it likes, at two priorities, interleaved."""
+    """Both programs and pyarrow, with one thread and with its default number, at two priorities, interleaved."""
     out = Measurement("columns", TITLE, asdict(sizes))
     own = os.nice(0)
     peers = {
@@ -247,7 +248,7 @@ def run(sizes: Sizes) -> Measurement:
 def main() -> None:
     """The pyarrow peer: sizes and threads as JSON in, seconds and digest as JSON out."""
     sizes = Sizes(**json.loads(sys.argv[1]))
-    plain(replace(sizes, rows=2 * sizes.batch_rows), threads=True)  # what pyarrow loads at its first use is not its speed
+    plain(replace(sizes, rows=2 * sizes.batch_rows), threads=True)  # what pyarrow loads at first use does not count
     began = time.perf_counter()
     totals = plain(sizes, threads=json.loads(sys.argv[2]))
     print(json.dumps({"seconds": time.perf_counter() - began, "digest": digest(totals)}))

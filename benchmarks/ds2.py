@@ -1,8 +1,8 @@
 """DS2 on real Ray: decisions until every vertex has the replicas that its load needs, from one replica and from too many.
 
-Waiting work (sleep), so that more replicas than processors can be compared. Lines arrive by the clock at a word count (split, count), and
-numbers at a loop that each of them goes round several times. The replicas needed follow from rate and work: here they are computed.
-Source: the issue asks for at most three decisions, as the paper has it.
+The work is waiting (sleep), so that more replicas than processors can be compared. Lines arrive by the clock at a word count (split,
+count), and numbers at a loop, in which each goes round several times. The number of replicas that is needed follows from rate and work and
+is computed here. The aim is at most three decisions, as in the paper.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Sizes:
 
     Args:
         seconds: of input.
-        too_many: replicas of each vertex where there are too many.
-        most: so many a vertex may have.
-        lines_per_s: that come; each has WORDS words.
+        too_many: replicas of each vertex in the case of too many.
+        most: the largest number of replicas of a vertex.
+        lines_per_s: the rate of lines; each has WORDS words.
         split_s, count_s: work of a line, and of a word.
-        numbers_per_s: that come into the loop; number n goes round ``1 + n % ROUNDS`` times.
+        numbers_per_s: the rate of numbers into the loop; number n goes round ``1 + n % ROUNDS`` times.
         step_s: work of a round.
-        utilization: how busy replicas shall be at most.
+        utilization: the largest share of time that replicas shall be busy.
     """
 
     repetitions: int = 3
@@ -58,7 +58,7 @@ QUICK = Sizes(repetitions=1, seconds=15.0, too_many=3, most=3, lines_per_s=20.0,
 
 
 class ByTheClock(rd.Source):
-    """The numbers from 0 on, so many a second, whether they are taken or not."""
+    """The numbers from 0 on, ``per_s`` a second, whether they are read or not."""
 
     def __init__(self, rate_per_s: float, count: int) -> None:
         self.rate_per_s, self.count = rate_per_s, count
@@ -93,7 +93,7 @@ class _Part(rd.SourcePart):
 
 
 class Split:
-    """A line's words; takes its time."""
+    """Splits a line into words, and waits."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -104,7 +104,7 @@ class Split:
 
 
 class Count:
-    """One more of a word; takes its time."""
+    """Counts a word, and waits."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -115,7 +115,7 @@ class Count:
 
 
 class Step:
-    """One round less; takes its time."""
+    """Takes one from the rounds that are left, and waits."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -126,7 +126,7 @@ class Step:
 
 
 class TooMany:
-    """Gives `Hold` until a vertex has so many replicas, then decides as another policy does."""
+    """Gives `Hold` until a vertex has too many replicas, then decides as another policy does."""
 
     def __init__(self, policy: Any, replicas: int) -> None:
         self.policy, self.replicas, self.begins = policy, replicas, False
@@ -138,7 +138,7 @@ class TooMany:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A dataflow, what it must give, and how many replicas it needs."""
+    """A dataflow, its right result, and the number of replicas that it needs."""
 
     flow: rd.Dataflow
     expected: list[Any]
@@ -161,7 +161,7 @@ def word_count(sizes: Sizes) -> Case:
 
 
 def loop(sizes: Sizes) -> Case:
-    """Numbers that go round."""
+    """Numbers that go round a loop."""
     count = int(sizes.seconds * sizes.numbers_per_s)
     flow = rd.Dataflow("ds2-loop")
 

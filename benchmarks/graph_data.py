@@ -1,10 +1,10 @@
 """R-MAT graphs: the edges that the graph benchmarks read, the same for Rayad and all peers, and the right answers.
 
-An edge falls into one quadrant of the adjacency matrix after another, `scale` times, with the probabilities a, b, c and 1 - a - b - c; so
-vertex numbers below 2**scale come out with degrees as skewed as in social networks. Vertices are then renamed by a seeded
-permutation, as Graph500 does, so that a number says nothing about its degree. Duplicate edges and self-loops stay in.
+For each edge a quadrant of the adjacency matrix is drawn `scale` times, one inside the other, with the probabilities a, b, c and 1 - a - b
+- c. So degrees of the vertices, numbers below 2**scale, are as skewed as in social networks. Vertices are then renamed by a seeded
+permutation, as Graph500 does, so that a number does not depend on the degree. Duplicate edges and self-loops stay in.
 
-The answers for components and PageRank come from a few lines of numpy, which take part in no measurement.
+The answers for components and PageRank come from a few lines of numpy, which are not measured.
 
 Source: Chakrabarti, Zhan and Faloutsos, "R-MAT: a recursive model for graph mining" (SDM 2004).
 """
@@ -77,7 +77,7 @@ def graph_folder(scale: int, share: int = 1, root: Path = inputs.FOLDER) -> Path
 
 # -- the right answers ----------------------------------------------------------------------------
 def smallest_connected(count: int, source: Ints, target: Ints) -> Ints:
-    """For each of ``count`` nodes the smallest that it is connected with: labels pass along the edges until none falls."""
+    """For each of ``count`` nodes the smallest node that it is connected with: labels pass along the edges until none changes."""
     label = np.arange(count)
     while True:
         before = label.copy()
@@ -101,7 +101,7 @@ def ranks(count: int, source: Ints, target: Ints) -> Floats:
 
 
 def label_digest(node: Ints, label: Ints) -> list[int]:
-    """Of a partition whose parts are named by their smallest nodes: nodes, parts, and one number for all of it, in whatever order."""
+    """The digest of a partition whose parts are named by their smallest nodes: numbers of nodes and parts, and a hash in any order."""
     return [len(node), len(np.unique(label)), int(((node + 1) * (label + 1) % 1_000_003).sum())]
 
 

@@ -1,7 +1,7 @@
 """How the time of components, PageRank and strong components grows with the graph: R-MAT graphs, each twice as large as the one before.
 
-Every rung is a whole run, from the Parquet file to the result, without the start. What a run costs however small the graph bends the
-lower end, so there is a second fit through the upper half of the rungs.
+Every rung is a whole run, from the Parquet file to the result, without the start. The fixed cost of a run bends the
+lower end of the curve, so there is a second fit through the upper half of the rungs.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Connected components, PageRank and strong components of R-MAT graphs, beside scipy, networkx, Spark and Pathway.
 
-All read the same Parquet file and give a value for every node, as two arrays; digests show that components are the same partition and that
-ranks are within 1e-9 of the reference (as a share of the mean rank). Like stands beside like: components by label propagation, as loops
-of Spark DataFrames and Pathway's ``iterate`` find them, beside label propagation in Rayad (Pregel); union-find in Rayad beside scipy, and
-beside Spark with scipy in each partition.
+All read the same Parquet file and give a value for every node, as two arrays. Digests show that components are the same partition and that
+ranks are within 1e-9 of the reference (as a share of the mean rank). The same algorithms are compared: label propagation in loops
+of Spark DataFrames and in Pathway's ``iterate`` with label propagation in Rayad (Pregel); union-find in Rayad with scipy, and
+with Spark that runs scipy in each partition.
 
-There are two series for each. *Whole* is by the clock of :mod:`benchmarks.clock`, from the file to the arrays. *Without loading* takes
-off what it takes until the edges are where they are computed on: scipy's sparse matrix and networkx' graph built, Spark's tables cached.
-Rayad works on edges while they arrive, so for it this is the time of a program of its own, the shortest of all repetitions: for
-components one that reads and exchanges the edges in the same way and does nothing with them (making sets of them stays in, while making
-scipy's matrix does not), for the others one that also puts them into sorted arrays. Pathway does it all in one call, so it has the whole
-only.
+There are two series for each. *Whole* is by the clock of :mod:`benchmarks.clock`, from the file to the arrays. *Without loading* is the
+same less the time until the edges are ready: scipy's sparse matrix or networkx' graph is built, Spark's tables are cached.
+Rayad works on edges while they arrive. So its loading time is that of a separate program, the shortest of all repetitions. For
+components it reads and exchanges the edges in the same way and does nothing with them (so making sets counts for Rayad, while making the
+matrix does not count for scipy); for the others it also puts them into sorted arrays. Pathway does it all in one call, so it has only the
+whole.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ FOLDERS = {SCIPY: "scipy", NETWORKX: "networkx", SPARK: "spark", FORESTS: "spark
 SCRIPTS = {COMPONENTS: "components", PAGERANK: "pagerank", STRONG: "components"}
 AIMS = {SCIPY: "at most 5", SPARK: "at least 1", FORESTS: "at least 5", PATHWAY: "at least 1", NETWORKX: ""}
 LIKE = {(COMPONENTS, SPARK): PROPAGATED, (COMPONENTS, PATHWAY): PROPAGATED}
-"""Which of ours does what a peer does: components by union-find are no match for components by label propagation."""
+"""Our program with the same algorithm as a peer: union-find is not compared with label propagation."""
 BARE = "without loading"
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured. ``slow_scale`` is that of networkx, Spark and Pathway, None for without them; ``pathway_shares`` are tried in
-    turn, each as one n-th of the edges, until it finishes in time."""
+    """How much is measured. ``slow_scale``: for networkx, Spark and Pathway; None: without them. ``pathway_shares``: Pathway gets one n-th
+    of the edges, for each n in turn, until it finishes in time."""
 
     repetitions: int = 3
     scales: tuple[int, ...] = (16, 20)
@@ -69,7 +69,7 @@ QUICK = Sizes(repetitions=1, scales=(8,), slow_scale=8, pathway_shares=(1,), tim
 
 @dataclass(frozen=True, slots=True)
 class GraphOutcome(Outcome):
-    """``loading_s`` is the part of ``seconds`` after which the edges are where they are computed on; None when that is not known."""
+    """``loading_s`` is the part of ``seconds`` until the edges are ready; None when that is not known."""
 
     loading_s: float | None = None
 
@@ -83,7 +83,7 @@ class Arrived(rd.Vertex):
 
 
 class Sorted(GraphVertex):
-    """Takes edges and puts them into the arrays that PageRank and strong components work on: by input, the one or the other way round."""
+    """Takes edges and puts them into the arrays of PageRank and strong components: from each input in one direction."""
 
     def on_notify(self, time: rd.Timestamp) -> None:
         """All have arrived."""
@@ -98,14 +98,14 @@ class Sorted(GraphVertex):
 
 
 class SmallestLabel(rd.graphs.VertexProgram):
-    """Components by label propagation: every node takes the smallest label around it until none falls."""
+    """Components by label propagation: every node takes the smallest label of its neighbours until none changes."""
 
     def init(self, node: int) -> int:
-        """A label of its own."""
+        """Its own name is its first label."""
         return node
 
     def compute(self, vertex: Any, state: int, messages: list[int]) -> tuple[int, Any]:
-        """A smaller label is taken and passed on."""
+        """Take a smaller label and send it on."""
         best = min(state, *messages) if messages else state
         return best, vertex.to_neighbours(best) if best < state or not messages else ()
 
@@ -121,8 +121,8 @@ def both_ways(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def program(algorithm: str, path: Path, *, propagated: bool = False) -> rd.Dataflow:
-    """One algorithm over the edges in a Parquet file; ``result["values"]`` is a table of nodes and values, or, of the components that are
-    ``propagated``, a list of pairs."""
+    """One algorithm over the edges in a Parquet file; ``result["values"]`` is a table of nodes and values, or a list of pairs for
+    components by label propagation (``propagated``)."""
     flow = rd.Dataflow(SCRIPTS[algorithm])
     edges = flow.read_parquet(str(path))
     if propagated:
@@ -139,7 +139,7 @@ def program(algorithm: str, path: Path, *, propagated: bool = False) -> rd.Dataf
 
 
 def loading_program(algorithm: str, path: Path) -> rd.Dataflow:
-    """The edges read, prepared and exchanged as for the algorithm, put where it finds them, and that is all."""
+    """Only the loading: read, prepare, exchange and store the edges as the algorithm does."""
     flow = rd.Dataflow("loading")
     prepared = prepared_edges(flow.read_parquet(str(path)), None, "loading")
     exchanged = {
@@ -160,7 +160,7 @@ def arrays_of(values: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def digest_of(algorithm: str, node: np.ndarray, value: np.ndarray, reference: Path) -> list[Any]:
-    """Of the arrays that are asked for."""
+    """The digest of the arrays that are asked for."""
     if algorithm == PAGERANK:
         return rank_digest(node, value, reference)
     return label_digest(node, value)
@@ -212,7 +212,7 @@ def graph_peer(kind: str, algorithm: str, scale: int, folder: Path, sizes: Sizes
 
 
 def systems(algorithm: str, scale: int, folder: Path, sizes: Sizes, peers: tuple[str, ...] | None) -> list[System]:
-    """Rayad and those that take the whole graph."""
+    """Rayad and the peers that get the whole graph."""
     kinds = [SCIPY]
     if scale == sizes.slow_scale:
         kinds += {STRONG: [NETWORKX], PAGERANK: [NETWORKX, SPARK], COMPONENTS: [NETWORKX, FORESTS, SPARK]}[algorithm]
@@ -265,7 +265,7 @@ def wanted_of(algorithm: str, scale: int, share: int = 1) -> Any:
 
 
 def compare_graph(out: Measurement, algorithm: str, scale: int, share: int, found: list[System], repetitions: int, wanted: Any) -> bool:
-    """Measure, add the series without loading and the ratios of like with like; false when all but Rayad gave no figure."""
+    """Measure, add the series without loading and the ratios of equal algorithms; false when only Rayad gave a figure."""
     what = {
         PAGERANK: "PageRank: every rank is within 1e-9 of the reference, as a share of the mean rank",
         COMPONENTS: "components: the same partition, and the reference's",

@@ -3,8 +3,8 @@
     python -m benchmarks.imports
     python -m benchmarks.imports --repetitions 20
 
-Each import in a process of its own, and in turn, so that a busy machine strikes all alike; the least and the middle time in milliseconds.
-Beside it what it stands on (numpy, pyarrow) and what it must not load at once (Ray).
+Each import runs in a process of its own, and in turn, so that other load affects all alike; the shortest and the median time in
+milliseconds. Beside it the imports that it needs (numpy, pyarrow), and the one that it must not load at once (Ray).
 """
 
 from __future__ import annotations

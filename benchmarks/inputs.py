@@ -1,7 +1,7 @@
 """Seeded input files, made when first needed below ``.cache/benchmarks/``: every compared system reads the same files.
 
-A folder is named after its contents, and appears whole or not at all. Beside the data lies ``_digest.json``: the digest of the right
-result, from the numbers that the files were written from; no system that is measured had a part in it.
+A folder is named after its contents, and appears whole or not at all. Beside the data is ``_digest.json``: the digest of the right
+result, computed from the numbers that were written to the files, and by none of the measured systems.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.machine import ROOT
 
-DIGEST = "_digest.json"  # readers of a folder pass over names that begin with _
+DIGEST = "_digest.json"  # readers of a folder skip names that begin with _
 FOLDER = ROOT / ".cache" / "benchmarks"
 LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", dtype=np.uint8)
 
@@ -53,7 +53,7 @@ def digest_of(path: Path) -> Any:
 
 # -- text ------------------------------------------------------------------------------------------
 def words(count: int, rng: np.random.Generator) -> list[str]:
-    """That many different words of 2 to 11 letters, the common ones (the first) rather short."""
+    """``count`` different words of 2 to 11 letters; the first, which are common, are shorter."""
     found: dict[str, None] = {}
     while len(found) < count:
         length = min(11, 2 + int(np.log2(len(found) + 2) / 2) + int(rng.integers(0, 4)))
@@ -79,7 +79,7 @@ def text_folder(lines: int, line_words: int, vocabulary: int, zipf: float, files
 
 
 def count_digest(counts: Iterable[tuple[str, int]]) -> list[int]:
-    """Number of words and one number for all counts, in whatever order; the peers' scripts compute the same.
+    """Number of words and one number for all counts, independent of order; the peers' scripts compute the same.
 
     >>> count_digest([("be", 2), ("or", 1)]) == count_digest([("or", 1), ("be", 2)])
     True
@@ -90,12 +90,12 @@ def count_digest(counts: Iterable[tuple[str, int]]) -> list[int]:
 
 # -- keyed rows --------------------------------------------------------------------------------------
 MIX = (2_654_435_761, 40_503)
-"""What keys and totals are multiplied with in :func:`sum_digest`."""
+"""The factor of keys and totals in :func:`sum_digest`."""
 SPREAD = np.uint64(0x9E37_79B9_7F4A_7C15)  # odd: multiplying is one to one, modulo any power of 2
 
 
 def sum_digest(keys: np.ndarray, totals: np.ndarray) -> list[int]:
-    """Number of keys and one number for all pairs of key and total, in whatever order; the peers' scripts compute the same.
+    """Number of keys and one number for all pairs of key and total, independent of order; the peers' scripts compute the same.
 
     >>> sum_digest(np.array([1, 2]), np.array([30, 40])) == sum_digest(np.array([2, 1]), np.array([40, 30]))
     True

@@ -1,8 +1,8 @@
-"""The wheel in an environment of its own, with what it declares and nothing else; in a second or two.
+"""The wheel in an environment of its own, with its declared dependencies and nothing else; in a second or two.
 
-Installing everything anew takes more than a minute (Ray, pandas and Arrow are 300 MB). So the environment is empty, pip puts the wheel into
-it, and what the wheel declares, and what that declares in turn, is linked from the environment that runs this. A version outside a declared
-range is an error, as it would be for pip; a package that nobody declares cannot be imported.
+A full installation takes more than a minute (Ray, pandas and Arrow are 300 MB). So pip installs only the wheel into an empty environment.
+Its dependencies, and theirs in turn, are linked from the environment that runs this. A version outside a declared
+range is an error, as it would be for pip; a package that is not declared cannot be imported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NEEDED = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in")
 
 
 def copy_project(to: Path) -> Path:
-    """A copy of what a build reads: building leaves files behind in the folder that it builds."""
+    """Copy the files that a build reads: building leaves files behind in its folder."""
     linked = [link.name for link in (ROOT / "src" / "rayad").iterdir() if link.is_symlink()]
     for folder in (*linked, "src"):
         shutil.copytree(ROOT / folder, to / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
@@ -44,14 +44,14 @@ def build(project: Path, hook: str, out: Path) -> Path:
 
 
 def requirements_of(wheel: Path) -> list[str]:
-    """What a wheel declares, extras left out."""
+    """The declared dependencies of a wheel, without extras."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         return message_from_bytes(archive.read(name)).get_all("Requires-Dist", [])
 
 
 def closure(requirements: list[str]) -> dict[str, Distribution]:
-    """The installed distributions that requirements lead to, by normalised name. Raises RuntimeError for a version outside its range."""
+    """The installed distributions of requirements and of theirs, by normalised name. Raises RuntimeError for a version out of range."""
     found: dict[str, Distribution] = {}
     waiting = [(Requirement(each), "") for each in requirements]
     seen: set[tuple[str, str]] = set()
@@ -69,7 +69,7 @@ def closure(requirements: list[str]) -> dict[str, Distribution]:
 
 
 def environment_with(wheel: Path, folder: Path) -> Path:
-    """The Python of a new environment that holds the wheel, what it declares, and nothing else."""
+    """The Python of a new environment with the wheel, its dependencies, and nothing else."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
     (site,) = folder.glob("lib/python*/site-packages")

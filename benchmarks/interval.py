@@ -28,7 +28,7 @@ NEEDS_RAY = False
 RATES = (0.1, 0.05, 0.025, 0.005)
 RESTART, COST, HOP_DELAY = 10.0, 5.0, 0.5
 BEYOND = 0.001
-"""The probability that any point lies outside its bounds, were the model true."""
+"""If the model is right, the probability that any point lies outside its bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +79,10 @@ class Point:
 
 
 def points(sizes: Sizes) -> list[Point]:
-    """All of them, in minutes as in the paper; each with a seed of its own, so that they are independent.
+    """All points, in minutes as in the paper; each with a seed of its own, so that they are independent.
 
-    The bound is ``z`` standard errors, and ``z**2 / 3`` snapshots in all runs, for where snapshots are so rare that the mean is not
-    normally distributed (the second term of Bernstein's inequality); with probability ``1 - BEYOND`` no point is outside.
+    The bound is ``z`` standard errors, and ``z**2 / 3`` snapshots in all runs (the second term of Bernstein's inequality): where snapshots
+    are rare the mean is not normally distributed. With probability ``1 - BEYOND`` no point is outside.
     """
     places = [(rate, depth, interval) for rate in RATES for depth in sizes.depths for interval in sizes.intervals]
     z = statistics.NormalDist().inv_cdf(1 - BEYOND / (2 * len(places)))
@@ -143,7 +143,8 @@ def _simulation_line(depth: int, here: list[Point]) -> Line:
 
 # -- table 1 and the paper's other figures --------------------------------------------------
 def compare_with_table_1(out: Measurement, sizes: Sizes) -> None:
-    """Printed, by equation 10, and from simulated runs as long as the paper's, with their spread; and which c the printed U(T*) imply."""
+    """The printed figures, those of equation 10, and those of simulated runs as long as the paper's; and the c that the printed U(T*)
+    imply."""
     at_30 = out.new_table(
         "Table 1 of the paper, T = 30 min", "row", "U printed", "equation 10", "simulated", "spread of a simulated run", "observed",
         "spread printed", "failures in a run",
@@ -188,7 +189,7 @@ class GammaEstimator(IntervalEstimator):
 
 
 class ForgettingEstimator(IntervalEstimator):
-    """For comparison: the same with a prior that weighs an hour's observation; each failure takes a tenth off what was seen before."""
+    """For comparison: the same with a prior that weighs as much as an hour; at each failure earlier observations lose a tenth of weight."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -240,7 +241,7 @@ RISE = "failures: once a day, then every 2 min"
 
 
 def choose(out: Measurement, sizes: Sizes) -> None:
-    """Each job with the interval chosen online, with foresight, and fixed: through the same failures, the same costs."""
+    """Each job with the interval chosen online, with foresight, and fixed: all with the same failures and costs."""
     table = out.new_table("Utilization over that with foresight, mean (least)", "job", "auto", "30 s", *CHOICES)
     for name, (regimes, lag_s) in JOBS.items():
         scaled = [
@@ -284,7 +285,7 @@ def foresight(regimes: list[Regime]) -> list[tuple[float, float]]:
 
 
 def _chart_of(name: str, regimes: list[Regime], chosen: list[tuple[float, float]]) -> Chart:
-    """What was chosen over time, thinned, beside T*."""
+    """The chosen intervals over time, thinned, beside T*."""
     panel, begin_h = Panel(name), 0.0
     steps = chosen[:: max(1, len(chosen) // 300)]
     panel.lines.append(Line("chosen", [at_s / HOUR for at_s, _ in steps], [interval_s for _, interval_s in steps]))

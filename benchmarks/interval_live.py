@@ -1,9 +1,10 @@
-"""The interval that a job chooses itself, beside fixed ones, on real Ray with real kills: how much of the time becomes committed work.
+"""The interval that a job chooses itself, beside fixed ones, on real Ray with real kills: the share of time that becomes committed work.
 
-A job that is never short of input sums by key; replicas are killed at random times, the same for every choice of interval. What counts is
-what has been committed when the time is over, beside what the job does in that time without snapshots and failures: the utilization of
-seed 004. The model's figures are computed from what the run itself showed, cost of a snapshot, how long it took, time to be back: in the
-long run, at that rate of failures, and for these very kills (the process of the model, step by step, with the same choice of interval).
+A job with unlimited input sums by key; replicas are killed at random times, the same for every choice of interval. The measure is the
+committed work at the end, as a share of what the job does in the same time without snapshots and failures: the utilization of
+seed 004. The model's figures are computed from measurements of the run itself: cost and duration of a snapshot, and the time to resume.
+There are two: for the long run at that rate of failures, and for exactly these kills (the process of the model, step by step, with the same
+choice of interval).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Run:
     snapshots: dict[int, Any] = field(default_factory=dict)
 
     def watch(self, job: Any, until_s: float) -> None:
-        """Look at the job until then."""
+        """Look at the job until ``until_s``."""
         while True:
             progress = job.progress()
             self.failures = progress.failures
@@ -79,7 +80,7 @@ class Run:
             time.sleep(min(LOOK_S, left_s))
 
     def of_snapshots(self, figure: str) -> float:
-        """The mean of a figure of its snapshots; 0 when there was none."""
+        """The mean of one figure over the snapshots; 0 when there was none."""
         return mean([getattr(one, figure) for one in self.snapshots.values()])
 
 
@@ -92,7 +93,7 @@ def kill_times(sizes: Sizes) -> list[float]:
 
 
 def run_once(sizes: Sizes, interval_s: Any, kills: list[float]) -> Run:
-    """Run for a while, kill replicas, and look how far it came."""
+    """Run a job for ``seconds``, kill replicas, and see how much it has committed."""
     settle()
     with storage() as folder:
         snapshots, failures = rd.SnapshotConfig(interval_s=interval_s), rd.FailureConfig(max_failures=len(kills) + 5)
@@ -125,7 +126,7 @@ def kill(job: Any) -> float:
 
 
 def sums(sizes: Sizes, out: str) -> rd.Dataflow:
-    """Running sums by key; of each epoch it is committed how many there were."""
+    """Running sums by key; the number of results of each epoch is committed."""
     flow = rd.Dataflow("sums")
     rows = flow.source(Rows(ENDLESS, sizes.epoch_rows, sizes.keys, columnar=True), name="rows")
     counted = rows.key_by("key").sum("value", name="sums").map_batches(lambda batch: [{"results": batch.num_rows}], name="counted")
@@ -135,14 +136,14 @@ def sums(sizes: Sizes, out: str) -> rd.Dataflow:
 
 
 def committed_epochs(out: str) -> int:
-    """How many epochs a reader of the output sees whole, from the first on; -1 when one is there twice, or missing before another."""
+    """How many whole epochs a reader of the output sees, from the first on; -1 when one is there twice, or is missing before another."""
     try:
         if not rd.committed_files(out).files:
             return 0
     except rd.RayadError:  # nothing yet
         return 0
     found = Counter(rd.read_committed(out).to_table(columns=["epoch"]).column("epoch").to_pylist())
-    whole = [epoch for epoch, times in found.items() if times == REPLICAS]  # each replica says something of each epoch
+    whole = [epoch for epoch, times in found.items() if times == REPLICAS]  # each replica writes a row for each epoch
     is_right = max(found.values()) <= REPLICAS and sorted(whole) == list(range(len(whole)))
     return len(whole) if is_right else -1
 
@@ -156,7 +157,7 @@ def run_free(sizes: Sizes, kills: list[float]) -> float:
 
 
 def run(sizes: Sizes) -> Measurement:
-    """One job after another, killed at the same times."""
+    """One job after another, with kills at the same times."""
     out = Measurement("interval_live", TITLE, asdict(sizes))
     kills = kill_times(sizes)
     free = out.new_series("without snapshots and failures", "epochs/s", "?")
@@ -181,7 +182,7 @@ def run(sizes: Sizes) -> Measurement:
 
 
 def modelled(sizes: Sizes, done: Run, interval_s: Any, kills: list[float]) -> tuple[float, ...]:
-    """The model's utilization for these kills and in the long run, and what it was computed from."""
+    """The model's utilization for these kills and in the long run, and the measurements that it was computed from."""
     rate, cost_s, restart_s = max(done.failures, 1) / sizes.seconds, max(done.of_snapshots("cost_s"), 1e-4), mean(done.away_s)
     lag_s, used_s = done.of_snapshots("took_s"), mean(done.intervals_s)
     regime = Regime(duration_s=sizes.seconds, failures_per_s=rate, cost_s=cost_s, restart_s=restart_s)

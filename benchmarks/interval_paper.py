@@ -1,4 +1,4 @@
-"""What the paper of the interval model prints (seed 004), and what its own equations give for the same arguments.
+"""The printed figures of the paper on the interval model (seed 004), and the figures of its own equations for the same arguments.
 
 A figure *follows* when the computed value, rounded to as many decimals as are printed, is the printed one.
 """
@@ -15,7 +15,8 @@ MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A row of table 1: times in seconds, ``best_min`` in minutes; ``observed_*`` with Flink, and what is printed as its spread."""
+    """A row of table 1: times in seconds, ``best_min`` in minutes; ``observed_*`` are the paper's measurements with Flink and their
+    spread."""
 
     per_minute: float
     depth: int
@@ -60,7 +61,7 @@ TABLE_1 = (
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A figure of the paper: where, of what, as printed (its decimals count), and as computed."""
+    """A figure of the paper: its place, its meaning, as printed (the number of decimals matters), and as computed."""
 
     where: str
     what: str

@@ -1,16 +1,16 @@
 """The process that the utilization model describes, simulated: failures of a Poisson process, snapshots, restarts that may fail themselves.
 
 Source: seed 004, sections 3.5 and 4.4 (figures 5 and 12). A period of ``interval_s`` ends with ``cost_s`` of snapshot. The snapshot is
-complete when the last of ``depth`` operators has taken it, ``hop_delay_s`` apart, while the next period runs already; then
-``interval_s - cost_s`` of work are done for good. A failure returns the job to the last complete snapshot, after ``restart_s``; a failure
-within these starts them again.
+complete when the last of ``depth`` operators has taken it, ``hop_delay_s`` apart, while the next period already runs; then
+``interval_s - cost_s`` of work are final. A failure returns the job to the last complete snapshot, after ``restart_s``; a failure
+during that time starts it again.
 
-Why this needs no steps: between two failures nothing is random. A gap ``g`` holds ``floor((g - restart - lag) / interval)`` complete
-snapshots, ``lag = (depth - 1) hop_delay``, whatever was before. So a run is the sum over its gaps, in numpy, and the long-run mean
-follows by summing over the exponential distribution of g: it is equation 10, exactly. The tests hold this against a simulation that moves
+This needs no steps, because between two failures nothing is random. A gap ``g`` holds ``floor((g - restart - lag) / interval)`` complete
+snapshots, ``lag = (depth - 1) hop_delay``, independent of earlier gaps. So a run is the sum over its gaps, in numpy, and the long-run mean
+follows by summing over the exponential distribution of g: it is equation 10, exactly. The tests compare this with a simulation that goes
 operator by operator.
 
-:func:`run_job` is the same process step by step, for what changes on the way: rates, costs, and an interval chosen online.
+:func:`run_job` is the same process step by step, for parameters that change during a run: rates, costs, and an interval chosen online.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def simulated_utilization(
 def complete_snapshots(
     failures_s: NDArray[np.float64], interval_s: float, restart_s: float, lag_s: float, *, horizon_s: float, runs: int
 ) -> NDArray[np.float64]:
-    """How many snapshots were completed in each of ``runs`` runs of ``horizon_s``, which lie one after another, shape ``(runs,)``.
+    """How many snapshots were completed in each of ``runs`` consecutive runs of ``horizon_s``, shape ``(runs,)``.
 
     ``failures_s`` are times between 0 and ``runs * horizon_s``, in any order. A snapshot complete at the very moment of a failure counts.
 
@@ -72,7 +72,7 @@ def complete_snapshots(
     order = np.argsort(starts_s, kind="stable")
     gaps_s = np.diff(starts_s[order], append=horizon_s * runs)
     away_s = np.where(order < runs, 0.0, restart_s) + lag_s
-    complete = np.floor(np.maximum(gaps_s - away_s, 0.0) / interval_s + 1e-9)  # what rounding took from a whole number
+    complete = np.floor(np.maximum(gaps_s - away_s, 0.0) / interval_s + 1e-9)  # 1e-9: rounding may have taken that much from a whole number
     run_of = np.cumsum(order < runs) - 1
     counts: NDArray[np.float64] = np.bincount(run_of, weights=complete, minlength=runs).astype(np.float64)
     return counts
@@ -143,7 +143,7 @@ class Regime:
 
 
 class IntervalChoice(Protocol):
-    """What chooses the interval and is told what happens; :class:`~rayad.snapshots.interval.IntervalEstimator` is one."""
+    """Chooses the interval from what it is told; :class:`~rayad.snapshots.interval.IntervalEstimator` is one."""
 
     def interval_s(self) -> float:
         """The interval until the next snapshot's end."""
@@ -155,11 +155,11 @@ class IntervalChoice(Protocol):
         """So much time has passed since the last call."""
 
     def on_failure(self, restart_s: float) -> None:
-        """A failure; its restart took so long, or so long until the next failure."""
+        """A failure happened; ``restart_s`` is the time of its restart, or until the next failure."""
 
 
 class ScheduledInterval:
-    """Intervals by time: ``(until_s, interval_s)`` in ascending order, the last one for good. What a choice with foresight would do."""
+    """Intervals by time: ``(until_s, interval_s)`` in ascending order, the last one without end. For a choice with foresight."""
 
     def __init__(self, *schedule: tuple[float, float]) -> None:
         if not schedule:
@@ -168,7 +168,7 @@ class ScheduledInterval:
         self.at_s = 0.0
 
     def interval_s(self) -> float:
-        """That of the present time."""
+        """The interval of the current time."""
         return next((interval for until_s, interval in self.schedule if self.at_s < until_s), self.schedule[-1][1])
 
     def on_snapshot(self, cost_s: float) -> None:
@@ -184,7 +184,7 @@ class ScheduledInterval:
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """What :func:`run_job` saw; ``chosen`` holds ``(time, interval)`` of every period that was begun, both in seconds."""
+    """The outcome of :func:`run_job`; ``chosen`` holds ``(time, interval)`` of every period that was begun, both in seconds."""
 
     useful_s: float
     total_s: float
@@ -213,8 +213,8 @@ def failure_times_s(regimes: Sequence[Regime], seed: int) -> list[float]:
 def run_job(regimes: Sequence[Regime], failures_s: Sequence[float], choice: IntervalChoice, *, seed: int = 0, lag_s: float = 0.0) -> JobRun:
     """One job through ``regimes``, failing at ``failures_s``, with the intervals of ``choice``.
 
-    A snapshot costs what the regime says in which its period begins, times a draw with mean 1; it is complete ``lag_s`` after its period's
-    end. A period is never shorter than its snapshot. What is not complete at the end of the regimes does not count.
+    The cost of a snapshot is that of the regime in which its period begins, times a draw with mean 1; it is complete ``lag_s`` after the
+    end of its period. A period is never shorter than its snapshot. Snapshots that are not complete at the end of the regimes do not count.
     """
     if not regimes:
         raise ConfigError("run_job() without regimes: give one at least")

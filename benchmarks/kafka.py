@@ -1,8 +1,8 @@
 """Kafka as source and sink, beside plain ``confluent-kafka`` on the same broker.
 
-The broker is Tansu, in memory, in a process of its own, so rates are its rates where it is the slower one. Therefore processor time is
-measured beside: of this process, with the client's threads, a message. *Plain*: a consumer that takes key, value, partition, offset and
-timestamp of each message; a producer that writes the messages in a transaction for each snapshot's worth.
+The broker is Tansu, in memory, in a process of its own; where it is the slower side, rates are its rates. Therefore processor time is
+measured, too: that of this process per message, with the client's threads. *Plain*: a consumer that reads key, value, partition, offset and
+timestamp of each message; a producer that writes the messages of each snapshot in one transaction.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ QUICK = Sizes(repetitions=1, messages=4_000, snapshots=2)
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one run: seconds by the clock and of the processor."""
+    """The cost of one run: seconds by the clock, and of the processor."""
 
     seconds: float
     cpu_s: float
 
 
 def measured(run: Callable[[], int], out: Measurement, wanted: int) -> Cost:
-    """What it takes; it gives the number of messages."""
+    """The cost of a function that gives a number of messages."""
     settle()
     began, cpu = time.perf_counter(), time.process_time()
     count = run()
@@ -81,13 +81,13 @@ def read_source(servers: str, topic: str, sizes: Sizes) -> int:
     while (given := part.next_batch()) is not None:
         count += len(given.batch)
         if not len(given.batch):
-            time.sleep(0.001)  # as a replica waits that has nothing to do
+            time.sleep(0.001)  # as an idle replica waits
     part.close()
     return count
 
 
 def read_job(servers: str, topic: str, sizes: Sizes) -> int:
-    """A whole job that counts them, in this process."""
+    """A whole job in this process that counts the messages."""
     flow = rd.Dataflow("kafka")
     rows: list[int] = []
     read = flow.from_kafka(servers, topic, parts=1, stop="latest", batch_rows=BATCH)
@@ -134,7 +134,7 @@ def made(sizes: Sizes) -> list[pa.RecordBatch]:
 
 
 def run(sizes: Sizes) -> Measurement:
-    """All in turn, the order turned round each time."""
+    """All in turn; the order is reversed each time."""
     out = Measurement("kafka", TITLE, asdict(sizes))
     out.notes.append(
         f"Broker: Tansu, in memory, on the same machine. Messages of {sizes.message_bytes} bytes in {sizes.partitions} partitions."

@@ -1,9 +1,9 @@
 """The kernels of the columnar operators, beside other choices: the measurements behind decision 014.
 
-One thread each, in memory, CPU nanoseconds a row, since a replica has one core: grouping by integer keys in a small range (by place, by
-Arrow's hash tables, by pandas' incremental one, by sorting) and by words; splitting lines into words; and cutting batches for two
-replicas, in a process that gives freed memory back and in one that keeps it. Polars, in its own environment, says what it takes for the
-same with one thread.
+Each with one thread, since a replica has one core; in memory; in CPU nanoseconds a row. Grouping by integer keys in a small range (by array
+index, by Arrow's hash tables, by pandas' incremental one, by sorting) and by words; splitting lines into words; and cutting batches for two
+replicas, in a process that gives freed memory back and in one that keeps it. Polars does the same with one thread, in its own
+environment.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def by_place(table: pa.Table) -> Any:
 
 
 def by_index(table: pa.Table) -> Any:
-    """A hash table that stays, as for running totals."""
+    """A hash table that is kept from batch to batch, as for running totals."""
     index, totals = KeyIndex(1), np.zeros(0, np.int64)
     for batch in table.to_batches(max_chunksize=65_536):
         slots = index.slots_of([batch.column(0)])
@@ -150,7 +150,7 @@ def cutting(out: Measurement, sizes: Sizes) -> None:
 
 
 def cut_all(batches: list[pa.RecordBatch]) -> int:
-    """Cut every batch; gives a number that says how."""
+    """Cut every batch; gives a digest of the pieces."""
     router = Router(2, 256)
     return sum(router.split_columns(batch, ["key"])[0].num_rows for batch in batches)
 
@@ -161,7 +161,7 @@ def main() -> None:
     if json.loads(sys.argv[2]):
         keep_freed_memory()
     batches = table_of(sizes.rows, sizes.keys[-1]).to_batches(sizes.batch_rows)
-    cut_all(batches[:1])  # what is loaded at first use
+    cut_all(batches[:1])  # loads what is loaded at first use
     began = time.process_time()
     digest = cut_all(batches)
     print(json.dumps({"ns": 1e9 * (time.process_time() - began) / sizes.rows, "digest": digest}))

@@ -1,9 +1,9 @@
 """Sum of a value for each key, in columns read from Parquet files, beside the alternatives; few keys and many.
 
 Two sizes. The large one is for systems that work in columns: all read the same Parquet files and give two arrays of numbers. The small
-one is for those that handle each row by itself, and like stands beside like: Python rows from Parquet (Bytewax), columns that are summed
-a batch at a time (Bytewax with pyarrow), CSV (Pathway has no Parquet reader); all give a Python dict. A digest shows that they agree; the
-clock is that of :mod:`benchmarks.clock`. (`columns` measures the same without reading files.)
+one is for systems that handle each row by itself, each compared with the same method in Rayad: Python rows from Parquet (Bytewax), columns
+that are summed a batch at a time (Bytewax with pyarrow), CSV (Pathway has no Parquet reader); all give a Python dict. A digest shows that
+the results agree; the clock is that of :mod:`benchmarks.clock`. (`columns` measures the same without reading files.)
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Sizes:
     rows: int = 10_000_000
     keys: tuple[int, ...] = (1_000, 100_000, 1_000_000)
     spread_keys: tuple[int, ...] = (100_000,)
-    """So many keys again, but far apart: not numbers that could be places in an array."""
+    """The number of keys that are far apart, so that they cannot be array indexes."""
     small_rows: int = 1_000_000
     small_keys: tuple[int, ...] = (1_000, 100_000)
     files: int = 8
@@ -114,7 +114,7 @@ def named(name: str, rows: int, keys: int, spread: bool = False) -> str:
 
 
 def columnar(sizes: Sizes, keys: int, spread: bool = False) -> list[System]:
-    """Those that work in columns, at the large size."""
+    """The systems that work in columns, at the large size."""
     folder = inputs.keyed_folder(sizes.rows, keys, sizes.files, spread=spread)
     work = {"folder": str(folder), "workers": sizes.replicas}
     mine = {"name": COLUMNS, "folder": str(folder), "replicas": sizes.replicas}
@@ -125,7 +125,7 @@ def columnar(sizes: Sizes, keys: int, spread: bool = False) -> list[System]:
 
 
 def by_row(sizes: Sizes, keys: int) -> list[System]:
-    """Those that handle each row by itself, at the small size, and the programs of ours that do the same."""
+    """The systems that handle each row by itself, at the small size, and our programs that do the same."""
     folders = {csv: str(inputs.keyed_folder(sizes.small_rows, keys, sizes.files, csv=csv)) for csv in (False, True)}
     out = []
     for name in PROGRAMS:

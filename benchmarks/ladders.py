@@ -1,8 +1,8 @@
 """How costs grow with the input, the state, the number of epochs, vertices and replicas, and the depth of loops.
 
-Doubling ladders: what matters is the exponent, not the figure. A record must cost the same in a long run as in a short one, and beside
-a large state as beside a small one; a barrier grows with the replicas, an epoch with the vertices that it passes, an iteration not with the
-loops around it. Graphs have a ladder of their own in `graphs`.
+Each rung of a ladder is twice the one before; the exponent matters, not the figure. A record must cost the same in a long run as in a short
+one, and with a large state as with a small one. A barrier may grow with the replicas, and an epoch with the vertices that it passes; an
+iteration may not grow with the loops around it. The ladder of graphs is `graph_growth`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NEEDS_RAY = True
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The ladders; without rungs there is none."""
+    """The rungs of each ladder; a ladder without rungs is left out."""
 
     repetitions: int = 3
     columnar_rows: tuple[int, ...] = (2_500_000, 5_000_000, 10_000_000, 20_000_000, 40_000_000)
@@ -54,12 +54,12 @@ QUICK = Sizes(
     length_epochs=10, replicas=(), barriers=50, depths=(), rounds=50,
     loop_epochs=(10, 20), loops=(2, 4),
 )  # fmt: skip
-"""The ladders with programs of their own; the others climb with those of `columns`, `rows`, `barrier` and `loop`."""
+"""The sizes of ladders with programs of their own; the others use those of `columns`, `rows`, `barrier` and `loop`."""
 
 
 def touches(keys: int, epochs: int, epoch_keys: int) -> Iterator[rd.SourceBatch]:
     """Epoch 0 brings every key, each further epoch ``epoch_keys`` of them, spread over all."""
-    mixed = np.arange(keys, dtype=np.int64) * 2_654_435_761 % (1 << 40)  # no small range: the general way
+    mixed = np.arange(keys, dtype=np.int64) * 2_654_435_761 % (1 << 40)  # not a small range, so keys are not array indexes
     began = time.perf_counter()
     yield rd.SourceBatch(0, pa.record_batch({"key": mixed, "value": np.ones(keys, np.int64), "at": np.full(keys, began)}))
     rng = np.random.default_rng(1)
@@ -70,7 +70,7 @@ def touches(keys: int, epochs: int, epoch_keys: int) -> Iterator[rd.SourceBatch]
 
 
 class Last(rd.Sink):
-    """Keeps no results, only when each epoch's came: the last of them are from the end of the run."""
+    """Keeps no results, only the time at which the last result of each epoch came."""
 
     def open(self, replica: int, parallelism: int) -> rd.SinkWriter:
         return LastWriter()
@@ -103,7 +103,7 @@ def state_program(keys: int, sizes: Sizes) -> rd.Dataflow:
 
 
 def epoch_of_state(keys: int, sizes: Sizes, **options: Any) -> tuple[float, int]:
-    """Microseconds an epoch, after the first, which brings all keys; and how many results there were."""
+    """Microseconds an epoch, without the first, which brings all keys; and how many results there were."""
     results, times = state_program(keys, sizes).run(parallelism=2, **options)["last"]
     ends: dict[int, float] = {}
     for epoch, at in times:
@@ -112,7 +112,7 @@ def epoch_of_state(keys: int, sizes: Sizes, **options: Any) -> tuple[float, int]
 
 
 def results_of_state(keys: int, sizes: Sizes) -> int:
-    """How many keys all epochs touch, by numpy."""
+    """The number of results by numpy: each epoch gives one for each key that it touches."""
     rng = np.random.default_rng(1)
     return keys + sum(len(np.unique(rng.integers(0, keys, sizes.epoch_keys))) for _ in range(sizes.state_epochs))
 
@@ -122,7 +122,7 @@ def epochs_program(epochs: int, length: int) -> rd.Dataflow:
     flow = rd.Dataflow("epochs")
     stream = flow.from_epochs([[(0, epoch)] for epoch in range(epochs)])
     for _ in range(length):
-        stream = stream.key_by(first).count().as_records()  # the work of a long chain, whatever it means
+        stream = stream.key_by(first).count().as_records()  # the result means nothing, only the work of a long chain counts
     stream.collect("out")
     return flow
 
@@ -146,14 +146,14 @@ def down(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
 
 
 def loop_epochs_s(epochs: int) -> float:
-    """Seconds of epochs that all go round one loop at the same time; on the local runtime: what grows is the progress core."""
+    """Seconds of epochs that all go round one loop at the same time; on the local runtime, since only the progress core could grow."""
     flow = rd.Dataflow("loop-epochs")
     flow.from_epochs([[7]] * epochs).iterate(down).collect("out")
     return _local_s(flow, epochs)
 
 
 def loops_s(loops: int) -> float:
-    """Seconds of one record through loops in a row, planning included; on the local runtime: on Ray each loop is an actor."""
+    """Seconds of one record through loops in a row, planning included; on the local runtime, since on Ray each loop is an actor."""
     flow = rd.Dataflow("loops")
     stream: rd.Stream = flow.from_items([3])
     for _ in range(loops):

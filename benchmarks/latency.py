@@ -1,16 +1,17 @@
 """One record at a time, 1,000 a second, through a keyed stateful vertex with two replicas to a sink; beside the alternatives.
 
 Records are made by the clock, whether the system keeps up or not (an open loop): each has a time at which it is *due*. A record carries
-that time and the one when it was *made*; the sink subtracts both from its own clock, which all processes of a machine share. *From
-made* is what the system takes; *from due* adds the time that the maker had to wait, because the system did not take the record earlier or
-did not wake its source in time. So a system that pauses still has to account for the records that were due meanwhile.
+that time and the time when it was *made*; the sink subtracts both from its own clock, which all processes of a machine share. *From
+made* is the time that the system takes. *From due* adds the time that the maker had to wait, because the system did not accept the record
+earlier or did not wake its source in time. So a pause of the system counts for all records that were due during it.
 
-- *Rayad, live input*: the driver makes the records, as a service would: driver, input actor, replica; two processes further on.
+- *Rayad, live input*: the driver makes the records, as a service would. They go from the driver to the input actor and then to a replica:
+  two hops between processes.
 - *Rayad, source inside*: a source in the dataflow makes them, as in the peers: each goes to a replica, so to another process.
-- *epoch until complete*: the driver sends a record, advances the epoch, and waits until the probe says that it is complete. This one asks
-  Ray.
-- *Bytewax*: two processes, the source in one of them, ``stateful_map``; half of the records need not leave their process, so those that did
-  are shown by themselves, too. *Spark*: Structured Streaming, micro-batches as fast as they go,
+- *epoch until complete*: the driver sends a record, advances the epoch, and waits until the probe says that it is complete. The probe is a
+  Ray call.
+- *Bytewax*: two processes, the source in one of them, ``stateful_map``. Half of the records stay in their process, so the others
+  are also shown by themselves. *Spark*: Structured Streaming, micro-batches without pause,
   from a socket through ``dropDuplicates``. *Ray actor round trip*: one call after another.
 """
 
@@ -37,7 +38,7 @@ ROUND_TRIP, COMPLETE = "Ray actor round trip", "Rayad, epoch until complete"
 LIVE, INSIDE, BYTEWAX, SPARK = "Rayad, live input", "Rayad, source inside", "Bytewax, 2 processes", "Spark micro-batches"
 MADE, DUE, CROSSED = "from made", "from due", "from made, those that changed process"
 PEERS = ((BYTEWAX, "bytewax", 1_000), (SPARK, "spark", 15_000))
-"""Series, folder, and how many records a peer is given before those that count: a JVM takes long until it is warm."""
+"""Series, folder, and the number of records before those that count: a JVM warms up slowly."""
 AIMS = (
     (f"{INSIDE}, {MADE}", f"{BYTEWAX}, {MADE}", "at most 1"),
     (f"{INSIDE}, {MADE}", f"{BYTEWAX}, {CROSSED}", "at most 1"),
@@ -70,7 +71,7 @@ QUICK = Sizes(repetitions=1, records=300, epochs=20, round_trips=50, peer_warm_s
 
 
 class ClockSink(rd.Sink):
-    """Keeps how old each record was when it came: ``(number, microseconds from made, from due, nice)``."""
+    """Keeps the age of each record when it came: ``(number, microseconds from made, from due, nice)``."""
 
     def open(self, replica: int, parallelism: int) -> rd.SinkWriter:
         return ClockWriter()
@@ -96,7 +97,7 @@ class ClockWriter(rd.SinkWriter):
 
 
 def paced(sizes: Sizes) -> Iterator[rd.SourceBatch]:
-    """Records by the clock, made inside the dataflow: each when it is due."""
+    """A source of records by the clock, each made when it is due."""
     clock = time.perf_counter
     begin_s = clock()
     for number in range(sizes.records):
@@ -108,7 +109,7 @@ def paced(sizes: Sizes) -> Iterator[rd.SourceBatch]:
 
 
 def count(state: int, record: Any) -> tuple[int, Any]:
-    """Some state for each key; the record goes on."""
+    """Keep some state for each key, and send the record on."""
     return state + 1, record[1:]
 
 
@@ -141,7 +142,7 @@ def run_once(sizes: Sizes, **options: Any) -> Run:
         records, probe = job.input("records"), job.probe("done")
         records.send([(0, -1, clock(), clock())])
         records.advance_to(1)
-        probe.wait(0, timeout_s=60)  # the job runs: its start is no record's fault
+        probe.wait(0, timeout_s=60)  # the job runs: its start does not count for any record
         begin_s = clock() + 0.1
         for number in range(sizes.records):
             due_s = begin_s + number / sizes.rate_per_s
@@ -172,7 +173,7 @@ def run_inside(sizes: Sizes, **options: Any) -> Run:
 
 
 def run_of(ages: Sequence[tuple[int, float, float, int]], complete_us: list[float], sizes: Sizes) -> Run:
-    """What the sink has, without what warmed up."""
+    """The results of the sink, without the warm-up."""
     measured = [age for age in ages if sizes.records // 10 <= age[0] < sizes.records]
     numbers = [age[0] for age in ages if age[0] >= 0]
     return Run([made for _, made, _, _ in measured], [due for _, _, due, _ in measured], complete_us, numbers, ages[0][3])
@@ -180,7 +181,7 @@ def run_of(ages: Sequence[tuple[int, float, float, int]], complete_us: list[floa
 
 @dataclass(slots=True)
 class Peer:
-    """A peer's series by the field of what it tells, and why it has none when it gave no figures."""
+    """A peer's series, by the field of its output; and the reason if it gave no figures."""
 
     name: str
     folder: str
@@ -245,7 +246,7 @@ def run(sizes: Sizes, peers: tuple[str, ...] | None = None) -> Measurement:
 
 
 def add_tables(out: Measurement, others: Sequence[Peer]) -> None:
-    """The tails over all samples, and who gave no figure."""
+    """Tables of the tails over all samples, and of peers without figures."""
     table = out.new_table("Over all records, µs (aim for Rayad: p99 below 2,000)", "measured", "p50", "p99", "p99.9", "most", "samples")
     for series in out.series:
         samples = [sample for repetition in series.repetitions for sample in repetition]

@@ -1,8 +1,8 @@
 """How many iterations a second a loop does: a token goes round through an exchange, each time to the next replica.
 
-- *message a round*: the token is passed on when it arrives; a round is one message between two processes and its progress.
-- *notification a round*: it is passed on when its round is complete, as an iterative computation does; a round is a message and a barrier.
-- *nested*: the same loop inside further loops, whose rounds do not move: what depth costs.
+- *message a round*: the token is sent on when it arrives; a round is one message between two processes and its progress.
+- *notification a round*: it is sent on when its round is complete, as in an iterative computation; a round is a message and a barrier.
+- *nested*: the same loop inside further loops, which do only one round: the cost of depth.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Pass(rd.Vertex):
         self.pass_on(self.held.pop(at), at)
 
     def pass_on(self, token: Token, at: rd.Timestamp) -> None:
-        """To the next replica, or out of the loop."""
+        """Send the token to the next replica, or out of the loop."""
         began_s = token.began_s or time.perf_counter()
         trail = follow(token.trail, self.replica)
         if token.round + 1 < self.rounds:
@@ -92,7 +92,7 @@ def never(record: Any) -> bool:
 
 
 def program(rounds: int, replicas: int, depth: int = 1, *, waits: bool = False) -> rd.Dataflow:
-    """The token's loop, inside ``depth - 1`` others."""
+    """The dataflow: the token's loop, inside ``depth - 1`` others."""
     keys = keys_of(replicas)
     flow = rd.Dataflow("loop")
 
@@ -115,7 +115,7 @@ def program(rounds: int, replicas: int, depth: int = 1, *, waits: bool = False) 
 
 
 def key_of(token: Token) -> int:
-    """Where the token goes."""
+    """The key by which the token is sent."""
     return token.key
 
 

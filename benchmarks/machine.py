@@ -28,11 +28,11 @@ PACKAGES = ("ray", "pyarrow", "numpy", "cloudpickle")
 ACTORS = ("VertexActor", "ProgressActor", "Coordinator")
 MIB = 1 << 20
 SETTLE_MOST_S = 5.0
-"""How long :func:`settle` waits at most. Where times do not matter, as in tests, it need not wait."""
+"""How long :func:`settle` waits at most; tests set it to 0, since their times do not matter."""
 
 
 def about() -> dict[str, Any]:
-    """Versions, processors, priority, day and load: nothing that names the machine."""
+    """Versions, processors, priority, day and load; not the machine's name."""
     return {
         "date": datetime.datetime.now(tz=datetime.UTC).strftime("%Y-%m-%d"),
         "python": platform.python_version(),
@@ -57,7 +57,8 @@ def _commit() -> str:
 
 @contextmanager
 def own_ray(cpus: int = 4) -> Iterator[None]:
-    """A Ray of this process' own, whatever others run on this machine; used as it is when there is one already."""
+    """A Ray cluster of this process alone, whatever else runs on this machine; one that this process has joined already is used as it
+    is."""
     if ray.is_initialized():
         yield
         return
@@ -114,7 +115,8 @@ def actor_processes() -> dict[int, str]:
 
 
 def settle(quiet_share: float = 0.2, look_s: float = 0.25) -> None:
-    """Wait until the processes below this one are quiet: after a job Ray ends workers and starts new ones, in what follows."""
+    """Wait until the processes below this one are idle: after a job Ray ends workers and starts new ones, which would disturb the next
+    run."""
     deadline_s = time.monotonic() + SETTLE_MOST_S
     before, quiet_looks = _cpu_s_of_children(), 0
     while quiet_looks < 2 and time.monotonic() < deadline_s:

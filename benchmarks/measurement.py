@@ -1,8 +1,8 @@
 """Samples and their medians, spreads, ratios, as Markdown and JSON. No figure in any document is typed by hand.
 
 A *series* is one thing measured several times (repetitions), each time with one or many samples. Its value in a repetition is
-the median of that repetition's samples. A *ratio* divides two series repetition by repetition, since these were interleaved: other
-load of the machine affected both alike.
+the median of that repetition's samples. A *ratio* divides two series repetition by repetition: they are interleaved, so other
+load of the machine affects both alike.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 TAIL_SAMPLES_MIN = 100
-"""With fewer samples a 99th percentile would be the maximum by another name."""
+"""With fewer samples the 99th percentile would be the maximum."""
 
 
 class WrongResult(Exception):
-    """Two programs that were to be compared gave different results: their times mean nothing."""
+    """Two compared programs gave different results: their times mean nothing."""
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -35,7 +35,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def shown(value: float | None) -> str:
-    """Three significant digits, thousands apart.
+    """Three significant digits, with separators between thousands.
 
     >>> shown(1234567.0), shown(42.0), shown(0.01234), shown(None), shown(0)
     ('1,230,000', '42.0', '0.0123', '-', '0')
@@ -59,7 +59,7 @@ class Series:
     repetitions: list[list[float]] = field(default_factory=list)
 
     def add(self, *samples: float) -> None:
-        """One more repetition, with as many digits as mean something."""
+        """Add a repetition, rounded to significant digits."""
         digits = 6 if len(samples) < TAIL_SAMPLES_MIN else 3
         self.repetitions.append([float(f"{sample:.{digits}g}") for sample in samples])
 
@@ -96,7 +96,7 @@ class Ratio:
 
 @dataclass(slots=True)
 class Table:
-    """Figures that are no repeated samples: counts, memory over time."""
+    """Figures that are not repeated samples: counts, memory over time."""
 
     title: str
     head: list[str]
@@ -131,7 +131,7 @@ class Panel:
 
 @dataclass(slots=True)
 class Chart:
-    """A picture of curves, of one or several panels; ``name`` becomes part of its file's name."""
+    """A picture of curves in one or several panels; ``name`` is part of its file's name."""
 
     name: str
     title: str
@@ -167,7 +167,7 @@ class Measurement:
         return self.tables[-1]
 
     def check(self, what: str, got: Any, wanted: Any) -> None:
-        """Results must be equal, else nothing is measured."""
+        """Raise WrongResult unless two results are equal."""
         if got != wanted:
             raise WrongResult(f"{self.benchmark}: {what}: got {got!r:.300}, wanted {wanted!r:.300}")
         if what not in self.checks:
@@ -203,7 +203,7 @@ class Measurement:
 
     # -- for machines -------------------------------------------------------------------
     def to_json(self) -> str:
-        """Everything, samples included: one line for each repetition, so that a diff can be read; many as values and counts."""
+        """Everything, samples included: one line for each repetition, so that a diff is readable; many samples as values and counts."""
         plain = asdict(self)
         samples = [(series["name"], series.pop("repetitions")) for series in plain["series"]]
         curves = [_curve(chart, panel, line) for chart in self.charts for panel in chart.panels for line in panel.lines]
@@ -216,7 +216,7 @@ class Measurement:
 
     @staticmethod
     def from_json(text: str) -> Measurement:
-        """What :meth:`to_json` wrote."""
+        """Read the text of :meth:`to_json`."""
         plain = json.loads(text)
         samples = plain.pop("samples")
         plain["series"] = [Series(**entry) for entry in plain["series"]]
@@ -242,13 +242,13 @@ class Measurement:
 
 
 def _curve(chart: Chart, panel: Panel, line: Line) -> str:
-    """A line of a chart as a line of JSON, with as many digits as can be seen."""
+    """A line of a chart as a line of JSON, rounded to visible digits."""
     numbers = [[float(f"{value:.6g}") for value in values] for values in (line.xs, line.ys, line.spread)]
     return f"  {json.dumps([chart.name, panel.title, line.name, *numbers], ensure_ascii=False)}"
 
 
 def _packed(samples: list[float]) -> tuple[list[float], list[int] | None]:
-    """Few samples as they came; many as the values in ascending order and how often each came."""
+    """Few samples as they came; many as the values in ascending order with their counts."""
     if len(samples) < TAIL_SAMPLES_MIN:
         return samples, None
     counted = sorted(Counter(samples).items())

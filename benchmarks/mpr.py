@@ -1,9 +1,9 @@
 """The four applications of seed 002 (MPR, 6.1), written in examples/mpr: as a dataflow, beside pools of Ray actors and one loop.
 
-All versions call the same kernel on the same items and give the same bytes. *Pool*: hand-written, two calls under way for each actor;
-*ActorPool*: ``ray.util.ActorPool``, which has one. A call carries one item, as one would write it; for prime numbers there is also a pool
-whose calls carry as many as the dataflow's batches. More replicas than processors only help work that waits: *waiting* kernels sleep for
-each item, by its load.
+All versions call the same kernel on the same items and give the same bytes. *Pool*: hand-written, two calls in flight for each actor.
+*ActorPool*: ``ray.util.ActorPool``, which has one. A call carries one item, as in the obvious program; for prime numbers there is also a
+pool whose calls carry as many as the dataflow's batches. More replicas than processors only help work that waits: *waiting* kernels sleep
+for each item, in proportion to its load.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Sizes:
     waiting_video: tuple[int, int] = (200, 160)
     waiting_video_ms: float = 15.0
     changing: tuple[int, ...] = (3, 1, 4, 2)
-    """Replicas of runs with changes, one change right after the other, over and over until the run ends."""
+    """The numbers of replicas in runs with changes: one change right after the other, repeated until the run ends."""
     changes_most: int = 100
 
 
@@ -85,7 +85,7 @@ QUICK = Sizes(
 
 
 def module(name: str) -> Any:
-    """A module of examples/mpr. Ray's workers, which do not have its folder on their path, get its functions and classes by value."""
+    """A module of examples/mpr. Its folder is not on the path of Ray's workers, so they get its functions and classes by value."""
     if str(FOLDER) not in sys.path:
         sys.path.append(str(FOLDER))
     for each in (*MODULES, name):
@@ -117,7 +117,7 @@ def text(megabytes: float) -> Path:
 
 
 def application(name: str, sizes: Sizes, scratch: Path, waits: bool = False) -> Any:
-    """One of them, at its size; its output, if that is a file, in ``scratch``."""
+    """An application at its size; its output, if that is a file, in ``scratch``."""
     program = module(PROGRAMS[name])
     if name == MANDELBROT:
         app = program.application(*(sizes.waiting_mandelbrot if waits else sizes.mandelbrot))
@@ -166,7 +166,7 @@ def systems(name: str, sizes: Sizes) -> list[System]:
 
 
 def ratios(name: str, sizes: Sizes) -> list[Ratio]:
-    """What the dataflow is measured by."""
+    """The ratios of the dataflow to the other versions."""
     least, most = min(sizes.workers), max(sizes.workers)
     ours, pool, actorpool = (named(name, runtime, most) for runtime in ("ray", "pool", "actorpool"))
     if name == PRIMES:
@@ -210,7 +210,7 @@ def measure_changes(sizes: Sizes, out: Measurement) -> None:
     """Runs with one rescale after another: the share of a run during which the most affected replica was paused."""
     head = ["application", "changes", "run, s", "mean time of a change, s", "replica stood still, ms", "share of the run", "longest, ms"]
     table = out.new_table("Replicas that come and go without a break", *head)
-    for name in (MANDELBROT, LANES, BZIP2, CHUNKS):  # primes one by one are done before the first newcomer is there
+    for name in (MANDELBROT, LANES, BZIP2, CHUNKS):  # primes one by one are done before the first new replica has started
         told = changing(sizes)
         outcome = run_version(name, sizes, "ray", sizes.changing[-1], adapting=told)
         out.check("replicas that come and go: the same bytes as those of one loop (MD5)", outcome.digest, run_alone(name, sizes).digest)

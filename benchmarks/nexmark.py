@@ -1,10 +1,10 @@
 """Nexmark queries 1, 2, 3, 4, 5, 7 and 8 over columns read from Parquet files, beside engines for batches and for streams.
 
-Two sizes: the large one for systems that work in columns and give an Arrow table (Spark: what ``toPandas`` makes of one), the small one
-for Bytewax, which handles each record by itself and gives Python rows; beside it Rayad does so too, and in columns. Rayad runs each query
-as a stream, an epoch after the other, and brings its results up to date with each; Polars, DuckDB and Spark see all of the input at once.
-A digest shows that all results are equal. Queries 1 and 2, whose results are as long as their input, end in sums of their columns. The
-clock is that of :mod:`benchmarks.clock`.
+Two sizes. The large one is for systems that work in columns and give an Arrow table (Spark: a table by ``toPandas``). The small one is
+for Bytewax, which handles each record by itself and gives Python rows; Rayad runs it with rows and with columns. Rayad runs each query
+as a stream, epoch by epoch, and updates its results with each; Polars, DuckDB and Spark see all of the input at once.
+A digest shows that all results are equal. The results of queries 1 and 2 are as long as their input, so these end in sums of their columns.
+The clock is that of :mod:`benchmarks.clock`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def named(name: str, query: int, events: int) -> str:
 
 
 def batch(sizes: Sizes, query: int, folder: Path) -> list[System]:
-    """Those that work in columns, at the large size."""
+    """The systems that work in columns, at the large size."""
     work = {"folder": str(folder), "workers": sizes.replicas, "query": query}
     mine = {"query": query, "folder": str(folder), "replicas": sizes.replicas}
     first = ours(named(COLUMNS, query, sizes.events), "nexmark", mine, timeout_s=sizes.timeout_s)
@@ -78,7 +78,7 @@ def batch(sizes: Sizes, query: int, folder: Path) -> list[System]:
 
 
 def by_record(sizes: Sizes, query: int, folder: Path) -> list[System]:
-    """Those that handle each record by itself, at the small size."""
+    """The systems that handle each record by itself, at the small size."""
     events = sizes.small_events
     mine = {"query": query, "folder": str(folder), "replicas": sizes.replicas, "as_rows": True}
     out = [

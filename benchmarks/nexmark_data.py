@@ -5,8 +5,8 @@ are auctions, the rest are bids. Half of the bids are for the *hot* auction (the
 one of the last 100; three in four auctions are of a hot seller. Prices are ``10 ** uniform(0, 6) * 100``. Ids begin at 1,000 and grow with
 time. Columns that only fill bytes (extra, description, credit card, channel, url) are left out.
 
-Events are ``1 / events_per_second`` apart. With ``disorder_ms`` each time is that much earlier at most; the order of rows stays. Files are
-Parquet, ``<kind>/epoch=<n>/part.parquet``: an epoch is a stretch of events in their order, the same for all three kinds.
+Events are ``1 / events_per_second`` apart. With ``disorder_ms`` each time is earlier by at most that; the order of rows stays. Files are
+Parquet, ``<kind>/epoch=<n>/part.parquet``: an epoch is a range of consecutive events, the same for all three kinds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Events:
     """How many events of what kind.
 
     Args:
-        epochs: into how many stretches they are cut.
+        epochs: into how many ranges they are cut.
     """
 
     events: int = 1_000_000
@@ -90,7 +90,7 @@ def _auctions(numbers: Any, times: Any, spec: Events, rng: np.random.Generator) 
     person = numbers // PER_GROUP
     hot = person // HOT_STEP * HOT_STEP
     cold = person - rng.integers(0, np.minimum(person, ACTIVE_PEOPLE) + 1)
-    # As long as the auctions in flight need to be made, on average.
+    # The mean life of an auction: the time in which IN_FLIGHT auctions are made.
     horizon_ms = IN_FLIGHT * PER_GROUP // AUCTIONS * 1_000 // spec.events_per_second
     price = _prices(count, rng)
     return pa.record_batch(
@@ -141,7 +141,7 @@ def _moments(times_ms: Any) -> pa.Array:
 
 
 def folder_of(spec: Events, root: Path = inputs.FOLDER) -> Path:
-    """The files; made when first needed. The digest beside them is the number of rows of each kind."""
+    """The folder of the files, which are made when first needed. Its digest is the number of rows of each kind."""
 
     def make(path: Path) -> Any:
         rows = dict.fromkeys(KINDS, 0)

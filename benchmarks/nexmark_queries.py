@@ -1,7 +1,7 @@
 """Nexmark queries 1, 2, 3, 4, 5, 7 and 8 as Rayad programs over columns, four of them over Python rows too, and digests of results.
 
-An epoch is a stretch of the input. Each program gives what the query's SQL gives over all of it, in some order; that of query 4, a running
-average, in its last state.
+An epoch is a range of the input. Each program gives the result of the query's SQL over all of the input, in some order; for query 4, a
+running average, that is its last value for each category.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def every_123rd(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def query3(flow: rd.Dataflow, folder: Path) -> None:
-    """Who sells in category 10 and lives in Oregon, Idaho or California."""
+    """The people who sell in category 10 and live in Oregon, Idaho or California."""
     auctions = read(flow, folder, "auctions", "id", "seller", "category").map_batches(of_category_10)
     persons = read(flow, folder, "persons", "id", "name", "city", "state").map_batches(in_three_states)
     sales = auctions.key_by("seller").join(persons.key_by("id"), name="sales")
@@ -105,7 +105,7 @@ def query4(flow: rd.Dataflow, folder: Path) -> None:
 
 
 def without_epoch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The column that came with the file's place."""
+    """Drop the column that comes from the file's folder."""
     return batch.drop_columns(["epoch"])
 
 
@@ -126,7 +126,7 @@ def query7(flow: rd.Dataflow, folder: Path) -> None:
 
 
 def query8(flow: rd.Dataflow, folder: Path) -> None:
-    """Who registered and put up an auction within the same ten seconds."""
+    """The people who registered and opened an auction within the same ten seconds."""
     persons = read(flow, folder, "persons", "id", "name", "date_time").map_batches(without_epoch).assign_timestamps("date_time")
     auctions = read(flow, folder, "auctions", "seller", "date_time").map_batches(without_epoch).assign_timestamps("date_time")
     both = persons.key_by("id").window(rd.windows.tumbling(WINDOW)).join(auctions.key_by("seller"), name="new sellers").as_columns()
@@ -181,7 +181,7 @@ def program(query: int, folder: Path, *, rows: bool = False) -> rd.Dataflow:
 
 # -- forms -------------------------------------------------------------------------------------------
 def form_of(query: int, found: Any, *, as_rows: bool = False) -> Any:
-    """What the caller asks for: sums (queries 1 and 2), a dict of averages (4), else an Arrow table, or a list of Python rows."""
+    """The result in its form: sums (queries 1 and 2), a dict of averages (4), else an Arrow table, or a list of Python rows."""
     if query in (1, 2):
         return found
     if query == 4:
@@ -195,7 +195,7 @@ def form_of(query: int, found: Any, *, as_rows: bool = False) -> Any:
 
 # -- digests ---------------------------------------------------------------------------------------
 def digest_of(query: int, found: Any) -> list[Any]:
-    """Number of rows and one number for all of what :func:`form_of` gives, in whatever order; the peers' scripts compute the same."""
+    """Number of rows and one number for the result of :func:`form_of`, independent of order; the peers' scripts compute the same."""
     if query in (1, 2):
         return list(found)
     if query == 4:

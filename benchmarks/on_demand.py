@@ -1,8 +1,8 @@
 """Uneven work on demand: its time over the shortest possible time, and the share of time that replicas idle.
 
-Waiting work (sleep), so that more replicas than cores can be compared. Each workload runs with ``rebalance()`` and, beside it, with up
-to 64 batches queued at each replica and dealt out as they come, of one item and of many. The shortest possible time is that of the longest
-item, or all of the work over the replicas if that is more. Source: seed 002, 5.4.8 and 6.3.
+The work is waiting (sleep), so that more replicas than cores can be compared. Each workload runs with ``rebalance()``, and with up
+to 64 batches queued at each replica, dealt out in turn, of one item and of many. The shortest possible time is that of the longest
+item, or all of the work divided by the replicas if that is more. Source: seed 002, 5.4.8 and 6.3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rayad as its peers are run: ``python -m benchmarks.ours '<JSON>'``, a process that joins the running Ray (``RAY_ADDRESS``).
 
-In: ``{"module": name, "arguments": {..}}``; ``benchmarks.<name>.one(**arguments)`` gives what is measured. Out: one line as of a peer's
-script, ``{"seconds": s, "digest": d, "version": ..}`` and what else ``one`` told.
+Input: ``{"module": name, "arguments": {..}}``; ``benchmarks.<name>.one(**arguments)`` runs and measures. Output: one line like that of a
+peer's script, ``{"seconds": s, "digest": d, "version": ..}`` and the other fields that ``one`` gave.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from benchmarks.clock import first_use
 
 
 def main() -> None:
-    """Join, warm up, run once, say what it took."""
+    """Join Ray, warm up, run once, print the result."""
     request = json.loads(sys.argv[1])
     module: Any = importlib.import_module(f"benchmarks.{request['module']}")
     ray.init(include_dashboard=False, logging_level="ERROR", log_to_driver=False)

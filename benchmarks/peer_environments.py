@@ -1,16 +1,16 @@
 """The peers: other systems, each in a Python environment and in processes of its own, ended with all that they started.
 
-**To add a peer** ``NAME``: make the folder ``benchmarks/peers/NAME/``. With a ``requirements.txt`` in it (everything pinned: what
-``pip freeze`` says) it gets an environment of its own, ``.cache/peers/NAME``, made when it is first needed and anew when that file
-changes; without one its scripts run in the project's environment. For each workload put a script ``WORKLOAD.py`` there. It imports
-neither rayad nor benchmarks, gets its arguments as one JSON object in ``sys.argv[1]``, and prints as its last line that is an object
+**To add a peer** ``NAME``: make the folder ``benchmarks/peers/NAME/``. With a ``requirements.txt`` in it (everything pinned, as by
+``pip freeze``) it gets an environment of its own, ``.cache/peers/NAME``, made when it is first needed and again when that file
+changes. Without one its scripts run in the project's environment. For each workload put a script ``WORKLOAD.py`` there. It imports
+neither rayad nor benchmarks and gets its arguments as one JSON object in ``sys.argv[1]``. The last JSON object that it prints is
 ``{"seconds": s, "digest": d, "version": "name 1.2.3"}``: seconds by the clock of :mod:`benchmarks.clock` (from everything started to the
-result in the form that was asked for; the script's docstring says how), a digest of the result that all compute alike, and what ran.
-More fields are kept in :attr:`PeerRun.told`. What the scripts of a peer share is in ``_NAME.py`` beside them; they are run by path, so that
-they can import it.
+result in the form that was asked for; the script's docstring says how), a digest of the result that all compute in the same way, and the
+version that ran. More fields are kept in :attr:`PeerRun.told`. Code that the scripts of a peer share is in ``_NAME.py`` beside them;
+scripts are run by path, so that they can import it.
 
-**To run it**: ``run_peer("NAME", "WORKLOAD", {...}, timeout_s=120)``. It raises :class:`PeerUnavailable` when there is no environment to
-be had, :class:`PeerUnfinished` when the time is over, :class:`PeerFailed` when the script fails or prints something else; all are
+**To run it**: ``run_peer("NAME", "WORKLOAD", {...}, timeout_s=120)``. It raises :class:`PeerUnavailable` when the environment cannot be
+made, :class:`PeerUnfinished` when the time is over, :class:`PeerFailed` when the script fails or prints something else; all are
 :class:`NoFigure` and say in one line why there is no figure. :mod:`benchmarks.side_by_side` does this for whole benchmarks.
 """
 
@@ -58,9 +58,10 @@ class PeerFailed(NoFigure):
 
 @dataclass(frozen=True, slots=True)
 class PeerRun:
-    """What a peer's script told: ``seconds`` of the work, the ``digest`` of its result, the ``version`` that ran, and all that it ``told``.
+    """The output of a peer's script: ``seconds`` of the work, the ``digest`` of its result, the ``version`` that ran, and all fields
+    (``told``).
 
-    ``wall_s`` and ``cpu_s`` are of all its processes, start and end of the interpreter and the engine included.
+    ``wall_s`` and ``cpu_s`` are those of all its processes, with start and end of the interpreter and the engine.
     """
 
     seconds: float
@@ -77,15 +78,15 @@ def available_peers(peers: Path = PEERS) -> tuple[str, ...]:
 
 
 def workloads_of(peer: str, peers: Path = PEERS) -> tuple[str, ...]:
-    """The workloads that a peer has a script for; ``_*.py`` beside them is what several of its scripts share."""
+    """The workloads for which a peer has a script; files ``_*.py`` are code that its scripts share."""
     return tuple(sorted(path.stem for path in (peers / peer).glob("[!_]*.py")))
 
 
 # -- environments ----------------------------------------------------------------------------------
 def python_of(peer: str, peers: Path = PEERS, environments: Path = ENVIRONMENTS) -> Path:
-    """The interpreter that runs a peer's scripts; makes its environment when there is none for the present requirements.
+    """The interpreter that runs a peer's scripts; makes its environment when there is none for the current requirements.
 
-    Raises PeerUnavailable, with the reason in one line, when it cannot be made. Two processes that want the same one do not meet.
+    Raises PeerUnavailable, with the reason in one line, when it cannot be made. Two processes may ask for the same one at once.
     """
     requirements = peers / peer / "requirements.txt"
     if not requirements.is_file():
@@ -125,7 +126,7 @@ def _alone(lock: Path) -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    """The caller's, without what would let a peer see the project's packages or Ray."""
+    """The caller's environment variables, without those by which a peer would find the project's packages or Ray."""
     hidden = ("PYTHONPATH", "PYTHONHOME", "RAY_ADDRESS", "SPARK_HOME", "VIRTUAL_ENV")
     return {**{name: value for name, value in os.environ.items() if name not in hidden}, "RAY_USAGE_STATS_ENABLED": "0"}
 
@@ -153,7 +154,8 @@ def run_peer(
     peers: Path = PEERS,
     environments: Path = ENVIRONMENTS,
 ) -> PeerRun:
-    """Run ``peers/<peer>/<workload>.py`` with ``arguments`` at this ``nice`` level (not below one's own); all its processes end with it."""
+    """Run ``peers/<peer>/<workload>.py`` with ``arguments`` at this ``nice`` level (at least the caller's); all its processes end with
+    it."""
     script = peers / peer / f"{workload}.py"
     if not script.is_file():
         raise PeerUnavailable(f"no script {_shown(script)}")
@@ -169,7 +171,7 @@ def run_ours(module: str, arguments: dict[str, Any], *, ray_address: str, timeou
 
 
 def _launch(command: list[str], environment: dict[str, str], timeout_s: float, nice: int | None) -> PeerRun:
-    """Run a command that prints a result as its last line that is an object."""
+    """Run a command whose last printed JSON object is its result."""
     with tempfile.TemporaryDirectory(prefix="rayad-peer-") as folder:
         out, err = Path(folder, "stdout"), Path(folder, "stderr")
         request = {"command": command, "timeout_s": timeout_s, "nice": nice, "stdout": str(out), "stderr": str(err)}
@@ -190,7 +192,7 @@ def _launch(command: list[str], environment: dict[str, str], timeout_s: float, n
 
 def _told(printed: str, ended: dict[str, Any]) -> PeerRun:
     try:
-        # What a peer's daemons print behind it (Ray's warnings) is passed over.
+        # Lines that a peer's daemons print after it (Ray's warnings) are ignored.
         told = json.loads([line for line in printed.splitlines() if line.startswith('{"')][-1])
         return PeerRun(float(told["seconds"]), told["digest"], str(told["version"]), ended["wall_s"], ended["cpu_s"], told)
     except (IndexError, KeyError, TypeError, ValueError) as error:

@@ -1,10 +1,10 @@
 """Runs one peer's script to its end, or to its time limit, and leaves none of its processes behind: ``peer_launcher.py '<JSON>'``.
 
-Why a process of its own: a peer may start processes that leave its process group (Ray's daemons, Spark's JVM). On Linux this one is
-made the *subreaper*: whatever the script starts and abandons becomes a child of this process, so that all of it can be found, ended
-and waited for, and its processor time added up. It uses the standard library alone and runs by path, so that its start is quick.
+It is a process of its own because a peer may start processes that leave its process group (Ray's daemons, Spark's JVM). On Linux it is
+the *subreaper*: processes that the script starts and abandons become children of this process. So all of them can be found, ended
+and waited for, and their processor time added up. It uses the standard library alone and runs by path, so that it starts quickly.
 
-In: ``{"command": [..], "timeout_s": s, "nice": n or null, "stdout": path, "stderr": path}``. Out, one line:
+Input: ``{"command": [..], "timeout_s": s, "nice": n or null, "stdout": path, "stderr": path}``. Output, one line:
 ``{"returncode": n or null, "wall_s": .., "cpu_s": .., "left": [names of processes that were still there]}``; null: not finished in time.
 """
 
@@ -24,14 +24,14 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def adopt_orphans() -> None:
-    """Become the parent of orphans below; be told when one's own parent ends, so that nothing outlives the benchmark either."""
+    """Become the parent of orphans below, and get a signal when the own parent ends, so that nothing outlives the benchmark."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def children_of_all() -> dict[int, list[tuple[int, str]]]:
-    """Who is whose child, from /proc: parent to (pid, name); zombies left out."""
+    """The children of every process, from /proc: parent to (pid, name), without zombies."""
     found: dict[int, list[tuple[int, str]]] = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -46,7 +46,7 @@ def children_of_all() -> dict[int, list[tuple[int, str]]]:
 
 
 def processes_below(pid: int) -> list[tuple[int, str]]:
-    """Every live process below one, with its name."""
+    """Every live process below a process, with its name."""
     children, found, pending = children_of_all(), [], [pid]
     while pending:
         below = children.get(pending.pop(), [])
@@ -56,7 +56,7 @@ def processes_below(pid: int) -> list[tuple[int, str]]:
 
 
 def end_all() -> list[str]:
-    """End every process below this one, until there is none; the names of those there were."""
+    """End every process below this one; gives their names."""
     names: list[str] = []
     while left := processes_below(os.getpid()):
         names = names or sorted(name for _, name in left)

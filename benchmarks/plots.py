@@ -1,7 +1,8 @@
-"""One picture a benchmark, from its JSON: medians with their spread on a logarithmic scale, and the ratios with their aims; and its charts.
+"""A picture of each benchmark, from its JSON: medians with their spread on a logarithmic scale, and the ratios with their aims; and its
+charts.
 
-Each unit has a panel of its own, for bars of different units do not compare. The text of the SVG stays text, and the same results
-give the same bytes, so that a picture changes in a diff only when a figure did.
+Each unit has a panel of its own, because bars of different units cannot be compared. The text of the SVG stays text, and the same results
+give the same bytes, so a picture is in a diff only if a figure changed.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def _panel(axis: Any, title: str, bars: Sequence[Bar]) -> None:
     lowest, highest = min(min(values) for _, values, _ in bars), max(max(values) for _, values, _ in bars)
     if title == RATIOS:  # bars go from 1 to either side
         lowest, highest, start = min(lowest, 1.0), max(highest, 1.0), 1.0
-    else:  # there is no 0 on this scale: bars begin somewhere
+    else:  # a logarithmic scale has no 0: bars begin at its lower end
         start = lowest / 2
     axis.set_xlim(lowest / 2, highest * 3)
     colours, widths = [colour for _, _, colour in bars], [median - start for median in medians]
@@ -88,7 +89,7 @@ def _panel(axis: Any, title: str, bars: Sequence[Bar]) -> None:
 
 
 def draw_chart(chart: Chart, path: Path) -> None:
-    """Write a chart as SVG: two panels a row, joined points as lines, points with a spread with their bars, each pair in one colour."""
+    """Write a chart as SVG: two panels a row; joined points are lines, points with a spread have bars, each pair in one colour."""
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -1,7 +1,7 @@
-"""The cost of a report in the progress core, by length and nesting of the graph; and that inner rounds cost outer scopes nothing.
+"""The cost of a report in the progress core, by length and nesting of the graph; and a check that inner rounds cost outer scopes nothing.
 
-No processes: the tracker of a real plan, fed with the reports that its replicas would send. A report is applied and the views
-are taken, as the progress actor does when reports come one at a time, which is when they cost most.
+There are no processes, only the tracker of a real plan and the reports that its replicas would send. Each report is applied and the views
+are taken, as the progress actor does when reports come one at a time; that is the most expensive case.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ QUICK = Sizes(repetitions=2, reports=100, lengths=(2, 8), depths=(1, 2), rounds=
 
 
 class Idle(rd.Vertex):
-    """Never runs: only its place in the graph matters."""
+    """Never runs: only its position in the graph matters."""
 
 
 def never(record: Any) -> bool:
@@ -48,7 +48,7 @@ def never(record: Any) -> bool:
 
 
 def chain(length: int) -> tuple[ProgressGraph, dict[str, int]]:
-    """A source and ``length`` vertices with an exchange before each, and the nodes by name."""
+    """A tracker for a source and ``length`` vertices with an exchange before each; and the nodes by name."""
     flow = rd.Dataflow("chain")
     stream = flow.from_items([(0, 0)], name="source")
     for number in range(length):
@@ -81,7 +81,7 @@ def _graph(flow: rd.Dataflow) -> tuple[ProgressGraph, dict[str, int]]:
 
 
 def barriers(graph: ProgressGraph, node: int) -> Iterator[Report]:
-    """What two replicas at ``node`` report while they ask for one epoch after another: first each its own step, then again."""
+    """The reports of two replicas at ``node`` that ask for one epoch after another, in turn."""
     place = graph.notify_location(node)
     yield [(place, rd.Timestamp(0), 2)]
     epoch = 0
@@ -93,7 +93,7 @@ def barriers(graph: ProgressGraph, node: int) -> Iterator[Report]:
 
 
 def epochs(graph: ProgressGraph, node: int) -> Iterator[Report]:
-    """What a source reports that goes from epoch to epoch: every frontier behind it moves."""
+    """The reports of a source that advances from epoch to epoch: every frontier behind it moves."""
     place = graph.notify_location(node)
     yield []
     epoch = 0
@@ -103,7 +103,7 @@ def epochs(graph: ProgressGraph, node: int) -> Iterator[Report]:
 
 
 def rounds(graph: ProgressGraph, node: int, depth: int) -> Iterator[Report]:
-    """What a message reports that goes round the innermost loop; it has entered from a source that has ended."""
+    """The reports of a message that goes round the innermost loop; its source has ended."""
     place = graph.target_location(node, 0)
     yield [(place, _round(depth, 0), 1)]
     number = 0
@@ -117,7 +117,7 @@ def _round(depth: int, number: int) -> rd.Timestamp:
 
 
 def new_tracker(graph: ProgressGraph, *, waits_at: int, source: int | None = None) -> JobTracker:
-    """A tracker where ``waits_at`` has asked for views; with ``source``, that source has ended."""
+    """A tracker in which the node ``waits_at`` gets views; with ``source``, that source has ended."""
     tracker = JobTracker(graph)
     tracker.subscribe(waits_at)
     if source is not None and tracker.view(source).notify_frontier:
@@ -127,7 +127,7 @@ def new_tracker(graph: ProgressGraph, *, waits_at: int, source: int | None = Non
 
 
 def per_report_us(tracker: JobTracker, reports: Iterator[Report], waits_at: int, count: int) -> tuple[float, int]:
-    """Microseconds a report, over ``count`` of them, and how many views came for the node that waits."""
+    """Microseconds a report, over ``count`` reports, and how many views came for the node that waits."""
     tracker.apply(next(reports))
     tracker.views()
     ready = [next(reports) for _ in range(count)]
@@ -148,7 +148,7 @@ class Case:
 
 
 def cases(sizes: Sizes) -> dict[str, Case]:
-    """By name."""
+    """The cases by name."""
     found: dict[str, Case] = {}
     for length in sizes.lengths:
         found[f"barrier at the end of {length} vertices"] = Case(partial(_start_barriers, length), lambda reports: reports // 2)
@@ -177,7 +177,7 @@ def _start_rounds(depth: int) -> tuple[JobTracker, Iterator[Report], int]:
 
 
 def count_updates(sizes: Sizes, out: Measurement) -> None:
-    """Changes that each scope processes for ``rounds`` rounds of the innermost loop: outside of it there must be none."""
+    """Count the changes that each scope processes for ``rounds`` rounds of the innermost loop: outside of it there must be none."""
     title = f"Changes processed for {sizes.rounds} rounds of the innermost loop"
     table = out.new_table(title, "depth", "innermost scope", "all scopes outside")
     for depth in sizes.depths:

@@ -1,13 +1,14 @@
 """Rescaling under load: its effect on the output.
 
-A source gives records by the clock, whether the system keeps up or not (an open loop), after it has given every key once. A keyed vertex
-counts them, with a million keys of state, and a sink notes how old each record is. Meanwhile the vertex goes from 1 replica to 4 and to 2:
+A source gives every key once, then records by the clock, whether the system keeps up or not (an open loop). A keyed vertex
+counts them, with a million keys of state, and a sink notes the age of each record. Meanwhile the vertex changes from 1 replica to 4 and to
+2:
 
-- *fluid*: ``job.rescale``, a few key-groups at a time; *all at once*: the same with all that move in one step.
-- *restart*: the alternative: a savepoint, an end, a start from it with the other number of replicas.
+- *fluid*: ``job.rescale``, a few key-groups at a time; *all at once*: the same with all key-groups that move in one step.
+- *restart*: the alternative: a savepoint, the end of the job, and a job that resumes from it with the other number of replicas.
 
-The *gap* is the longest time without any output, the *latency* that of the records made from the beginning of a change until it is done,
-beside those made before the first one. Every record is counted exactly once, and in order within its key, or the benchmark fails.
+The *gap* is the longest time without any output. The *latency* is that of the records made during a change, beside that of the records made
+before the first one. The benchmark fails unless every record is counted exactly once, and in order within its key.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ class Sizes:
     """How much is measured.
 
     Args:
-        keys: of the counting vertex, all of them there from the beginning.
+        keys: of the counting vertex; all come at the beginning.
         rate_per_s: records made by the clock.
         batch: records of one batch of the source.
         steady_s: how long is measured before the first change, and between two.
         replicas: of the vertex, one after the other.
-        young_s: the job keeps up with its source when records come out no older than this.
+        young_s: the job keeps up with its source if records are no older than this in the sink.
     """
 
     repetitions: int = 3
@@ -62,7 +63,7 @@ QUICK = Sizes(repetitions=1, keys=5_000, rate_per_s=4_000, steady_s=0.3, replica
 
 
 class Clocked(rd.Source):
-    """Every key once, then records by the clock, until a file says that it is enough."""
+    """Every key once, then records by the clock, until a file appears that ends it."""
 
     def __init__(self, sizes: Sizes, folder: str) -> None:
         self.sizes, self.folder = sizes, folder
@@ -75,7 +76,7 @@ class Clocked(rd.Source):
 
 
 class ClockedPart(rd.SourcePart):
-    """``(key, number of the record, when it was due)``; the offset is how many have been made, and when the clock began."""
+    """``(key, number of the record, when it was due)``; the offset is the number of records so far, and the start of the clock."""
 
     LOADED = 10_000
 
@@ -112,12 +113,12 @@ class ClockedPart(rd.SourcePart):
 
 
 def count(state: int, record: tuple[int, int, float]) -> tuple[int, tuple[int, int, float]]:
-    """How often a key has come."""
+    """How many times a key has come."""
     return state + 1, (state + 1, record[1], record[2])
 
 
 class Ages(rd.Sink):
-    """When records came and how old they were, in files of their own: they outlive a job that is ended."""
+    """When records came and their age, in files of their own, which stay when a job is ended."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -165,7 +166,7 @@ class AgesWriter(rd.SinkWriter):
 
 @dataclass(slots=True)
 class Run:
-    """What one run showed: seconds, by change; and the latencies of the steady time."""
+    """The outcome of one run: seconds by change, and the latencies before the first change."""
 
     steady: np.ndarray
     gaps: list[float]
@@ -174,11 +175,11 @@ class Run:
     pauses: list[float]
     paused_share: float
     counted: tuple[int, int] | None = None
-    """The sum of all counts, and what it is when each record is counted once; None where a job that was ended took its part along."""
+    """The sum of all counts, and its right value; None in a run whose jobs were ended, since part of the output is lost with them."""
 
 
 def start(sizes: Sizes, folder: str, replicas: int, *, kind: str, resume: str | None = None) -> Job:
-    """The job, with a store where it has to be started again."""
+    """Start the job, with a store if it will have to be started again."""
     flow = rd.Dataflow("rescaled")
     records = flow.source(Clocked(sizes, folder), name="clock")
     records.key_by(lambda record: record[0]).stateful_map(count, 0, name="count").sink(Ages(folder), "ages")
@@ -222,7 +223,7 @@ def measure_run(sizes: Sizes, kind: str) -> Run:
 
 
 def until_steady(job: Job, folder: str, young_s: float, timeout_s: float = 120.0) -> None:
-    """Wait until records by the clock come out young."""
+    """Wait until the job keeps up: records by the clock are young in the sink."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         files = sorted(Path(folder).glob("*.npy"), key=os.path.getmtime)

@@ -18,7 +18,7 @@ def load(folder: Path) -> list[Measurement]:
 
 
 def draw_all(measurements: list[Measurement], page: Path, folder: Path) -> dict[str, str]:
-    """A picture of each benchmark and of each of its charts in ``folder``; those that are there go.
+    """Draw each benchmark and each of its charts in ``folder``; earlier pictures are deleted.
 
     Gives the links from ``page``, by benchmark, and by benchmark and chart (``interval-figure-5``).
     """
@@ -35,7 +35,7 @@ def draw_all(measurements: list[Measurement], page: Path, folder: Path) -> dict[
 
 
 def render(measurements: list[Measurement], pictures: dict[str, str] | None = None) -> str:
-    """What stands between the marks; ``pictures`` are links by benchmark."""
+    """The text between the marks; ``pictures`` are links by benchmark."""
     links = pictures or {}
     return "\n".join(_section(m, links) for m in measurements) or "Nothing has been measured yet.\n"
 

@@ -1,4 +1,4 @@
-"""The yardstick: round trips between the driver and Ray actors."""
+"""Round trips between the driver and Ray actors, to compare with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Echo:
 
 
 def start(count: int) -> list[Any]:
-    """Actors that answer, warm."""
+    """Start actors that answer, and call each once."""
     actors = [Echo.remote() for _ in range(count)]
     ray.get([actor.ping.remote() for actor in actors for _ in range(20)])
     return actors

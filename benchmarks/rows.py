@@ -1,8 +1,8 @@
 """Python records through source, map, key exchange, keyed sum and sink, beside plain Python doing the same in one process.
 
 Two programs: ``sum`` adds up the records of a batch before the exchange, as Rayad's own operators do; ``every record exchanged``
-sends each record to the replica of its key and adds up there, as a vertex of one's own does. The plain peer runs at this process'
-nice level and at that of Ray's workers. Its time is without the interpreter's start; Rayad's without that of its actors.
+sends each record to the replica of its key and adds up there, as a user's own vertex does. The plain peer runs at this process'
+nice level and at that of Ray's workers. Its time does not include the start of the interpreter; Rayad's not that of its actors.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def numbers(sizes: Sizes) -> rd.Source:
 
 
 class Prepare:
-    """``number -> (key, value)``: some arithmetic, the same for all who are compared."""
+    """``number -> (key, value)``: some arithmetic, the same for all compared programs."""
 
     def __init__(self, keys: int) -> None:
         self.keys = keys
@@ -66,7 +66,7 @@ class Prepare:
 
 
 class Adder(rd.Vertex):
-    """A keyed sum of one's own."""
+    """A user's own keyed sum."""
 
     def __init__(self) -> None:
         self.totals: dict[int, int] = {}
@@ -83,7 +83,7 @@ class Adder(rd.Vertex):
 
 
 def program(sizes: Sizes, *, combined: bool) -> rd.Dataflow:
-    """With the operator ``sum``, or with a vertex that every record is sent to."""
+    """The dataflow: with the operator ``sum``, or with a vertex to which every record is sent."""
     flow = rd.Dataflow("rows")
     pairs = flow.source(numbers(sizes), name="numbers").map(Prepare(sizes.keys)).key_by(itemgetter(0))
     totals = pairs.sum(itemgetter(1), name="sum") if combined else pairs.vertex(Adder, name="adder")
@@ -98,7 +98,7 @@ def run_once(sizes: Sizes, *, combined: bool, **options: Any) -> tuple[dict[int,
 
 
 def plain(sizes: Sizes) -> dict[int, int]:
-    """The same in one process, the way one would write it."""
+    """The same in one process, as a user would write it."""
     prepare, totals = Prepare(sizes.keys), dict[int, int]()
     for part in range(PARTS):
         for batch in batches_of(part, sizes):

@@ -1,8 +1,8 @@
 """One workload, several systems, in turn: Rayad's own programs and the peers of :mod:`benchmarks.peer_environments`.
 
-All results must have the same digest, else nothing is measured. A peer that gives no figure is not asked again: the table *No figure*
-says which and why, and its series and ratios are left out. Ray starts its workers at nice 15, so a peer runs at nice 15 too; one
-that is made of Ray workers starts at the benchmark's own level, and its workers get 15 from Ray (``on_ray=True``).
+All results must have the same digest, else nothing is measured. A peer that gives no figure is not run again: the table *No figure*
+says which and why, and its series and ratios are left out. Ray starts its workers at nice 15, so a peer runs at nice 15 too. A peer
+that consists of Ray workers starts at the benchmark's own level, and its workers get 15 from Ray (``on_ray=True``).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WHOLE = "Whole processes, start and end included: seconds of one repetition (med
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """One run: ``seconds`` of the work by the clock of :mod:`benchmarks.clock`, the ``digest`` of the result; ``whole_s`` and ``cpu_s``
-    with the start, where known."""
+    include the start; None if not known."""
 
     seconds: float
     digest: Any
@@ -34,13 +34,13 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One of those compared: the name of its series, and how to run it once."""
+    """A compared system: the name of its series, and how to run it once."""
 
     name: str
     run: Callable[[], Outcome]
     nice: str = str(WORKER_NICE)
     repetitions: int | None = None
-    """At most so many, for the slow ones; None: as many as the others. A series with fewer has no ratios."""
+    """The most repetitions, for slow systems; None: as many as the others. A series with fewer has no ratios."""
     peer: str = ""
     """The peer's folder; empty for Rayad's own programs."""
 
@@ -73,7 +73,7 @@ def peer(
 
 
 def ours(name: str, module: str, arguments: dict[str, Any], *, timeout_s: float) -> System:
-    """Rayad's own side, run as a peer is: ``benchmarks.<module>.one(**arguments)`` in a process that joins this process' Ray."""
+    """Rayad's side, run like a peer: ``benchmarks.<module>.one(**arguments)`` in a process that joins this process' Ray."""
 
     def run() -> Outcome:
         done = run_ours(module, arguments, ray_address=ray_address(), timeout_s=timeout_s, nice=WORKER_NICE)
@@ -97,7 +97,8 @@ def compare(
     unit: str = "s",
     value: Callable[[Outcome], float] = lambda outcome: outcome.seconds,
 ) -> dict[str, list[Outcome]]:
-    """Run all, ``repetitions`` times, the order turned round each time; a series for each that gave figures, tables of the rest.
+    """Run all, ``repetitions`` times, reversing the order each time; add a series for each system that gave figures, and tables of the
+    rest.
 
     ``wanted`` is the digest of the right result; by default that of the first system to finish. Raises WrongResult when one differs.
     Gives the outcomes by name; :func:`ratios_of` makes the ratios of what was measured.

@@ -1,8 +1,8 @@
 """Memory stays bounded when a sink is slower than its source.
 
-An endless source makes a batch a millisecond; the sink needs ten for each. Memory of every actor process is read from outside
-while the job runs, then the job is cancelled. The same with a sink that needs none. What is bounded: batches under way (read but not
-yet consumed), and with them memory.
+An endless source makes a batch each millisecond; the sink needs ten milliseconds for each. The driver reads the memory of every actor
+process while the job runs, then cancels the job. The same runs with a sink that needs no time. The batches in flight (read but not
+yet consumed) must stay bounded, and with them memory.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ QUICK = Sizes(repetitions=1, seconds=1.5, sample_s=0.25, window_batches=16)
 
 
 def leave_mark(folder: str, what: str) -> None:
-    """Tell the driver which process does what: it reads that process' memory from outside."""
+    """Tell the driver the process of this role; the driver reads its memory."""
     (Path(folder) / f"{what}.{os.getpid()}").touch()
 
 
@@ -80,7 +80,7 @@ class EndlessPart(rd.SourcePart):
 
 
 class PacedSink(rd.Sink):
-    """Needs so long for each batch, and keeps nothing."""
+    """Waits for each batch, and keeps nothing."""
 
     def __init__(self, pause_s: float, folder: str) -> None:
         self.pause_s, self.folder = pause_s, folder
@@ -118,7 +118,7 @@ def program(sizes: Sizes, pause_s: float, folder: str) -> rd.Dataflow:
 
 @dataclass(slots=True)
 class Watched:
-    """What was seen of one run: by process, resident MiB over time; batches read and consumed; how the job ended."""
+    """Observations of one run: by process, resident MiB over time; batches read and consumed; how the job ended."""
 
     at_s: list[float] = field(default_factory=list)
     resident: dict[str, list[float]] = field(default_factory=dict)
@@ -180,7 +180,7 @@ def _await_flow(job: Any) -> None:
 
 
 def _await_end(pids: set[int], timeout_s: float = 10.0) -> int:
-    """How many of the processes are still there after a while; Ray ends them a moment after the job."""
+    """Wait until the processes have ended, which Ray does a moment after the job; gives how many are left."""
     deadline_s = time.monotonic() + timeout_s
     while (left := len(pids & set(actor_processes()))) and time.monotonic() < deadline_s:
         time.sleep(0.05)

@@ -1,9 +1,9 @@
-"""What snapshots cost a running job, and how fast it is back after a kill.
+"""The cost of snapshots in a running job, and how soon it produces output again after a kill.
 
-- Throughput with a snapshot every second beside the same job without, one after the other, each first in turn: a keyed sum over a million
-  keys, as columns and as rows, and a loop whose records are always in flight. What a replica's longest pause was, and how large an
-  increment is beside the whole state when few keys change.
-- From ``kill -9`` of a replica to the first new output, beside the time from the start of the job to its first output.
+- Throughput with a snapshot every second, beside the same job without, one after the other, each first in turn: a keyed sum over a million
+  keys, as columns and as rows, and a loop whose records are always in flight. Also a replica's longest pause, and the size of an
+  increment beside the whole state when few keys change.
+- The time from ``kill -9`` of a replica to the first new output, beside the time from the start of the job to its first output.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Sizes:
         keys: of the keyed sums.
         column_rows, row_rows: rows of a run.
         epoch_rows: rows of an epoch, which is one batch.
-        tokens, rounds: records of the loop and how often each goes round.
+        tokens, rounds: records of the loop, and how many times each goes round.
         interval_s: from one snapshot to the next.
-        few_keys: how many keys change between two snapshots where increments are compared.
-        kills: how often a replica is killed.
+        few_keys: how many keys change between two snapshots, to measure increments.
+        kills: how many times a replica is killed.
     """
 
     repetitions: int = 7
@@ -72,8 +72,8 @@ QUICK = Sizes(
 
 
 class Rows(rd.Source):
-    """Epochs of random keys: one batch each, the same whenever they are read. With ``pause_s`` each has a time before which it is not
-    there; read again after a failure they come at once."""
+    """Epochs of random keys: one batch each, the same whenever they are read. With ``pause_s`` each comes at its time; after a failure
+    epochs whose time is over come at once."""
 
     def __init__(self, epochs: int, rows: int, keys: int, *, columnar: bool, pause_s: float = 0.0, first_all: bool = False) -> None:
         self.epochs, self.rows, self.keys = epochs, rows, keys
@@ -117,7 +117,7 @@ class RowsPart(rd.SourcePart):
 
 
 def count_rows(batch: Any) -> list[int]:
-    """How many results there are: all that is kept of them."""
+    """Keep only the number of results."""
     return [batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)]
 
 
@@ -134,7 +134,7 @@ def keyed(source: Rows) -> rd.Dataflow:
 
 
 def step(record: tuple[int, int]) -> tuple[int, int]:
-    """One round of a token: it goes on under another key."""
+    """One round of a token: it gets another key."""
     return (record[0] * 48_271 + 11) % 2_147_483_647, record[1] - 1
 
 
@@ -151,13 +151,13 @@ def looping(tokens: int, rounds: int) -> rd.Dataflow:
 
 
 def pass_on(state: int, record: tuple[int, int]) -> tuple[None, tuple[int, int]]:
-    """Nothing is kept; what is in flight is the state."""
+    """Keep nothing: the records in flight are the state."""
     return None, step(record)
 
 
 @contextmanager
 def storage() -> Iterator[str]:
-    """A folder for snapshots, gone in the end."""
+    """A temporary folder for snapshots."""
     folder = tempfile.mkdtemp(prefix="rayad-bench-")
     try:
         yield folder
@@ -190,7 +190,7 @@ def run(sizes: Sizes) -> Measurement:
         with_them = out.new_series(f"{name}, a snapshot every {sizes.interval_s:g} s", "records/s", "?")
         pauses = out.new_series(f"{name}, longest pause of a replica", "ms", "?")
         for repetition in range(sizes.repetitions):
-            both = [None, sizes.interval_s] if repetition % 2 == 0 else [sizes.interval_s, None]  # what the machine does drifts
+            both = [None, sizes.interval_s] if repetition % 2 == 0 else [sizes.interval_s, None]  # the machine's speed drifts
             done = {interval_s: run_job(build(), interval_s) for interval_s in both}
             (plain, statistics), (kept, with_statistics) = done[None], done[sizes.interval_s]
             without.add(units / statistics.run_s)
@@ -213,14 +213,14 @@ def _total(result: Any) -> int:
 
 
 def _increments(out: Measurement, sizes: Sizes) -> None:
-    """All keys once, then few: what a snapshot writes then, beside the whole state."""
+    """All keys once, then few keys: the bytes that a snapshot then writes, beside the whole state."""
     for name, columnar in (("columns", True), ("rows", False)):
         source = Rows(60, sizes.few_keys, sizes.keys, columnar=columnar, pause_s=sizes.interval_s / 5, first_all=True)
         with storage() as folder:
             config = rd.RunConfig(storage_path=folder, snapshots=rd.SnapshotConfig(interval_s=sizes.interval_s))
             taken = keyed(source).run(config, parallelism=2).statistics.snapshots
         wanted = [one for one in taken if one.kind == "snapshot" and one.total_bytes]
-        # What brings nearly all keys is written as an increment on next to nothing where keys go apart from values.
+        # The snapshot with nearly all keys may itself be an increment (on one with few), so it is found by its bytes.
         whole = max(wanted, key=lambda one: one.written_bytes, default=None)
         few = [one for one in wanted if whole is not None and one.number > whole.number and one.incremental_replicas == 2]
         if few and whole:
@@ -234,7 +234,7 @@ def _increments(out: Measurement, sizes: Sizes) -> None:
 
 
 def _recovery(out: Measurement, sizes: Sizes) -> None:
-    """Kill a replica of the sums again and again, and look when the next epoch is complete."""
+    """Kill a replica of the sums several times, and measure when the next epoch is complete."""
     source = Rows(1_000_000, 1_000, sizes.keys, columnar=True, pause_s=0.01, first_all=True)
     starting = out.new_series("from the start of a job to its first output", "s", "?")
     back = out.new_series("from kill -9 to the first new output", "s", "?")

@@ -10,7 +10,7 @@ import rayad as rd
 
 
 class Generated(rd.Source):
-    """``read(part)`` gives the batches of a part, in their order. It can not be resumed: who reads it takes no snapshots."""
+    """``read(part)`` gives the batches of a part, in their order. It cannot be resumed, so its jobs take no snapshots."""
 
     def __init__(self, parts: int, read: Callable[[int], Iterable[rd.SourceBatch]]) -> None:
         self.parts, self.read = parts, read

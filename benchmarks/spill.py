@@ -1,7 +1,8 @@
-"""A loop whose backlog does not fit into memory: it spills, and is right.
+"""A loop whose backlog does not fit into memory: it spills, and its result is right.
 
 Each record of a round makes several in the next, in batches of their own, so the backlog of the feedback edge grows until the
-last round. Run with a small and with a large ``spill_memory_bytes``: the same result, less memory, batches through the disk.
+last round. With a small and with a large ``spill_memory_bytes`` the result must be the same; with the small one batches go through the
+disk.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Grow(rd.Vertex):
         if at.counters[-1] < self.sizes.rounds:
             for number, _ in batch:
                 numbers = range(children * number + 1, children * number + children + 1)
-                self.send_by(0, [(n, n.to_bytes(8, "little") * eighths) for n in numbers], at)  # no two alike: a pickle would share them
+                self.send_by(0, [(n, n.to_bytes(8, "little") * eighths) for n in numbers], at)  # all different, so that pickle stores each
             return
         if not self.leaves:
             self.notify_at(at)
@@ -64,7 +65,7 @@ class Grow(rd.Vertex):
 
 
 def mixed(number: int) -> int:
-    """Some function of a record, to tell which ones came."""
+    """A hash of a record, to check which ones came."""
     return number * number + 1
 
 

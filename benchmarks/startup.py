@@ -1,6 +1,6 @@
-"""How long it takes from ``flow.run`` to the first record, by number of vertex replicas; how many processes there are, and their memory.
+"""The time from ``flow.run`` to the first record, by number of vertex replicas; and the number of processes and their memory.
 
-With Ray running already, and from nothing: then a process of its own starts Ray and runs the flow, and ``ray.init`` is part of the time.
+With Ray running already, and without: then a process of its own starts Ray and runs the flow, and ``ray.init`` is part of the time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ QUICK = Sizes(repetitions=1, replicas=(1, 2), cold_repetitions=0, cold_replicas=
 
 
 class NoteFirst(rd.Vertex):
-    """Passes on when its first record came, on the clock that all processes of a machine share."""
+    """Emits the time of its first record, by the clock that all processes of a machine share."""
 
     def on_recv(self, edge: int, batch: Any, at: rd.Timestamp) -> None:
         self.send_by(0, [(self.replica, time.time(), os.nice(0))], at)
@@ -91,7 +91,7 @@ def look_at_processes(replicas: int) -> list[tuple[str, float, float]]:
 
 
 def run(sizes: Sizes) -> Measurement:
-    """All numbers of replicas in turn, several times; then from nothing; then a look at processes."""
+    """All numbers of replicas in turn, several times; then without a running Ray; then the processes."""
     out = Measurement("startup", TITLE, asdict(sizes))
     first = {n: out.new_series(f"to the first record, {n} replicas, Ray running", "s", "?") for n in sizes.replicas}
     every = {n: out.new_series(f"to every replica's first record, {n} replicas, Ray running", "s", "?") for n in sizes.replicas}
@@ -128,7 +128,7 @@ def _add_processes(out: Measurement, sizes: Sizes) -> None:
 
 
 def main() -> None:
-    """From nothing: the number of replicas in, seconds as JSON out. The clock starts when the imports are done."""
+    """Without a running Ray: the number of replicas in, seconds as JSON out. The clock starts when the imports are done."""
     began = time.time()
     start_ray(max(4, os.cpu_count() or 1))
     done = run_once(int(sys.argv[1]), began=began)

@@ -1,5 +1,5 @@
-"""Tables for other pages, made from the results: every ratio that has an aim (docs/performance.md), and for each workload the best and
-the worst row of ours beside the strongest rival (README.md), with the whole process beside the clock's seconds."""
+"""Tables for other pages, made from the results: every ratio that has an aim (docs/performance.md), and for each workload our best and
+our worst row beside the strongest rival (README.md), with the time of the whole process."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ RIVALS_BEGIN, RIVALS_END = "<!-- figures: written by python -m benchmarks --repo
 RIVALLED = ("wordcount", "keyed_sum", "nexmark", "graphs", "latency")
 """Benchmarks with rivals, in the order of the table."""
 NO_ROWS = (", without loading", ", from due", ", those that changed process", "epoch until complete", "Ray actor round trip", ", waiting")
-"""In names of series that are a part of another one, have no rival, or are no rival."""
+"""Parts of the names of series that are not compared: parts of other series, and those without a rival."""
 
 
 def holds(aim: str, value: float) -> str:
-    """Whether a ratio is what was aimed at: "yes", "no", or nothing where the aim is no number.
+    """Whether a ratio meets its aim: "yes", "no", or "" if the aim is not a number.
 
     >>> holds("at most 2", 1.5), holds("at least 5; hoped for 10", 4.0), holds("below 1/5; hoped for 1/10", 0.1), holds("", 1.0)
     ('yes', 'no', 'yes', '')
@@ -45,9 +45,9 @@ class Row:
 
 
 def rival_rows(measurement: Measurement) -> list[Row]:
-    """A row for each series of ours; its rival is the fastest of all others on the same input, whether or not a ratio was aimed at.
+    """A row for each series of ours; its rival is the fastest of all others on the same input, whether or not their ratio has an aim.
 
-    Ratios go repetition by repetition where both sides have as many, else by the medians.
+    Ratios are taken repetition by repetition if both sides have the same number, else from the medians.
     """
     inputs: dict[tuple[str, str], list[Series]] = {}
     for series in measurement.series:

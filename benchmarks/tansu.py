@@ -15,7 +15,7 @@ START_S_MAX = 240.0
 
 @contextmanager
 def tansu(advertised: int | None = None) -> Iterator[int]:
-    """The port of a broker, for as long as it is needed. ``advertised``: the port that it tells clients, if that is another one."""
+    """Run a broker; gives its port. ``advertised``: the port that it tells clients, if that is another one."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

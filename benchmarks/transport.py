@@ -1,13 +1,13 @@
-"""What carries messages between two actor processes, and how fast: ``python -m benchmarks.transport [--rounds 5] [--no-ray]``.
+"""How fast messages travel between two actor processes: ``python -m benchmarks.transport [--rounds 5] [--no-ray]``.
 
-Compared: the data plane of Rayad (Unix socket, TCP loopback), pyzmq (DEALER to DEALER; ipc, tcp), a Ray actor call, and, as the
-floor, a bare Unix socket under epoll.  One partner process for each, all alive during the whole run; the rounds are interleaved, so
-that what else the machine does hits all alike.  Printed: a Markdown table with the median of the rounds (and the best), ratios to the
+Compared: the data plane of Rayad (Unix socket, TCP loopback), pyzmq (DEALER to DEALER; ipc, tcp), a Ray actor call, and, as the lower
+bound, a bare Unix socket under epoll. Each has one partner process, and all live during the whole run. The rounds are interleaved, so
+that other load of the machine affects all alike. Printed: a Markdown table with the median of the rounds (and the best), ratios to the
 plane on a Unix socket, and JSON.
 
 - round trip: 64 bytes there and back, one at a time; the median of a round;
-- small messages: 64 bytes one way, as fast as they go, until the partner says that the last one has come;
-- batches: an Arrow batch of 800 KB, encoded once, decoded by the partner, eight under way, each acknowledged.  For Ray: the batch
+- small messages: 64 bytes one way, without pause, until the partner says that the last one has come;
+- batches: an Arrow batch of 800 KB, encoded once, decoded by the partner, eight in flight, each acknowledged. For Ray: the batch
   as an argument.
 
 Ray runs its workers at a lower priority (nice 15); the other partners run at the nice level of this process. The table says which.
@@ -65,7 +65,7 @@ def new_batch() -> pa.RecordBatch:
 
 
 def start(target: Callable[..., None], *args: object) -> tuple[Any, Connection]:
-    """Start a partner in a fresh interpreter; it tells its nice level, and whatever else, through the pipe."""
+    """Start a partner in a fresh interpreter; it sends its nice level, and more, through the pipe."""
     context = multiprocessing.get_context("spawn")
     mine, its = context.Pipe()
     process = context.Process(target=target, args=(its, *args), daemon=True)
@@ -73,7 +73,7 @@ def start(target: Callable[..., None], *args: object) -> tuple[Any, Connection]:
     return process, mine
 
 
-# -- the floor: a bare socket ------------------------------------------------------------------------------------------------------
+# -- the lower bound: a bare socket ------------------------------------------------------------------------------------------------
 
 
 def serve_bare(pipe: Connection, name: str) -> None:
@@ -144,7 +144,7 @@ def serve_plane(pipe: Connection, address: Address, secret: bytes) -> None:
 
 
 class OnPlane:
-    """The data plane; `corked`: small messages are handed to the system 64 at a time, as an activation does."""
+    """The data plane; `corked`: small messages are given to the kernel 64 at a time, as in an activation."""
 
     def __init__(self, transport: str, *, corked: bool = False) -> None:
         secret = secrets.token_bytes(32)

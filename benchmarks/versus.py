@@ -1,7 +1,7 @@
 """``python -m benchmarks.versus REVISION NAME ...``: this checkout beside an older one, in one run, interleaved.
 
-Each pair runs a benchmark once in either tree, every second pair in the other order, each in a process of its own with a Ray of its own.
-What else the machine does hits both; the ratio of each series is taken within its pair.
+Each pair runs a benchmark once in each tree, every second pair in the other order, each in a process of its own with a Ray of its own.
+Other load of the machine affects both; the ratio of each series is taken within its pair.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RUN_LIMIT_S = 3600.0
 
 @contextmanager
 def checked_out(revision: str) -> Iterator[Path]:
-    """A work tree of a revision, for as long as it is needed."""
+    """A temporary work tree of a revision."""
     with tempfile.TemporaryDirectory(prefix="rayad-before-") as folder:
         tree = Path(folder) / "tree"
         subprocess.run(["git", "worktree", "add", "--quiet", "--detach", str(tree), revision], cwd=ROOT, check=True)
@@ -60,8 +60,8 @@ def measured(tree: Path, name: str, *, quick: bool) -> Measurement:
 
 
 def compared(befores: list[Measurement], afters: list[Measurement]) -> list[list[str]]:
-    """Of each series that both have: median before and after; of after / before in each pair the median, the least, the most, and in how
-    many pairs it was above 1."""
+    """For each series in both: the medians before and after; for the ratio after / before in each pair the median, least and most, and
+    the number of pairs in which it was above 1."""
     earlier, later = ([{series.name: series for series in one.series} for one in runs] for runs in (befores, afters))
     out = []
     for name, series in earlier[0].items():
@@ -83,7 +83,7 @@ def _row(series: Series, before: list[float], after: list[float]) -> list[str]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("revision")
 @click.argument("names", nargs=-1, required=True, metavar="NAME ...")
-@click.option("--pairs", type=click.IntRange(min=1), default=PAIRS, show_default=True, help="How often each benchmark runs in both trees.")
+@click.option("--pairs", type=click.IntRange(min=1), default=PAIRS, show_default=True, help="Runs of each benchmark in both trees.")
 @click.option("--quick", is_flag=True, help="Small sizes, to see whether everything works.")
 def main(revision: str, names: tuple[str, ...], pairs: int, quick: bool) -> None:
     """Compare this checkout with REVISION by the benchmarks NAME ..."""

@@ -1,7 +1,7 @@
-"""Count of each word in text files, in Python rows and in columns, beside the systems that one would use instead.
+"""Count of each word in text files, in Python rows and in columns, beside other systems for this.
 
 All read the same files and give all counts as a Python dict in one process; a digest shows that they agree. The clock is that of
-:mod:`benchmarks.clock`. Bytewax of several processes has no caller: its clock stops when its last sink is closed.
+:mod:`benchmarks.clock`. Bytewax with several processes has no caller: its clock stops when its last sink is closed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the Bytewax scripts share: the processes of a cluster, each of them the script once more, and when they began and ended."""
+"""Shared by the Bytewax scripts: the processes of a cluster, each of which runs the script again, and when they began and ended."""
 
 import importlib.metadata
 import json
@@ -18,7 +18,7 @@ VERSION = f"bytewax {importlib.metadata.version('bytewax')}"
 
 arguments = json.loads(sys.argv[1])
 told: dict = {"began": float("inf"), "ended": 0.0, "found": []}
-"""What a process prints at its end; several workers of a process share it."""
+"""The data that a process prints at its end; the workers of a process share it."""
 lock = Lock()
 
 
@@ -64,7 +64,7 @@ class Keep(DynamicSink):
 
 
 def free_addresses(count: int) -> list[str]:
-    """Ports of this machine that nobody uses."""
+    """Free ports of this machine."""
     sockets = [socket.socket() for _ in range(count)]
     for entry in sockets:
         entry.bind(("127.0.0.1", 0))
@@ -75,7 +75,7 @@ def free_addresses(count: int) -> list[str]:
 
 
 def run(flow: Dataflow, processes: int, threads: int) -> list[dict] | None:
-    """What each of so many processes has ``told``; None in one of them, which has run the dataflow."""
+    """The output (``told``) of each process; None in a process of the cluster itself, which runs the dataflow."""
     if len(sys.argv) > 2:
         cluster_main(flow, json.loads(sys.argv[2]), int(sys.argv[3]), worker_count_per_proc=threads)
         print(json.dumps(told))
@@ -92,7 +92,7 @@ def run(flow: Dataflow, processes: int, threads: int) -> list[dict] | None:
 def measure(flow: Dataflow, digest_of) -> None:
     """Run the dataflow in the processes that were asked for; print seconds, from the first source to the last sink, and digest.
 
-    ``digest_of`` makes it of what all processes have told.
+    ``digest_of`` computes the digest from the output of all processes.
     """
     processes = arguments["processes"]
     all_told = run(flow, processes, arguments["workers"] // processes)

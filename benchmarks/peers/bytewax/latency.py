@@ -1,7 +1,7 @@
 """Bytewax: single records at a fixed rate, in two processes: a source in one of them, ``stateful_map`` by key in both, sinks in both.
 
-The source asks to be woken when the next record is due, and emits all that are due then. A record carries when it was made and when it
-was due; the sink subtracts both. The first ``warm`` records are not counted. "seconds" is the length of what is counted.
+The source asks to be woken when the next record is due, and emits all that are due then. A record has the times when it was made and when
+it was due; the sink subtracts both. The first ``warm`` records are not counted. "seconds" is the time of the records that count.
 """
 
 import json
@@ -66,7 +66,7 @@ class ClockPart(StatelessSinkPartition):
 
 
 def count(state, record):
-    """Some state for each key; the record goes on."""
+    """Keep some state for each key, and send the record on."""
     return (state or 0) + 1, record
 
 

@@ -1,7 +1,7 @@
 """Bytewax: Nexmark queries 1, 2, 5 and 7 over the rows of Parquet files, with its window operators. Keys are strings, as they must be.
 
-One process with several worker threads, or several processes with one each. The files are shared out over the workers, so records of one
-key come out of order by as much as the readers are apart; the clock waits for a day, so that none is late: windows close at the end.
+One process with several worker threads, or several processes with one each. The files are distributed over the workers, so records of one
+key come out of order by as much as the readers are apart. The clock waits for a day, so that no record is late: windows close at the end.
 
 The time begins when the first worker opens a source, so without the start of interpreters and of the cluster, and ends when the last
 sink has been closed; the clock is the one that all processes of a machine share.
@@ -49,7 +49,7 @@ class SumsPart(KeepPart):
 
 
 def higher(a, b):
-    """Of two ``(number, [who])`` the one with the larger number; both together where they are equal."""
+    """Of two ``(number, [who])`` the one with the larger number; for equal numbers both merged."""
     return (a[0], a[1] + b[1]) if a[0] == b[0] else max(a, b, key=lambda best: best[0])
 
 

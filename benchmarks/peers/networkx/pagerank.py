@@ -1,8 +1,8 @@
 """networkx: PageRank in plain Python dicts, exactly so many power iterations, from the edges in a Parquet file.
 
-``networkx.pagerank`` itself calls scipy, which is measured on its own; this is the implementation in Python that networkx has beside
-it. That one ends when the ranks change by less than a tolerance, and fails when they do not in time: it is given a tolerance that
-no change is below before the last iteration. The time is from the file to the ranks; ``loading_s``, a part of it, until networkx
+``networkx.pagerank`` itself calls scipy, which is measured on its own; this is networkx' other implementation, in Python.
+It ends when the ranks change by less than a tolerance, and fails if they still change by more after ``max_iter`` iterations. So it is given
+a tolerance that is 0 before the last iteration. The time is from the file to the ranks; ``loading_s``, a part of it, until networkx
 has its graph.
 """
 
@@ -17,7 +17,7 @@ from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
 
 
 class FromLastRound(float):
-    """A tolerance of nothing, and of anything the ``rounds``-th time it is asked for."""
+    """A tolerance that is 0, and infinite the ``rounds``-th time it is used."""
 
     asked = 0
 

@@ -1,5 +1,5 @@
-"""What the Pathway scripts that iterate share: one process with as many threads as workers, edges from a Parquet file as a static table,
-and the last word on each node. The time is that of reading the file, building the table, ``pw.run``,
+"""Shared by the Pathway scripts that iterate: one process with as many threads as workers, edges from a Parquet file as a static table,
+and the last value of each node. The time is that of reading the file, building the table, ``pw.run``,
 and making two arrays of the result, without interpreter and imports."""
 
 import json

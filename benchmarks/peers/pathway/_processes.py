@@ -1,5 +1,5 @@
-"""What the Pathway scripts of several processes share: starting them (``pathway spawn``), each of them the script once more, and the time
-from the first one's ``pw.run`` to the end of the last one's."""
+"""Shared by the Pathway scripts of several processes: starting them (``pathway spawn``), each of which runs the script again, and the time
+from the first ``pw.run`` to the end of the last one."""
 
 import json
 import os
@@ -13,7 +13,7 @@ arguments = json.loads(sys.argv[1])
 
 
 def run(table, columns: tuple[str, str]) -> None:
-    """In one of the processes: run the dataflow; tell what came out here, as pairs of two columns."""
+    """In one of the processes: run the dataflow; print its results in this process, as pairs of two columns."""
     first, second = columns
     found = {}
 
@@ -31,7 +31,7 @@ def run(table, columns: tuple[str, str]) -> None:
 
 
 def spawned() -> tuple[float, list]:
-    """Seconds, and what all processes found."""
+    """Seconds, and the results of all processes."""
     processes = arguments["processes"]
     folder = os.path.abspath("told")
     os.mkdir(folder)

@@ -1,4 +1,4 @@
-"""Pathway: components by its own ``iterate``: every node takes the smallest label around it until nothing changes.
+"""Pathway: components by its own ``iterate``: every node takes the smallest label of its neighbours until nothing changes.
 
 One process with as many threads as workers. The edges come from the Parquet file as a static table. The time is that of reading
 the file, building the table, ``pw.run`` and making two arrays of the result, without interpreter and imports.

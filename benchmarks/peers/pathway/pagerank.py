@@ -1,7 +1,7 @@
 """Pathway: PageRank by its own ``iterate``, so many rounds: a join of ranks and edges and a sum by target.
 
-Ranks are integers, 2**46 being the mean rank, as they are in Pathway's own PageRank: with sums of floats, the result of
-``pw.iterate`` (0.33.0) is that of its first round whatever ``iteration_limit`` says, while the same loop over integers goes on.
+Ranks are integers with mean 2**46, as in Pathway's own PageRank. With sums of floats the result of
+``pw.iterate`` (0.33.0) is that of its first round, whatever ``iteration_limit`` is; with integers the same loop continues.
 
 One process with as many threads as workers. The edges come from the Parquet file as a static table. The time is that of reading
 the file, building the table, ``pw.run`` and making two arrays of the result, without interpreter and imports.
@@ -20,7 +20,7 @@ damping = fractions.Fraction(str(arguments["damping"]))
 
 
 def step(ranks: pw.Table, edges: pw.Table) -> pw.Table:
-    """One round. Every node passes on its rank; ``total`` has the number of nodes and what nodes without edges have."""
+    """One round. Every node sends its rank along its edges; ``total`` has the number of nodes and the rank of nodes without edges."""
     passed = edges.join(ranks, edges.src == ranks.node).select(node=edges.dst, part=ranks.rank // ranks.degree)
     nothing = ranks.select(ranks.node, part=0)
     every = passed.concat_reindex(nothing)

@@ -1,7 +1,7 @@
 """PyFlink's Table API in batch mode on a local mini cluster: raw lines, a Python table function that splits, GROUP BY.
 
-The counts go to CSV files, which are read back: ``collect()`` brings each row through py4j by itself, a millisecond a row. A first
-job over one line takes the start of the mini cluster's classes out of the time; each job still starts Python workers, which is in it.
+The counts go to CSV files, which are read back: ``collect()`` fetches each row by a py4j call, a millisecond a row. A first
+job over one line loads the mini cluster's classes, so that this does not count; each job still starts Python workers, which counts.
 """
 
 import csv

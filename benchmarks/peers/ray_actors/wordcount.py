@@ -1,4 +1,4 @@
-"""Word count as one writes it by hand on Ray: mapper actors read and count whole files, reducer actors add up their share of the words.
+"""Word count written by hand on Ray: mapper actors read and count whole files, reducer actors add up their share of the words.
 
 The time begins when all actors have answered once, and ends when the driver has all counts.
 """

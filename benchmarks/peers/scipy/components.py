@@ -1,7 +1,7 @@
 """scipy on one core: weak or (``"connection": "strong"``) strong components of the edges in a Parquet file.
 
-The time is from the file to the smallest node of every node's component. ``loading_s``, a part of it, is until the graph is there as
-scipy's sparse matrix: reading, and building the matrix. The nodes' numbers serve as indexes as they are.
+The time is from the file to the smallest node of every node's component. ``loading_s``, a part of it, is until the graph is
+scipy's sparse matrix: reading, and building the matrix. Node numbers are used as indexes.
 """
 
 import json

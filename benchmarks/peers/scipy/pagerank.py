@@ -1,7 +1,7 @@
 """scipy on one core: PageRank by sparse matrix-vector products, from the edges in a Parquet file.
 
-The time is from the file to the ranks. ``loading_s``, a part of it, is until the matrix is there: reading, building it without duplicate
-edges, transposing it.
+The time is from the file to the ranks. ``loading_s``, a part of it, is the time to read the edges, build the matrix without duplicate
+edges, and transpose it.
 """
 
 import json

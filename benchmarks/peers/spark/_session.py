@@ -1,4 +1,4 @@
-"""What the Spark scripts share: a session in local mode that has run its first query."""
+"""Shared by the Spark scripts: a session in local mode that has run its first query."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 VERSION = f"pyspark {pyspark.__version__}"
 ARROW = {"spark.sql.execution.arrow.pyspark.enabled": "true", "spark.sql.execution.arrow.pyspark.fallback.enabled": "false"}
-"""Results to the driver as Arrow, or not at all."""
+"""Results go to the driver as Arrow; without a fallback."""
 LOOP = {"spark.sql.execution.arrow.pyspark.enabled": "true", "spark.sql.autoBroadcastJoinThreshold": "-1"}
 """For loops of joins."""
 

@@ -1,7 +1,7 @@
-"""Spark DataFrames, local mode: components by the usual loop, in which every node takes the smallest label around it until none falls.
+"""Spark DataFrames, local mode: components by the usual loop: every node takes the smallest label of its neighbours until none changes.
 
-Labels are joined with the edges (both ways, distinct, cached), grouped by target for the smallest, and joined with the labels; each
-round's labels are cached, the ones before released, and every fifth round cut off from its lineage (``localCheckpoint``).
+Labels are joined with the edges (both ways, distinct, cached), grouped by target for the smallest, and joined with the labels. Each
+round's labels are cached, the earlier ones released, and every fifth round is cut off from its lineage (``localCheckpoint``).
 The time begins when the session is up and has run a query over two rows; it ends when all labels are in the driver. ``loading_s``, a part
 of it, is until the edges are cached.
 """

@@ -1,5 +1,5 @@
-"""Spark, local mode: components as one writes them when label propagation is too slow: each partition of the edges is cut down to a forest
-by scipy (``mapInPandas``), and the driver joins the forests.
+"""Spark, local mode: components without label propagation, which is slow: scipy reduces each partition of the edges to a forest
+(``mapInPandas``), and the driver joins the forests.
 
 The time begins when the session is up and has run a query over two rows; it ends when all labels are in the driver.
 """

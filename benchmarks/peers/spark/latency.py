@@ -1,11 +1,11 @@
 """Spark Structured Streaming: single records at a fixed rate from a socket, a stateful step by key, to the driver.
 
-The step is ``dropDuplicates``: each record goes through a shuffle and the state store and on, in the JVM. (``applyInPandasWithState`` of
-Spark 3.5 fails with the project's pyarrow; it would add Python workers.)
+The step is ``dropDuplicates``: each record goes through a shuffle and the state store, in the JVM. (``applyInPandasWithState`` of
+Spark 3.5 fails with the project's pyarrow, and would add Python workers.)
 
-Micro-batches follow one another as fast as they go (no trigger interval). A thread of the driver makes the records, by the clock; each
-carries when it was made and when it was due; both are subtracted when the micro-batch's result has come to the driver. The first
-``warm`` records are not counted. "seconds" is the length of what is counted.
+Micro-batches follow one another without pause (no trigger interval). A thread of the driver makes the records, by the clock. Each
+has the times when it was made and when it was due; both are subtracted when the micro-batch's result has come to the driver. The first
+``warm`` records are not counted. "seconds" is the time of the records that count.
 """
 
 import json
@@ -21,7 +21,7 @@ WORKERS = 2
 
 
 def make_records(server: socket.socket) -> None:
-    """To the one who connects: ``key,number,made,due`` lines, each when it is due."""
+    """Send lines ``key,number,made,due`` to the client that connects, each when it is due."""
     connection, _ = server.accept()
     begin_s = time.perf_counter() + 1.0
     for place in range(arguments["warm"] + arguments["records"]):
@@ -36,7 +36,7 @@ def make_records(server: socket.socket) -> None:
 
 
 def note(frame, batch) -> None:
-    """The result of one micro-batch is here."""
+    """Note the result of one micro-batch."""
     rows = frame.collect()
     now = time.perf_counter()
     ages.extend((row.number, 1e6 * (now - row.made), 1e6 * (now - row.due)) for row in rows if row.number >= 0)

@@ -1,6 +1,6 @@
-"""Spark DataFrames, local mode: PageRank by the usual loop, a join of ranks and edges and a sum by target, so many times.
+"""Spark DataFrames, local mode: PageRank by the usual loop: in each round a join of ranks and edges, and a sum by target.
 
-Edges (distinct) and degrees are cached; each round's ranks are cached, the ones before released, and every fifth round is cut off from its
+Edges (distinct) and degrees are cached; each round's ranks are cached, the earlier ones released, and every fifth round is cut off from its
 lineage (``localCheckpoint``). The time begins when the session is up and has run a query over two rows; it ends when all
 ranks are in the driver. ``loading_s``, a part of it, is until edges and nodes are cached.
 """

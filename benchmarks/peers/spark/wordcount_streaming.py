@@ -1,7 +1,7 @@
-"""Spark Structured Streaming, local mode: the files as a stream, a running count by word, everything that is there, then stop.
+"""Spark Structured Streaming, local mode: the files as a stream, a running count by word; it stops after all existing files.
 
 The time begins when the session is up and has run a query over two rows; it ends when the counts are in the driver. One file a
-micro-batch, else it would be the batch job under another name. Without RocksDB; the checkpoint is in a temporary folder.
+micro-batch, else it would be a batch job. Without RocksDB; the checkpoint is in a temporary folder.
 """
 
 import json
