@@ -49,8 +49,8 @@ class Coordinator:
     def cancel(self) -> None:
         self._control.cancel()
 
-    def stop(self) -> None:
-        self._control.stop()
+    def stop(self, cut_inputs: bool = True) -> None:
+        self._control.stop(cut_inputs)
 
     def not_stopped(self) -> list[str]:
         return self._control.not_stopped()

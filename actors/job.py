@@ -196,18 +196,18 @@ class JobInput(ABC):
             raise DataflowError(
                 f"what was sent to input {self.name!r} is a Table with more than 2 GiB in a column: send table.to_batches() one by one"
             )
-        self._send(batch, check_timeout(timeout_s, "send(timeout_s)"))
-        self.sent += 1
+        self.sent = self._send(batch, check_timeout(timeout_s, "send(timeout_s)"))
 
     def advance_to(self, epoch: int) -> None:
         """No more records before ``epoch``."""
+        self._look()
         self._require_open(f"advance to {epoch}")
         epoch = arguments.whole(epoch, f"advance_to(epoch) of input {self.name!r}")
         if epoch < self.epoch:
             raise DataflowError(f"input {self.name!r} cannot go back from epoch {self.epoch} to {epoch}: epochs only grow")
         if epoch > self.epoch:
-            self.epoch = epoch
             self._advance(epoch)
+            self.epoch = epoch
 
     def keep_note(self, text: str) -> None:
         """Keep a text with this input, in the place of the one before: snapshots that hold what is sent from here on hold it, too.
@@ -231,6 +231,7 @@ class JobInput(ABC):
         keeps no snapshots, DataflowError while the input is still in ``epoch``, TimeoutError after ``timeout_s`` (the job goes on).
         """
         epoch = arguments.whole(epoch, f"wait_saved(epoch) of input {self.name!r}")
+        self._look()
         if not self.closed and epoch >= self.epoch:
             raise DataflowError(
                 f"wait_saved({epoch}) of input {self.name!r}: it is in epoch {self.epoch}, of which more may come; "
@@ -254,8 +255,12 @@ class JobInput(ABC):
         if self.closed:
             raise DataflowError(f"input {self.name!r} is closed: it cannot {what}")
 
+    def _look(self) -> None:
+        """Bring ``epoch``, ``sent``, ``closed`` and ``note`` up to date, where others send to this input, too."""
+
     @abstractmethod
-    def _send(self, batch: Any, timeout_s: float | None) -> None: ...
+    def _send(self, batch: Any, timeout_s: float | None) -> int:
+        """Gives how many calls of send there have been, with this one."""
 
     @abstractmethod
     def _advance(self, epoch: int) -> None: ...

@@ -151,6 +151,8 @@ class RunConfig:
         termination_s: on Ray: SIGTERM to the driver (``ray job stop``, the end of a pod) takes a savepoint where there is a store and ends
             the job and the process, with status 143, within this time; a second SIGTERM ends at once. ``ray job stop`` kills after 3 s:
             give it longer by ``RAY_JOB_STOP_WAIT_TIME_S``. A handler of your own stays.
+        keep_results_s: on Ray: how long the results of a job that was submitted with ``detached=True`` are kept when it has ended, if
+            nobody fetches them.
         cpus_per_replica: on Ray: the CPUs of each replica, unless its vertex says otherwise.
         resources: on Ray: by vertex: the resources of each of its replicas, instead of those in the program (``map(f, num_gpus=1)``).
         autoscaling_cluster: on Ray: whether the cluster may add nodes that can offer what no node can now: then the job waits for them, at
@@ -178,6 +180,7 @@ class RunConfig:
     input_log_bytes: int = 256 << 20
     start_timeout_s: float = 120.0
     termination_s: float = 25.0
+    keep_results_s: float = 3600.0
     cpus_per_replica: float = 0.01
     resources: Mapping[str, Resources] = field(default_factory=dict)
     autoscaling_cluster: bool | None = None
@@ -205,7 +208,7 @@ class RunConfig:
                 f"RunConfig.resources is {show(self.resources, 120)}: it must be a dict from a vertex's name to "
                 "rd.Resources(num_cpus=..., ...)"
             )
-        _settle(self, arguments.number, "cpus_per_replica", "combine_hold_s", zero=True)
+        _settle(self, arguments.number, "cpus_per_replica", "combine_hold_s", "keep_results_s", zero=True)
 
     @property
     def keeps_snapshots(self) -> bool:
@@ -356,6 +359,7 @@ OF_MACHINES: dict[type, frozenset[str]] = {
     RunConfig: frozenset({
         "combine_hold_s", "start_timeout_s", "cpus_per_replica", "rescale_pause_s",
         "host", "unix_sockets", "resources", "autoscaling_cluster", "termination_s", "activation_timeout_s", "input_log_bytes",
+        "keep_results_s",
     }),
     FailureConfig: frozenset({"heartbeat_timeout_s"}),
 }  # fmt: skip

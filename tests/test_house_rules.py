@@ -109,6 +109,8 @@ PRIVATE_NAMES_USED = {
     "_instantiatedSession": "the same: the session of this process, in whichever thread; the public one is that of a thread",
     "_exit": "os._exit is a documented function of os, in spite of its name",
     "_current_frames": "sys._current_frames is a documented function of sys, and the only way to another thread's stack",
+    "_remote": "what actor.method.remote() calls: Ray has no public way to call it that starts no Ray",
+    "_default_options": "the same, of what ActorClass.remote() calls",
     "_context": "the user's classes inherit from Vertex: a public name of ours could be one of theirs",
 }
 """Names private to another class that are used, each in one place, and why. At most 10: give the owner a narrow public method instead."""

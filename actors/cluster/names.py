@@ -1,8 +1,8 @@
 """Names of jobs in a cluster: Ray's own table of named actors is the registry (docs/design/service.md).
 
-A coordinator is called ``job:NAME:TOKEN``, in a namespace of Rayad's. The table lists those that live, so there is no
-record of Rayad's own that could be stale. Ray would also keep plain names unique, but a name is not free again before the last handle of
-a dead actor has gone, in any process: hence the token, and a driver that starts a job checks whether another one of its name lives.
+A coordinator is called ``job:NAME:TOKEN`` and a keeper ``keeper:NAME:TOKEN``, in a namespace of Rayad's. The table lists those that live,
+so there is no record of Rayad's own that could be stale. Ray would also keep plain names unique, but a name is not free again before the
+last handle of a dead actor has gone, in any process: hence the token, and who starts a job checks whether another one of its name lives.
 """
 
 from __future__ import annotations
@@ -12,18 +12,38 @@ import secrets
 import time as clock
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any
-
-import ray
 
 from rayad.actors.cluster import ray_calls
 from rayad.progress import DataflowError
 
 NAMESPACE = "rayad"
-_KIND = "job"
 FREE_S = 10.0
 """How long a job of that name that is ending may take to end."""
 LOOK_AGAIN_S = 0.05
+
+
+class Role(Enum):
+    """What a named actor is to its job."""
+
+    COORDINATOR = "job"
+    KEEPER = "keeper"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A named actor that lives."""
+
+    role: Role
+    job: str
+    token: str
+
+    @property
+    def name(self) -> str:
+        """In Ray's table."""
+        return f"{self.role.value}:{self.job}:{self.token}"
 
 
 class NameTaken(DataflowError):
@@ -31,32 +51,45 @@ class NameTaken(DataflowError):
 
 
 def claim(
-    name: str, start: Callable[[Mapping[str, str]], Any], is_ending: Callable[[Any], bool], mine: Collection[str] = ()
+    name: str,
+    start: Callable[[Mapping[str, str]], Any],
+    is_ending: Callable[[Any], bool],
+    mine: Collection[str] = (),
+    *,
+    role: Role = Role.COORDINATOR,
+    patience_s: float = FREE_S,
 ) -> tuple[Any, str]:
-    """Start a coordinator as the only one of its name, and give it with its token; waits while another one is ending.
+    """Start a coordinator, or a keeper, as the only one of its job's name, and give it with its token; waits while another one is ending.
 
-    Two processes that claim a name at the same moment see each other's coordinator, end their own, and try again after a random delay:
+    Two processes that claim a name at the same moment see each other's actor, end their own, and try again after a random delay:
     never do both get the name.
 
     Args:
         start: creates the actor with the given options of Ray.
         is_ending: whether an actor that has the name is dead, or its job is over.
-        mine: tokens of the earlier coordinators that this one replaces, which have been ended.
+        mine: tokens of the keeper that this coordinator belongs to, and of the earlier coordinators that it replaces, which have ended.
+        role: what it is.
+        patience_s: how long to wait for one that is ending.
 
     Raises NameTaken when a job of that name lives.
     """
-    deadline_s = clock.monotonic() + FREE_S
+    deadline_s = clock.monotonic() + patience_s
     while True:
-        others = [token for token in _tokens(name) if token not in mine]
+        others = [entry for entry in _entries(name) if entry.token not in mine]
         if not others:
-            token = secrets.token_hex(4)
-            actor = start({"name": f"{_KIND}:{name}:{token}", "namespace": NAMESPACE})
-            if not [other for other in _tokens(name) if other not in (token, *mine)]:
-                return actor, token
+            entry = Entry(role, name, secrets.token_hex(4))
+            actor = start({"name": entry.name, "namespace": NAMESPACE})
+            if not [other for other in _entries(name) if other.token not in (entry.token, *mine)]:
+                return actor, entry.token
             ray_calls.kill(actor)
-        elif clock.monotonic() > deadline_s or not all(is_ending(actor) for actor in _actors(name, others).values()):
+        elif clock.monotonic() > deadline_s or not all(is_ending(actor) for actor in _actors(others).values()):
             raise taken(name)
         clock.sleep(LOOK_AGAIN_S * random.uniform(0.5, 5.0))
+
+
+def token_of(name: str) -> str:
+    """The token in the name of an actor."""
+    return name.rpartition(":")[2]
 
 
 def taken(name: str) -> NameTaken:
@@ -67,37 +100,45 @@ def taken(name: str) -> NameTaken:
     )
 
 
-def find(name: str) -> dict[str, Any]:
-    """The coordinators of the job of that name, by token: one, or none; for a moment two while one takes the place of another."""
-    return _actors(name, _tokens(name))
+def find(name: str, role: Role = Role.COORDINATOR) -> dict[str, Any]:
+    """The coordinators (keepers) of the job of that name, by token: one, or none; for a moment two while one takes the place of another."""
+    return _actors([entry for entry in _entries(name) if entry.role is role])
 
 
-def known() -> list[str]:
-    """The names of all jobs that have a coordinator now, in order."""
-    return sorted({name for name, _ in _listed()})
+def lives(entry: Entry) -> bool:
+    """Whether this actor is in the table still: one that Ray restarts is."""
+    return entry in _listed()
 
 
-def _listed() -> list[tuple[str, str]]:
-    """Name and token of all coordinators that live."""
+def known() -> dict[str, Any]:
+    """By name, in order: who can tell of each job that has an actor now: its keeper, where it has one, else its coordinator."""
+    told = {entry.job: entry for entry in sorted(_listed(), key=lambda entry: entry.role is Role.KEEPER)}
+    actors = _actors(list(told.values()))
+    return {name: actors[told[name].token] for name in sorted(told) if told[name].token in actors}
+
+
+def _listed() -> list[Entry]:
+    """All coordinators and keepers that live."""
+    roles = {role.value: role for role in Role}
     found = []
-    for actor in ray.util.list_named_actors(all_namespaces=True):
+    for actor in ray_calls.list_named_actors(all_namespaces=True):
         kind, _, rest = actor["name"].partition(":")
-        if actor["namespace"] == NAMESPACE and kind == _KIND:
+        if actor["namespace"] == NAMESPACE and kind in roles:
             name, _, token = rest.rpartition(":")
-            found.append((name, token))
+            found.append(Entry(roles[kind], name, token))
     return found
 
 
-def _tokens(name: str) -> list[str]:
-    return [token for listed, token in _listed() if listed == name]
+def _entries(name: str) -> list[Entry]:
+    return [entry for entry in _listed() if entry.job == name]
 
 
-def _actors(name: str, tokens: Collection[str]) -> dict[str, Any]:
+def _actors(entries: Collection[Entry]) -> dict[str, Any]:
     found = {}
-    for token in tokens:
+    for entry in entries:
         with suppress(ValueError):  # it has just ended
-            found[token] = ray.get_actor(f"{_KIND}:{name}:{token}", namespace=NAMESPACE)
+            found[entry.token] = ray_calls.get_actor(entry.name, namespace=NAMESPACE)
     return found
 
 
-__all__ = ["NAMESPACE", "NameTaken", "claim", "find", "known", "taken"]
+__all__ = ["NAMESPACE", "Entry", "NameTaken", "Role", "claim", "find", "known", "lives", "taken", "token_of"]

@@ -195,9 +195,9 @@ class Control:
     def _is_complete(self) -> bool:
         return self._job.state is JobState.COMPLETE
 
-    def stop(self) -> None:
-        """Sources read no more, live inputs close: each after its current activation."""
-        self._job.stop_reading()
+    def stop(self, cut_inputs: bool = True) -> None:
+        """Sources read no more, live inputs close, each after its current activation; without ``cut_inputs`` who feeds them closes them."""
+        self._job.stop_reading(cut_inputs)
 
     def not_stopped(self) -> list[str]:
         """Which replicas of sources and live inputs have not yet taken notice of :meth:`stop`, or do not answer within a second."""

@@ -57,6 +57,8 @@ class RunningJob:
         self.running = threading.Event()
         """All actors run, and no failure is being dealt with."""
         self.is_stopping = False
+        self.cuts_inputs = False
+        """Stopping closes live inputs where they are; else who feeds them closes them, behind what was sent."""
         self.changes: dict[str, Any] = {}
         """Of the configuration, since the job began."""
         self.outcome: Any = None
@@ -82,13 +84,15 @@ class RunningJob:
         self.found.update({name: (self.addresses[name], self.incarnations[name], notes) for name in names})
 
     def starts(self) -> list[str]:
-        """The replicas of sources and live inputs."""
-        starts = [stage for stage in self.plan.stages if stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)]
+        """The replicas of what stops reading: sources, and live inputs where those are cut."""
+        kinds = (NodeKind.SOURCE, NodeKind.INPUT) if self.cuts_inputs else (NodeKind.SOURCE,)
+        starts = [stage for stage in self.plan.stages if stage.kind in kinds]
         return [replica_name(stage.id, replica) for stage in starts for replica in range(stage.parallelism)]
 
-    def stop_reading(self) -> None:
-        """Sources read no more, live inputs close. Those that begin later are told when they do."""
+    def stop_reading(self, cut_inputs: bool = False) -> None:
+        """Sources read no more, live inputs close if they are cut. Those that begin later are told when they do."""
         self.is_stopping = True
+        self.cuts_inputs = self.cuts_inputs or cut_inputs
         if not self.running.is_set():
             return
         for name in self.starts():

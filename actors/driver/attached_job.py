@@ -8,22 +8,29 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from ray.exceptions import GetTimeoutError, RayActorError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError
 
 from rayad.actors.cluster import names, ray_calls
 from rayad.actors.cluster.joining import join_ray
 from rayad.actors.coordinator.outcome import About, JobOutcome
-from rayad.actors.driver.coordinator_line import LOOK_AGAIN_S, CoordinatorLine, Gone
-from rayad.actors.driver.job_handle import CANCEL_S, RayJobHandle
-from rayad.actors.job import THE_COORDINATOR, JobInput, JobProgress, JobState
+from rayad.actors.driver.coordinator_line import END_S, LOOK_AGAIN_S, CoordinatorLine, Gone, NoAnswer
+from rayad.actors.driver.job_handle import CANCEL_S, MOVE_S, STOP_S, RayJobHandle
+from rayad.actors.driver.keeper_line import KeeperLine
+from rayad.actors.driver.kept_input import KeptInput
+from rayad.actors.job import THE_COORDINATOR, JobInput, JobProgress, JobState, JobStatistics, Result
+from rayad.actors.lead.failure import Failure
 from rayad.autoscale import ScalingProgress
-from rayad.dataflow.config import REPORT_INTERVAL
+from rayad.dataflow.config import CHANGEABLE, REPORT_INTERVAL, configured
 from rayad.dataflow.records.calling import did_you_mean
 from rayad.progress import ConfigError, DataflowError, RayadError, show
 
 ATTACH_S = 120.0
 """How long a coordinator may take to say what it runs: it may only just have been started."""
 ANSWER_S = 10.0
+STATE_S = 2.0
+"""How long :func:`jobs` waits for who can tell of a job."""
+SCALING_S = 0.5
+"""How long a look at a job waits for what its autoscaler told the keeper."""
 
 
 class NoSuchJob(DataflowError, KeyError):
@@ -36,14 +43,16 @@ class NoSuchJob(DataflowError, KeyError):
 class _Found:
     token: str
     actor: Any
+    """The coordinator; None when the job has ended, and its keeper has told."""
     about: About
 
 
 def attach(name: str, *, address: str | None = None) -> AttachedJob:
     """The handle of a running job, whichever process started it, by the name of its ``RunConfig`` or its dataflow.
 
-    It can do everything that the handle of the job's driver can, except send to live inputs. It may be dropped at any time: the job
-    continues. The job ends with its owner; the handle then says so.
+    It can do everything that the handle of the job's driver can, except send to live inputs of a job that was not submitted detached. It
+    may be dropped at any time: the job continues. A job ends with its driver, of which the handle tells, unless it was submitted with
+    ``detached=True``; then its results can be had also when it has ended, once, and for ``RunConfig.keep_results_s`` at most.
 
     Args:
         name: the job's.
@@ -59,24 +68,34 @@ def attach(name: str, *, address: str | None = None) -> AttachedJob:
         found = _look_up(name)
         if found is not None:
             return AttachedJob(name, found)
-        if not names.find(name):
+        if not names.find(name) and not names.find(name, names.Role.KEEPER):
             raise _no_such(name)
         if clock.monotonic() > deadline_s:
             raise TimeoutError(f"attach({name!r}): {THE_COORDINATOR} of the job has not answered for {ATTACH_S:g} s")
         clock.sleep(LOOK_AGAIN_S)
 
 
-def jobs(*, address: str | None = None) -> list[str]:
-    """The names of the jobs that run on the cluster, in order: what :func:`attach` takes.
+def jobs(*, address: str | None = None) -> dict[str, JobState | None]:
+    """The jobs on the cluster by name, in order, with their states: what :func:`attach` takes. With them are the detached ones that have
+    ended and whose results nobody has fetched. None: who can tell does not answer within two seconds.
 
     Raises ConfigError where there is no cluster.
     """
     join_ray(address)
-    return names.known()
+    asked = {name: ray_calls.call(actor.ping) for name, actor in names.known().items()}
+    ready = ray_calls.wait(list(asked.values()), num_returns=len(asked), timeout=STATE_S)[0] if asked else []
+    found: dict[str, JobState | None] = {}
+    for name, ref in asked.items():
+        try:
+            found[name] = ray_calls.get(ref, timeout=STATE_S).state if ref in ready else None
+        except RayActorError:
+            if names.find(name) or names.find(name, names.Role.KEEPER):
+                found[name] = None  # another one takes its place
+    return found
 
 
 def _no_such(name: str) -> NoSuchJob:
-    there = names.known()
+    there = list(names.known())
     near = did_you_mean(name, there)
     if not there:
         return NoSuchJob(f"no job named {name!r} runs on this cluster: no job does")
@@ -84,25 +103,45 @@ def _no_such(name: str) -> NoSuchJob:
 
 
 def _look_up(name: str, besides: str = "") -> _Found | None:
-    """A coordinator of a job whose token is not ``besides``, and what it runs; None when there is none, or it does not answer in time."""
+    """A coordinator of a job whose token is not ``besides``, and what it runs; or what the job's keeper tells when the job has ended. None
+    when there is none, or it does not answer in time."""
     for token, actor in names.find(name).items():
         if token == besides:
             continue
         with suppress(RayActorError, GetTimeoutError):
-            about: About = ray_calls.get(actor.about.remote(), timeout=ANSWER_S)
-            if about.outcome is not None:
+            about: About | None = ray_calls.get(ray_calls.call(actor.about), timeout=ANSWER_S)
+            if about is not None and about.outcome is not None:
                 return _Found(token, actor, about)
+    for token, keeper in names.find(name, names.Role.KEEPER).items():
+        with suppress(RayActorError, GetTimeoutError):
+            about = ray_calls.get(ray_calls.call(keeper.about), timeout=ANSWER_S)
+            if about is not None:
+                return _Found(token, None, about)
+    return None
+
+
+def _keeper_of(name: str) -> KeeperLine | None:
+    for token, actor in names.find(name, names.Role.KEEPER).items():
+        return KeeperLine(names.Entry(names.Role.KEEPER, name, token), actor)
     return None
 
 
 class AttachedJob(RayJobHandle):
-    """The handle of a job on Ray that :func:`attach` gives. It starts no coordinator, and ends one only by :meth:`cancel`."""
+    """The handle of a job on Ray that :func:`attach` and ``submit(detached=True)`` give. It starts no coordinator, and ends one only by
+    :meth:`cancel`.
+
+    What is asked of a detached job and must be known to later coordinators goes to its keeper: cancel, stop, configure, live inputs.
+    """
 
     def __init__(self, name: str, found: _Found) -> None:
         about = found.about
         super().__init__(name, about.plan, about.config, JobProgress(JobState.STARTING, (), 0))
         self._line, self._token = self._line_to(found), found.token
         self._gone_since_s: float | None = None
+        self._keeper = _keeper_of(name)
+        self._has_told_fetched = False
+        if found.actor is None:
+            self.settle(END_S)
 
     def _line_to(self, found: _Found) -> CoordinatorLine:
         config = found.about.config
@@ -120,16 +159,19 @@ class AttachedJob(RayJobHandle):
                 return False  # it did not die: the job has ended
             except Gone:
                 pass
+        if self._keeper is not None and not names.lives(self._keeper.entry):
+            return False  # a coordinator of that name is another job's
         found = _look_up(self.name, besides=self._token)
         if found is not None:
             self._line, self._token, self._gone_since_s = self._line_to(found), found.token, None
-            if self._stopping:
-                found.actor.stop.remote()
+            if self._stopping and self._keeper is None:
+                ray_calls.call(found.actor.stop)
             return True
         now_s = clock.monotonic()
         self._gone_since_s = now_s if self._gone_since_s is None else self._gone_since_s
         failures = self._config.failures
         survives = self._config.keeps_snapshots and failures.max_failures > 0 and not self._cancelling
+        survives = survives or self._keeper is not None  # which tells how the job ended
         return survives and now_s - self._gone_since_s < failures.delay_max_s + failures.heartbeat_timeout_s
 
     def _on_outcome(self, line: CoordinatorLine, outcome: JobOutcome) -> JobOutcome:
@@ -138,19 +180,68 @@ class AttachedJob(RayJobHandle):
     def _on_over(self) -> None:
         pass
 
+    def _lost(self, gone: Gone) -> JobOutcome:
+        if self._keeper is None:
+            return super()._lost(gone)
+        told = (
+            "nobody keeps the job any more: another handle has fetched its results, they were kept for RunConfig.keep_results_s, a new job "
+            "has taken its name, or its keeper was killed"
+        )
+        return JobOutcome(JobState.FAILED, {}, JobStatistics(), Failure(THE_COORDINATOR, told, str(gone), None, False))
+
+    def wait(self, timeout_s: float | None = None) -> Result:
+        try:
+            return super().wait(timeout_s)
+        finally:
+            if self._outcome is not None and self._keeper is not None and not self._has_told_fetched:
+                self._has_told_fetched = True
+                with suppress(Gone, RayError, RayadError):
+                    ray_calls.call(self._keeper.actor.fetched)
+
     def cancel(self) -> None:
-        """See :meth:`Job.cancel`. Raises TimeoutError when the coordinator does not answer: repeat it once the owner has replaced it."""
-        if self._outcome is None:
+        """See :meth:`Job.cancel`. Raises TimeoutError when the coordinator, or the keeper, does not answer: repeat it once it has been
+        replaced."""
+        if self._outcome is not None:
+            return
+        if self._keeper is None:
             self._ask_again("cancel", timeout_s=CANCEL_S, successor_s=CANCEL_S)
-            self._cancelling = True
-            self._settle(CANCEL_S)
+        else:
+            with suppress(Gone):
+                self._keeper.call("cancel", timeout_s=self._config.start_timeout_s + CANCEL_S)
+        self._cancelling = True
+        self.settle(CANCEL_S)
+
+    def drain(self) -> None:
+        if self._keeper is None:
+            super().drain()
+            return
+        self._stopping = True
+        with suppress(Gone):  # wait() tells how it ended
+            self._keeper.call("stop", timeout_s=self._config.start_timeout_s + STOP_S)
+
+    def configure(self, **changes: Any) -> None:
+        if self._keeper is None or self._outcome is not None:
+            super().configure(**changes)
+            return
+        try:
+            self._keeper.call("configure", changes, timeout_s=self._config.start_timeout_s + MOVE_S)
+        except Gone as gone:
+            raise ConfigError(f"configure({changes}): {self._why_over(gone)}") from None
+        own = {name: value for name, value in changes.items() if name in CHANGEABLE}
+        self._config = configured(self._config, own) if own else self._config
 
     def fail(self, error: RayadError) -> None:
         """See :meth:`Job.fail`: only the process that started a job feeds it, and can fail it."""
         raise DataflowError(f"job {self.name!r} is failed by the process that started it only, which feeds it; cancel() ends it") from error
 
-    def _look_at_scaling(self) -> ScalingProgress | None:
-        return None
+    def look_at_scaling(self) -> ScalingProgress | None:
+        if self._keeper is None:
+            return None
+        try:
+            told: ScalingProgress | None = self._keeper.call("look_at_scaling", timeout_s=SCALING_S)
+        except (Gone, NoAnswer):
+            return None
+        return told
 
     def _configure_scaling(self, changes: Mapping[str, Any]) -> Mapping[str, Any]:
         if REPORT_INTERVAL in changes:
@@ -160,9 +251,11 @@ class AttachedJob(RayJobHandle):
         return changes
 
     def _open_input(self, name: str, stage: int) -> JobInput:
+        if self._keeper is not None:
+            return KeptInput(name, self._keeper)
         raise DataflowError(
             f"input {name!r} of job {self.name!r} takes records from the process that started the job only: it keeps what may have to be "
-            "sent again after a failure"
+            "sent again after a failure; submit(detached=True) gives a job whose inputs take them from anywhere"
         )
 
 

@@ -13,7 +13,6 @@ import time as clock
 from contextlib import suppress
 from typing import Any
 
-import ray
 from ray.exceptions import GetTimeoutError, OwnerDiedError, RayActorError, RayError, RaySystemError, RayTaskError
 
 from rayad.actors.cluster import ray_calls
@@ -48,7 +47,7 @@ class CoordinatorLine:
     """The driver's calls to one coordinator.
 
     Args:
-        actor: its handle.
+        actor: its handle; None when only its outcome is left.
         outcome: the reference of its long call.
         job: the job's name.
         patience_s: how long it may be silent.
@@ -61,7 +60,7 @@ class CoordinatorLine:
         self.given_up = ""
         """Why it counts as dead although Ray does not report it; "" while it does not."""
         self._job = job
-        self._cluster = ray.get_runtime_context().gcs_address
+        self._cluster = ray_calls.cluster()
         self._patience_s = patience_s
         self._beats = Heartbeats(max(patience_s, start_timeout_s))
         self.beat: Beat | None = None
@@ -71,7 +70,7 @@ class CoordinatorLine:
 
     def is_connected(self) -> bool:
         """Whether this process is still part of the cluster that the coordinator is in; else any call would start another Ray."""
-        return bool(ray.is_initialized()) and ray.get_runtime_context().gcs_address == self._cluster
+        return self._cluster is not None and ray_calls.cluster() == self._cluster
 
     def has_ended(self, timeout_s: float = 0.0) -> bool:
         """Whether it has ended, in whatever way; waits up to ``timeout_s`` for that."""
@@ -104,6 +103,8 @@ class CoordinatorLine:
         if self.given_up or not self.is_connected():
             self.has_ended()
             raise Gone(self.given_up)
+        if self.actor is None:
+            raise Gone(f"{THE_COORDINATOR} has ended")
         try:
             return self._call(method, args, timeout_s)
         except (RaySystemError, RayadError):
@@ -114,7 +115,7 @@ class CoordinatorLine:
 
     def _call(self, method: str, args: tuple[Any, ...], timeout_s: float) -> Any:
         deadline_s = clock.monotonic() + timeout_s
-        ref = getattr(self.actor, method).remote(*args)
+        ref = ray_calls.call(getattr(self.actor, method), *args)
         while True:
             left_s = deadline_s - clock.monotonic()
             ready, _ = ray_calls.wait([ref, self.outcome], num_returns=1, timeout=max(0.0, min(left_s, 1.0)))
@@ -154,7 +155,7 @@ class CoordinatorLine:
             if not self._beats.is_due(now_s):
                 return
             if self._beats.look([THE_COORDINATOR], now_s):
-                self._ping = self.actor.ping.remote()
+                self._ping = ray_calls.call(self.actor.ping)
             if self._beats.silent() is None:
                 return
         told = f"it has not answered for {self._beats.patience_s:g} s: its process is stopped, or its node is gone"

@@ -16,6 +16,7 @@ from rayad.actors.plane.credits import SendWindow
 from rayad.actors.plane.plane import Address, ConnectFailed, Plane
 from rayad.actors.plane.protocol import DRIVER, Kind, pack_number, unpack_credit
 from rayad.actors.store.input_log import InputLog
+from rayad.actors.store.keeper_files import Frame, KeeperFiles
 from rayad.dataflow.config import RunConfig
 from rayad.progress import DataflowError, RayadError, Timestamp
 
@@ -47,13 +48,15 @@ class FedJob:
     is_over: Callable[[], bool]
     raise_outcome: Callable[[], Any]
     """Wait for the end; raises what ended the job."""
+    files: KeeperFiles | None = None
+    """Where what was sent is kept, too, so that it outlives this process; None: nowhere."""
 
 
 class InputPlane:
     """The driver's planes, one for each live input of a job; guarded by a lock, since a plane is for one thread at a time.
 
     In a job that survives failures, what was sent since the last snapshot is kept, up to a bound, and sent again when the job resumes from
-    that snapshot. In other jobs nothing is kept.
+    that snapshot. In other jobs nothing is kept. In a keeper it is kept in files, too: the process after it sends it again.
     """
 
     def __init__(self, job: FedJob) -> None:
@@ -78,21 +81,38 @@ class InputPlane:
         """Whether the job's outcome is known."""
         return self._job.has_outcome()
 
-    def open(self, peer: str, name: str) -> tuple[int, int | None, str | None]:
+    def open(self, peer: str, name: str) -> _State:
         """Before an input is used: how many batches have been sent to it, its epoch, and its note, when the job resumes from a snapshot."""
         with self._lock:
             self._names[peer] = name
             if not self._resumes:
                 return 0, 0, None
             notes = self._where(peer)[2]
+            sent, epoch, *more = notes.get("input_states", {}).get(name, (0, 0))  # a snapshot from before there were notes has none
+            state = (sent, epoch, more[0] if more else None)
             if self._keeps and peer not in self._logs:
                 self._logs[peer] = InputLog(_frames(notes, name))
+                state = self._load(peer, name, state)
             self._sent.setdefault(peer, _frames(notes, name))
-            sent, epoch, *note = notes.get("input_states", {}).get(name, (0, 0))  # a snapshot from before there were notes has none
-            return sent, epoch, note[0] if note else None
+            return state
 
-    def send(self, peer: str, kind: Kind, payload: list[Any], *, credit: bool, timeout_s: float | None = None) -> None:
-        """Send one frame to an input's replica; with ``credit`` wait until there is room for it. Raises TimeoutError: it was not sent."""
+    def _load(self, peer: str, name: str, state: _State) -> _State:
+        """What the process before this one was sent behind the snapshot: it is sent again. Gives the input's state after that."""
+        log = self._logs[peer]
+        for frame in self._job.files.load(name) if self._job.files is not None else ():
+            if frame.number != log.first + len(log):
+                continue  # the snapshot holds it
+            log.append((Kind(frame.kind), frame.payload, frame.credit), sum(map(len, frame.payload)))
+            state = _after(state, frame)
+        if len(log):
+            self._begin_to_watch()
+        return state
+
+    def send(self, peer: str, kind: Kind, payload: list[Any], *, credit: bool, timeout_s: float | None = None, mark: str = "") -> None:
+        """Send one frame to an input's replica; with ``credit`` wait until there is room for it. Raises TimeoutError: it was not sent.
+
+        ``mark``: says whose it is, to the process after this one.
+        """
         with self._lock:
             self._check_open()
             if timeout_s is not None and credit:
@@ -104,11 +124,17 @@ class InputPlane:
                 return
             frame = [bytes(part) for part in payload]
             self._make_room(peer, sum(map(len, frame)))
-            self._logs[peer].append((kind, frame, credit), sum(map(len, frame)))
+            log = self._logs[peer]
+            if self._job.files is not None:
+                self._job.files.append(self._names[peer], Frame(log.first + len(log), kind, frame, credit, mark))
+            log.append((kind, frame, credit), sum(map(len, frame)))
             self._pump()
-            if self._watcher is None:
-                self._watcher = threading.Thread(target=self._watch, name="rayad-inputs", daemon=True)
-                self._watcher.start()
+            self._begin_to_watch()
+
+    def _begin_to_watch(self) -> None:
+        if self._watcher is None:
+            self._watcher = threading.Thread(target=self._watch, name="rayad-inputs", daemon=True)
+            self._watcher.start()
 
     def saved(self, name: str) -> SavedEpochs:
         """Which epochs of an input are in snapshots; an epoch of which that is not known counts as not saved."""
@@ -216,6 +242,8 @@ class InputPlane:
                 return  # later
             for peer, name in self._names.items():
                 self._logs[peer].trim(saved.get(name, 0))
+                if self._job.files is not None:
+                    self._job.files.trim(name, saved.get(name, 0))
 
     def _watch(self) -> None:
         while not self._closed:
@@ -318,6 +346,26 @@ class InputPlane:
             self._planes.clear()
 
 
+_State = tuple[int, int | None, str | None]
+"""Of an input: how many batches have been sent to it, its epoch (None: it is closed), its note."""
+
+
+def _after(state: _State, frame: Frame) -> _State:
+    """An input's state after one more frame."""
+    sent, epoch, note = state
+    match Kind(frame.kind):
+        case Kind.INPUT_BATCH:
+            return sent + 1, epoch, note
+        case Kind.INPUT_ADVANCE:
+            return sent, int.from_bytes(frame.payload[0], "little"), note
+        case Kind.INPUT_CLOSE:
+            return sent, None, note
+        case Kind.INPUT_NOTE:
+            return sent, epoch, frame.payload[0].decode()
+        case _:
+            return state
+
+
 def _frames(notes: dict[str, Any], name: str) -> int:
     """How many frames of an input a snapshot holds."""
     return int(notes.get("inputs", {}).get(name, 0))
@@ -330,6 +378,9 @@ class _Lost(Exception):
 class RayInput(JobInput):
     """Sends directly to the input's replica."""
 
+    mark = ""
+    """Whose the next frame is, where that is to be known after the death of this process."""
+
     def __init__(self, name: str, feed: InputPlane, peer: str) -> None:
         super().__init__(name)
         self._feed = feed
@@ -337,18 +388,20 @@ class RayInput(JobInput):
         self.sent, epoch, self.note = feed.open(peer, name)
         self.epoch, self.closed = epoch or 0, epoch is None
 
-    def _send(self, batch: Any, timeout_s: float | None) -> None:
-        self._feed.send(self._peer, Kind.INPUT_BATCH, encode_batch(Timestamp(self.epoch), batch), credit=True, timeout_s=timeout_s)
+    def _send(self, batch: Any, timeout_s: float | None) -> int:
+        payload = encode_batch(Timestamp(self.epoch), batch)
+        self._feed.send(self._peer, Kind.INPUT_BATCH, payload, credit=True, timeout_s=timeout_s, mark=self.mark)
+        return self.sent + 1
 
     def _advance(self, epoch: int) -> None:
-        self._feed.send(self._peer, Kind.INPUT_ADVANCE, [epoch.to_bytes(8, "little")], credit=False)
+        self._feed.send(self._peer, Kind.INPUT_ADVANCE, [epoch.to_bytes(8, "little")], credit=False, mark=self.mark)
 
     def _close(self) -> None:
         if not self._feed.is_over:
-            self._feed.send(self._peer, Kind.INPUT_CLOSE, [b""], credit=False)
+            self._feed.send(self._peer, Kind.INPUT_CLOSE, [b""], credit=False, mark=self.mark)
 
     def _keep_note(self, text: str) -> None:
-        self._feed.send(self._peer, Kind.INPUT_NOTE, [text.encode()], credit=False)
+        self._feed.send(self._peer, Kind.INPUT_NOTE, [text.encode()], credit=False, mark=self.mark)
 
     def _saved(self) -> SavedEpochs:
         return self._feed.saved(self.name)

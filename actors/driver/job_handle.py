@@ -60,6 +60,8 @@ class RayJobHandle(Job):
 
     _line: CoordinatorLine
     """The line to the current coordinator, or to the last one."""
+    _cuts_inputs = True
+    """Whether live inputs close where they are when the job drains; else their feeder closes them, behind what was sent."""
 
     def __init__(self, name: str, plan: Plan, config: RunConfig, told: JobProgress) -> None:
         super().__init__(name)
@@ -95,7 +97,7 @@ class RayJobHandle(Job):
         """The outcome is known: nothing more comes from the job. Several threads may call this."""
 
     @abstractmethod
-    def _look_at_scaling(self) -> ScalingProgress | None:
+    def look_at_scaling(self) -> ScalingProgress | None:
         """What the autoscaler has seen and done, where there is one and it can be asked."""
 
     @abstractmethod
@@ -124,17 +126,17 @@ class RayJobHandle(Job):
             pass  # as it was last known: explain_stuck() tells who does not answer
         except Gone as gone:
             if not self._has_successor(line, gone):
-                return self._settle(END_S).state
+                return self.settle(END_S).state
             self._state = JobState.STARTING
         if self._state not in (JobState.STARTING, JobState.RUNNING):
             try:
-                return self._settle(END_S).state  # it is about to say how
+                return self.settle(END_S).state  # it is about to say how
             except TimeoutError:
                 pass
         return self._state
 
-    def _settle(self, timeout_s: float | None) -> JobOutcome:
-        """How the job ended. Waits for that; raises TimeoutError. Without a timeout it ends with the job: see :meth:`_watch`."""
+    def settle(self, timeout_s: float | None) -> JobOutcome:
+        """How the job ended. Waits for that; raises TimeoutError. Without a timeout it ends with the job: somebody hears its heartbeat."""
         deadline_s = float("inf") if timeout_s is None else clock.monotonic() + timeout_s
         while self._outcome is None:
             line = self._line
@@ -168,7 +170,7 @@ class RayJobHandle(Job):
         check_timeout(timeout_s, "wait(timeout_s)")
         if self._result is not None:
             return self._result
-        outcome = self._settle(timeout_s)
+        outcome = self.settle(timeout_s)
         if outcome.state is JobState.CANCELLED:
             raise DataflowError(f"job {self.name!r} was cancelled: it has no results")
         if outcome.failure is not None:
@@ -183,11 +185,7 @@ class RayJobHandle(Job):
             self.cancel()
             return Result({}, JobStatistics())
         if self._outcome is None:
-            self._stopping = True  # a coordinator that replaces this one is told, too
-            try:
-                self._ask("stop", timeout_s=self._config.start_timeout_s + STOP_S)
-            except NoAnswer:
-                _log.warning("job %r: the coordinator does not answer: the job drains when it does, or in the one after it", self.name)
+            self.drain()
             for handle in self._inputs.values():
                 handle.closed = True
         try:
@@ -203,6 +201,14 @@ class RayJobHandle(Job):
                 f"job {self.name!r} is not complete after {timeout_s} s: {', '.join(late)} has not come back from reading its input "
                 "(next_batch) and stops when it does; it goes on, wait() again or cancel()"
             ) from error
+
+    def drain(self) -> None:
+        """Tell the job to read no more, and to end when what is under way is finished."""
+        self._stopping = True  # a coordinator that replaces this one is told, too
+        try:
+            self._ask("stop", self._cuts_inputs, timeout_s=self._config.start_timeout_s + STOP_S)
+        except NoAnswer:
+            _log.warning("job %r: the coordinator does not answer: the job drains when it does, or in the one after it", self.name)
 
     # -- looking ---------------------------------------------------------------------------
 
@@ -235,7 +241,7 @@ class RayJobHandle(Job):
     def _why_over(self, gone: Gone) -> str:
         """Why there is no answer, and will be none: the job has ended in its own way, or its coordinator died."""
         with suppress(TimeoutError):
-            outcome = self._settle(END_S)
+            outcome = self.settle(END_S)
             if outcome.failure is None or outcome.failure.who != THE_COORDINATOR:
                 return f"job {self.name!r} is {outcome.state.value}"
         return f"the coordinator died: {gone}"
@@ -245,7 +251,7 @@ class RayJobHandle(Job):
         if self._outcome is None and not self._line.has_ended():
             return False
         try:
-            self._settle(END_S)
+            self.settle(END_S)
         except TimeoutError:
             return False
         return True
@@ -265,7 +271,7 @@ class RayJobHandle(Job):
             mine = [r for r in look.reports if r.name == stage.name]
             stages.append(StageProgress(stage.name, view[0], view[1], sum(r.batches_in for r in mine), sum(r.records_in for r in mine)))
         told = JobProgress(
-            look.state, tuple(stages), look.active, taken, interval_s, failures, scaling=self._look_at_scaling(), silent=look.silent
+            look.state, tuple(stages), look.active, taken, interval_s, failures, scaling=self.look_at_scaling(), silent=look.silent
         )
         self._seen = dataclasses.replace(told, silent=())
         return told

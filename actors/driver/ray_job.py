@@ -1,4 +1,4 @@
-"""The owner's handle of a job on Ray: it joins or starts a cluster, and starts the coordinator, and another one when that dies."""
+"""The owner's handle of a job on Ray, in a driver or a keeper: it starts the coordinator, and another one when that dies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import random
 import secrets
 import threading
 import time as clock
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -17,23 +18,21 @@ from ray.exceptions import GetTimeoutError, RayActorError
 from rayad.actors.autoscaler_actor import AutoscalerHandle
 from rayad.actors.cluster import names, ray_calls
 from rayad.actors.cluster.actor_class import PULSE, WAITING, remote_class
-from rayad.actors.cluster.joining import ensure_ray
 from rayad.actors.coordinator.outcome import Beat, JobOutcome
 from rayad.actors.coordinator_actor import Coordinator
 from rayad.actors.driver.coordinator_line import END_S, GLANCE_S, CoordinatorLine, Gone
 from rayad.actors.driver.inputs import FedJob, InputPlane, RayInput
 from rayad.actors.driver.job_handle import CANCEL_S, RayJobHandle
 from rayad.actors.driver.termination import OF_THIS_PROCESS
-from rayad.actors.driver.worker_modules import check_can_travel
 from rayad.actors.job import JobInput, JobProgress, JobState, JobStatistics, Result, SourcesOfJob
 from rayad.actors.lead.failure import failure_of
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.replica.user_errors import restarts_of
+from rayad.actors.store.keeper_files import KeeperFiles
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.config import REPORT_INTERVAL, RunConfig, ScalingConfig, configured
 from rayad.dataflow.plan import Plan
-from rayad.dataflow.streams.flow import Dataflow
-from rayad.progress import ConfigError, RayadError, say
+from rayad.progress import RayadError, say
 from rayad.snapshots.restarts import End, Succession
 
 _log = logging.getLogger(__name__)
@@ -49,38 +48,59 @@ WATCH_EVERY_S = 0.5
 """Seconds between two checks whether the coordinator has ended or is silent."""
 
 
-def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, **options: Any) -> RayJob:
-    """Plan, check, and start a job on Ray."""
-    if options:
-        raise ConfigError(f"unknown options {sorted(options)} for runtime='ray'")
-    plan = flow.plan(scaling=scaling, key_groups=config.key_groups, fingerprints=config.keeps_snapshots)
-    plan = plan.needing(config.resources)
-    ensure_ray(plan.needs(config.cpus_per_replica), f"{flow.name!r} with {plan.replicas} replicas", config.autoscaling_cluster)
-    asked_s = check_can_travel(plan)  # set if a worker was started for the check; else the coordinator is the first
-    job = RayJob(config.name or flow.name, plan, config, scaling, asked_s or clock.time())
-    try:
-        job.sources.started(job, config)
-    except BaseException:
-        job.cancel()
-        raise
-    return job
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What the owner of a job has besides when it is in a keeper: what the keeper's processes before this one have left.
+
+    Args:
+        token: of the keeper's name, which is the job's.
+        runs: of the coordinators before, which have died with those processes: the next one resumes where they were.
+        succession: which those deaths have counted for.
+        failures: how many they were, within the window.
+        on_run: told of each run before it begins.
+        files: where what live inputs are sent is kept, too.
+    """
+
+    token: str
+    runs: tuple[str, ...]
+    succession: Succession
+    failures: int
+    on_run: Callable[[str], None]
+    files: KeeperFiles | None
 
 
-def _is_ending(coordinator: Any) -> bool:
-    """Whether a coordinator is dead, or its job is over; false for one that does not answer, as that cannot be known."""
+def succession_of(config: RunConfig) -> Succession:
+    """Whether and when another coordinator, or another process of a keeper, takes the place of one that died."""
+    return Succession(restarts_of(config.failures, random.Random()), good_s=config.failures.delay_max_s)
+
+
+def is_ending(actor: Any) -> bool:
+    """Whether a coordinator or a keeper is dead, or its job is over: a keeper then gives up the results that it keeps, and its name. False
+    for one that does not answer, as that cannot be known."""
     try:
-        beat: Beat = ray_calls.get(coordinator.ping.remote(), timeout=GLANCE_S)
+        beat: Beat = ray_calls.get(ray_calls.call(actor.ping), timeout=GLANCE_S)
+        if beat.state in (JobState.STARTING, JobState.RUNNING):
+            return False
+        if hasattr(actor, "give_up"):
+            ray_calls.call(actor.give_up)
     except RayActorError:
         return True
     except GetTimeoutError:
         return False
-    return beat.state not in (JobState.STARTING, JobState.RUNNING)
+    return True
 
 
 class RayJob(RayJobHandle):
-    """The owner's handle of a job on Ray: it starts the coordinator, and another one when that dies."""
+    """The owner's handle of a job on Ray: it starts the coordinator, and another one when that dies.
 
-    def __init__(self, name: str, plan: Plan, config: RunConfig, scaling: ScalingConfig, asked_s: float) -> None:
+    Args:
+        name: the job's.
+        plan, config, scaling: what runs, and how.
+        asked_s: when the first process was asked for, by ``time.time()``.
+        kept: in a keeper; None: the job ends with this process.
+    """
+
+    def __init__(self, name: str, plan: Plan, config: RunConfig, scaling: ScalingConfig, asked_s: float, kept: Kept | None = None) -> None:
         self._autoscaler = AutoscalerHandle(name, plan, scaling, config.storage_path) if scaling.is_adaptive else None
         told = self._autoscaler.told if self._autoscaler is not None else None
         super().__init__(name, plan, config, JobProgress(JobState.STARTING, (), 0, scaling=told))
@@ -88,9 +108,12 @@ class RayJob(RayJobHandle):
         self._failed_by: RayadError | None = None
         self._coordinators_lost = 0
         self._failures_max = config.failures.max_failures
-        self._succession = Succession(restarts_of(config.failures, random.Random()), good_s=config.failures.delay_max_s)
-        self._runs: list[str] = []
-        self._tokens: list[str] = []  # of its coordinators' names
+        self._kept = kept
+        self._cuts_inputs = kept is None
+        self._succession = kept.succession if kept is not None else succession_of(config)
+        self._runs = list(kept.runs) if kept is not None else []
+        self._tokens = [kept.token] if kept is not None else []  # of the names that are this job's
+        self._count_failures(kept.failures if kept is not None else 0)
         self._restarting = threading.Lock()
         self._is_terminated = False
         self._start_coordinator(asked_s)
@@ -98,36 +121,51 @@ class RayJob(RayJobHandle):
             FedJob(
                 self.name,
                 self._config,
-                self._survives(),
+                self._config.keeps_snapshots and self._failures_max > 0,
                 identity=lambda: (self.id, self._secret),
                 ask=self._ask,
                 ask_again=self._ask_again,
                 has_outcome=lambda: self._outcome is not None,
                 is_over=self._is_over,
                 raise_outcome=lambda: self.wait(timeout_s=30),
+                files=kept.files if kept is not None else None,
             )
         )
-        OF_THIS_PROCESS.watch(self, config.termination_s)
         threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
 
     def _start_coordinator(self, asked_s: float) -> None:
         self.id = f"{self.name}-{secrets.token_hex(4)}"
         self._secret = secrets.token_bytes(32)
         coordinator = remote_class(Coordinator, _THREADS, _GROUPS, num_cpus=0)
-        arguments = (ray.put(self.plan), self._config, self.id, self._secret, self.name)
-        actor, token = names.claim(self.name, lambda options: coordinator.options(**options).remote(*arguments), _is_ending, self._tokens)
-        self._tokens.append(token)
+        arguments = (ray_calls.put(self.plan), self._config, self.id, self._secret, self.name)
         run, earlier = secrets.token_hex(8), tuple(self._runs)
+        if self._kept is not None:
+            self._kept.on_run(run)
+        actor = self._claim_name(lambda options: ray_calls.create(coordinator, options, *arguments))
         self._runs.append(run)
-        outcome = actor.run.remote(run, earlier, asked_s=asked_s)
-        actor.introduce.remote([outcome])
+        outcome = ray_calls.call(actor.run, run, earlier, asked_s=asked_s)
+        ray_calls.call(actor.introduce, [outcome])
         patience_s, start_s = self._config.failures.heartbeat_timeout_s, self._config.start_timeout_s
         self._line = CoordinatorLine(actor, outcome, self.name, patience_s, start_s)
         self._succession.on_start(clock.monotonic())
         if self._autoscaler is not None:
             self._autoscaler.start(actor, goes_on=bool(earlier) or self._config.resume not in (None, "never"))
         if self._stopping:
-            actor.stop.remote()
+            ray_calls.call(actor.stop, self._cuts_inputs)
+
+    def _claim_name(self, start: Callable[[Mapping[str, str]], Any]) -> Any:
+        """Start the coordinator under the job's name."""
+        if self._kept is None:
+            actor, token = names.claim(self.name, start, is_ending, self._tokens)
+        else:  # the keeper has the name: whoever else is there belongs to a process of it that died, or is about to see that it is taken
+            actor, token = names.claim(self.name, start, lambda _: True, self._tokens, patience_s=self._config.start_timeout_s)
+        self._tokens.append(token)
+        return actor
+
+    def _count_failures(self, number: int) -> None:
+        """So many failures have been survived outside of the coordinator: the next one may survive the others."""
+        failures = dataclasses.replace(self._config.failures, max_failures=max(0, self._failures_max - number))
+        self._config = dataclasses.replace(self._config, failures=failures)
 
     @property
     def _coordinator(self) -> Any:
@@ -155,7 +193,7 @@ class RayJob(RayJobHandle):
         self._cancelling = True
         try:
             self._line.call("cancel", timeout_s=CANCEL_S)
-            self._settle(CANCEL_S)
+            self.settle(CANCEL_S)
         except (Gone, TimeoutError):
             with self._restarting:  # not between two of them
                 self._kill_coordinator()  # its actors are owned by it, so Ray ends them with it
@@ -183,7 +221,7 @@ class RayJob(RayJobHandle):
             try:
                 line = self._line
                 if line.has_ended(WATCH_EVERY_S):
-                    self._settle(END_S)
+                    self.settle(END_S)
                 else:
                     line.listen()
             except Exception:
@@ -212,8 +250,7 @@ class RayJob(RayJobHandle):
             if not self._succession.is_due(clock.monotonic()):
                 return True  # later: the first call after the delay starts it
             self._coordinators_lost += 1
-            failures = dataclasses.replace(self._config.failures, max_failures=self._failures_max - decision.number)
-            self._config = dataclasses.replace(self._config, failures=failures)
+            self._count_failures(decision.number)
             told = "job %r: the coordinator died; after %.1f s another one resumes from the last snapshot: %s"
             _log.warning(told, self.name, decision.delay_s, gone)
             try:
@@ -269,7 +306,7 @@ class RayJob(RayJobHandle):
         return f", name={self.name!r} and storage_path={self._config.storage_path!r}" if self._config.storage_path is not None else ""
 
     # -- what only the owner has ----------------------------------------------------------
-    def _look_at_scaling(self) -> ScalingProgress | None:
+    def look_at_scaling(self) -> ScalingProgress | None:
         return self._autoscaler.look() if self._autoscaler is not None else None
 
     def _configure_scaling(self, changes: Mapping[str, Any]) -> Mapping[str, Any]:

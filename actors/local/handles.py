@@ -57,12 +57,13 @@ class LocalInput(JobInput):
         network.input_log[self._at].append(item)
         network.ready.add(("input", self._at))
 
-    def _send(self, batch: Any, timeout_s: float | None) -> None:
+    def _send(self, batch: Any, timeout_s: float | None) -> int:
         if timeout_s is not None:
             self._await_room(timeout_s)
         self._put(("send", batch))
         while self._waits() > self._job.network.config.window_batches and self._job.step():
             pass
+        return self.sent + 1
 
     def _waits(self) -> int:
         return self._job.network.input_log[self._at].waits

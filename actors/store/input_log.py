@@ -27,6 +27,10 @@ class InputLog:
         self._frames: deque[Any] = deque()
         self._sizes: deque[int] = deque()
 
+    def __len__(self) -> int:
+        """How many frames are kept."""
+        return len(self._frames)
+
     @property
     def waits(self) -> int:
         """How many frames have not been given out."""

@@ -224,9 +224,15 @@ class Dataflow:
         seed: int = 0,
         resume: str | int | None = None,
         map_state: Mapping[str, Any] | None = None,
+        detached: bool = False,
         **options: Any,
     ) -> Any:
         """Start the dataflow and give a job handle at once. ``resume``: short for ``RunConfig(resume=...)``.
+
+        On Ray a job ends with this process. With ``detached=True`` it does not: any process finds it by name (:func:`rayad.attach`), sends
+        to its live inputs, steers it, and fetches its results, once, at most ``RunConfig.keep_results_s`` after its end. Refused for a job
+        that should survive failures (``max_failures``) and keeps no snapshots, for one that is fed by this process (a Spark stream) or
+        reads objects of it, and where program and data in it are more than 8 MB.
 
         ``map_state`` says what becomes of the state of a snapshot of another version of the program, given by its number or path: a dict
         from a vertex there to its name here, to a function from its table to another (as :func:`rayad.read_state` gives it and
@@ -238,6 +244,10 @@ class Dataflow:
         scaling = _scaling_of(scaling, parallelism, "submit")
         arguments.choice(runtime, "runtime", "ray", "local", error=ConfigError)
         seed = arguments.whole(seed, "seed", error=ConfigError)
+        if arguments.flag(detached, "submit(detached)", error=ConfigError):
+            if runtime != "ray":
+                raise ConfigError(f"submit(detached=True): runtime={runtime!r} ends with this process: use runtime='ray'")
+            options["detached"] = True
         if resume is not None:
             if run is not None and run.resume not in (None, resume):
                 raise DataflowError(f"resume={resume!r} and RunConfig(resume={run.resume!r}) were given: give one of them")

@@ -161,11 +161,11 @@ def attach(name: str, *, address: str | None = None) -> Any:
     return found(name, address=address)
 
 
-def jobs(*, address: str | None = None) -> list[str]:
-    """The names of the jobs that run on the Ray cluster: see :func:`rayad.actors.driver.attached_job.jobs`."""
-    from rayad.actors.driver.attached_job import jobs as names
+def jobs(*, address: str | None = None) -> dict[str, Any]:
+    """The jobs on the Ray cluster by name, with their states: see :func:`rayad.actors.driver.attached_job.jobs`."""
+    from rayad.actors.driver.attached_job import jobs as found
 
-    return names(address=address)
+    return found(address=address)
 
 
 def stop_spark(*args: Any, **kwargs: Any) -> None:
@@ -197,7 +197,7 @@ def _submit(flow: Dataflow, run: RunConfig, scaling: ScalingConfig, *, runtime: 
             raise ConfigError(f"unknown options {unknown} for runtime='local'{near}")
         return LocalJob(flow, run, scaling, seed=seed, **options)
     if runtime == "ray":
-        from rayad.actors.driver.ray_job import submit_to_ray
+        from rayad.actors.driver.submitting import submit_to_ray
 
         return submit_to_ray(flow, run, scaling, **options)
     raise ConfigError(f"runtime is {runtime!r}: it must be 'ray' or 'local'")

@@ -39,7 +39,7 @@ NAMES = ("first", "second")
 DRIVERS = 2
 CALLS = 12
 """Of a sequence."""
-DETACHED = 0.0
+DETACHED = 0.6
 """The share of jobs that outlive their driver."""
 DURING = 0.25
 """The share of calls during which something is killed."""

@@ -11,7 +11,7 @@ import ray
 
 from tests.patience import PATIENCE_S
 
-ACTORS = ("VertexActor", "ProgressActor", "Coordinator", "Autoscaler")
+ACTORS = ("VertexActor", "ProgressActor", "Coordinator", "Autoscaler", "Keeper")
 
 
 @pytest.fixture(scope="session")

@@ -46,7 +46,7 @@ def test_another_handle_sees_saves_and_rescales_a_job_and_gets_its_results(nothi
         words.send(["a", "b", "a"])
         words.advance_to(1)
         other = rd.attach("found")
-        assert rd.jobs() == ["found"]
+        assert rd.jobs() == {"found": JobState.RUNNING}
         assert other.probe("counted").wait(0, timeout_s=PATIENCE_S)
         assert other.state is JobState.RUNNING
         assert other.progress().stages[-1].name == job.progress().stages[-1].name
@@ -63,7 +63,7 @@ def test_another_handle_sees_saves_and_rescales_a_job_and_gets_its_results(nothi
         assert result["counts"] == job.wait(timeout_s=PATIENCE_S)["counts"]
         assert (rd.Timestamp(1), ("a", 3)) in result["counts"]
         assert other.state is job.state is JobState.COMPLETE
-    until(lambda: rd.jobs() == [], "the name is free again")
+    until(lambda: rd.jobs() == {}, "the name is free again")
 
 
 def test_the_name_of_a_job_that_runs_is_refused_and_free_again_when_it_has_ended(nothing_left: Check) -> None:
@@ -75,7 +75,7 @@ def test_the_name_of_a_job_that_runs_is_refused_and_free_again_when_it_has_ended
         with pytest.raises(rd.DataflowError, match=told):
             counting("twice").submit()
         with running(counting("twice"), name="twice too"):
-            assert rd.jobs() == ["twice", "twice too"]
+            assert list(rd.jobs()) == ["twice", "twice too"]
     for _ in range(3):  # at once, while Ray ends the one before
         with running(counting("twice")):
             pass
@@ -85,7 +85,7 @@ def test_who_attaches_may_cancel_and_a_job_that_is_not_there_is_named(nothing_le
     with running(counting("cancelled")) as (job, _):
         rd.attach("cancelled").cancel()
         assert job.state is JobState.CANCELLED
-        until(lambda: rd.jobs() == [], "the name is free again")
+        until(lambda: rd.jobs() == {}, "the name is free again")
         with pytest.raises(NoSuchJob, match=r"^no job named 'cancelled' runs on this cluster: no job does$"):
             rd.attach("cancelled")
     with running(counting("words of today")), pytest.raises(NoSuchJob, match="did you mean 'words of today'"):
@@ -155,4 +155,4 @@ def test_a_job_of_another_driver_is_found_and_ends_with_it(nothing_left: Check, 
             with pytest.raises(rd.RayadError, match=r"died|ended"):
                 job.wait(timeout_s=PATIENCE_S)
             assert job.state is JobState.FAILED
-    until(lambda: rd.jobs() == [], "the job is gone")
+    until(lambda: rd.jobs() == {}, "the job is gone")

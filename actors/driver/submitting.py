@@ -1,0 +1,111 @@
+"""Submitting a dataflow on Ray: plan it, join or start a cluster, refuse what cannot work, then start the job, here or in a keeper."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import time as clock
+from typing import Any
+
+import ray
+from ray import cloudpickle
+
+from rayad.actors.cluster.joining import ensure_ray
+from rayad.actors.driver.attached_job import AttachedJob, attach
+from rayad.actors.driver.job_handle import RayJobHandle
+from rayad.actors.driver.keeper import Program, start_keeper
+from rayad.actors.driver.ray_job import RayJob
+from rayad.actors.driver.termination import OF_THIS_PROCESS
+from rayad.actors.driver.worker_modules import check_can_travel
+from rayad.dataflow.config import RunConfig, ScalingConfig
+from rayad.dataflow.items import FedInput
+from rayad.dataflow.plan import Plan
+from rayad.dataflow.streams.flow import Dataflow
+from rayad.progress import ConfigError, DataflowError
+
+PROGRAM_BYTES_MAX = 8 << 20
+"""Ray keeps the arguments of an actor that it may restart in its control store, up to 10 MB; larger ones would die with the driver."""
+
+
+def submit_to_ray(flow: Dataflow, config: RunConfig, scaling: ScalingConfig, *, detached: bool = False, **options: Any) -> RayJobHandle:
+    """Plan, check, and start a job on Ray."""
+    if options:
+        raise ConfigError(f"unknown options {sorted(options)} for runtime='ray'")
+    if detached:
+        config = _fit_for_a_keeper(flow, config)
+    plan = flow.plan(scaling=scaling, key_groups=config.key_groups, fingerprints=config.keeps_snapshots)
+    plan = plan.needing(config.resources)
+    ensure_ray(plan.needs(config.cpus_per_replica), f"{flow.name!r} with {plan.replicas} replicas", config.autoscaling_cluster)
+    asked_s = check_can_travel(plan) or clock.time()  # set if a worker was started for the check; else the first process is next
+    program = Program(config.name or flow.name, plan, config, scaling, asked_s)
+    return _submit_detached(program) if detached else _submit_here(program)
+
+
+def _submit_here(program: Program) -> RayJob:
+    job = RayJob(program.name, program.plan, program.config, program.scaling, program.asked_s)
+    OF_THIS_PROCESS.watch(job, program.config.termination_s)
+    try:
+        job.sources.started(job, program.config)
+    except BaseException:
+        job.cancel()
+        raise
+    return job
+
+
+def _submit_detached(program: Program) -> AttachedJob:
+    start_keeper(program.name, program.config, _packed(program))
+    return attach(program.name)
+
+
+def _fit_for_a_keeper(flow: Dataflow, config: RunConfig) -> RunConfig:
+    """The configuration as it is valid in another process. Raises ConfigError where a keeper could not do what is asked."""
+    if config.failures.max_failures and not config.keeps_snapshots:
+        raise ConfigError(
+            f"submit(detached=True): FailureConfig.max_failures is {config.failures.max_failures}, but the job keeps no snapshots to "
+            "resume from: give RunConfig(storage_path=...), or say with max_failures=0 that the job may be lost"
+        )
+    fed = [node.name for node in flow.graph.nodes if isinstance(node.op, FedInput)]
+    if fed:
+        raise ConfigError(f"submit(detached=True): {', '.join(map(repr, fed))} is fed by this process, and would stand still without it")
+    if config.storage_path is not None and "://" not in config.storage_path:
+        config = dataclasses.replace(config, storage_path=os.path.abspath(os.path.expanduser(config.storage_path)))
+    return config
+
+
+class _Packer(cloudpickle.Pickler):
+    """Notes whether an object is a reference to one in Ray's store, which dies with the process that made it."""
+
+    has_references = False
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, ray.ObjectRef):
+            self.has_references = True
+        return super().reducer_override(obj)
+
+
+def _packed(program: Program) -> bytes:
+    """The program as it travels to the keeper. Raises DataflowError where it could not outlive this process."""
+    held = [stage for stage in program.plan.stages if _pack(stage)[1]]
+    if held:
+        raise DataflowError(
+            f"submit(detached=True): {held[0].name!r} ({held[0].where}) reads objects in Ray's object store that this process owns: they "
+            "are gone when it ends; write them to files (read_parquet), or submit without detached=True and keep this process"
+        )
+    data, _ = _pack(program)
+    if len(data) > PROGRAM_BYTES_MAX:
+        raise DataflowError(
+            f"submit(detached=True): the program and the data in it are {len(data)} bytes; a job that outlives its driver may have "
+            f"{PROGRAM_BYTES_MAX}: read the data from files (read_parquet), or send it to a live input"
+        )
+    return data
+
+
+def _pack(what: Plan | Any) -> tuple[bytes, bool]:
+    buffer = io.BytesIO()
+    packer = _Packer(buffer)
+    packer.dump(what)
+    return buffer.getvalue(), packer.has_references
+
+
+__all__ = ["submit_to_ray"]
