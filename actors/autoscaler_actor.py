@@ -194,15 +194,15 @@ class AutoscalerHandle:
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         groups = {PULSE: ("ping",), "control": ("look", "configure", "finish")}
         actor = remote_class(Autoscaler, {PULSE: 1, "control": 4}, groups, num_cpus=0, scheduling_strategy=here)
-        self._actor = actor.remote(coordinator, *self._arguments, goes_on)
-        self._actor.run.remote()
+        self._actor = ray_calls.create(actor, {}, coordinator, *self._arguments, goes_on)
+        ray_calls.call(self._actor.run)
 
     def look(self) -> ScalingProgress:
         """What it has seen and done; what it said last when it does not answer within a second."""
         actor = self._actor
         if actor is not None:
             try:
-                self.told = ray_calls.get(actor.look.remote(), timeout=LOOK_TIMEOUT_S)
+                self.told = ray_calls.get(ray_calls.call(actor.look), timeout=LOOK_TIMEOUT_S)
             except (RayError, RayadError):
                 _log.debug("the autoscaler did not say how far it is", exc_info=True)
         return self.told
@@ -212,14 +212,14 @@ class AutoscalerHandle:
         job, graph, layout, scaling, journal = self._arguments
         self._arguments = (job, graph, layout, replace(scaling, report_interval_s=report_interval_s), journal)
         if self._actor is not None:
-            ray_calls.get(self._actor.configure.remote(report_interval_s), timeout=ASK_TIMEOUT_S)
+            ray_calls.get(ray_calls.call(self._actor.configure, report_interval_s), timeout=ASK_TIMEOUT_S)
 
     def finish(self) -> ScalingProgress:
         """The job is over: end it, and give what it has seen and done. Several threads may see the job end."""
         with self._finishing:
             if self._actor is not None:
                 try:
-                    self.told = ray_calls.get(self._actor.finish.remote(), timeout=ASK_TIMEOUT_S)
+                    self.told = ray_calls.get(ray_calls.call(self._actor.finish), timeout=ASK_TIMEOUT_S)
                 except (RayError, RayadError):
                     _log.warning("the autoscaler did not answer at the end of the job", exc_info=True)
                 self._end()

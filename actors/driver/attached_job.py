@@ -195,8 +195,8 @@ class AttachedJob(RayJobHandle):
         finally:
             if self._outcome is not None and self._keeper is not None and not self._has_told_fetched:
                 self._has_told_fetched = True
-                with suppress(Gone, RayError, RayadError):
-                    ray_calls.call(self._keeper.actor.fetched)
+                with suppress(Gone, NoAnswer, RayError, RayadError):
+                    self._keeper.call("fetched", timeout_s=ANSWER_S)  # repeated where the keeper is being replaced: else it keeps them
 
     def cancel(self) -> None:
         """See :meth:`Job.cancel`. Raises TimeoutError when the coordinator, or the keeper, does not answer: repeat it once it has been

@@ -141,8 +141,9 @@ class Keeper:
     def _count_deaths(self) -> int | None:
         """Wait as long as the deaths of this keeper's processes ask for, and give how many there were; None: the job ends, or has ended."""
         self._record = record = self._read_record()
-        if not record.starts_s:
+        if not record.starts_s or record.is_fetched:
             self._leave()  # it had not begun, or was about to end
+            return None
         if record.ended:
             self._end_as(JobState(record.ended), record.why)
             return None
@@ -198,7 +199,8 @@ class Keeper:
             try:
                 self._input(name)
             except Exception:
-                _log.warning("job %r: input %r could not be opened", self._name, name, exc_info=True)
+                if self._kept is None:  # else the job had ended, and nothing is to be sent
+                    _log.warning("job %r: input %r could not be opened", self._name, name, exc_info=True)
 
     def _on_run(self, run: str) -> None:
         self._note(runs=(*self._record.runs, run))
@@ -242,7 +244,8 @@ class Keeper:
         ray_calls.kill(ray.get_runtime_context().current_actor)
 
     def fetched(self) -> None:
-        """Somebody has the results."""
+        """Somebody has the results: they need not be kept, by the process after this one either."""
+        self._note(is_fetched=True)
         self._fetched.set()
 
     def give_up(self) -> None:

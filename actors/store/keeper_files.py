@@ -57,6 +57,7 @@ class KeeperRecord:
         changes: of the configuration, since the job began.
         ended: the state in which the job ended; "" while it has not.
         why: what it failed of, in words.
+        is_fetched: whether somebody has its results.
     """
 
     starts_s: tuple[float, ...] = ()
@@ -65,6 +66,7 @@ class KeeperRecord:
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     ended: str = ""
     why: str = ""
+    is_fetched: bool = False
 
 
 class KeeperFiles:

@@ -45,6 +45,8 @@ DURING = 0.25
 """The share of calls during which something is killed."""
 DURING_S = 1.0
 """The kill strikes so many seconds after the call has begun, at the most."""
+LEFT_S = 60.0
+"""How long the last of it may stay when all jobs have ended."""
 VICTIMS = {"keeper": "Keeper", "coordinator": "Coordinator", "replica": "VertexActor", "progress actor": "ProgressActor"}
 ALIVE = ("starting", "running")
 Table = collections.Counter[str]
@@ -70,10 +72,8 @@ class JobModel:
     handles: set[int] = field(default_factory=set)
     """The drivers that have a handle of this job, not of one before it."""
     epoch: int = 0
-    sent: collections.Counter[tuple[int, int]] = field(default_factory=collections.Counter)
-    """Epoch and number of all that was accepted."""
-    in_doubt: set[int] = field(default_factory=set)
-    """Numbers that a call was given which did not say what became of them."""
+    sent: list[tuple[int, list[int]]] = field(default_factory=list)
+    """Epoch and numbers of each call that was accepted."""
     is_disturbed: bool = False
     """Something was killed, and it has not been seen to go on since."""
 
@@ -81,14 +81,22 @@ class JobModel:
         """It runs no more."""
         self.life, self.handles = life, set()
 
-    def check(self, given: dict[str, Any]) -> None:
-        """Raise Violation when these cannot be its results."""
+    def ended_states(self) -> tuple[str, ...]:
+        """As what a complete job may show: the successor of a keeper that died looks into the store first."""
+        return ("complete", *ALIVE) if self.is_disturbed else ("complete",)
+
+    def check(self, given: dict[str, Any], is_cut: bool) -> None:
+        """Raise Violation when these cannot be its results. ``is_cut``: what was sent last may be missing."""
         seen = collections.Counter((time.epoch, number) for time, number in given[SINK])
-        doubtful = collections.Counter({at: times for at, times in seen.items() if at[1] in self.in_doubt})
-        numbers = [number for _, number in doubtful]
-        if seen - doubtful != self.sent or len(set(numbers)) < doubtful.total():
-            missing, extra = self.sent - seen, seen - self.sent
-            raise Violation(f"results: missing {list(missing.items())[:5]}, too many {list(extra.items())[:5]}, in doubt {self.in_doubt}")
+        wanted: collections.Counter[tuple[int, int]] = collections.Counter()
+        for epoch, numbers in self.sent:
+            call = collections.Counter((epoch, number) for number in numbers)
+            if is_cut and not call <= seen:
+                break
+            wanted += call
+        if seen != wanted:
+            missing, extra = wanted - seen, seen - wanted
+            raise Violation(f"results: missing {list(missing.items())[:5]}, too many {list(extra.items())[:5]}")
         last: dict[int, int] = {}
         for _, (key, count) in sorted(given[VERTEX]):
             last[key] = count
@@ -212,11 +220,8 @@ class Sequence:
         driver = self.handle(name, job, None if job.is_detached else job.owner)
         numbers = list(range(self.next, self.next + self.rng.randint(1, 20)))
         self.next += len(numbers)
-        given = self.ask(driver, "send", name, numbers, strike=True)
-        if isinstance(given, Raised):
-            job.in_doubt.update(numbers)
-        else:
-            job.sent.update((job.epoch, number) for number in numbers)
+        self.ask(driver, "send", name, numbers, strike=True)
+        job.sent.append((job.epoch, numbers))
         if self.rng.random() < 0.7:
             self.advance(name, job)
 
@@ -241,7 +246,7 @@ class Sequence:
         self.next += 1
         given = self.ask(driver, "give_input", name)
         self.ask((driver + 1) % DRIVERS, "send_by", given, [number], strike=True)
-        job.sent[job.epoch, number] += 1
+        job.sent.append((job.epoch, [number]))
 
     def complete(self, name: str, job: JobModel) -> None:
         """What epochs before the current one were given comes through."""
@@ -277,9 +282,9 @@ class Sequence:
 
     # -- the end of a job --------------------------------------------------------------------------------------------------------
     def stop(self, name: str, job: JobModel) -> None:
-        """Drain: the results are there."""
+        """Drain: the results are there. A job that is not detached drops what of a live input it has not taken yet."""
         given = self.ask(self.handle(name, job), "stop", name, PATIENCE_S, strike=True)
-        self.results(given, job)
+        self.results(given, job, is_cut=not job.is_detached)
 
     def close(self, name: str, job: JobModel) -> None:
         """Its input is closed: it completes by itself, and a detached one is kept."""
@@ -294,13 +299,13 @@ class Sequence:
     def fetch(self, name: str, job: JobModel) -> None:
         """The results of a job that has ended, in any driver."""
         driver = self.rng.randrange(DRIVERS)
-        if (state := self.ask(driver, "attach", name)) != "complete":
+        if (state := self.ask(driver, "attach", name)) not in job.ended_states():
             raise Violation(f"job {name!r} is {state}, and has ended well")
         self.results(self.ask(driver, "wait", name, PATIENCE_S), job)
 
-    def results(self, given: Any, job: JobModel) -> None:
+    def results(self, given: Any, job: JobModel, is_cut: bool = False) -> None:
         """They are the model's."""
-        job.check(given)
+        job.check(given, is_cut)
         job.end(Life.OVER)
 
     def cancel(self, name: str, job: JobModel) -> None:
@@ -322,7 +327,7 @@ class Sequence:
     def kill_process(self, when: str) -> None:
         """SIGKILL of some process of the jobs."""
         kind = self.rng.choice(list(VICTIMS))
-        found = [process for process in processes() if VICTIMS[kind] in title(process)]
+        found = [process for process in job_processes() if VICTIMS[kind] in title(process)]
         if not found:
             return
         victim = self.rng.choice(found)
@@ -331,7 +336,7 @@ class Sequence:
             self.table[f"SIGKILL {kind} {when}".strip()] += 1
             self.said.append(f"  killed a {kind} {when}")
         for job in self.jobs.values():
-            job.is_disturbed = job.life is Life.RUNNING
+            job.is_disturbed = job.life in (Life.RUNNING, Life.ENDED)
 
     def kill_driver(self, name: str, job: JobModel) -> None:
         """SIGKILL of a driver: what is not detached ends with it; another driver takes its place."""
@@ -355,14 +360,17 @@ class Sequence:
     def submit(self, name: str, job: JobModel) -> None:
         """The name is free; what a job before it has left is given up."""
         driver, detached = self.rng.randrange(DRIVERS), self.rng.random() < self.detached
-        self.ask(driver, "submit", name, detached, str(self.folder))
+        may = ("NameTaken",) if job.life is Life.OVER and job.is_disturbed else ()
+        asked = lambda: self.ask(driver, "submit", name, detached, str(self.folder), may=may)  # noqa: E731
+        self.until(lambda: not isinstance(asked(), Raised), f"the name {name!r} is free")  # a keeper that died has to see that it is
         self.jobs[name] = JobModel(Life.RUNNING, detached, driver, {driver})
 
     def attach_in_vain(self, name: str, job: JobModel) -> None:
         """There is none, or one that has ended."""
         given = self.ask(self.rng.randrange(DRIVERS), "attach", name, may=("NoSuchJob",))
         is_none = isinstance(given, Raised)
-        wrong = {Life.ABSENT: not is_none, Life.ENDED: given != "complete", Life.OVER: not is_none and given in ALIVE}
+        is_back = given in ALIVE and not job.is_disturbed
+        wrong = {Life.ABSENT: not is_none, Life.ENDED: given not in job.ended_states(), Life.OVER: is_back}
         if wrong[job.life]:
             raise Violation(f"attach({name!r}) gave {given}, and the job is {job.life.name}")
 
@@ -376,13 +384,18 @@ class Sequence:
         """No name, no process, no socket."""
 
         def left() -> list[Any]:
-            named = [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True) if actor["namespace"] == NAMESPACE]
-            return [*named, *processes(), *(socket_names() - self.sockets)]
+            return [*_named(), *job_processes(), *(socket_names() - self.sockets)]
 
-        self.until(lambda: not left(), "nothing is left")
+        try:
+            self.until(lambda: not left(), "nothing is left", LEFT_S)
+        except Violation:
+            raise Violation(f"left behind after {LEFT_S:g} s: {left()}") from None
 
     def end(self) -> None:
-        """Its drivers end."""
+        """Its drivers end, and with them what is left."""
+        for actor in _named():
+            with suppress(ValueError):
+                ray.kill(ray.get_actor(actor, namespace=NAMESPACE), no_restart=True)
         for driver in self.drivers:
             driver.kill()
         self.log.close()
@@ -396,14 +409,9 @@ WHILE_RUNNING = [
 OTHERWISE = [*[Sequence.submit] * 4, Sequence.attach_in_vain, Sequence.fetch_if_there, Sequence.look_at_all, Sequence.kill]
 
 
-def processes() -> list[psutil.Process]:
-    """Of all jobs, those of keepers included."""
-    found = job_processes()
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            if title(process).startswith("ray::Keeper") and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+def _named() -> list[str]:
+    """The names of coordinators and keepers in Ray's table."""
+    return [actor["name"] for actor in ray.util.list_named_actors(all_namespaces=True) if actor["namespace"] == NAMESPACE]
 
 
 def title(process: psutil.Process) -> str:
