@@ -86,6 +86,8 @@ class StageProgress:
     pending_notifications: tuple[Timestamp, ...]
     batches_in: int = 0
     records_in: int = 0
+    replicas: int = 0
+    """Those that have told something; 0 while the job starts."""
 
 
 @dataclass(frozen=True, slots=True)

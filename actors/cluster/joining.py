@@ -88,15 +88,19 @@ def is_ray_client() -> bool:
     return bool(client.is_connected())
 
 
+class NoCluster(ConfigError):
+    """There is no Ray cluster at the address, or none was found."""
+
+
 def join_ray(address: str | None = None) -> None:
-    """Join a running cluster, unless this process is in one. Raises ConfigError where there is none."""
+    """Join a running cluster, unless this process is in one. Raises NoCluster where there is none."""
     if ray.is_initialized():
         return
     wanted = address or os.environ.get("RAY_ADDRESS") or "auto"
     try:
         ray.init(address=wanted, logging_level="ERROR")
     except Exception as error:
-        raise ConfigError(
+        raise NoCluster(
             f"no Ray cluster could be joined at {wanted!r}: {error}; give its address (host:6379), or set RAY_ADDRESS"
         ) from error
 

@@ -269,7 +269,8 @@ class RayJobHandle(Job):
         for stage in self.plan.stages:
             view = look.views.get(stage.id, ((), ()))
             mine = [r for r in look.reports if r.name == stage.name]
-            stages.append(StageProgress(stage.name, view[0], view[1], sum(r.batches_in for r in mine), sum(r.records_in for r in mine)))
+            batches, records = sum(r.batches_in for r in mine), sum(r.records_in for r in mine)
+            stages.append(StageProgress(stage.name, view[0], view[1], batches, records, len(mine)))
         told = JobProgress(
             look.state, tuple(stages), look.active, taken, interval_s, failures, scaling=self.look_at_scaling(), silent=look.silent
         )

@@ -24,6 +24,7 @@ def progress_of(state: JobState, network: Network, kept: LocalSnapshots | None) 
                 view.notify_frontier,
                 sum(c.batches_in for c in cores),
                 sum(c.records_in for c in cores),
+                len(cores),
             )
         )
     active = len(network.tracker.active())

@@ -184,6 +184,11 @@ class Dataflow:
         return Loop(self, name, inside.scope if inside is not None else None)
 
     # -- looking and running -------------------------------------------------------
+    @property
+    def live_inputs(self) -> list[str]:
+        """The inputs that take what somebody sends by ``job.input(name)``; a job that has some runs until they are closed."""
+        return [node.name for node in self.graph.nodes if node.kind is NodeKind.INPUT and not isinstance(node.op, FedInput)]
+
     def plan(
         self,
         parallelism: Any = None,
@@ -293,10 +298,9 @@ class Dataflow:
         ``timeout_s`` is cancelled (TimeoutError); ``job.wait(timeout_s)`` after submit() leaves it running.
         """
         check_timeout(timeout_s, "run(timeout_s=...)")
-        live = [node.name for node in self.graph.nodes if node.kind is NodeKind.INPUT and not isinstance(node.op, FedInput)]
-        if live:
+        if self.live_inputs:
             raise DataflowError(
-                f"{self.name!r} has live inputs {live}: use submit(), feed job.input({live[0]!r}) and close() it, then job.wait()"
+                f"{self.name!r} has live inputs {self.live_inputs}: use submit(), feed job.input({self.live_inputs[0]!r}) and close() it, then job.wait()"
             )
         job = self.submit(run, scaling, runtime=runtime, parallelism=parallelism, seed=seed, resume=resume, map_state=map_state, **options)
         try:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import click
 
 from rayad.commands.interval import interval
+from rayad.commands.logs import logs
+from rayad.commands.looking import explain, jobs, status
 from rayad.commands.plan import plan
 from rayad.commands.plot import plot
+from rayad.commands.run import resume, run
 from rayad.commands.snapshots import snapshots
 from rayad.commands.state import state
+from rayad.commands.steering import cancel, rescale, savepoint, stop
 from rayad.commands.version import version
 
-COMMANDS = (interval, plan, plot, snapshots, state, version)
+OF_JOBS = (run, resume, jobs, status, explain, logs, savepoint, rescale, stop, cancel)
+OF_PROGRAMS_AND_STORES = (plan, interval, snapshots, state, plot, version)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -19,5 +24,5 @@ def main() -> None:
     """Timely dataflow on Ray."""
 
 
-for _command in COMMANDS:
+for _command in (*OF_JOBS, *OF_PROGRAMS_AND_STORES):
     main.add_command(_command)

@@ -35,6 +35,8 @@ class JobServer(NamedTuple):
     """A cluster that takes jobs."""
 
     url: str
+    address: str
+    """For ``ray.init``."""
     env: dict[str, str]
 
 
@@ -64,7 +66,7 @@ def job_server() -> Iterator[JobServer]:
     log = Path(folder) / "head.log"
     with log.open("w") as file:
         head = guard.start(folder, [*command, f"--temp-dir={folder}", *ports], env, file)
-    server = JobServer(f"http://127.0.0.1:{dashboard}", env)
+    server = JobServer(f"http://127.0.0.1:{dashboard}", f"127.0.0.1:{gcs}", env)
     try:
         with log.open() as written:  # the guard removes it when the head ends
             wait_until_up(server, head, written)

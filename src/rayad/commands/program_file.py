@@ -24,11 +24,12 @@ class Plannable(Protocol):
         """Draw the same as a Mermaid flowchart."""
 
 
-def load_flow(target: str) -> Plannable:
+def load_flow(target: str, *, keep_path: bool = False) -> Plannable:
     """Execute the file of ``FILE.py:FLOW`` and return its dataflow.
 
-    Meanwhile the file's folder is first on ``sys.path``, as with ``python FILE.py``. Errors of the file itself are not
-    caught: its author needs their traceback. Raises ``click.UsageError`` when there is no such file or dataflow in it.
+    Meanwhile the file's folder is first on ``sys.path``, as with ``python FILE.py``; with ``keep_path`` it stays there. Errors of the
+    file itself are not caught: its author needs their traceback. Raises ``click.UsageError`` when there is no such file or dataflow
+    in it.
     """
     file_name, separator, flow_name = target.rpartition(":")
     if not separator or not file_name or not flow_name:
@@ -36,7 +37,7 @@ def load_flow(target: str) -> Plannable:
     path = Path(file_name)
     if not path.is_file():
         raise click.UsageError(f"there is no file {file_name!r} (asked for by {target!r})")
-    names = _execute(path)
+    names = _execute(path, keep_path=keep_path)
     if flow_name not in names:
         raise click.UsageError(f"{file_name!r} has no {flow_name!r} at its top level; {_candidates(names)}")
     value = names[flow_name]
@@ -48,13 +49,14 @@ def load_flow(target: str) -> Plannable:
     return value
 
 
-def _execute(path: Path) -> dict[str, Any]:
+def _execute(path: Path, *, keep_path: bool) -> dict[str, Any]:
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:
         return runpy.run_path(str(path), run_name=_RUN_NAME)
     finally:
-        sys.path.remove(folder)
+        if not keep_path:
+            sys.path.remove(folder)
 
 
 def _candidates(names: dict[str, Any]) -> str:

@@ -1,0 +1,82 @@
+"""``rayad jobs``, ``status`` and ``explain``: what runs on a cluster, how far it is, and what it waits for."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import click
+
+from rayad.actors.job import JobProgress, StageProgress
+from rayad.commands import on_cluster
+from rayad.progress import DataflowError, Timestamp
+
+
+@click.command(cls=on_cluster.ClusterCommand)
+@on_cluster.ADDRESS
+@on_cluster.JSON
+def jobs(address: str | None, as_json: bool) -> None:
+    """List the jobs that run on the cluster."""
+    found = []
+    for name in on_cluster.names_of_jobs(address):
+        with suppress(DataflowError):  # it has just ended
+            found.append((name, on_cluster.attach(name, address).progress()))
+    if as_json:
+        on_cluster.print_json([{"name": name, "state": told.state, "failures": told.failures} for name, told in found])
+    elif found:
+        header = ("job", "state", "vertices", "records", "failures", "silent")
+        on_cluster.print_table(header, [(name, *_summary(told)) for name, told in found])
+    else:
+        click.echo("no job runs on this cluster")
+
+
+def _summary(told: JobProgress) -> tuple[object, ...]:
+    records = sum(stage.records_in for stage in told.stages)
+    return told.state.value, len(told.stages), records, told.failures, len(told.silent)
+
+
+@click.command(cls=on_cluster.ClusterCommand)
+@on_cluster.NAME
+@on_cluster.ADDRESS
+@on_cluster.JSON
+def status(name: str, address: str | None, as_json: bool) -> None:
+    """Show how far the job NAME is, vertex by vertex.
+
+    The frontier of a vertex: the earliest times that may still reach it. "waits": the times of notifications that are not delivered yet.
+    """
+    told = on_cluster.attach(name, address).progress()
+    if as_json:
+        on_cluster.print_json({"name": name, **on_cluster.plain(told)})
+        return
+    click.echo(f"job {name!r}: {told.state.value}, {told.failures} failures survived; {_snapshot(told)}")
+    header = ("vertex", "replicas", "frontier", "waits", "batches", "records")
+    on_cluster.print_table(header, [_row(each) for each in told.stages])
+    for silent in told.silent:
+        click.echo(str(silent))
+
+
+def _row(stage: StageProgress) -> tuple[object, ...]:
+    times = _times(stage.frontier), _times(stage.pending_notifications)
+    return stage.name, stage.replicas, *times, stage.batches_in, stage.records_in
+
+
+TIMES_SHOWN = 3
+
+
+def _times(times: tuple[Timestamp, ...]) -> str:
+    more = f" and {len(times) - TIMES_SHOWN:,} more" if len(times) > TIMES_SHOWN else ""
+    return ", ".join(map(str, times[:TIMES_SHOWN])) + more
+
+
+def _snapshot(told: JobProgress) -> str:
+    if told.snapshot is None:
+        return "no snapshot in this run"
+    every = f", one every {told.snapshot_interval_s:.3g} s" if told.snapshot_interval_s is not None else ""
+    return f"newest snapshot {told.snapshot.number} ({told.snapshot.total_bytes / 1e6:.3f} MB in {told.snapshot.took_s:.2f} s){every}"
+
+
+@click.command(cls=on_cluster.ClusterCommand)
+@on_cluster.NAME
+@on_cluster.ADDRESS
+def explain(name: str, address: str | None) -> None:
+    """Say what the job NAME waits for, and who holds it up."""
+    click.echo(str(on_cluster.attach(name, address).explain_stuck()))

@@ -1,0 +1,181 @@
+"""``rayad run`` and ``rayad resume``: a program's dataflow as a job on the cluster."""
+
+from __future__ import annotations
+
+import sys
+import time as clock
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rayad.actors.job import JobState
+from rayad.commands import on_cluster
+from rayad.commands.interval import Duration
+from rayad.commands.program_file import load_flow
+from rayad.commands.results import show_results
+from rayad.commands.steering import Replicas
+from rayad.dataflow.config import FailureConfig, RunConfig, SnapshotConfig
+from rayad.dataflow.streams.flow import Dataflow
+
+TOLD_AFTER_S = 2.0
+"""A job is silent for so long; then it says what it waits for, and again each time after twice as long, up to :data:`TOLD_EVERY_S`."""
+TOLD_EVERY_S = 30.0
+
+
+class Interval(Duration):
+    """A time, or ``auto``."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read it, or fail with what would be right."""
+        return value if value == "auto" else super().convert(value, param, ctx)
+
+
+class Parallelism(Replicas):
+    """``N`` for all vertices, or ``VERTEX=N``; gives a pair, whose first is None for all."""
+
+    name = "n | vertex=n"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read it, or fail with what would be right."""
+        count = str(value)
+        return (None, int(count)) if count.isdigit() and int(count) > 0 else super().convert(value, param, ctx)
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """What both commands take."""
+    for option in reversed(
+        [
+            click.argument("target", metavar="FILE.py:FLOW"),
+            click.option("--name", help="The job's; by default the dataflow's."),
+            click.option("--storage", help="Folder or URI for snapshots that all nodes see; by default none is kept."),
+            click.option("--interval", type=Interval(), help="Between snapshots, such as 30s, or auto."),
+            click.option("--max-failures", type=click.IntRange(min=0), default=0, show_default=True, help="Failures that it survives."),
+            click.option("-p", "--parallelism", "replicas", multiple=True, type=Parallelism(), help="Replicas: 4, or counts=4."),
+            click.option("--detached/--attached", default=False, help="Leave the job running, or wait for its end. [default: attached]"),
+            on_cluster.ADDRESS,
+            on_cluster.JSON,
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(cls=on_cluster.ClusterCommand)
+@_options
+@click.option("--resume", metavar="WHAT", help="latest, never, or the number or path of a snapshot.")
+def run(target: str, resume: str | None, **options: Any) -> None:
+    """Run the dataflow FLOW of FILE.py as a job, and print its results.
+
+    Attached, the job ends with this command; Ctrl-C ends its input and finishes what is under way, a second one cancels it. Detached, it
+    goes on: `rayad status NAME`. The cluster is that of --address, of RAY_ADDRESS, or of this machine; where there is none, an attached
+    job starts a Ray of its own. FLOW is found as by `rayad plan`.
+    """
+    _run(target, resume, **options)
+
+
+@click.command(cls=on_cluster.ClusterCommand)
+@_options
+@click.option("--from", "snapshot", default="latest", show_default=True, help="The number or the path of a snapshot.")
+def resume(target: str, snapshot: str, **options: Any) -> None:
+    """Run the dataflow FLOW of FILE.py from a snapshot of its job, by default the newest one.
+
+    --storage and --name must be those of the job that took the snapshot, unless --from is a path.
+    """
+    _run(target, snapshot, **options)
+
+
+def _run(
+    target: str,
+    resume: str | None,
+    *,
+    name: str | None,
+    storage: str | None,
+    interval: Any,
+    max_failures: int,
+    replicas: tuple[tuple[str | None, int], ...],
+    detached: bool,
+    address: str | None,
+    as_json: bool,
+) -> None:
+    flow = load_flow(target, keep_path=True)
+    if not isinstance(flow, Dataflow):
+        raise click.UsageError(f"{target!r} can be planned, but is no rd.Dataflow that could run")
+    if flow.live_inputs and not detached:
+        raise click.UsageError(
+            f"{target!r} has live inputs {flow.live_inputs}, which nobody could feed: give --detached and feed "
+            "rd.attach(NAME).input(...), or submit it in a program that feeds it"
+        )
+    _let_workers_import_from(target)
+    config = RunConfig(
+        name=name,
+        storage_path=storage,
+        resume=int(resume) if resume is not None and resume.isdigit() else resume,
+        snapshots=SnapshotConfig(interval_s=interval),
+        failures=FailureConfig(max_failures=max_failures),
+    )
+    parallelism = _parallelism(replicas)
+    if address is not None or detached:
+        from rayad.actors.cluster.joining import join_ray
+
+        join_ray(address)
+    if detached:
+        job = flow.submit(config, parallelism=parallelism, detached=True)
+        if as_json:
+            on_cluster.print_json({"name": job.name, "state": job.state})
+        else:
+            click.echo(f"job {job.name!r} runs; rayad status {job.name} shows how far it is, rayad stop {job.name} ends it")
+        return
+    job = flow.submit(config, parallelism=parallelism)
+    show_results(job.name, job.state, wait(job), as_json=as_json)
+
+
+def _let_workers_import_from(target: str) -> None:
+    """Ray tells its workers the folder of the script that runs. That is the program, not this command."""
+    sys.argv[0] = str(Path(target.rpartition(":")[0]).resolve())
+
+
+def _parallelism(replicas: tuple[tuple[str | None, int], ...]) -> Any:
+    for_all = [count for vertex, count in replicas if vertex is None]
+    named = {vertex: count for vertex, count in replicas if vertex is not None}
+    if len(for_all) > 1 or (for_all and named):
+        raise click.UsageError("--parallelism is given for all vertices and once more: give one number, or VERTEX=N for each vertex")
+    return for_all[0] if for_all else named or None
+
+
+def wait(job: Any) -> Any:
+    """The results of the job. Says on stderr what a long one waits for; Ctrl-C ends its input, a second one the job.
+
+    Raises what ended the job; Told with exit code 130 when it was cancelled here.
+    """
+    try:
+        return _wait(job)
+    except KeyboardInterrupt:
+        click.echo("the input ends here, and what is under way is finished; Ctrl-C again cancels the job", err=True)
+    try:
+        return job.stop()
+    except KeyboardInterrupt:
+        job.cancel()
+        raise on_cluster.Told(f"job {job.name!r} was cancelled by Ctrl-C", on_cluster.Exit.INTERRUPTED) from None
+
+
+def _wait(job: Any) -> Any:
+    began_s, pause_s = clock.monotonic(), TOLD_AFTER_S
+    while True:
+        try:
+            return job.wait(timeout_s=pause_s)
+        except TimeoutError:
+            click.echo(f"{clock.monotonic() - began_s:5.0f} s: {_told(job)}", err=True)
+        pause_s = min(2 * pause_s, TOLD_EVERY_S)
+
+
+def _told(job: Any) -> str:
+    """How far it is, in a line."""
+    told = job.progress()
+    if told.state is JobState.STARTING:
+        return str(job.explain_stuck()).partition("\n")[0]
+    records = sum(stage.records_in for stage in told.stages)
+    at = sorted({str(time) for stage in told.stages for time in stage.frontier[:1]})
+    silent = "".join(f"; {one}" for one in told.silent[:1])
+    return f"{told.state.value}, {records:,} records handled, frontiers {', '.join(at[:3]) or 'empty'}{silent}"

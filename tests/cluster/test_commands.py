@@ -1,0 +1,161 @@
+"""The command line on a cluster with token authentication: a job that ``ray job submit`` starts with nothing but the package, and every
+command on it as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from rayad.commands.on_cluster import Exit
+from tests.cluster.job_server import JobServer, ask, job_server
+from tests.cluster.until import until
+from tests.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.cluster]
+__all__ = ["job_server"]
+RAYAD = str(Path(sys.executable).with_name("rayad"))
+PROGRAM = """
+import time
+import helping
+import rayad as rd
+
+class Ticks(rd.Source):
+    def list_parts(self):
+        return [0]
+
+    def build_part(self, part, resume):
+        return Part(resume or 0)
+
+class Part(rd.SourcePart):
+    def __init__(self, at):
+        self.at = at
+
+    def next_batch(self):
+        time.sleep(0.01)
+        self.at += 1
+        return rd.SourceBatch(self.at - 1, [self.at])
+
+    def offset(self):
+        return self.at
+
+def say(tick):
+    if tick == 3:
+        print("the third tick", flush=True)
+
+flow = rd.Dataflow("ticks")
+flow.source(Ticks(), name="ticks").inspect(say).key_by(helping.rest).count(name="counts").collect("counts")
+
+def finite():
+    short = rd.Dataflow("finite")
+    short.from_items(["to", "be", "to"]).key_by(helping.same).count().collect("counts")
+    return short
+
+def wrong():
+    short = rd.Dataflow("wrong")
+    short.from_items([1, 0]).map(lambda n: 1 // n).collect("quotients")
+    return short
+"""
+HELPING = """
+def rest(n):
+    return n % 4
+
+def same(word):
+    return word
+"""
+
+
+def rayad(server: JobServer, *words: str | Path, code: int = Exit.DONE, cwd: Path | None = None) -> str:
+    """What a command prints; fails unless it ends with this code, and when it says anything more on stderr than an error of one line."""
+    env = {**server.env, "RAY_ADDRESS": server.address}
+    command = [RAYAD, *map(str, words)]
+    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    told = f"{words} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == code, told
+    noise = [line for line in done.stderr.splitlines() if not line.startswith("Error: ") and not re.match(r" +\d+ s: ", line)]
+    assert noise == [], told
+    return done.stdout if code == Exit.DONE else done.stderr
+
+
+def test_every_command_on_a_job_that_ray_job_submit_started(job_server: JobServer, tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.mkdir()
+    (program / "app.py").write_text(PROGRAM)
+    (program / "helping.py").write_text(textwrap.dedent(HELPING))
+    storage = tmp_path / "jobs"
+    assert rayad(job_server, "jobs") == "no job runs on this cluster\n"
+    entry = [RAYAD, "run", "app.py:flow", "--storage", storage, "--max-failures", "2", "-p", "counts=2"]
+    ask(job_server, "submit", "--no-wait", "--submission-id", "ticks", "--working-dir", program, "--", *entry)
+    until(lambda: "running" in rayad(job_server, "jobs"), "the job runs")
+
+    (listed,) = json.loads(rayad(job_server, "jobs", "--json"))
+    assert listed == {"name": "ticks", "state": "running", "failures": 0}
+    until(lambda: _records(rayad(job_server, "status", "ticks", "--json")) > 0, "records have come")
+    shown = rayad(job_server, "status", "ticks")
+    assert shown.startswith("job 'ticks': running, 0 failures survived; ")
+    assert re.search(r"│ counts +│ \(\d+\) +│", shown), shown
+    assert rayad(job_server, "explain", "ticks").strip()
+    assert "no job named 'tick' runs on this cluster" in rayad(job_server, "status", "tick", code=Exit.NO_JOB)
+
+    path = rayad(job_server, "savepoint", "ticks").strip()
+    assert Path(path).is_relative_to(storage)
+    report = json.loads(rayad(job_server, "rescale", "ticks", "counts=3", "--json"))
+    assert (report["before"]["counts"], report["after"]["counts"]) == (2, 3)
+    assert "no vertex" in rayad(job_server, "rescale", "ticks", "county=3", code=Exit.FAILED)
+    assert "the third tick" in rayad(job_server, "logs", "ticks")
+    replicas = rayad(job_server, "logs", "ticks", "--vertex", "counts")
+    assert all(line.startswith("(counts[") for line in replicas.splitlines())
+
+    ended = rayad(job_server, "stop", "ticks")
+    assert ended.startswith("job 'ticks' is complete\ncounts: "), ended
+    until(lambda: "SUCCEEDED" in ask(job_server, "status", "ticks") or "succeeded" in ask(job_server, "status", "ticks"), "it has ended")
+    printed = ask(job_server, "logs", "ticks")
+    assert "job 'ticks' is complete" in printed
+    assert not re.search(r"(?i)warning|token|GcsClient|log level", printed), printed
+
+    resumed = ["resume", "app.py:flow", "--storage", storage, "--from", path, "--name", "again"]
+    with subprocess.Popen(
+        [RAYAD, *map(str, resumed)],
+        env={**job_server.env, "RAY_ADDRESS": job_server.address},
+        cwd=program,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        until(lambda: "running" in rayad(job_server, "jobs"), "the job runs")
+        running.send_signal(2)
+        out, err = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == Exit.DONE, err
+    assert "the input ends here, and what is under way is finished; Ctrl-C again cancels the job" in err
+    assert "job 'again' is complete" in out
+
+    assert "counts: 2 records" in rayad(job_server, "run", "app.py:finite", cwd=program)
+    failed = rayad_fails(job_server, program)
+    assert "division" in failed
+    assert "Traceback (most recent call last):\n  File" not in failed.partition("\n")[0]
+
+
+def rayad_fails(server: JobServer, program: Path) -> str:
+    env = {**server.env, "RAY_ADDRESS": server.address}
+    command = [RAYAD, "run", "app.py:wrong"]
+    done = subprocess.run(command, env=env, cwd=program, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == Exit.FAILED, done.stdout + done.stderr
+    return done.stderr
+
+
+def _records(told: str) -> int:
+    return sum(stage["records_in"] for stage in json.loads(told)["stages"])
+
+
+def test_without_a_cluster_a_command_says_so(tmp_path: Path) -> None:
+    env = {**os.environ, "RAY_ADDRESS": "127.0.0.1:1"}
+    done = subprocess.run([RAYAD, "jobs"], env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == Exit.NO_CLUSTER
+    assert done.stderr.startswith("Error: no Ray cluster could be joined at '127.0.0.1:1'"), done.stderr
+    assert "Traceback" not in done.stderr
