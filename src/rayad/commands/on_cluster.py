@@ -11,6 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from rayad.progress import RayadError, Timestamp
 
@@ -115,8 +116,13 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
         numbers = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row))
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else as_written(str(value)) for value in row))
     Console(highlight=False).print(table)
+
+
+def as_written(text: str) -> Text:
+    """For a cell of a table: brackets in it are no markup."""
+    return Text(text, overflow="fold")
 
 
 __all__ = [
@@ -126,6 +132,7 @@ __all__ = [
     "ClusterCommand",
     "Exit",
     "Told",
+    "as_written",
     "attach",
     "names_of_jobs",
     "plain",
