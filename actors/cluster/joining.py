@@ -98,6 +98,7 @@ def join_ray(address: str | None = None) -> None:
         return
     wanted = address or os.environ.get("RAY_ADDRESS") or "auto"
     try:
+        _check_answers(wanted)
         ray.init(address=wanted, logging_level="ERROR")
     except Exception as error:
         raise NoCluster(
@@ -109,15 +110,13 @@ def join_or_start_ray() -> None:
     """``ray.init`` joins where an address is known (RAY_ADDRESS, a job, ``ray start`` on this machine), else starts a Ray for this
     process."""
     address = os.environ.get("RAY_ADDRESS", "")
-    host, _, port = address.rpartition(":")
-    if host and port.isdigit():
-        try:
-            socket.create_connection((host, int(port)), timeout=5).close()
-        except OSError as error:
-            raise ConfigError(
-                f"RAY_ADDRESS is {address!r}, but nothing answers there ({error}); is the cluster up, and is this machine part of it? "
-                "Unset RAY_ADDRESS to start a Ray here, or use runtime='local'"
-            ) from error
+    try:
+        _check_answers(address)
+    except OSError as error:
+        raise ConfigError(
+            f"RAY_ADDRESS is {address!r}, but nothing answers there ({error}); is the cluster up, and is this machine part of it? "
+            "Unset RAY_ADDRESS to start a Ray here, or use runtime='local'"
+        ) from error
     try:
         with _many_workers_are_meant():
             ray.init(include_dashboard=False, logging_level="ERROR")
@@ -125,6 +124,13 @@ def join_or_start_ray() -> None:
         raise ConfigError(
             f"Ray could not be joined or started: {error}; start it with `ray start --head`, or use runtime='local'"
         ) from error
+
+
+def _check_answers(address: str) -> None:
+    """Raise OSError when nothing listens at ``host:port``: Ray itself would try for minutes, or hang. Another address is not tried."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 @contextmanager

@@ -24,6 +24,8 @@ NODE_S = 60.0
 """How long a node may take to start a worker and answer."""
 ASK_S = 30.0
 SKEW_MOST_S = 1.0
+JOIN = "ray start --head on one node, ray start --address=HEAD:6379 on the others; all with the same token"
+OPEN_PORTS = "open all TCP ports between the nodes: replicas connect to each other on ports that the system chooses"
 
 
 class Examiner:
@@ -70,9 +72,7 @@ def check_cluster(address: str | None, here: Facts, store: str | None) -> list[F
     try:
         join_ray(address)
     except NoCluster as error:
-        return [
-            fail("cluster", str(error), "ray start --head on one node, ray start --address=HEAD:6379 on the others; with the same token")
-        ]
+        return [fail("cluster", str(error), JOIN)]
     nodes = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
     names = {node_id: node["NodeManagerAddress"] for node_id, node in nodes.items()}
     free = ray.available_resources()
@@ -84,7 +84,7 @@ def check_cluster(address: str | None, here: Facts, store: str | None) -> list[F
         for node, facts in told.items():
             if isinstance(facts, str):
                 examiners.pop(node)
-                mend = "its workers must be able to import rayad and start: look into /tmp/ray/session_latest/logs there, or `ray stop` the node"
+                mend = "its workers must start and import rayad: look into /tmp/ray/session_latest/logs on it"
                 found.append(fail(f"node {names[node]}", facts, mend))
         answered = [(names[node], facts) for node, facts in told.items() if isinstance(facts, Facts)]
         found += compare(here, answered)
@@ -145,9 +145,7 @@ def _check_ports(examiners: Mapping[str, Any], names: Mapping[str, str]) -> Find
     for node, cut in tried.items():
         for other, why in ({node: cut} if isinstance(cut, str) else cut).items():
             seen = f"{names[node]} cannot connect to {names[other]}: {why}"
-            return fail(
-                "ports", seen, "open all TCP ports between the nodes: replicas connect to each other on ports that the system chooses"
-            )
+            return fail("ports", seen, OPEN_PORTS)
     return ok("ports", f"each of {len(known)} nodes connects to each")
 
 

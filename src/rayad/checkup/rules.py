@@ -76,9 +76,7 @@ def _shared_memory(facts: Facts) -> Finding:
 
 def _open_files(facts: Facts) -> Finding:
     if 0 <= facts.open_files < OPEN_FILES_LEAST:
-        return warn(
-            "open files", f"at most {facts.open_files}", "each replica has connections to others: ulimit -n 65536 before Ray starts"
-        )
+        return warn("open files", f"at most {facts.open_files}", "replicas connect to each other: ulimit -n 65536 before Ray starts")
     return ok("open files", "no limit" if facts.open_files < 0 else f"at most {facts.open_files:,}")
 
 

@@ -83,7 +83,7 @@ def _try(path: str) -> tuple[str, str] | None:
 
 
 def bounded(call: Callable[[], Any]) -> Any:
-    """What the call gives; a text that says so, where it takes longer than :data:`STORE_S`: a store that is away may be tried for minutes."""
+    """What the call gives, or a text where it takes longer than :data:`STORE_S`: file systems try a store that is away for minutes."""
     out: list[Any] = []
     thread = threading.Thread(target=lambda: out.append(call()), daemon=True)
     thread.start()

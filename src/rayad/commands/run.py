@@ -128,7 +128,8 @@ def _run(
             click.echo(f"job {job.name!r} runs; rayad status {job.name} shows how far it is, rayad stop {job.name} ends it")
         return
     job = flow.submit(config, parallelism=parallelism)
-    show_results(job.name, job.state, wait(job), as_json=as_json)
+    results = wait(job)
+    show_results(job.name, job.state, results, as_json=as_json)
 
 
 def _let_workers_import_from(target: str) -> None:
