@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tarfile
 import tomllib
@@ -75,6 +76,14 @@ def test_the_wheel_runs_with_what_it_declares_and_no_extra(wheel: Path, tmp_path
     assert found["undeclared"] == []
     assert found["counts"] == [[0, "be", 1], [0, "to", 1], [1, "be", 2], [1, "not", 1], [1, "or", 1], [1, "to", 2]]
     assert len(found["modules"]) + 1 == len([name for name in expected_modules() if name.endswith(".py")])
+    for command, said in (
+        (("demo", "--days", "30"), "are as plain Python has them, after a failure"),
+        (("doctor",), "only for Spark: pip install 'rayad[spark]'"),
+    ):
+        rayad = [str(python.with_name("rayad")), *command]
+        done = subprocess.run(rayad, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "COLUMNS": "160"}, check=False)
+        assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+        assert said in done.stdout
 
 
 def test_what_make_lowest_tries_is_there_and_every_range_has_two_ends() -> None:

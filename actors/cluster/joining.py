@@ -126,6 +126,12 @@ def join_or_start_ray() -> None:
         ) from error
 
 
+def start_ray() -> None:
+    """Start a Ray for this process alone, whatever others there are; it ends with the process."""
+    with _many_workers_are_meant():
+        ray.init(address="local", include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+
+
 def _check_answers(address: str) -> None:
     """Raise OSError when nothing listens at ``host:port``: Ray itself would try for minutes, or hang. Another address is not tried."""
     host, _, port = address.rpartition(":")

@@ -298,9 +298,10 @@ class Dataflow:
         ``timeout_s`` is cancelled (TimeoutError); ``job.wait(timeout_s)`` after submit() leaves it running.
         """
         check_timeout(timeout_s, "run(timeout_s=...)")
-        if self.live_inputs:
+        live = self.live_inputs
+        if live:
             raise DataflowError(
-                f"{self.name!r} has live inputs {self.live_inputs}: use submit(), feed job.input({self.live_inputs[0]!r}) and close() it, then job.wait()"
+                f"{self.name!r} has live inputs {live}: use submit(), feed job.input({live[0]!r}) and close() it, then job.wait()"
             )
         job = self.submit(run, scaling, runtime=runtime, parallelism=parallelism, seed=seed, resume=resume, map_state=map_state, **options)
         try:

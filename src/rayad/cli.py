@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from rayad.commands.demo import demo
 from rayad.commands.doctor import doctor
 from rayad.commands.interval import interval
 from rayad.commands.logs import logs
@@ -17,7 +18,7 @@ from rayad.commands.steering import cancel, rescale, savepoint, stop
 from rayad.commands.version import version
 
 OF_JOBS = (run, resume, jobs, status, explain, logs, savepoint, rescale, stop, cancel)
-OF_PROGRAMS_AND_STORES = (doctor, plan, interval, snapshots, state, plot, version)
+OF_PROGRAMS_AND_STORES = (demo, doctor, plan, interval, snapshots, state, plot, version)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})

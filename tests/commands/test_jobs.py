@@ -231,7 +231,7 @@ shown = Shown()
             "--parallelism is given for all vertices and once more",
         ),
         (["{}:flow", "-p", "0"], "'0' is no number of replicas: write VERTEX=N"),
-        (["{}:flow", "--interval", "often"], "'often' is no time"),
+        (["{}:flow", "--interval", "often"], "'often' is not a time"),
     ],
 )
 def test_run_refuses_before_it_starts_anything(tmp_path: Path, arguments: list[str], message: str) -> None:
