@@ -17,6 +17,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.cluster import ray_calls
+from rayad.actors.cluster.names import Role
 
 READ_S = 60.0
 """How long a node may take to read: it may have to start a worker first."""
@@ -52,14 +53,16 @@ class Chunk:
 
 
 def processes_of(job: str) -> list[LoggedProcess]:
-    """The processes of the actors of this job and of earlier ones of its name, as far as Ray's table goes back; coordinators first."""
+    """The processes of the actors of this job and of earlier ones of its name, as far as Ray's table goes back; keepers and
+    coordinators first."""
     from ray._private import state  # no public call gives owners without the dashboard
 
     table = list(state.actors().values())
-    coordinators = [one for one in table if one["Name"].rpartition(":")[0] == f"job:{job}"]
-    owners = {_place(one["Address"]) for one in coordinators}
-    owned = [one for one in table if _place(one["OwnerAddress"]) in owners and one not in coordinators]
-    return [_process(one) for one in (*coordinators, *owned) if one["Pid"]]
+    heads = {f"{role.value}:{job}" for role in Role}
+    named = [one for one in table if one["Name"].rpartition(":")[0] in heads]
+    owners = {_place(one["Address"]) for one in named}
+    owned = [one for one in table if _place(one["OwnerAddress"]) in owners and one not in named]
+    return [_process(one) for one in (*named, *owned) if one["Pid"]]
 
 
 def _place(address: Mapping[str, Any]) -> tuple[str, int]:

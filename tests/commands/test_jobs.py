@@ -89,7 +89,7 @@ def attached(monkeypatch: pytest.MonkeyPatch, handle: Handle | BaseException) ->
         return handle
 
     monkeypatch.setattr(on_cluster, "attach", attach)
-    monkeypatch.setattr(on_cluster, "names_of_jobs", lambda address: [attach("wordcount", address).name])
+    monkeypatch.setattr(on_cluster, "states_of_jobs", lambda address: {"wordcount": attach("wordcount", address).state, "silent": None})
 
 
 def call(*words: str) -> Result:
@@ -129,9 +129,9 @@ def test_status_in_json_has_all_of_it(handle: Handle) -> None:
 
 
 def test_jobs_lists_them_or_says_that_there_are_none(handle: Handle, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cells(call("jobs").output)[1][:2] == ["wordcount", "running"]
-    assert json.loads(call("jobs", "--json").output)[0]["name"] == "wordcount"
-    monkeypatch.setattr(on_cluster, "names_of_jobs", lambda address: [])
+    assert cells(call("jobs").output) == [["job", "state"], ["wordcount", "running"], ["silent", "does not answer"]]
+    assert json.loads(call("jobs", "--json").output) == [{"name": "wordcount", "state": "running"}, {"name": "silent", "state": None}]
+    monkeypatch.setattr(on_cluster, "states_of_jobs", lambda address: {})
     assert call("jobs").output == "no job runs on this cluster\n"
     assert json.loads(call("jobs", "--json").output) == []
 

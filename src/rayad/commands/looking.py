@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import click
 
 from rayad.actors.job import JobProgress, StageProgress
 from rayad.commands import on_cluster
-from rayad.progress import DataflowError, Timestamp
+from rayad.progress import Timestamp
 
 
 @click.command(cls=on_cluster.ClusterCommand)
 @on_cluster.ADDRESS
 @on_cluster.JSON
 def jobs(address: str | None, as_json: bool) -> None:
-    """List the jobs that run on the cluster."""
-    found = []
-    for name in on_cluster.names_of_jobs(address):
-        with suppress(DataflowError):  # it has just ended
-            found.append((name, on_cluster.attach(name, address).progress()))
+    """List the jobs on the cluster: those that run, and detached ones whose results nobody has fetched."""
+    found = on_cluster.states_of_jobs(address)
     if as_json:
-        on_cluster.print_json([{"name": name, "state": told.state, "failures": told.failures} for name, told in found])
+        on_cluster.print_json([{"name": name, "state": state} for name, state in found.items()])
     elif found:
-        header = ("job", "state", "vertices", "records", "failures", "silent")
-        on_cluster.print_table(header, [(name, *_summary(told)) for name, told in found])
+        rows = [(name, state.value if state is not None else "does not answer") for name, state in found.items()]
+        on_cluster.print_table(("job", "state"), rows)
     else:
         click.echo("no job runs on this cluster")
-
-
-def _summary(told: JobProgress) -> tuple[object, ...]:
-    records = sum(stage.records_in for stage in told.stages)
-    return told.state.value, len(told.stages), records, told.failures, len(told.silent)
 
 
 @click.command(cls=on_cluster.ClusterCommand)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum, IntEnum
@@ -13,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rayad.actors.job import JobState
 from rayad.progress import RayadError, Timestamp
 
 
@@ -53,6 +55,11 @@ class ClusterCommand(click.Command):
             raise Told("\n".join([str(error), *getattr(error, "__notes__", ())]), _code_of(error)) from error
         except KeyboardInterrupt:
             raise Told("interrupted; a job that runs goes on", Exit.INTERRUPTED) from None
+        except Exception as error:
+            if not _is_of_ray(error):
+                raise
+            told = str(error).strip().splitlines()[-1]
+            raise Told(f"Ray: {type(error).__name__}: {told}; rayad doctor --address auto may tell why", Exit.FAILED) from error
 
 
 def _code_of(error: Exception) -> Exit:
@@ -64,6 +71,11 @@ def _code_of(error: Exception) -> Exit:
     if isinstance(error, NoCluster):
         return Exit.NO_CLUSTER
     return Exit.NOT_YET if isinstance(error, TimeoutError) else Exit.FAILED
+
+
+def _is_of_ray(error: Exception) -> bool:
+    exceptions = sys.modules.get("ray.exceptions")
+    return exceptions is not None and isinstance(error, exceptions.RayError)
 
 
 ADDRESS = click.option("--address", metavar="HOST:PORT", help="Of the cluster; by default RAY_ADDRESS, or the cluster of this machine.")
@@ -78,8 +90,8 @@ def attach(name: str, address: str | None) -> Any:
     return attach(name, address=address)
 
 
-def names_of_jobs(address: str | None) -> list[str]:
-    """The jobs that run. Raises NoCluster."""
+def states_of_jobs(address: str | None) -> dict[str, JobState | None]:
+    """The jobs by name; None: who can tell does not answer. Raises NoCluster."""
     from rayad.actors.driver.attached_job import jobs
 
     return jobs(address=address)
@@ -134,7 +146,7 @@ __all__ = [
     "Told",
     "as_written",
     "attach",
-    "names_of_jobs",
+    "states_of_jobs",
     "plain",
     "print_json",
     "print_table",
