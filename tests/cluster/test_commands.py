@@ -16,6 +16,7 @@ import pytest
 from rayad.commands.on_cluster import Exit
 from tests.cluster.job_server import JobServer, ask, job_server
 from tests.cluster.until import until
+from tests.examples.running import environment
 from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.cluster]
@@ -54,7 +55,7 @@ flow.source(Ticks(), name="ticks").inspect(say).key_by(helping.rest).count(name=
 
 def finite():
     short = rd.Dataflow("finite")
-    short.from_items(["to", "be", "to"]).key_by(helping.same).count().collect("counts")
+    short.from_items(["to", "be", "or"]).key_by(helping.same).count().collect("counts")
     return short
 
 """
@@ -134,7 +135,19 @@ def test_every_command_on_a_job_that_ray_job_submit_started(job_server: JobServe
     assert "the input ends here, and what is under way is finished; Ctrl-C again cancels the job" in err
     assert "job 'again' is complete" in out
 
-    assert "counts: 2 records" in rayad(job_server, "run", "app.py:finite", cwd=program)
+    assert "counts: 3 records" in rayad(job_server, "run", "app.py:finite", cwd=program)
+    assert "job 'finite' runs; rayad status finite" in rayad(job_server, "run", "app.py:finite", "--detached", cwd=program)
+    assert "counts: 3 records" in rayad(job_server, "stop", "finite")
+    assert rayad(job_server, "jobs", "--json") == "[]\n"
+
+
+@pytest.mark.soak
+def test_the_demo_on_ray_kills_a_process_and_is_right(tmp_path: Path) -> None:
+    done = subprocess.run([RAYAD, "demo", "--ray"], env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert re.search(r"process \d+, a replica of 'hours', is killed after [\d,]+ records", done.stdout)
+    assert "the job survived 1 failure" in done.stdout
+    assert "are as plain Python has them, after a failure" in done.stdout
 
 
 def _records(told: str) -> int:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,64 +13,11 @@ from click.testing import CliRunner, Result
 import rayad as rd
 from rayad.actors.cluster.joining import NoCluster
 from rayad.actors.driver.attached_job import NoSuchJob
-from rayad.actors.job import JobProgress, JobState, JobStatistics, Silent, StageProgress
-from rayad.actors.job import Result as JobResult
-from rayad.actors.lead.layouts import RescaleReport
 from rayad.cli import main
 from rayad.commands import on_cluster
 from rayad.commands.on_cluster import Exit
 from rayad.commands.run import wait
-from rayad.snapshots.attempts import SnapshotStatistics
-
-STAGES = (
-    StageProgress("words", (rd.Timestamp(7),), (), 12, 1200, 1),
-    StageProgress("counts", tuple(rd.Timestamp(5, (round_,)) for round_ in range(5)), (rd.Timestamp(5),), 30, 1200, 2),
-)
-SNAPSHOT = SnapshotStatistics(4, "regular", 0.5, 0.01, 0.1, 1000, 2_500_000, 0, 10.0)
-PROGRESS = JobProgress(JobState.RUNNING, STAGES, 3, SNAPSHOT, 10.0, 1, silent=(Silent("'counts'[1]", "10.0.0.2", 4.0),))
-
-
-class Handle:
-    """Notes what is asked of it; a call whose name is in ``fails`` raises that."""
-
-    def __init__(self, **fails: BaseException) -> None:
-        self.calls: list[Any] = []
-        self.state = JobState.RUNNING
-        self.name = "wordcount"
-        self.fails = fails
-
-    def _note(self, call: str, *arguments: Any) -> None:
-        self.calls.append((call, *arguments))
-        if call in self.fails:
-            raise self.fails[call]
-
-    def progress(self) -> JobProgress:
-        self._note("progress")
-        return PROGRESS
-
-    def explain_stuck(self) -> str:
-        return "counts[1] is slow\nand more"
-
-    def savepoint(self) -> str:
-        self._note("savepoint")
-        return "jobs/wordcount/snapshots/5"
-
-    def rescale(self, wanted: dict[str, int], *, timeout_s: float) -> RescaleReport:
-        self._note("rescale", wanted, timeout_s)
-        return RescaleReport({"counts": 2}, wanted, moved_groups=64, moved_bytes=1_500_000, took_s=0.25, pause_s=0.004)
-
-    def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> JobResult:
-        self._note("stop", drain, timeout_s)
-        self.state = JobState.COMPLETE if drain else JobState.CANCELLED
-        return JobResult({"counts": [("to", 2)] * 12, "files": None} if drain else {}, JobStatistics())
-
-    def cancel(self) -> None:
-        self._note("cancel")
-        self.state = JobState.CANCELLED
-
-    def wait(self, timeout_s: float | None = None) -> JobResult:
-        self._note("wait")
-        return JobResult({}, JobStatistics())
+from tests.commands.fake_handle import Handle, attached
 
 
 @pytest.fixture
@@ -79,17 +25,6 @@ def handle(monkeypatch: pytest.MonkeyPatch) -> Handle:
     made = Handle()
     attached(monkeypatch, made)
     return made
-
-
-def attached(monkeypatch: pytest.MonkeyPatch, handle: Handle | BaseException) -> None:
-    def attach(name: str, address: str | None) -> Handle:
-        if isinstance(handle, BaseException):
-            raise handle
-        handle.calls.append(("attach", name, address))
-        return handle
-
-    monkeypatch.setattr(on_cluster, "attach", attach)
-    monkeypatch.setattr(on_cluster, "states_of_jobs", lambda address: {"wordcount": attach("wordcount", address).state, "silent": None})
 
 
 def call(*words: str) -> Result:

@@ -1,0 +1,79 @@
+"""Each command of ``rayad`` that a document prints, with arguments, works as printed: README's first program, and stores that it left.
+
+Commands on a cluster meet a handle that is none; tests/cluster/test_commands.py has them on a real one.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import rayad as rd
+from rayad.actors.cluster import log_files
+from rayad.actors.job import JobState
+from rayad.cli import OF_JOBS, main
+from rayad.dataflow.streams.flow import Dataflow
+from tests.actors.test_scaling_plot import journal
+from tests.checkout import ROOT
+from tests.commands.fake_handle import Handle, attached
+from tests.test_house_rules_documents import PAGES, code_in
+
+ALONE = {"demo", "doctor", "jobs", "version"}
+"""Commands that need no argument; others that stand alone in a text are only named there."""
+
+
+def printed() -> list[str]:
+    """Of all pages, without placeholders."""
+    found = set()
+    for page in PAGES:
+        for words in re.findall(r"(?:^|/|-- )rayad ([a-z]+[^\n#]*)", code_in(page.read_text(encoding="utf-8")), flags=re.MULTILINE):
+            if words.startswith("demo --ray"):
+                continue  # starts a Ray: tests/cluster/test_commands.py
+            if (" " in words.strip() or words.strip() in ALONE) and not re.search(r"[A-Z]{3,}|\.\.\.", words):
+                found.add(words.strip())
+    return sorted(found)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with README's first program, a job's store, a journal of an autoscaler, and the examples."""
+    folder = tmp_path_factory.mktemp("printed")
+    (program,) = re.findall(r"```python\n(import rayad.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)
+    built = "".join(line for line in program.splitlines(keepends=True) if not line.startswith("flow.run"))
+    (folder / "program.py").write_text(built)
+    names: dict[str, object] = {}
+    exec(built, names)
+    flow = names["flow"]
+    assert isinstance(flow, Dataflow)
+    for name in ("wordcount", "shop"):
+        job = flow.submit(rd.RunConfig(storage_path=str(folder / "jobs"), name=name), runtime="local")
+        job.savepoint()
+        job.wait()
+    (folder / "examples").symlink_to(ROOT / "examples")
+    journal(folder)
+    shutil.copy(folder / "scaling.jsonl", folder / "jobs" / "wordcount")
+    return folder
+
+
+@pytest.mark.parametrize("words", printed())
+def test_a_command_works_as_it_is_printed(words: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(place)
+    handle = Handle()
+    attached(monkeypatch, handle)
+    monkeypatch.setattr(log_files, "processes_of", lambda name: [])
+    if words.startswith(("run", "resume")):
+        monkeypatch.setattr(Dataflow, "submit", lambda flow, *args, **options: handle)
+    if words.startswith("logs"):
+        handle.state = JobState.COMPLETE
+    shown = CliRunner().invoke(main, shlex.split(words))
+    assert shown.exit_code == 0, f"rayad {words} ended with {shown.exit_code}:\n{shown.output}"
+
+
+def test_the_readme_prints_every_command_on_jobs() -> None:
+    shown = {words.split()[0] for words in printed()}
+    assert {command.name for command in OF_JOBS} <= shown
