@@ -51,7 +51,7 @@ def test_lambdas_and_local_classes_travel_by_cloudpickle() -> None:
     assert record.value == 4
 
 
-def test_what_is_defined_in_main_is_carried_and_not_named() -> None:
+def test_definitions_in_main_are_pickled_by_value() -> None:
     """Plain pickle would write `__main__.Record`, which the receiving actor does not have: its `__main__` is Ray's worker."""
     import __main__
 
@@ -80,7 +80,7 @@ def test_a_record_that_cannot_be_pickled_is_named() -> None:
     assert caught.value.index == 2
 
 
-def test_what_is_no_batch_is_refused() -> None:
+def test_values_that_are_not_batches_are_refused() -> None:
     with pytest.raises(DataflowError, match=r"a batch at .* is a Table: it must be a list of records or a pyarrow.RecordBatch"):
         encode_batch(TIME, pa.table({"a": [1]}))  # type: ignore[arg-type]
     with pytest.raises(ProtocolError, match="format 9"):

@@ -17,7 +17,7 @@ from tests.actors.planes import SECRET, join, new_plane, pump
 T = rd.Timestamp
 
 
-def test_of_a_busy_replica_only_the_newest_view_waits() -> None:
+def test_only_the_newest_view_waits_for_a_busy_replica() -> None:
     """The progress actor queued every frontier for a replica that was in one long activation."""
     flow = rd.Dataflow("views")
     flow.from_items([1]).key_by(lambda n: n).count(name="counts").collect("out")
@@ -51,7 +51,7 @@ def test_of_a_busy_replica_only_the_newest_view_waits() -> None:
     assert host.plane.name == PROGRESS
 
 
-def test_watchers_that_gave_up_are_forgotten() -> None:
+def test_watchers_whose_wait_has_ended_are_forgotten() -> None:
     """Each wait for a probe that ran into its timeout left a watcher, which the loop looked at for ever after."""
     mailbox = Mailbox()
     looks = 0
@@ -67,14 +67,14 @@ def test_watchers_that_gave_up_are_forgotten() -> None:
     assert (len(mailbox._watchers), len(mailbox._given_up), looks) == (0, 0, 0)
 
 
-def test_a_watcher_whose_look_fails_is_told_and_the_loop_goes_on() -> None:
+def test_a_watcher_whose_check_fails_gets_the_error_and_the_loop_continues() -> None:
     mailbox = Mailbox()
     mailbox.open(mailbox.serve)
     with pytest.raises(ZeroDivisionError):
         mailbox.watch(lambda: bool(1 // 0), 5.0)
 
 
-def test_a_question_that_nobody_waits_for_any_longer_is_not_answered() -> None:
+def test_a_call_whose_caller_has_given_up_is_not_answered() -> None:
     mailbox = Mailbox()
     done: list[int] = []
     with pytest.raises(NoAnswer, match=r"did not answer a control call within 0.0 s: it is busy in user code or was stopped"):

@@ -148,7 +148,7 @@ def test_replicas_are_added_from_the_question_to_the_report() -> None:
     assert led.tell(JobFailed()) == []
 
 
-def test_replicas_that_retire_leave_behind_what_they_have_passed_on() -> None:
+def test_retiring_replicas_leave_their_staged_output_behind() -> None:
     led = Led({"sums": 1})
     assert isinstance(led.until(Phase.HOLDING)[0], HoldJob), "nobody is to be started"
     assert isinstance(led.all_done()[0], Prepare), "nobody is to be admitted"
@@ -169,7 +169,7 @@ def test_replicas_that_retire_leave_behind_what_they_have_passed_on() -> None:
     assert only(led.all_done(), Finish).report.moved_groups == 2
 
 
-def test_what_is_so_already_is_done() -> None:
+def test_a_change_to_the_current_layout_is_done_at_once() -> None:
     now = layouts.asked_of(plan(2))
     assert Led({"sums": 2}).said == [Finish(RescaleReport(now, now))]
 
@@ -240,7 +240,7 @@ def test_answers_of_earlier_turns_and_second_ones_are_void() -> None:
         ({"sums": 3}, {"holds_by_time": True}, layouts.NOT_UPSTREAM),
     ],
 )
-def test_what_cannot_be_is_refused_before_anybody_is_asked(wanted: dict[str, int], options: dict[str, Any], why: str) -> None:
+def test_invalid_changes_are_refused_before_any_actor_is_asked(wanted: dict[str, int], options: dict[str, Any], why: str) -> None:
     (refused,) = Led(wanted, **options).said
     assert isinstance(refused, Refuse)
     assert refused.why.startswith(why)
@@ -264,7 +264,7 @@ def stays(led: Led) -> str:
     return f"the layout stays {layouts.asked_of(led.before)}"
 
 
-def test_a_newcomer_that_cannot_be_built_is_undone() -> None:
+def test_a_new_replica_that_cannot_be_built_is_undone() -> None:
     led = Led()
     led.until(Phase.STARTING)
     said = led.tell(Declined(led.leader.turn, led.replica(2), "ValueError: no"))
@@ -272,7 +272,7 @@ def test_a_newcomer_that_cannot_be_built_is_undone() -> None:
     assert rest == [ReleaseSnapshots(), Refuse(f"{stays(led)}: 'sums'[2] could not be started: ValueError: no")]
 
 
-def test_no_room_for_newcomers() -> None:
+def test_no_room_for_new_replicas() -> None:
     led = Led()
     led.until(Phase.STARTING)
     rest = undone(led, led.tell(Declined(led.leader.turn, COORDINATOR, "the cluster has 4 CPU")))
@@ -280,7 +280,7 @@ def test_no_room_for_newcomers() -> None:
 
 
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.CONNECTING])
-def test_a_newcomer_that_dies_before_it_has_joined_is_no_failure_of_the_job(phase: Phase) -> None:
+def test_a_new_replica_that_dies_before_it_has_joined_is_no_failure_of_the_job(phase: Phase) -> None:
     led = Led()
     led.until(phase)
     rest = undone(led, led.tell(Died(led.leader.turn, led.replica(2))))
@@ -310,7 +310,7 @@ BOTH = {"sums": 1, "counts": 3}
 
 
 @pytest.mark.parametrize("phase", NOT_BEGUN, ids=lambda phase: phase.name)
-def test_who_is_late_before_it_has_begun_is_not_waited_for(phase: Phase) -> None:
+def test_late_answers_before_it_has_begun_are_not_waited_for(phase: Phase) -> None:
     led = Led()
     led.until(phase)
     limit_s = 100.0 + TIMEOUT_S
@@ -331,7 +331,7 @@ def test_who_is_late_before_it_has_begun_is_not_waited_for(phase: Phase) -> None
 
 
 @pytest.mark.parametrize("phase", [Phase.DIVISIBLE, Phase.TELLING], ids=lambda phase: phase.name)
-def test_a_replica_that_takes_the_question_back_is_named_with_its_activation(phase: Phase) -> None:
+def test_a_replica_that_withdraws_the_question_is_named_with_its_activation(phase: Phase) -> None:
     led = Led()
     led.until(phase)
     assert led.tell(Late(led.leader.turn, min(led.leader.missing)), 3.0) == [], "the next tick knows who is busy"
@@ -343,7 +343,7 @@ def test_a_replica_that_takes_the_question_back_is_named_with_its_activation(pha
 
 @pytest.mark.parametrize("how", ["late", "died", "broke"])
 @pytest.mark.parametrize("phase", [Phase.FORGETTING, Phase.UNDOING], ids=lambda phase: phase.name)
-def test_undoing_does_not_wait_for_those_who_cannot(phase: Phase, how: str) -> None:
+def test_undoing_does_not_wait_for_actors_that_do_not_answer(phase: Phase, how: str) -> None:
     led = Led()
     led.until(Phase.CONNECTING)
     led.tell(Died(led.leader.turn, led.replica(2)))
@@ -363,7 +363,7 @@ def test_undoing_does_not_wait_for_those_who_cannot(phase: Phase, how: str) -> N
 
 
 @pytest.mark.parametrize("phase", [*NOT_BEGUN, *BEGUN], ids=lambda phase: phase.name)
-def test_when_the_job_fails_the_change_gives_way_in_each_phase(phase: Phase) -> None:
+def test_a_failure_of_the_job_ends_the_change_in_each_phase(phase: Phase) -> None:
     led = Led(BOTH)
     led.until(phase)
     holds_job, waits = led.leader.holds_job, phase is Phase.DIVISIBLE
@@ -373,7 +373,7 @@ def test_when_the_job_fails_the_change_gives_way_in_each_phase(phase: Phase) -> 
 
 
 @pytest.mark.parametrize("phase", [*NOT_BEGUN, *BEGUN], ids=lambda phase: phase.name)
-def test_a_replica_of_the_job_that_dies_is_left_to_who_deals_with_failures(phase: Phase) -> None:
+def test_the_death_of_a_replica_of_the_job_is_left_to_the_recovery_leader(phase: Phase) -> None:
     led = Led(BOTH)
     led.until(phase)
     name = min(name for name in led.leader.missing if led.leader.has_begun or name not in led.leader.newcomers)
@@ -423,7 +423,7 @@ def test_a_job_that_is_over_is_not_changed() -> None:
     st.sampled_from([{"sums": 3}, {"sums": 1}, BOTH, {"sums": 4, "rebalance": 1}, {"counts": 1, "rebalance": 3}]),
     st.integers(0, 10**6),
 )
-def test_whatever_the_order_of_answers_the_outcome_is_the_layout_or_the_old_one(
+def test_whatever_the_order_of_answers_the_outcome_is_the_new_or_the_old_layout(
     data: st.DataObject, wanted: dict[str, int], seed: int
 ) -> None:
     """Each actor answers once what it is asked, late answers come again, now and then something goes wrong: the effects make sense."""
@@ -486,7 +486,7 @@ def _require_sense(led: Led, effects: list[Effect]) -> None:
         assert Stop not in kinds or Forget in kinds
 
 
-def test_what_goes_in_and_out_can_be_printed_and_replayed() -> None:
+def test_events_and_effects_can_be_printed_and_replayed() -> None:
     led = Led(BOTH, groups=2)
     story: list[tuple[Event, list[Effect]]] = []
     draw = random.Random(4)

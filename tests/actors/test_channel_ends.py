@@ -37,7 +37,7 @@ def stage_of(network: Network, name: str) -> int:
     return next(stage.id for stage in network.plan.stages if stage.name == name)
 
 
-def test_what_a_sender_that_is_gone_had_sent_is_not_granted_to_who_takes_its_place() -> None:
+def test_frames_of_a_dead_sender_are_not_granted_to_its_successor() -> None:
     """On Ray a replica that lived on, or a newcomer's receiver, could grant it later: more than the newcomer had in flight."""
     network = words(window_batches=1).network
     at = (stage_of(network, "count"), 0)
@@ -51,7 +51,7 @@ def test_what_a_sender_that_is_gone_had_sent_is_not_granted_to_who_takes_its_pla
     assert core.outputs.counters.received_bytes[edge] == 20
 
 
-def test_what_is_in_flight_is_bounded_by_bytes_in_the_local_runtime_too() -> None:
+def test_frames_in_flight_are_bounded_by_bytes_in_the_local_runtime_too() -> None:
     job = words(window_bytes=1)
     most = 0
     while job.step():
@@ -62,7 +62,7 @@ def test_what_is_in_flight_is_bounded_by_bytes_in_the_local_runtime_too() -> Non
     assert len(job.wait()["counts"]) == 7
 
 
-def test_a_batch_that_nobody_has_is_told() -> None:
+def test_a_lost_batch_is_reported() -> None:
     network = words().network
     sender = network.ends[stage_of(network, "echo"), 0].sender
     (edge, peer), window = next(iter(sender.windows.items()))

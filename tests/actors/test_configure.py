@@ -18,7 +18,7 @@ def words() -> rd.Dataflow:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_job_goes_on_with_other_windows(seed: int) -> None:
+def test_a_job_continues_with_other_windows(seed: int) -> None:
     job = words().submit(rd.RunConfig(window_batches=1), runtime="local", seed=seed, parallelism=2)
     for _ in range(20 * seed):
         job.step()

@@ -79,7 +79,7 @@ def test_receivers_then_senders_then_receivers_change_while_the_job_is_held() ->
     ],
     ids=str,
 )
-def test_what_comes_from_an_earlier_turn_or_twice_or_from_somebody_who_was_not_asked_is_void(event: Event) -> None:
+def test_answers_of_earlier_turns_second_answers_and_answers_of_others_are_void(event: Event) -> None:
     led = Led().at("senders")
     led.done(NAMES[1])
     assert led.tell(event) == []
@@ -87,7 +87,7 @@ def test_what_comes_from_an_earlier_turn_or_twice_or_from_somebody_who_was_not_a
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_who_does_not_answer_is_counted_and_the_job_released(stage: str) -> None:
+def test_missing_answers_are_counted_and_the_job_is_released(stage: str) -> None:
     led = Led().at(stage)
     led.done(NAMES[0])
     assert led.tell(Tick(), TURN_TIMEOUT_S) == []
@@ -108,7 +108,7 @@ def test_each_turn_has_its_own_time_and_long_activations_are_waited_for() -> Non
 
 @pytest.mark.parametrize("stage", STAGES)
 @pytest.mark.parametrize("how", ["the job fails", "a replica dies"])
-def test_after_a_failure_replicas_begin_anew_with_the_new_parameters(stage: str, how: str) -> None:
+def test_after_a_failure_replicas_restart_with_the_new_parameters(stage: str, how: str) -> None:
     led = Led().at(stage)
     event = JobFailed() if how == "the job fails" else Died(led.leader.turn, NAMES[2])
     assert led.tell(event) == [ReleaseJob(), GiveWay()]
@@ -125,7 +125,7 @@ def test_a_job_that_is_over_is_not_released() -> None:
     assert led.tell(JobIsOver(8)) == [GiveWay()]
 
 
-def test_a_failure_before_it_was_asked_releases_nothing() -> None:
+def test_a_failure_before_the_job_was_asked_releases_nothing() -> None:
     assert Led().tell(JobFailed()) == [GiveWay()]
 
 

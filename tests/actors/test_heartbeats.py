@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rayad.actors.lead.heartbeats import Heartbeats
 
 
-def test_who_does_not_answer_is_silent_when_its_time_is_over() -> None:
+def test_an_actor_that_does_not_answer_is_silent_after_the_timeout() -> None:
     beats = Heartbeats(4.0)
     assert beats.look({"a", "b"}, 0.0) == ["a", "b"]
     for second in range(1, 5):
@@ -19,7 +19,7 @@ def test_who_does_not_answer_is_silent_when_its_time_is_over() -> None:
     assert (beats.silent(), beats.silence_s("b")) == ("b", 5.0)
 
 
-def test_a_listener_that_was_stopped_has_not_heard_anybody() -> None:
+def test_the_time_in_which_the_listener_was_stopped_does_not_count() -> None:
     """A coordinator that had no processor for a minute took all its replicas for dead when it came back."""
     beats = Heartbeats(60.0)
     beats.look({"a"}, 0.0)
@@ -27,7 +27,7 @@ def test_a_listener_that_was_stopped_has_not_heard_anybody() -> None:
     assert (beats.silent(), beats.silence_s("a")) == (None, 10.0)
 
 
-def test_who_has_left_is_not_missed() -> None:
+def test_an_actor_that_has_left_is_not_silent() -> None:
     beats = Heartbeats(4.0)
     beats.look({"a", "b"}, 0.0)
     beats.forget(["a"])
@@ -38,7 +38,7 @@ def test_who_has_left_is_not_missed() -> None:
     assert beats.silent() is None
 
 
-def test_one_that_comes_again_begins_anew() -> None:
+def test_an_actor_that_returns_is_counted_from_its_return() -> None:
     beats = Heartbeats(4.0)
     for second in range(4):
         beats.look({"a"}, float(second))

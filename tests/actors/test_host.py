@@ -102,7 +102,7 @@ class _WaitsPart(rd.SourcePart):
         return self.given
 
 
-def test_an_idle_sender_gives_out_what_its_combiners_hold() -> None:
+def test_an_idle_sender_flushes_its_combiners() -> None:
     _OPEN.clear()
     flow = rd.Dataflow("idle")
     counts = flow.source(_Waits(), name="waits").key_by(lambda word: word).count()

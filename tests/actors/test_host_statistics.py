@@ -40,7 +40,7 @@ def check_times(reading: ReplicaReading) -> None:
     assert min(reading.busy_s, reading.idle_s, reading.backpressured_s) >= 0
 
 
-def test_what_one_side_sent_the_other_received() -> None:
+def test_counts_of_sent_and_received_items_agree() -> None:
     flow = rd.Dataflow("words")
     words = flow.from_items(["to be or not to be"] * 50, batch_rows=5, name="lines").flat_map(str.split)
     words.key_by(lambda w: w).count(name="count").collect("counts")
@@ -69,7 +69,7 @@ def test_a_broadcast_counts_once_where_it_is_sent_and_in_each_receiver() -> None
     assert received == [(30, size)] * 3
 
 
-def test_what_goes_round_a_loop_is_counted_on_its_edges() -> None:
+def test_items_in_a_loop_are_counted_on_its_edges() -> None:
     def body(rows: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
         step = rows.key_by(lambda n: n % 7).vertex(Forward, name="step").map(lambda n: n - 1)
         return step.filter(lambda n: n > 0), step.filter(lambda n: n == 0)
@@ -122,7 +122,7 @@ class Turnstile(rd.Vertex):
         self.send_by(0, batch, time)
 
 
-def test_the_queue_and_the_latency_of_what_waits() -> None:
+def test_the_queue_and_the_latency_of_waiting_batches() -> None:
     _ENTRIES.clear()
     flow = rd.Dataflow("queue")
     rows = flow.from_items(list(range(40)), batch_rows=2, name="fast").rebalance(buffer=4, keep_batches=True)
@@ -203,7 +203,7 @@ class _QueuePart(rd.SourcePart):
         return self.left
 
 
-def test_a_source_says_what_waits_outside() -> None:
+def test_a_source_reports_its_backlog() -> None:
     _OPEN.clear()
     flow = rd.Dataflow("queue")
     flow.source(_Queue(), name="queue").collect("out")

@@ -114,7 +114,7 @@ def test_while_results_are_published_nothing_else_matters() -> None:
 
 
 # -- stop and cancel -------------------------------------------------------------------------------------
-def test_stop_lets_sources_end_also_those_that_begin_again() -> None:
+def test_stop_ends_sources_also_restarted_ones() -> None:
     led = Led().started()
     assert led.tell(Stop()) == [StopReading()]
     led.recovering()
@@ -151,18 +151,18 @@ def test_cancel_ends_the_job_in_any_phase(phase: str) -> None:
     assert led.tick(1000.0) == led.tell(Listens(led.names["first"], 1)) == []
 
 
-def test_sinks_clean_up_only_when_nothing_can_resume_from_what_they_have() -> None:
+def test_sinks_clean_up_only_when_no_run_can_resume_from_their_output() -> None:
     assert AbortSinks() not in Led().started().tell(Cancel())
     assert Led(keeps_snapshots=False).started().tell(Cancel())[1] == AbortSinks()
 
 
-def test_an_answer_that_nobody_asked_for_is_a_mistake_of_the_shell() -> None:
+def test_an_answer_without_a_question_is_a_mistake_of_the_shell() -> None:
     with pytest.raises(InternalError, match="nothing was to be published"):
         Led().started().tell(ResultsPublished())
 
 
 # -- shells ----------------------------------------------------------------------------------------------
-def test_an_error_of_the_shell_is_a_failure_and_what_was_to_follow_is_left_out() -> None:
+def test_an_error_of_the_shell_is_a_failure_and_later_effects_are_skipped() -> None:
     led = Led()
     done: list[str] = []
 
@@ -264,7 +264,7 @@ class Shell:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.booleans(), st.integers(1, 2), st.sampled_from(["", "cancel", "stop"]))
-def test_whatever_happens_in_whatever_order_the_job_ends_as_it_must(seed: int, is_upstream: bool, parallelism: int, besides: str) -> None:
+def test_in_any_order_of_events_the_job_ends_as_it_must(seed: int, is_upstream: bool, parallelism: int, besides: str) -> None:
     shell = Shell(seed, is_upstream=is_upstream, parallelism=parallelism)
     shell.tell(Begin(succeeds=True))
     for count in range(150):

@@ -124,7 +124,7 @@ def test_rows_and_columns_agree() -> None:
     ]
 
 
-def test_a_full_cache_is_begun_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cache_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_split, "CACHE_ENTRIES_MAX", 3)
     split = KeySplit(KeySelector(first), KEY_GROUPS)
     places = np.arange(KEY_GROUPS)

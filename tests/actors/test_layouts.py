@@ -165,7 +165,7 @@ def test_what_cannot_be_is_refused(wanted: dict[str, int], why: str) -> None:
         layouts.wanted_replicas(plan(), wanted)
 
 
-def test_what_is_so_already_is_not_wanted() -> None:
+def test_replicas_that_exist_already_are_not_wanted() -> None:
     now = plan(2)
     assert layouts.wanted_replicas(now, {"sums": 2}) == {}
     assert layouts.wanted_replicas(now, {"sums": 3, "counts": 2}) == {ids(now)["sums"]: 3}

@@ -72,7 +72,7 @@ def test_items_by_edge_and_steps_by_activity() -> None:
     assert all(r.state_bytes > 0 for r in done["count"])
 
 
-def test_what_was_counted_before_a_crash_does_not_count_again(tmp_path: Path) -> None:
+def test_items_counted_before_a_crash_are_not_counted_again(tmp_path: Path) -> None:
     job = job_of(words(), storage_path=str(tmp_path))
     for _ in range(300):
         job.step()

@@ -54,7 +54,7 @@ class Job:
         return [begin, wait, end]
 
 
-def test_no_interleaving_takes_a_newcomer_that_was_sent_away_for_a_failure() -> None:
+def test_no_interleaving_takes_a_released_new_replica_for_a_failure() -> None:
     """``_runs`` was changed by the change of layout while the coordinator's thread went through it: a RuntimeError, or a newcomer that had
     been sent away counted as a failure of the job."""
     tried = 0
@@ -80,7 +80,7 @@ def test_a_replica_that_dies_by_itself_is_a_failure() -> None:
     assert job.failed == ["v0.0"]
 
 
-def test_a_table_that_is_looked_through_does_not_change_meanwhile() -> None:
+def test_a_table_does_not_change_while_it_is_iterated() -> None:
     calls = LongCalls()
     calls.post("a", "v0.0", 1)
     calls.take_over()

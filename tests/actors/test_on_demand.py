@@ -47,7 +47,7 @@ def test_at_first_records_travel_one_by_one() -> None:
     assert pushed(pool, [(T0, [1]), (T0, [2])]) == [(T0, [1], 1), (T0, [2], 1)]
 
 
-def test_columns_are_shared_out_evenly_at_first() -> None:
+def test_columns_are_distributed_evenly_at_first() -> None:
     batch = pa.record_batch({"n": list(range(80))})
     pieces = cut(batch, DemandPool().piece_rows(batch, 4))
     assert [piece.num_rows for piece in pieces] == [5] * 16
@@ -76,7 +76,7 @@ def test_a_large_batch_is_not_cut_into_too_many_pieces() -> None:
     assert len(cut([0] * 100_000, rows)) <= 1024
 
 
-def test_only_what_is_alike_is_joined() -> None:
+def test_only_batches_of_one_kind_are_joined() -> None:
     a, b = pa.record_batch({"n": [1]}), pa.record_batch({"m": [1]})
     number = [Numbered(0, 1, [7])]
     got = pushed(learned(1e-6), [(T0, [1]), (T0, [2]), (T1, [3]), (T1, a), (T1, a), (T1, b), (T1, [4]), (T1, number), (T1, number)])
@@ -134,7 +134,7 @@ def test_a_credit_says_how_long_it_took() -> None:
 
 
 @pytest.mark.parametrize("buffer", [0, -1, 1.5, True, "2"])
-def test_a_buffer_that_is_none_is_refused(buffer: Any) -> None:
+def test_an_invalid_buffer_is_refused(buffer: Any) -> None:
     stream = rd.Dataflow("refused").from_items([1])
     with pytest.raises(rd.DataflowError, match=r"^rebalance: buffer, a number of batches, is .*: it must be an int of at least 1$"):
         stream.rebalance(buffer=buffer)
@@ -206,7 +206,7 @@ def outbound(buffer: int) -> tuple[SendWindows, Wire, int]:
     return SendWindows(PlaneCarrier(wire), plan, edge.source, rd.RunConfig()), wire, edge.id  # type: ignore[arg-type]
 
 
-def test_who_has_room_first_gets_the_next() -> None:
+def test_the_first_receiver_with_room_gets_the_next_piece() -> None:
     out, wire, edge = outbound(1)
     one, two = (out.peer(edge, replica) for replica in range(2))
     for n in range(4):
@@ -220,7 +220,7 @@ def test_who_has_room_first_gets_the_next() -> None:
     assert not out.is_held_up
 
 
-def test_what_is_joined_is_counted_once() -> None:
+def test_a_joined_batch_is_counted_once() -> None:
     out, wire, edge = outbound(1)
     fewer: list[Any] = []
     out.joined = lambda *what: fewer.append(what)
@@ -235,7 +235,7 @@ def test_what_is_joined_is_counted_once() -> None:
 
 
 @pytest.mark.parametrize("overtake", [False, True])
-def test_a_barrier_goes_behind_what_waits_for_any_receiver(overtake: bool) -> None:
+def test_a_barrier_goes_behind_the_pool(overtake: bool) -> None:
     out, wire, edge = outbound(1)
     peers = [out.peer(edge, replica) for replica in range(2)]
     for n in range(6):

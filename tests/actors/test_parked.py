@@ -65,7 +65,7 @@ def test_columns_and_rows_come_back_from_disk_as_they_were() -> None:
     parked.close()
 
 
-def test_what_waits_is_bounded_over_many_epochs() -> None:
+def test_parked_batches_are_bounded_over_many_epochs() -> None:
     """Batches parked before in-order vertices gave their credit back at once, and stayed in memory whatever their number."""
     batch = [("key", "x" * 1000)] * 10
     most = 20 * batch_bytes(batch)
@@ -79,7 +79,7 @@ def test_what_waits_is_bounded_over_many_epochs() -> None:
     parked.close()
 
 
-def test_the_file_begins_anew_when_it_is_empty(tmp_path: Path) -> None:
+def test_the_file_is_truncated_when_it_is_empty(tmp_path: Path) -> None:
     file = SpillFile(str(tmp_path))
     for _ in range(3):
         places = [file.write(bytes([number]) * 5000) for number in range(4)]

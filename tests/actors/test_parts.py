@@ -96,7 +96,7 @@ def test_the_copy_pickles_in_another_process_unless_it_must_not(store: SnapshotS
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_a_checkpoint_that_raises_is_told(writer: PartWriter, large: bool) -> None:
+def test_a_checkpoint_that_raises_is_reported(writer: PartWriter, large: bool) -> None:
     def state() -> Any:
         raise ValueError("no state today")
 
@@ -149,7 +149,7 @@ def test_a_copy_that_hangs_is_killed_and_the_next_snapshot_is_pickled_in_place(s
         writer.close()
 
 
-def test_a_copy_that_works_on_without_output_is_let_be(store: SnapshotStore) -> None:
+def test_a_copy_that_works_without_output_is_not_killed(store: SnapshotStore) -> None:
     """Pickling gives nothing before it is done: what counts is whether the copy uses its processor."""
     flow = rd.Dataflow("parts")
     flow.from_items([1]).key_by(lambda n: n).count(name="counts").collect("out")
@@ -176,7 +176,7 @@ def test_a_copy_whose_attempt_is_given_up_is_killed(writer: PartWriter) -> None:
     assert not write(writer, lambda: 5, large=True, number=2).why_failed
 
 
-def test_what_is_no_part_is_refused(store: SnapshotStore) -> None:
+def test_a_file_that_is_not_a_part_is_refused(store: SnapshotStore) -> None:
     file = store.write_part(1, "counts", 0, [b"something else"])
     with pytest.raises(SnapshotError, match="cannot be unpickled here: ValueError: it begins with"):
         read_part(store, ReplicaPart("counts", 0, (), file))

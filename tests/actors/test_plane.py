@@ -142,7 +142,7 @@ def test_a_host_that_is_not_ours_is_refused() -> None:
             a.listen()
 
 
-def test_a_frame_to_nobody_is_an_error_that_tells_who_is_there() -> None:
+def test_a_frame_to_an_unknown_peer_is_an_error_that_names_the_peers() -> None:
     with joined() as (a, _):
         with pytest.raises(ProtocolError) as caught:
             a.send("c", 1, 0, b"")
@@ -232,7 +232,7 @@ def test_loopback_of_another_node_is_refused_before_something_else_answers_there
         )
 
 
-def test_a_unix_socket_that_is_not_there_after_all_is_passed_over_for_tcp() -> None:
+def test_a_unix_socket_that_does_not_exist_is_replaced_by_tcp() -> None:
     """Machines that were cloned while they ran have one boot id, and each its first network namespace."""
     with new_plane("a") as a, new_plane("b") as b:
         cloned = replace(b.listen(unix="off"), unix="\0rayad-of-another-kernel")

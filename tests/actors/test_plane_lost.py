@@ -50,7 +50,7 @@ def test_a_closed_connection_is_replaced_and_every_frame_comes_once_and_in_order
 
 
 @both_transports
-def test_what_is_sent_while_there_is_no_connection_arrives(transport: str) -> None:
+def test_frames_sent_while_there_is_no_connection_arrive(transport: str) -> None:
     with joined(transport) as (a, b):
         break_off(a, "b")
         a.poll(0.01)
@@ -60,7 +60,7 @@ def test_what_is_sent_while_there_is_no_connection_arrives(transport: str) -> No
         assert [frame.payload for frame in pump([a, b], lambda got: bool(got["b"]))["b"]] == [b"meanwhile"]
 
 
-def test_both_may_have_connected_and_one_of_them_does_so_again() -> None:
+def test_after_a_simultaneous_connect_one_side_connects_again() -> None:
     with new_plane("a") as a, new_plane("b") as b:
         address_a, address_b = a.listen(), b.listen()
         a.start_connect("b", address_b)
@@ -87,7 +87,7 @@ def test_frames_are_kept_only_until_they_have_arrived() -> None:
         pump([a, b], lambda got: bool(got["b"]) and not a._peers["b"].kept)
 
 
-def test_whoever_acknowledges_what_was_not_sent_breaks_the_protocol() -> None:
+def test_acknowledging_frames_that_were_not_sent_breaks_the_protocol() -> None:
     with joined() as (a, b):
         state = b._peers["a"]
         state.received = 7
@@ -97,7 +97,7 @@ def test_whoever_acknowledges_what_was_not_sent_breaks_the_protocol() -> None:
         assert a.take_lost() == ["b"]
 
 
-def test_a_process_that_is_gone_is_lost_at_once_for_whom_has_connected_to_it() -> None:
+def test_a_dead_process_is_lost_at_once_for_the_side_that_connected() -> None:
     with new_plane("a") as a:
         b = new_plane("b")
         join(a, b, b.listen())
@@ -124,7 +124,7 @@ def test_a_peer_that_does_not_come_back_is_given_up_in_time_and_may_not_come_lat
         assert "'b' refused the connection: the connection with 'a' was lost and given up" in a.why_lost("b")
 
 
-def test_a_closed_plane_has_left_and_nobody_waits_for_it() -> None:
+def test_a_closed_plane_has_left_and_is_not_waited_for() -> None:
     with joined() as (a, b):
         b.close(linger_s=0)
         pump([a], lambda _: not a.connected("b"), timeout_s=5.0)

@@ -80,7 +80,7 @@ def test_connecting_to_a_process_that_does_not_answer_ends_in_time() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\xff\xff" + bytes(5000), b"\x05\x00hello", b"\x01"])
-def test_a_stranger_is_closed_after_a_timeout_or_at_once(said: bytes) -> None:
+def test_a_connection_without_proof_is_closed_after_a_timeout_or_at_once(said: bytes) -> None:
     with new_plane("b", authentication_timeout_s=0.05) as b:
         address = b.listen()
         with socket.create_connection((address.host, address.port)) as stranger:
@@ -91,7 +91,7 @@ def test_a_stranger_is_closed_after_a_timeout_or_at_once(said: bytes) -> None:
         assert b.statistics().unauthenticated == 0
 
 
-def test_strangers_are_bounded_in_number_and_do_not_keep_others_out_for_long() -> None:
+def test_connections_without_proof_are_bounded_and_do_not_keep_others_out_for_long() -> None:
     with new_plane("b", authentication_timeout_s=0.2) as b, new_plane("a") as a:
         address = b.listen()
         strangers = [socket.create_connection((address.host, address.port)) for _ in range(UNPROVEN_MAX + 10)]
@@ -108,7 +108,7 @@ def test_strangers_are_bounded_in_number_and_do_not_keep_others_out_for_long() -
             stranger.close()
 
 
-def test_a_lost_peer_is_told_once_after_its_last_frames() -> None:
+def test_a_lost_peer_is_reported_once_after_its_last_frames() -> None:
     with joined() as (a, b):
         b.send("a", 1, 0, b"last words")
         b.close(linger_s=0)
@@ -176,7 +176,7 @@ def test_incarnations_only_grow() -> None:
             new_plane("x", incarnation=-1)
 
 
-def test_a_fenced_process_is_told_so() -> None:
+def test_a_fenced_process_gets_the_reason() -> None:
     with new_plane("b") as b, new_plane("a") as a:
         address = b.listen()
         b.expect("a", 2)

@@ -73,7 +73,7 @@ def test_a_store_that_cannot_be_read_at_the_beginning_ends_the_job_with_its_erro
 
 
 @pytest.mark.parametrize("succeeds", [True, False])
-def test_a_store_that_is_away_is_waited_for_by_who_takes_the_place_of_another_coordinator(succeeds: bool) -> None:
+def test_a_successor_of_a_coordinator_waits_for_an_unavailable_store(succeeds: bool) -> None:
     led = Led()
     led.tell(Begin(succeeds=succeeds))
     away = StoreAway(1, failure(message="StoreAwayError: gone"))
@@ -87,7 +87,7 @@ def test_a_store_that_is_away_is_waited_for_by_who_takes_the_place_of_another_co
     assert kinds(led.store_read()) == ["Start", "Listen"]
 
 
-def test_a_recovery_waits_for_a_store_as_long_as_for_an_actor_and_then_tells_that_it_is_away() -> None:
+def test_a_recovery_waits_for_a_store_as_long_as_for_an_actor_and_then_fails() -> None:
     led = Led().started()
     led.fail("first")
     led.tick()
@@ -100,7 +100,7 @@ def test_a_recovery_waits_for_a_store_as_long_as_for_an_actor_and_then_tells_tha
     assert last[-1] == End(JobState.FAILED, away)
 
 
-def test_who_does_not_listen_in_time_is_told_once() -> None:
+def test_replicas_that_do_not_listen_in_time_are_reported_once() -> None:
     led = Led()
     led.tell(Begin())
     led.store_read()
@@ -120,7 +120,7 @@ def test_the_whole_graph_is_restarted_at_once() -> None:
     assert led.tick() == expected
 
 
-def test_failures_that_are_told_together_are_one_and_the_likeliest_cause_is_told() -> None:
+def test_failures_reported_together_are_one_with_the_likeliest_cause() -> None:
     led = Led().started()
     led.fail("second", is_lost_peer=True, message="ConnectionError: lost")
     led.fail("first", message="the actor of 'first'[0] died", who="'first'[0]")
@@ -137,14 +137,14 @@ def test_after_a_lost_peer_others_may_report_for_a_moment() -> None:
     assert led.tick()[1] == Survived(failure(message="ValueError: the cause"), 1, 0.0)
 
 
-def test_nobody_is_waited_for_when_all_have_reported() -> None:
+def test_there_is_no_wait_when_all_have_reported() -> None:
     led = Led().started()
     led.fail("second", is_lost_peer=True)
     led.tell(AllReported())
     assert kinds(led.tick())[:2] == ["StopChange", "Survived"]
 
 
-def test_the_same_failure_told_at_every_look_is_one() -> None:
+def test_a_failure_reported_repeatedly_is_one() -> None:
     led = Led().started()
     for _ in range(5):
         led.fail(None, is_lost_peer=True, message="a change of layout failed")
@@ -152,7 +152,7 @@ def test_the_same_failure_told_at_every_look_is_one() -> None:
     assert led.leader.recovery.failures == 1
 
 
-def test_who_is_stuck_is_given_up_at_once_and_ended() -> None:
+def test_a_stuck_replica_is_given_up_at_once_and_ended() -> None:
     led = Led(recovery="upstream").started()
     led.fail("second", is_stuck=True)
     release = next(effect for effect in led.tick() if isinstance(effect, Release))
@@ -167,7 +167,7 @@ def test_without_snapshots_the_first_failure_ends_the_job_after_a_moment_for_the
     assert led.tick(GRACE_S)[-1] == End(JobState.FAILED, failure(error=b"pickled", message="DataflowError: the cause"))
 
 
-def test_the_first_failure_is_told_when_there_are_too_many_with_the_last() -> None:
+def test_after_too_many_failures_the_first_is_raised_and_names_the_last() -> None:
     led = Led(max_failures=1).started()
     led.fail("first", message="OSError: the first")
     led.tick()
@@ -179,7 +179,7 @@ def test_the_first_failure_is_told_when_there_are_too_many_with_the_last() -> No
     assert ended == [StopChange(), StopAll(JobState.FAILED), End(JobState.FAILED, failure(message="OSError: the first"), why)]
 
 
-def test_the_newest_failure_is_told_when_it_comes_back_again_and_again() -> None:
+def test_the_newest_failure_is_raised_when_it_comes_back_repeatedly() -> None:
     led = Led(max_failures=9, delay_s=0.0).started()
     for _ in range(3):
         led.fail("first", sign="ValueError: bad")
@@ -190,14 +190,14 @@ def test_the_newest_failure_is_told_when_it_comes_back_again_and_again() -> None
     assert last[-1].why.startswith("the same error came back after each of 2 restarts")
 
 
-def test_what_cannot_be_survived_ends_the_job_at_once_in_any_phase() -> None:
+def test_a_final_failure_ends_the_job_at_once_in_any_phase() -> None:
     for led in (Led().started(), Led().started().recovering(), Led(recovery="upstream").started()):
         ended = led.fail(None, is_final=True, message="Superseded: another run")
         assert ended == [StopChange(), StopAll(JobState.FAILED), End(JobState.FAILED, failure(message="Superseded: another run"))]
 
 
 # -- delays ----------------------------------------------------------------------------------------------
-def test_newcomers_start_during_the_delay_and_the_store_is_read_after_it() -> None:
+def test_new_replicas_start_during_the_delay_and_the_store_is_read_after_it() -> None:
     led = Led(delay_s=4.0).started()
     led.recovering()
     led.all_listen()
@@ -230,7 +230,7 @@ def test_the_restart_is_measured_without_its_delay() -> None:
 
 
 # -- failures during a recovery, and answers that come late -----------------------------------------------
-def test_a_failure_while_newcomers_start_begins_another_incarnation() -> None:
+def test_a_failure_while_new_replicas_start_begins_another_incarnation() -> None:
     led = Led().started().recovering()
     led.fail("second")
     assert kinds(led.tick()) == ["StopChange", "Survived", "Release", "Start"], "the second in a row waits"
@@ -250,7 +250,7 @@ def test_a_listening_answer_of_an_older_incarnation_is_void() -> None:
     assert set(run.addresses.values()) == {f"at {name}" for name in led.everybody}
 
 
-def test_a_failure_told_by_who_has_been_replaced_is_void() -> None:
+def test_a_failure_of_a_replaced_actor_is_void() -> None:
     led = Led().started().recovering()
     led.tell(Failed(led.names["second"], 1, failure(message="ConnectionError: late", is_lost_peer=True)))
     led.tell(Failed(None, 1, failure(message="late, too")))
@@ -322,7 +322,7 @@ def test_a_second_failure_during_a_recovery_upstream_restarts_the_whole_graph(st
     assert led.leader.recovery.waiting == set(led.everybody)
 
 
-def test_who_fails_during_the_delay_belongs_to_the_same_failure() -> None:
+def test_a_replica_that_fails_during_the_delay_belongs_to_the_same_failure() -> None:
     led = upstream(delay_s=4.0)
     led.tick(GRACE_S)
     led.store_read()
@@ -350,7 +350,7 @@ def test_a_failure_during_the_delay_that_reaches_everything_restarts_it_and_is_n
     assert led.leader.recovery.failures == 2
 
 
-def test_nobody_lives_on_when_the_store_says_so() -> None:
+def test_no_replica_survives_when_the_store_says_so() -> None:
     led = upstream()
     led.tick(GRACE_S)
     effects = led.store_read(all_because="the newest snapshot is damaged")
@@ -364,13 +364,13 @@ def test_the_whole_graph_is_restarted_when_all_is_upstream_or_the_coordinator_fa
     assert Release(None, 1) in led.tick(GRACE_S)
 
 
-def test_the_progress_actor_takes_all_with_it() -> None:
+def test_a_failure_of_the_progress_actor_restarts_all() -> None:
     led = Led(recovery="upstream").started()
     led.tell(Failed(PROGRESS, 1, failure(who="the progress actor")))
     assert Release(None, 1) in led.tick(GRACE_S)
 
 
-def test_what_tests_lose_is_restarted_and_not_counted() -> None:
+def test_replicas_that_tests_drop_are_restarted_and_not_counted() -> None:
     led = Led(max_failures=0).started()
     assert led.tell(Lost()) == [StopChange(), Release(None, 1), Start(2), ReadStore(2)]
     assert led.leader.recovery.failures == 0

@@ -127,7 +127,7 @@ def count_down(bound: int, start: int) -> tuple[LocalJob, int]:
     return job, queued
 
 
-def test_the_queue_of_a_loop_is_shorter_by_what_is_nested() -> None:
+def test_nested_batches_do_not_pass_the_queue_of_the_loop() -> None:
     """60 rounds: each queued one is followed by as many nested ones as the bound says."""
     assert {bound: count_down(bound, 60)[1] for bound in (0, 1, 2, 5, 64)} == {0: 60, 1: 30, 2: 20, 5: 10, 64: 0}
     core = next(core for core in count_down(5, 60)[0].cores.values() if core.name == "round")
@@ -162,7 +162,7 @@ def test_an_error_in_a_nested_call_says_its_own_vertex_and_time(caught: bool) ->
 
 
 @pytest.mark.parametrize("value", [-1, 65, True, 1.0, "2", None])
-def test_a_bound_that_is_none_is_refused_where_the_vertex_is_given(value: Any) -> None:
+def test_an_invalid_bound_is_refused_where_the_vertex_is_given(value: Any) -> None:
     with pytest.raises(DataflowError) as refused:
         looped(with_bound(Spreads, value), [[]], keyed=True)
     assert str(refused.value) == (
@@ -171,7 +171,7 @@ def test_a_bound_that_is_none_is_refused_where_the_vertex_is_given(value: Any) -
     )
 
 
-def test_a_bound_that_an_instance_sets_is_looked_at_when_it_starts() -> None:
+def test_a_bound_that_an_instance_sets_is_checked_when_it_starts() -> None:
     class Late(rd.Vertex):
         def __init__(self) -> None:
             self.reentrancy = -3

@@ -52,7 +52,7 @@ def test_an_epoch_that_is_saved_takes_no_other_snapshot(tmp_path: Path) -> None:
     assert len(job.snapshots.taken) == taken == 1
 
 
-def test_what_is_waited_for_survives_a_crash_of_all_replicas(tmp_path: Path) -> None:
+def test_a_wait_survives_a_crash_of_all_replicas(tmp_path: Path) -> None:
     """The question travels behind what it is about, so it comes again with it."""
     for steps in range(0, 45, 5):
         job = submit(tmp_path / str(steps), failures=rd.FailureConfig(max_failures=1))
@@ -66,7 +66,7 @@ def test_what_is_waited_for_survives_a_crash_of_all_replicas(tmp_path: Path) -> 
         assert live.saved().newest == 1
 
 
-def test_a_note_is_in_the_snapshots_that_hold_what_came_after_it(tmp_path: Path) -> None:
+def test_a_note_is_in_the_snapshots_that_hold_later_records(tmp_path: Path) -> None:
     job = submit(tmp_path)
     live = job.input("clicks")
     assert live.note is None
@@ -93,7 +93,7 @@ def test_a_closed_input_has_saved_everything(tmp_path: Path) -> None:
     assert [record for _, record in job.wait()["out"]] == [0]
 
 
-def test_what_cannot_be_waited_for_is_refused(tmp_path: Path) -> None:
+def test_invalid_waits_are_refused(tmp_path: Path) -> None:
     flow = rd.Dataflow("unsaved")
     flow.input("clicks").collect("out")
     live = flow.submit(runtime="local").input("clicks")
@@ -111,7 +111,7 @@ def test_what_cannot_be_waited_for_is_refused(tmp_path: Path) -> None:
         early.keep_note(7)  # type: ignore[arg-type]
 
 
-def test_a_wait_that_takes_too_long_says_so(tmp_path: Path) -> None:
+def test_a_wait_that_takes_too_long_raises(tmp_path: Path) -> None:
     job = submit(tmp_path)
     feed(job, 0)
     with pytest.raises(TimeoutError, match=r"epoch 0 of input 'clicks' of job 'saved' is in no complete snapshot after 1e-09 s; the job"):
@@ -119,7 +119,7 @@ def test_a_wait_that_takes_too_long_says_so(tmp_path: Path) -> None:
     job.input("clicks").wait_saved(0)
 
 
-def test_a_wanted_snapshot_begins_without_an_interval_and_is_not_tried_again_and_again() -> None:
+def test_a_wanted_snapshot_begins_without_an_interval_and_is_not_repeated_at_once() -> None:
     led = Led(interval_s=None)
     assert led.tell(Tick(), 100) == []
     assert led.tell(SnapshotWanted("numbers", 0)) == []

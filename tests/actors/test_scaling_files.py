@@ -18,7 +18,7 @@ from tests.actors.simulated_job import SimulatedJob, loop_of
 CONTROLLER = Path(__file__).with_name("controller.py")
 
 
-def test_a_journal_is_read_back_and_gone_on_from(tmp_path: Path) -> None:
+def test_a_journal_is_read_back_and_continued(tmp_path: Path) -> None:
     path = tmp_path / "jobs" / "scaling.jsonl"
     job = SimulatedJob()
     loop = loop_of(job, DS2(), JournalFile(path, "words"))
@@ -83,7 +83,7 @@ def test_the_folder_has_the_statistics_of_listing_5_11(tmp_path: Path) -> None:
     assert rate == pytest.approx(50.0, rel=0.05)
 
 
-def test_what_stands_in_parameters_is_done_once_and_what_cannot_be_is_said(tmp_path: Path) -> None:
+def test_parameters_are_applied_once_and_invalid_ones_are_reported(tmp_path: Path) -> None:
     job = SimulatedJob(rate=50.0)
     folder = ControllerFolder(tmp_path, job.dataflow.layout)
     loop = loop_of(job, folder, folder)

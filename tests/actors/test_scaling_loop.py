@@ -12,7 +12,7 @@ from rayad.autoscale import DS2, Decision, DecisionOutcome, FunctionPolicy, Hold
 from tests.actors.simulated_job import Later, Notes, SimulatedJob, loop_of
 
 
-def test_ds2_brings_a_job_to_its_target_and_tells_what_came_of_it() -> None:
+def test_ds2_brings_a_job_to_its_target_and_records_the_effect() -> None:
     job, notes = SimulatedJob(rate=400.0), Notes()
     loop = loop_of(job, DS2(utilization=0.8), notes)
     job.rounds(loop, 8)
@@ -29,7 +29,7 @@ def test_ds2_brings_a_job_to_its_target_and_tells_what_came_of_it() -> None:
     assert notes.samples[-1][1] == {"lines": 1, "count": 5}
 
 
-def test_measuring_goes_on_while_new_replicas_start() -> None:
+def test_measuring_continues_while_new_replicas_start() -> None:
     job, notes, later = SimulatedJob(), Notes(), Later()
     loop = loop_of(job, DS2(), notes, execute=later)
     held: list[Decision | None] = job.rounds(loop, 5)
@@ -81,7 +81,7 @@ def test_a_job_that_does_not_run_for_a_while_is_left_alone() -> None:
     assert job.dataflow.layout["count"] > 1
 
 
-def test_replicas_that_counted_backwards_make_it_measure_anew() -> None:
+def test_counters_that_go_back_restart_the_measurement() -> None:
     job = SimulatedJob(rate=50.0)
     loop = loop_of(job, FunctionPolicy(lambda samples, state, now_s: None))
     job.rounds(loop, 3)
@@ -94,7 +94,7 @@ def test_replicas_that_counted_backwards_make_it_measure_anew() -> None:
     assert sample.vertices["count"].observed_rate == pytest.approx(50.0, rel=0.1)
 
 
-def test_what_is_pending_when_the_job_ends_is_refused() -> None:
+def test_a_change_that_is_pending_when_the_job_ends_is_refused() -> None:
     job, later = SimulatedJob(), Later()
     loop = loop_of(job, DS2(), execute=later)
     job.rounds(loop, 3)
@@ -124,7 +124,7 @@ def words(**scaling: Any) -> dict[str, tuple[int, int, str | None]]:
     return {v.name: (v.least, v.most, v.fixed) for v in graph.vertices}
 
 
-def test_what_may_be_scaled_and_how_far() -> None:
+def test_the_ranges_of_vertices_that_may_be_scaled() -> None:
     policy = words(policy="ds2", parallelism={"count": (2, 40)}, default=6)
     assert policy["count"] == (2, 16, None), "no more replicas than key-groups"
     assert policy["rebalance"] == (1, 6, None), "as many as there are CPUs, or as it began with"
@@ -138,7 +138,7 @@ def test_what_may_be_scaled_and_how_far() -> None:
     assert begins["count"] == (1, 16, None), "whoever writes parameters.json knows the machine"
 
 
-def test_configurations_that_make_no_sense() -> None:
+def test_invalid_configurations() -> None:
     with pytest.raises(rd.ConfigError, match=r"ScalingConfig.policy is 3: it must be 'ds2', 'observe', a policy, or a function"):
         rd.ScalingConfig(policy=3)  # type: ignore[arg-type]
     with pytest.raises(rd.ConfigError, match=r"both ScalingConfig\.policy and mpr_folder are given"):

@@ -50,7 +50,7 @@ def test_the_command_writes_a_png_and_says_what_it_shows(tmp_path: Path) -> None
     assert [p.goal[0] for p in plot_journal(path, out, goals={"count": 123.0})] == [123.0]
 
 
-def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
+def test_journals_that_cannot_be_drawn_are_refused(tmp_path: Path) -> None:
     path = journal(tmp_path)
     with pytest.raises(rd.ConfigError, match=r"the journal has no vertex 'counts': its vertices are \['count', 'lines'\]"):
         pictures_of(read_lines(path), ["counts"])

@@ -102,7 +102,7 @@ def test_an_attempt_that_cannot_be_given_is_given_up_everywhere_and_the_next_com
     assert led.tell(NotPublished(2, "away")) == [GiveUp(2, "away", REPLICAS)]
 
 
-def test_an_attempt_that_takes_too_long_names_who_is_missing() -> None:
+def test_an_attempt_that_takes_too_long_names_the_missing_replicas() -> None:
     led = Led(timeout_s=2.0)
     led.tell(Tick(), 1.0)
     led.tell(PartWritten(PartReport(1, ReplicaPart("numbers", 0, ()))))
@@ -119,7 +119,7 @@ def test_attempts_given_up_in_a_row_fail_the_job_when_that_was_asked_for() -> No
     assert led.tell(PartFailed(2, "full"))[-1] == Fail("2 attempts at a snapshot in a row were given up, the last because full")
 
 
-def test_a_savepoint_is_taken_next_and_its_asker_told_when_the_sinks_have_it() -> None:
+def test_a_savepoint_is_taken_next_and_answered_when_the_sinks_have_committed() -> None:
     led = Led(interval_s=None)
     assert led.tell(Tick(), 100.0) == []
     assert led.tell(SavepointWanted(7)) == []
@@ -195,7 +195,7 @@ def test_no_change_begins_when_the_job_is_ending() -> None:
     assert not led.leader.may_change
 
 
-def test_somebody_who_waits_for_the_next_snapshot_hastens_it() -> None:
+def test_waiting_for_the_next_snapshot_makes_it_begin_at_once() -> None:
     led = Led(interval_s=1000.0)
     assert led.tell(Tick(), 1.0) == []
     led.tell(Hastened())
@@ -222,7 +222,7 @@ def test_frames_are_not_saved_while_the_store_keeps_older_snapshots() -> None:
     assert led.leader.saved_inputs == {}
 
 
-def test_after_a_failure_attempts_are_numbered_on_and_the_savepoint_under_way_is_refused() -> None:
+def test_after_a_failure_numbering_continues_and_the_pending_savepoint_is_refused() -> None:
     led = Led()
     led.tell(SavepointWanted(4))
     led.tell(Tick(), 1.0)
@@ -241,7 +241,7 @@ def test_a_failure_of_some_replicas_costs_the_attempt_under_way() -> None:
     assert led.tell(RegionFailed()) == []
 
 
-def test_nobody_waits_for_a_savepoint_of_a_job_that_is_over() -> None:
+def test_a_savepoint_of_a_job_that_is_over_is_refused() -> None:
     led = Led(interval_s=None)
     led.tell(SavepointWanted(1))
     led.tell(SavepointWanted(2))

@@ -50,7 +50,7 @@ def test_it_is_a_deque(memory: int, read: int, steps: list[int | None]) -> None:
         queue.close()
 
 
-def test_memory_is_bounded_and_the_file_is_given_back_when_it_is_drained(tmp_path: Path) -> None:
+def test_memory_is_bounded_and_the_file_is_truncated_when_the_queue_is_empty(tmp_path: Path) -> None:
     queue = SpillingQueue(1000, str(tmp_path))
     for number in range(100):
         queue.push(bytes([number]) * 100)
@@ -66,7 +66,7 @@ def test_memory_is_bounded_and_the_file_is_given_back_when_it_is_drained(tmp_pat
         queue.push(b"")
 
 
-def test_space_before_the_read_position_is_given_back_while_the_file_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_space_before_the_read_position_is_freed_while_the_file_is_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spilling_queue, "PUNCH_BYTES", 1 << 16)
     queue = SpillingQueue(0, str(tmp_path))
     for _ in range(64):
@@ -92,7 +92,7 @@ def test_views_are_kept_without_a_copy_in_memory_and_survive_the_disk() -> None:
     queue.close()
 
 
-def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_nothing_is_lost(tmp_path: Path) -> None:
     """The limit on the file size stands for the full disk: the write stops in the middle of the item."""
     queue = SpillingQueue(10, str(tmp_path))
     queue.push(b"memory")
@@ -116,7 +116,7 @@ def test_a_full_disk_is_told_and_nothing_is_lost(tmp_path: Path) -> None:
     queue.close()
 
 
-def test_a_missing_directory_is_told(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SpillError, match=r"No such file or directory; give a directory that exists and can be written"):
         SpillingQueue(0, str(tmp_path / "no")).push(b"x")
     with pytest.raises(ConfigError):

@@ -1,11 +1,11 @@
-"""``make chaos``: jobs on real Ray whose processes are killed, stopped and confused; whatever happens, the results are the model's.
+"""``make chaos``: jobs on real Ray while processes are killed and stopped and files damaged; the results must be those of the model.
 
-Each run is one of twelve dataflows (``programs/topologies.py``) under a seed, which also draws the faults. A fault strikes at a phase that
-is waited for: steady, aligning (a barrier has been taken somewhere and not everywhere), writing (parts), committing (the manifest is there,
-sinks publish), changing (with ``--rescale``: its layout), recovering (from the fault before). A fault counts when it has been seen to
-happen. The table at the end has how often.
+Each run is one of twelve dataflows (``programs/topologies.py``) with a seed, which also draws the faults. Each fault waits for a phase
+of the job: steady, aligning (some replicas have the barrier, others not), writing (parts), committing (the manifest is written,
+sinks publish), changing (its layout, with ``--rescale``), recovering (from the fault before). A fault counts only if it was seen to
+happen. The table at the end shows the counts.
 
-    python -m tests.chaos --kills 500 --seed 1        the same seeds draw the same faults; when they strike is up to the machine
+    python -m tests.chaos --kills 500 --seed 1        the same seeds draw the same faults; their exact moments depend on the machine
     python -m tests.chaos --only loop-join --seed 17  one run again
     python -m tests.chaos --kafka --kills 100         a job from Kafka to Kafka: see kafka.py
     python -m tests.chaos --machines 3 --faults 40    machines with addresses of their own instead of processes: see machines.py
@@ -41,7 +41,7 @@ from tests.programs.catalog import TOPOLOGIES
 KILLS = (*["replica"] * 8, *["progress"] * 5, *["coordinator"] * 2, "driver")
 STOP_S = 5.0
 CHANGE_S = 2.5
-"""How long a change of layout may go on before the fault strikes: most of it is the start of newcomers."""
+"""How long a change of layout may last before the fault strikes: most of it is the start of new replicas."""
 FULL_S = 1.5
 AWAY_S = 2.0
 DAMAGES = ("byte of a part flipped", "part truncated", "part missing")
@@ -50,7 +50,7 @@ Table = collections.Counter[tuple[str, str]]
 
 
 class Run:
-    """One job and the faults that it gets."""
+    """One job and its faults."""
 
     def __init__(self, options: argparse.Namespace, topology: str, seed: int, table: Table) -> None:
         self.options, self.seed, self.table = options, seed, table
@@ -103,7 +103,7 @@ class Run:
             self.stop(rng.choice(["replica", "progress", "coordinator", "driver"]))
 
     def comes_back(self) -> bool:
-        """Wait until records come through again; False when the job ended instead."""
+        """Wait until records reach the end again; False when the job ended instead."""
         deadline_s = time.monotonic() + self.options.patience_s
         while not self.victim.is_back():
             if self.victim.is_over():
@@ -120,7 +120,7 @@ class Run:
         """SIGKILL of a process."""
         found = self.victim.processes(kind)
         if not found:
-            return  # it is being replaced
+            return  # the process has ended and is being replaced
         phase = self.victim.phase()
         try:
             self.victim.kill(self.rng.choice(found), kind)
@@ -130,7 +130,8 @@ class Run:
         self.kills += 1
 
     def stop(self, kind: str) -> None:
-        """SIGSTOP for a while: shorter than the heartbeat's patience it is waited for; longer, it is replaced, and must do no harm then."""
+        """SIGSTOP for a while. Shorter than the heartbeat's timeout: the job waits for it. Longer: it is replaced, and must do no harm
+        when it continues."""
         victim = self.victim
         found = victim.processes(kind)
         if not found:
@@ -152,7 +153,7 @@ class Run:
         self.count(f"SIGSTOP {kind} {seconds:g} s, {'replaced' if was_replaced else 'went on'}", phase)
 
     def raise_in(self, where: str) -> None:
-        """An exception of user code, once. In ``restore`` it needs a recovery."""
+        """An exception of user code, once. One in ``restore`` needs a recovery first."""
         victim = self.victim
         (self.folder / f"raise-{where}").touch()
         phase = victim.phase()
@@ -186,7 +187,7 @@ class Run:
             self.count("store full for a replica", phase)
 
     def damage(self) -> None:
-        """A file of the newest snapshot is not what it was; then a replica is killed: an older snapshot has to be gone on from."""
+        """Damage a file of the newest snapshot, then kill a replica: the job has to resume from an older snapshot."""
         victim, rng = self.victim, self.rng
         numbers = victim.store().numbers()
         if not victim.is_back() or len(numbers) < 2:
@@ -194,18 +195,18 @@ class Run:
         newest = self.folder / "chaos" / "snapshots" / f"{numbers[-1]:012d}"
         parts = sorted(newest.glob("*.rest.part"))
         if not parts:
-            return  # the beginning of a run has no parts of its own
+            return  # the snapshot of a run's beginning has no parts of its own
         how, phase = rng.choice(DAMAGES), victim.phase()
         try:
             damage(rng.choice(parts), how, rng)
         except FileNotFoundError:
-            return  # it has been given up meanwhile
+            return  # the attempt has been given up meanwhile
         self.kill("replica")
         if self.comes_back() and any(self.is_claim(number) for number in victim.store().numbers() if number > numbers[-1]):
             self.count(how, phase)
 
     def take_store_away(self) -> None:
-        """The folder of the snapshots is not there for a while, and something may be killed meanwhile: attempts fail, recoveries wait."""
+        """Remove the folder of the snapshots for a while, perhaps with a kill meanwhile: attempts fail, recoveries wait."""
         victim, rng = self.victim, self.rng
         if not victim.is_back():
             return
@@ -218,7 +219,7 @@ class Run:
         self.count(f"store away{' and SIGKILL ' + what if what else ''}", phase)
 
     def is_claim(self, number: int) -> bool:
-        """Whether a manifest makes newer ones void."""
+        """Whether a manifest makes newer snapshots void."""
         try:
             return self.victim.store().load(number).kind == "resume"
         except SnapshotError:
@@ -226,7 +227,7 @@ class Run:
 
 
 def damage(file: Path, how: str, rng: random.Random) -> None:
-    """Spoil a file."""
+    """Damage a file."""
     data = bytearray(file.read_bytes())
     if how == DAMAGES[0]:
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
@@ -238,7 +239,7 @@ def damage(file: Path, how: str, rng: random.Random) -> None:
 
 
 def print_table(table: Table, recoveries: list[tuple[str, float]]) -> None:
-    """Faults by phase, and how long it took until records came through again."""
+    """Print faults by phase, and the times until records reached the end again."""
     print(f"{'fault':<44}" + "".join(f"{phase:>12}" for phase in PHASES))
     for fault in sorted({fault for fault, _ in table}):
         print(f"{fault:<44}" + "".join(f"{table[fault, phase]:>12}" for phase in PHASES))
@@ -255,18 +256,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the first run; the next has the next one")
     parser.add_argument("--only", choices=sorted(TOPOLOGIES), help="run this dataflow alone, once")
     parser.add_argument("--faults", type=int, default=40, help="for each run")
-    parser.add_argument("--kill-share", type=float, default=0.87, help="of the faults; the others are spread over what else can happen")
+    parser.add_argument("--kill-share", type=float, default=0.87, help="share of kills; the others are spread over the other faults")
     parser.add_argument("--epochs", type=int, default=600, help="of input")
     parser.add_argument("--impatient", type=float, default=0.25, help="share of runs whose heartbeat_timeout_s is 3")
     parser.add_argument("--long-stop-s", type=float, default=8.0, help="how long processes are stopped in those")
     parser.add_argument("--patience-s", type=float, default=100.0, help="a job that does not come back in that time is stuck")
-    parser.add_argument("--rescale", action="store_true", help="replicas come and go meanwhile (jobs that recover as a whole)")
+    parser.add_argument("--rescale", action="store_true", help="replicas are added and removed meanwhile (in jobs that recover as a whole)")
     parser.add_argument("--out", help="add the figures to this file, a line of JSON")
     parser.add_argument("--machines", type=int, default=0, help="disturb so many machines, made of network namespaces, under one job")
     parser.add_argument("--kafka", action="store_true", help="kill a job from Kafka to Kafka")
     parser.add_argument("--steps", action="store_true", help="with --kafka: in one process, between two steps of a commit")
-    parser.add_argument("--keep-going", action="store_true", help="go on after a violation")
-    parser.add_argument("--spark-stream", action="store_true", help="kill what takes part while a Spark stream feeds a job")
+    parser.add_argument("--keep-going", action="store_true", help="continue after a violation")
+    parser.add_argument("--spark-stream", action="store_true", help="kill driver, actors and executors while a Spark stream feeds a job")
     parser.add_argument("--service", action="store_true", help="random sequences of calls on jobs that several drivers share")
     parser.add_argument("--sequences", type=int, default=50, help="with --service")
     parser.add_argument("--calls", type=int, default=calls.CALLS, help="of a sequence")

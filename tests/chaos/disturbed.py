@@ -1,6 +1,7 @@
-"""What is put around a topology so that there is something to disturb: slow barriers, slow parts, slow commits, faults on demand, marks.
+"""Makes a topology easy to disturb: slow barriers, slow parts, slow commits, faults on demand, marks.
 
-Marks are lines in a file, ``<what> <seconds since the epoch> <process>``: what the vertices and the coordinator of the job have come to.
+Marks are lines in a file, ``<what> <seconds since the epoch> <process>``, that vertices and the coordinator of the job write at certain
+points.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from tests.programs.catalog import TOPOLOGIES
 PAUSE_S = 0.03
 """How long each batch of a source takes."""
 TARDY_S = 0.25
-"""How long a batch of the tardy source takes: so long its barrier may be late, and the vertices behind it align."""
+"""How long a batch of the tardy source takes: its barrier may be late by so much, while the vertices behind it align."""
 WRITING_S = 0.15
-"""How long the state of the watching vertex takes to be pickled, in the forked copy of its process."""
+"""How long pickling the state of the watching vertex takes, in the forked copy of its process."""
 COMMIT_S = 0.1
 RECV_EVERY_S = 0.05
 BALLAST_BYTES = 300_000
 FAULTS = ("on_recv", "checkpoint", "restore")
-"""Where the watching vertex raises, once, when a file ``raise-<where>`` is in the folder of the run."""
+"""Methods in which the watching vertex raises, once, when a file ``raise-<where>`` is in the folder of the run."""
 
 
 class Mark(NamedTuple):
@@ -45,7 +46,7 @@ def mark(folder: str, what: str) -> None:
         with open(f"{folder}/marks", "ab", buffering=0) as file:
             file.write(f"{what} {time.time():.4f} {os.getpid()}\n".encode())
     except OSError:
-        pass  # the file size is limited: that is what is tried
+        pass  # a fault limits the size of files
 
 
 def read_marks(folder: Path, start: int) -> tuple[list[Mark], int]:
@@ -61,7 +62,7 @@ def read_marks(folder: Path, start: int) -> tuple[list[Mark], int]:
 
 
 def raise_if_told(folder: str, where: str) -> None:
-    """Take the file away, then raise."""
+    """Remove the file, then raise."""
     try:
         os.unlink(f"{folder}/raise-{where}")
     except OSError:
@@ -71,7 +72,7 @@ def raise_if_told(folder: str, where: str) -> None:
 
 
 class SlowPickle:
-    """Takes its time to be pickled."""
+    """An object whose pickling is slow."""
 
     def __init__(self, data: bytes, pause_s: float) -> None:
         self.data = data
@@ -83,7 +84,7 @@ class SlowPickle:
 
 
 class Watch(rd.Vertex):
-    """Passes on, and tells when records come."""
+    """Sends records on, and marks when they come."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -108,7 +109,7 @@ class Watch(rd.Vertex):
 
 
 class SlowParquet(ParquetSink):
-    """Tells when commits begin and end, and takes its time for them."""
+    """A sink with slow commits, which marks their begin and end."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(f"{folder}/out", epoch_column="epoch", mode="overwrite")
@@ -124,12 +125,12 @@ class SlowParquet(ParquetSink):
 
 
 def tardy_epochs(count: int) -> list[list[Any]]:
-    """The input of the tardy source: it ends somewhat before the others."""
+    """The input of the tardy source, which ends a little before the others."""
     return [[("tardy", epoch)] for epoch in range(count // 10)]
 
 
 def disturbed_flow(name: str, seed: int, count: int, folder: str) -> rd.Dataflow:
-    """A topology with everything around it."""
+    """A topology with the watching vertex, the tardy source and the slow sink."""
 
     def built() -> None:
         mark(folder, "source")
@@ -144,13 +145,13 @@ def disturbed_flow(name: str, seed: int, count: int, folder: str) -> rd.Dataflow
 
 
 def disturbed_model(name: str, seed: int, count: int) -> model.Timed:
-    """What it gives."""
+    """The right result of :func:`disturbed_flow`."""
     topology = TOPOLOGIES[name]
     return topology.model(topology.epochs(seed, count)) + model.epochs(tardy_epochs(count))
 
 
 def recovery_of(seed: int) -> Literal["graph", "upstream"]:
-    """Whether the whole graph is restarted."""
+    """The kind of recovery of a seed's run."""
     return "upstream" if seed % 2 else "graph"
 
 

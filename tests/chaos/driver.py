@@ -1,8 +1,8 @@
-"""The script of a driver, which may be killed as well: runs the job, from its latest snapshot if there is one, and leaves its results.
+"""The script of a driver, which may be killed, too: runs the job, from its latest snapshot if there is one, and writes its results.
 
 ``python -m tests.chaos.driver <address of Ray> <topology> <seed> <epochs> <folder> <heartbeat timeout in s> <CPUs per replica> <rescales>``
 
-With ``rescales`` ("1") the replicas of vertices come and go meanwhile, as the seed says; each change that is done is a line in ``changes``.
+With ``rescales`` ("1") replicas are added and removed meanwhile, as the seed draws; each change that is done is a line in ``changes``.
 """
 
 from __future__ import annotations

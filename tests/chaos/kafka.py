@@ -1,11 +1,12 @@
-"""``python -m tests.chaos --kafka``: a job from Kafka to Kafka on real Ray whose processes are killed; readers see what the oracle says.
+"""``python -m tests.chaos --kafka``: a job from Kafka to Kafka on real Ray whose processes are killed; readers must see the oracle's
+records.
 
-Besides processes at any moment (driver, replica, coordinator, progress actor), the coordinator kills itself between two given steps of a
-commit: before and behind ``init_transactions``, the reading of what is committed, ``begin_transaction``, ``produce``,
-``send_offsets_to_transaction``, ``commit_transaction``; a replica before and behind ``stage``.
+Processes are killed at any moment (driver, replica, coordinator, progress actor). Also the coordinator kills itself between two steps of a
+commit: before and after ``init_transactions``, the reading of what is committed, ``begin_transaction``, ``produce``,
+``send_offsets_to_transaction`` and ``commit_transaction``; and a replica before and after ``stage``.
 
     python -m tests.chaos --kafka --kills 100 --seed 1       on Ray
-    python -m tests.chaos --kafka --kills 500 --steps        in this process, at steps alone: hundreds a minute
+    python -m tests.chaos --kafka --kills 500 --steps        in this process, only between steps: hundreds a minute
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ BATCH_PAUSE_S = 0.03
 KILLS = (*["replica"] * 5, *["coordinator"] * 3, *["progress"] * 2, *["driver"] * 2, *["step"] * 8)
 STEPS = tuple(f"{when} {what}" for what in (*PRODUCER_STEPS, "committed", "stage") for when in ("before", "behind"))
 RARE = ("init_transactions", "committed")
-"""What a coordinator does once: to see it, it has to be killed first."""
+"""The steps that a coordinator does once: so the coordinator is killed first, and its successor dies there."""
 KILLS_OF_A_RUN = 12
 STEP_S = 15.0
 STUCK_S = 150.0
@@ -56,7 +57,7 @@ Table = collections.Counter[str]
 
 
 def die_if_told(folder: str, step: str) -> None:
-    """SIGKILL of this process, once, when there is a file that says so."""
+    """SIGKILL of this process, once, if a file asks for it."""
     try:
         os.unlink(f"{folder}/die {step}")
     except OSError:
@@ -65,7 +66,7 @@ def die_if_told(folder: str, step: str) -> None:
 
 
 class DyingProducer:
-    """A producer whose process may die before and behind each call."""
+    """A producer whose process may die before and after each call."""
 
     def __init__(self, producer: Any, folder: str) -> None:
         self._producer, self._folder = producer, folder
@@ -162,7 +163,7 @@ class Run:
         return self.driver.poll() is not None
 
     def go(self) -> None:
-        """Kills until there have been enough, then the end."""
+        """Kill until there were enough kills, then wait for the end."""
         self.wait_until(lambda: bool(self.seen()), "a first commit")
         while self.kills < KILLS_OF_A_RUN and not self.is_over():
             time.sleep(self.rng.choice([0.05, 0.5, 1.0, 2.0, 3.0]) * self.rng.random())
@@ -182,15 +183,15 @@ class Run:
             raise Violation(f"missing {list((theirs - mine).items())[:8]}, too many {list((mine - theirs).items())[:8]}")
 
     def seen(self) -> collections.Counter[bytes]:
-        """What a consumer in read-committed mode sees."""
+        """The records that a consumer in read-committed mode sees."""
         return collections.Counter(self.kafka.committed(self.end, PARTITIONS))
 
     def wanted(self) -> collections.Counter[bytes]:
-        """What it has to see in the end."""
+        """The records that it has to see at the end."""
         return collections.Counter(oracle(COUNT))
 
     def wait_until(self, condition: Any, what: str) -> None:
-        """Raises Violation when it does not come."""
+        """Wait for a condition; raises Violation after ``STUCK_S``."""
         deadline_s = time.monotonic() + STUCK_S
         while not condition():
             if time.monotonic() > deadline_s:
@@ -202,7 +203,7 @@ class Run:
         return (self.folder / "log").read_text(errors="replace")[-6000:]
 
     def kill(self, kind: str) -> None:
-        """SIGKILL of a process that belongs to the job as it is now."""
+        """SIGKILL of a current process of the job."""
         if kind == "driver":
             if self.is_over():
                 return
@@ -213,7 +214,7 @@ class Run:
         else:
             found = [one for one in actors(KINDS[kind]) if one.pid not in self.doomed]
             if not found:
-                return  # it is being replaced
+                return  # the process has ended and is being replaced
             victim = self.rng.choice(found)
             self.doomed |= {one.pid for one in job_processes()} if kind == "coordinator" else {victim.pid}
             try:
@@ -225,7 +226,7 @@ class Run:
         self.count(kind)
 
     def kill_at(self, step: str) -> None:
-        """A process kills itself at a step of a commit."""
+        """Make a process kill itself at a step of a commit."""
         told = self.folder / f"die {step}"
         told.touch()
         if step.split()[1] in RARE:
@@ -257,7 +258,7 @@ class Run:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Runs until there have been ``--kills``, or ``--minutes`` are over."""
+    """Run jobs until there were ``--kills``, or ``--minutes`` are over."""
     if options.steps:
         return at_steps(options)
     ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)

@@ -1,4 +1,4 @@
-"""The job that machines are disturbed under: a live input, a keyed count, a loop, Parquet. Its driver's side, and its model.
+"""The job that runs while machines are disturbed: a live input, a keyed count, a loop, Parquet. Its driver's side, and its model.
 
 The functions run in the driver on machine 1 (see :mod:`tests.machines.driver`); none of them waits for the job.
 """
@@ -21,7 +21,7 @@ Rows = list[tuple[int, int, int]]
 
 
 def numbers(seed: int, epoch: int) -> list[int]:
-    """What is sent in an epoch."""
+    """The records of an epoch."""
     rng = random.Random(f"{seed}/{epoch}")
     return [rng.randrange(1, 60) for _ in range(RECORDS)]
 
@@ -50,7 +50,7 @@ def build(name: str, folder: str) -> rd.Dataflow:
 
 
 class Feeder:
-    """Sends epoch after epoch until it is told to stop, and knows which of them are complete."""
+    """Sends one epoch after the other until it is told to stop, and knows which epochs are complete."""
 
     def __init__(self, seed: int, folder: str, heartbeat_timeout_s: float) -> None:
         failures = rd.FailureConfig(max_failures=1000, heartbeat_timeout_s=heartbeat_timeout_s)
@@ -83,7 +83,7 @@ class Feeder:
         self.is_over = True
 
     def watch(self) -> None:
-        """See epochs become complete at both ends."""
+        """Watch epochs become complete at both probes."""
         while not self.is_over:
             epoch = self.done + 1
             if all(self.job.probe(name).wait(epoch, timeout_s=2.0) for name in ("counted", "ended")):
@@ -100,7 +100,7 @@ def start(seed: int, folder: str, heartbeat_timeout_s: float) -> None:
 
 
 def status() -> tuple[int, int, str, bool]:
-    """Epochs sent and complete, what went wrong, and whether the job is complete; at once."""
+    """Epochs sent and complete, the error if there was one, and whether the job is complete; does not wait."""
     feeder = KEPT["feeder"]
     return feeder.sent, feeder.done, feeder.error, feeder.is_over
 
@@ -111,20 +111,20 @@ def stop() -> None:
 
 
 def explain() -> str:
-    """Why nothing moves, as the job says it."""
+    """The job's explanation why nothing moves."""
     job = KEPT["feeder"].job
     told = _within(30, lambda: f"{job.progress()}\n{job.explain_stuck()}")
     return told or "the job does not answer"
 
 
 def ports() -> list[int]:
-    """On which TCP ports replicas listen, where the coordinator answers."""
+    """The TCP ports on which replicas listen, if the coordinator answers."""
     found = _within(10, lambda: addresses(KEPT["feeder"].job, 5.0)) or {}
     return [address.port for address in found.values()]
 
 
 def _within(timeout_s: float, ask: Callable[[], Any]) -> Any:
-    """What a question to the job gives; None when there is no answer in time."""
+    """The job's answer to a question; None when it does not come in time."""
     told: list[Any] = []
     thread = threading.Thread(target=lambda: told.append(ask()), daemon=True)
     thread.start()
@@ -133,7 +133,7 @@ def _within(timeout_s: float, ask: Callable[[], Any]) -> Any:
 
 
 def read(path: str) -> Rows:
-    """What a sink has committed; nothing before its first commit."""
+    """The committed rows of a sink; none before its first commit."""
     try:
         return [(row["epoch"], row["key"], row["value"]) for row in rd.read_committed(path).to_table().to_pylist()]
     except (rd.ConfigError, FileNotFoundError):

@@ -1,8 +1,8 @@
 """``python -m tests.chaos --machines 3 --faults 40 --seed 1``: machines are cut off, slowed, switched off; connections and processes end.
 
-The job of :mod:`tests.chaos.machine_job` runs on machines made of network namespaces. The seed draws the faults. Each counts when it was
-seen to happen, otherwise another one is drawn. After each, all that had been sent by then must come through within a bound, and what is
-committed must be part of what the model says; at the end it is all of that.
+The job of :mod:`tests.chaos.machine_job` runs on machines made of network namespaces. The seed draws the faults. A fault counts if it was
+seen to happen; otherwise another one is drawn. After each fault all epochs sent by then must be complete within a bound, and committed
+rows must be part of the model's; at the end they must be all of them.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tests.machines import links
 from tests.machines.machines import Machines
 
 BOUND_S = 180.0
-"""From the end of a fault until everything that was sent before has come through: the longest way is a machine that is switched off, which
-Ray notices after some 12 s here, our heartbeat after 15 s, and new processes on a busy machine take as long again."""
+"""The bound from the end of a fault until everything that was sent before is complete. A machine that is switched off takes longest:
+Ray notices it after some 12 s here, our heartbeat after 15 s, and new processes on a busy machine take as long again."""
 HEARTBEAT_S = 15.0
 CUT_S = (2.0, 9.0)
 SLOW_S = 3.0
@@ -39,7 +39,7 @@ WEIGHTS = {"cut": 9, "close": 12, "kill process": 8, "stop process": 5, "slow": 
 
 
 class Disturbance:
-    """One job on machines, and what is done to them."""
+    """One job on machines, and the faults of the machines."""
 
     def __init__(self, machines: Machines, seed: int) -> None:
         self.machines, self.seed = machines, seed
@@ -66,7 +66,7 @@ class Disturbance:
             tell(f"{sum(self.seen.values())}: {seen}; all that was sent has come through {took_s:.1f} s later")
         self.finish()
 
-    # -- faults: each gives what was seen to happen, "" for nothing -----------------------------------------------------------------
+    # -- faults: each gives a text of what was seen to happen, or "" -----------------------------------------------------------------
     def strike(self, fault: str) -> str:
         """One fault."""
         machine = self.rng.choice(self.machines.machines[1:])
@@ -93,7 +93,7 @@ class Disturbance:
         return "machine cut off and mended" if was_gone and self.answers(machine) else ""
 
     def answers(self, machine: int) -> bool:
-        """Whether its kernel does: nobody listens on that port."""
+        """Whether the machine's kernel answers: it refuses a connection to a port on which nothing listens."""
         deadline_s = time.monotonic() + 2.0
         while time.monotonic() < deadline_s:
             try:
@@ -127,7 +127,7 @@ class Disturbance:
         return "single connection closed" if pairs and self.network.close(here, there, *self.rng.choice(pairs)) else ""
 
     def victim(self, kind: str) -> psutil.Process | None:
-        """One process of a kind of actor, on whichever machine; None when there is none."""
+        """One process of a kind of actor, on any machine; None when there is none."""
         found = []
         for machine in self.machines.machines:
             for pid in links.processes(self.network.name(machine)):
@@ -165,7 +165,7 @@ class Disturbance:
 
     # -- what must hold --------------------------------------------------------------------------------------------------------------
     def come_through(self, what: str) -> float:
-        """Wait until all that has been sent by now, and one epoch that is sent later, is complete; gives how long that took."""
+        """Wait until all epochs sent so far, and one that is sent later, are complete; gives how long that took."""
         began_s = time.monotonic()
         wanted = self.machines.call(machine_job.status)[0] + 1
         while True:
@@ -182,9 +182,9 @@ class Disturbance:
             time.sleep(0.05)
 
     def look_at_files(self, epochs: int | None = None) -> None:
-        """What is committed is part of what there will be, and with ``epochs`` all of it; nothing is there twice."""
+        """Check the committed rows: each is a row of the model, none comes twice; with ``epochs`` they are all of the model's."""
         committed = {name: collections.Counter(machine_job.read(str(self.folder / name))) for name in ("counts", "steps")}
-        sent = self.machines.call(machine_job.status)[0] + 2 if epochs is None else epochs  # asked behind: more is sent all the time
+        sent = self.machines.call(machine_job.status)[0] + 2 if epochs is None else epochs  # asked after reading: more is sent meanwhile
         for (name, there), wanted in zip(committed.items(), machine_job.expected(self.seed, sent), strict=True):
             extra = there - wanted
             missing = wanted - there if epochs is not None else None
@@ -192,7 +192,7 @@ class Disturbance:
                 raise Violation(f"{name}: too many {list(extra.items())[:8]}, missing {list((missing or {}).items())[:8]}")
 
     def finish(self) -> None:
-        """No more input; what there is in the end is what the model says."""
+        """End the input, and compare the final results with the model."""
         self.machines.call(machine_job.stop)
         deadline_s = time.monotonic() + BOUND_S
         while True:
@@ -205,14 +205,14 @@ class Disturbance:
 
 
 def keep(folder: Path, seed: int) -> Path:
-    """Copy what is to be looked at before the guard removes it."""
+    """Copy logs and output before the guard removes them."""
     kept = Path(tempfile.gettempdir(), f"rayad-chaos-machines-{seed}")
     shutil.copytree(folder, kept, dirs_exist_ok=True)
     return kept
 
 
 def main(options: argparse.Namespace) -> int:
-    """Run one disturbed job; print what was seen."""
+    """Run one disturbed job; print the faults and times."""
     reason = links.why_not()
     if reason:
         print(f"no machines can be made here: {reason}")

@@ -1,7 +1,7 @@
 """Removal of nodes: ``python -m tests.chaos.nodes --removals 3``.
 
-A Ray of two nodes on this machine, so large that a job needs both. The second node is ended as a power cut would, another one takes its
-place, and the job goes on there; again and again, for a dataflow of ``programs/topologies.py`` each.
+A Ray cluster of two nodes on this machine, and a job that needs both. The second node is ended as by a power cut, another one takes its
+place, and the job resumes there. This is repeated, each time with another dataflow of ``programs/topologies.py``.
 """
 
 from __future__ import annotations

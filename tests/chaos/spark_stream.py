@@ -1,8 +1,8 @@
-"""A Spark stream feeds a job, and what takes part is killed between the steps of micro-batches: ``python -m tests.chaos --spark-stream``.
+"""A Spark stream feeds a job, and processes are killed between the steps of micro-batches: ``python -m tests.chaos --spark-stream``.
 
-The driver itself draws, from a seed, at which step of which micro-batch what dies (``BatchFeed.at``): itself (SIGKILL, with Spark in it),
-a replica, the coordinator, an executor of Spark; or it deletes the newest ``commits/N`` of Spark's checkpoint and dies. It is started
-again until so many kills have struck; then the query ends, and the results have to be what Spark's ``rate-micro-batch`` is known to give:
+The driver itself draws, from a seed, what it kills at which step of which micro-batch (``BatchFeed.at``): itself (SIGKILL, with Spark in
+it), a replica, the coordinator, an executor of Spark; or it deletes the newest ``commits/N`` of Spark's checkpoint and kills itself. It is
+started again until ``--kills`` have happened. Then the query ends, and the results have to be those of Spark's ``rate-micro-batch``:
 every value once, in the epoch of its micro-batch.
 
     python -m tests.chaos.spark_stream <address of Ray> <folder> <commit> <seed> <kills>      the driver
@@ -34,14 +34,14 @@ from rayad.integrations.spark.streaming.feed import BatchFeed
 ROWS = 40
 KINDS = (*["driver"] * 4, *["replica"] * 6, *["coordinator"] * 3, "executor", "executor", "commit")
 KILL_SHARE = 0.3
-"""Of the steps; there are six in a micro-batch."""
+"""The share of steps at which something is killed; a micro-batch has six."""
 DRIVER_S = 300.0
 """A driver that neither ends nor kills anything for so long is stuck."""
 NAME = "spark-chaos"
 
 
 def main(options: argparse.Namespace) -> int:
-    """Kill until there were enough; gives the exit code."""
+    """Run and kill until there were enough kills; gives the exit code."""
     ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     address = ray.get_runtime_context().gcs_address
     began_s, failed = time.monotonic(), 0
@@ -68,7 +68,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def run(address: str, folder: Path, commit: str, seed: int, kills: int) -> str:
-    """Drivers, one after the other, until one has results; says what they are worth."""
+    """Run drivers, one after the other, until one has results; gives whether these are right, as text."""
     turn = 0
     while not (folder / "result").exists():
         command = [sys.executable, "-m", "tests.chaos.spark_stream", address, str(folder), commit, f"{seed}/{turn}", str(kills)]
@@ -97,7 +97,7 @@ def run(address: str, folder: Path, commit: str, seed: int, kills: int) -> str:
 
 
 def end_group(group: int) -> None:
-    """What a driver has started and left behind."""
+    """Kill the processes that a driver has started and left behind."""
     for process in psutil.process_iter():
         try:
             if os.getpgid(process.pid) == group:
@@ -107,7 +107,7 @@ def end_group(group: int) -> None:
 
 
 def killed(folder: Path) -> list[tuple[str, str, int]]:
-    """What has been killed at which step of which micro-batch."""
+    """The kills so far: what, at which step of which micro-batch."""
     try:
         lines = (folder / "kills").read_text().splitlines()
     except FileNotFoundError:
@@ -116,7 +116,7 @@ def killed(folder: Path) -> list[tuple[str, str, int]]:
 
 
 class Killer:
-    """Strikes between the steps of micro-batches; one of a driver."""
+    """Kills between the steps of micro-batches; each driver has one."""
 
     def __init__(self, folder: Path, seed: str, kills: int) -> None:
         self.folder = folder
@@ -125,7 +125,7 @@ class Killer:
         self.job: Any = None
 
     def at(self, step: str, number: int) -> None:
-        """Between two steps."""
+        """Called between two steps."""
         if self.left <= 0 or self.rng.random() > KILL_SHARE:
             return
         kind = self.rng.choice(KINDS)
@@ -134,11 +134,11 @@ class Killer:
         self.left -= 1
 
     def strike(self, kind: str, step: str, number: int) -> bool:
-        """Kill something; whether it was there."""
+        """Kill something; gives whether it existed."""
         if kind in ("replica", "coordinator"):
             found = sorted(self.processes(kind))
             if not found:
-                return False  # it is being replaced
+                return False  # the process has ended and is being replaced
             self.note(kind, step, number)
             os.kill(self.rng.choice(found), signal.SIGKILL)
         elif kind == "executor":
@@ -160,7 +160,7 @@ class Killer:
         return True
 
     def processes(self, kind: str) -> list[int]:
-        """Of the job."""
+        """The process ids of a kind of actor of the job."""
         try:
             if kind == "replica":
                 return [pid for pids in self.job.pids().values() for pid in pids]
@@ -171,7 +171,7 @@ class Killer:
             return []
 
     def note(self, kind: str, step: str, number: int) -> None:
-        """Before it strikes: the driver cannot afterwards."""
+        """Record a kill before it happens: the driver may not be able to afterwards."""
         with open(self.folder / "kills", "a", encoding="utf-8") as file:
             print(kind, step, number, file=file, flush=True)
 

@@ -24,16 +24,16 @@ PHASES = ("steady", "aligning", "writing", "committing", "changing", "recovering
 
 
 class Violation(AssertionError):
-    """The job did what it must not."""
+    """The job broke a guarantee."""
 
 
 class Victim:
     """A running job.
 
     Args:
-        topology, seed, epochs: what it runs.
+        topology, seed, epochs: of its dataflow.
         folder: of this run alone.
-        rescales: whether replicas come and go meanwhile.
+        rescales: whether replicas are added and removed meanwhile.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Victim:
         self._is_back = False
         self.log = (folder / "log").open("ab")
         self.start()
-        self.expected = disturbed_model(topology, seed, epochs)  # while it starts
+        self.expected = disturbed_model(topology, seed, epochs)  # computed while the job starts
         self.rows = collections.Counter((time.epoch, repr(record)) for time, record in self.expected)
 
     # -- the driver ----------------------------------------------------------------------------------------------------------------
     def start(self) -> None:
-        """Start the driver, once more."""
+        """Start a driver."""
         words = [address(), self.topology, self.seed, self.epochs, self.folder, *self.options]
         command = [sys.executable, "-m", "tests.chaos.driver", *map(str, words)]
         self.struck("start")
@@ -78,19 +78,19 @@ class Victim:
         """Whether the driver has ended; the job has then ended as well."""
         return self.driver.poll() is not None
 
-    # -- what it does --------------------------------------------------------------------------------------------------------------
+    # -- phases --------------------------------------------------------------------------------------------------------------------
     def struck(self, what: str) -> None:
-        """From now on the job is recovering, until records come through again."""
+        """From now on the job counts as recovering, until records reach the end again."""
         self._struck_s, self._struck, self._is_back = time.time(), what, False
 
     def marks(self) -> list[Mark]:
-        """What it has come to."""
+        """All marks of the job so far."""
         fresh, self._read = read_marks(self.folder, self._read)
         self._marks += fresh
         return self._marks
 
     def is_back(self) -> bool:
-        """Whether records come through after the last blow, and sources have gone on since."""
+        """Whether records have reached the end since the last fault, and sources have read."""
         if not self._is_back:
             marks = self.marks()
             begun = [one.when_s for one in marks if one.what == "source" and one.when_s > self._struck_s]
@@ -101,7 +101,7 @@ class Victim:
         return self._is_back
 
     def phase(self) -> str:
-        """What it is doing now, as its marks and its store tell."""
+        """The current phase, by the job's marks and its store."""
         if not self.is_back():
             return "recovering"
         changes = [one for one in self.marks() if one.what.startswith("change-") and one.when_s > self._struck_s]
@@ -122,7 +122,7 @@ class Victim:
         return "writing" if any(name.startswith("watch-0-") for name in names) else "aligning"
 
     def wait_for(self, phase: str, timeout_s: float) -> bool:
-        """Wait until it is in a phase; False when it has ended, or the time is over."""
+        """Wait until the job is in a phase; False when it has ended, or the time is over."""
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s and not self.is_over():
             if self.phase() == phase:
@@ -131,14 +131,14 @@ class Victim:
         return False
 
     def processes(self, kind: str) -> list[psutil.Process]:
-        """Living processes of a kind that belong to the job as it is now."""
+        """Living processes of a kind of actor of the job."""
         if kind == "driver":
             return [] if self.is_over() else [psutil.Process(self.driver.pid)]
         return [process for process in actors(KINDS[kind]) if process.pid not in self.doomed]
 
-    # -- blows ---------------------------------------------------------------------------------------------------------------------
+    # -- faults --------------------------------------------------------------------------------------------------------------------
     def kill(self, process: psutil.Process, kind: str) -> None:
-        """SIGKILL, and see it dead. What dies with it is no victim any more."""
+        """SIGKILL, and wait until the process is dead. Processes that die with it are not killed again."""
         phase = self.phase()
         if kind in ("coordinator", "driver"):
             doomed = {one.pid for each in KINDS if each != "coordinator" or kind == "driver" for one in self.processes(each)}
@@ -160,11 +160,11 @@ class Victim:
             self._struck = f"{kind}/{phase}"
 
     def store(self) -> SnapshotStore:
-        """Of its snapshots."""
+        """The store of its snapshots."""
         return SnapshotStore(str(self.folder / "chaos" / "snapshots"))
 
     def given_up(self) -> int:
-        """How many attempts at a snapshot were given up, as its log tells."""
+        """How many attempts at a snapshot were given up, by the log."""
         return (self.folder / "log").read_text(errors="replace").count("was given up")
 
     def explain(self) -> str:
@@ -185,11 +185,11 @@ class Victim:
         self.verify()
 
     def look_at_files(self) -> None:
-        """What is committed is part of what there will be, and nothing is there twice."""
+        """Check the committed rows: each is a row of the model, and none comes twice."""
         try:
             table = rd.read_committed(self.folder / "out").to_table().to_pylist()
         except (rd.ConfigError, FileNotFoundError):
-            return  # nothing yet, or a roll-back in between
+            return  # nothing is committed yet, or files are being rolled back
         extra = collections.Counter((row["epoch"], row["record"]) for row in table) - self.rows
         if extra:
             raise Violation(f"committed and wrong: {list(extra.items())[:10]}")

@@ -1,4 +1,4 @@
-"""One Ray for all cluster tests, and a look at what a job leaves behind."""
+"""One Ray for all cluster tests, and a check that jobs leave nothing behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ACTORS = ("VertexActor", "ProgressActor", "Coordinator", "Autoscaler", "Keeper")
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
-    """A Ray of this session's own: four CPUs by name, whatever the machine has."""
+    """A Ray cluster of this session alone: with four CPUs, whatever the machine has."""
     if ray.is_initialized():
         yield
         return
@@ -26,7 +26,7 @@ def ray_cluster() -> Iterator[None]:
 
 
 def job_processes(driver: int | None = None) -> list[psutil.Process]:
-    """Live actor processes of Rayad jobs below a driver's own Ray (this process' by default); others' are none of our business."""
+    """Live actor processes of Rayad jobs below a driver's own Ray (by default this process'), without those of other drivers."""
     found = []
     for process in psutil.Process(driver).children(recursive=True):
         try:
@@ -39,7 +39,7 @@ def job_processes(driver: int | None = None) -> list[psutil.Process]:
 
 
 def socket_names() -> set[str]:
-    """Listening Rayad sockets of this process and of those below it, by name."""
+    """Listening Rayad sockets of this process and of the processes below it, by name."""
     names: set[str] = set()
     me = psutil.Process()
     for process in [me, *me.children(recursive=True)]:

@@ -1,8 +1,8 @@
-"""Runs a command until whoever started this ends or lets go, then ends all that the command started, and removes its folder.
+"""Runs a command until its starter ends or lets go, then ends all that the command started, and removes its folder.
 
-``python -m tests.cluster.guard FOLDER COMMAND...``, with a pipe as standard input that only the starter holds: its end is the sign, also
-when the starter was killed, which no fixture's last lines survive. Ray's daemons leave their process group and outlive their parents, so
-this process adopts them (see ``benchmarks.peer_launcher``).
+``python -m tests.cluster.guard FOLDER COMMAND...``, with a pipe as standard input that only the starter has open. The end of the pipe is
+the signal: it comes also when the starter is killed, and then no fixture can clean up. Ray's daemons leave their process group and outlive
+their parents, so this process adopts them (see ``benchmarks.peer_launcher``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KINDLY_S = 20.0
 
 
 def start(folder: str, command: list[str], env: dict[str, str], log: IO[str]) -> subprocess.Popen[bytes]:
-    """The guard of a command; give it to :func:`let_go` in the end."""
+    """Start the guard of a command; give it to :func:`let_go` at the end."""
     paths = [str(ROOT), *filter(None, [env.get("PYTHONPATH")])]
     return subprocess.Popen(
         [sys.executable, "-m", "tests.cluster.guard", folder, *command],
@@ -42,7 +42,7 @@ def let_go(guard: subprocess.Popen[bytes]) -> None:
 
 
 def main(folder: str, *command: str) -> None:
-    """The guard's own life."""
+    """Run the command, wait for the end of the starter, then end everything."""
     adopt_orphans()
     over = threading.Event()
 

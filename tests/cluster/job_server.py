@@ -1,7 +1,7 @@
 """A cluster with a job server, and ``ray job submit`` to it. A module that imports ``job_server`` has a cluster of its own while it runs.
 
-The cluster is ``ray start --block`` on free ports and a temporary folder, with a token of its own. Afterwards its own processes are ended,
-by a guard that does so as well when the tests are killed: no other Ray on the machine is touched.
+The cluster is ``ray start --block`` on free ports and a temporary folder, with a token of its own. Afterwards a guard ends its
+processes, also when the tests are killed; no other Ray on the machine is touched.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.patience import PATIENCE_S
 
 RAY = str(Path(sys.executable).with_name("ray"))
 STOP_S = 30
-"""How long a job that is stopped has to save itself. Where nobody takes ended processes off the machine's list Ray waits for as long."""
+"""How long a stopped job has to save itself. On a machine where ended processes are not reaped Ray waits for all of it."""
 
 
 class JobServer(NamedTuple):
@@ -41,7 +41,7 @@ class JobServer(NamedTuple):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Free ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -57,7 +57,7 @@ def job_server() -> Iterator[JobServer]:
     token = Path(folder) / "token"
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
-    # A Java on PATH, so that Ray allows Java workers; the same way of authentication for the cluster, its jobs and those who submit them.
+    # A Java on PATH, so that Ray allows Java workers; the same authentication for the cluster, its jobs and ``ray job submit``.
     path = os.pathsep.join([find_java().bin, os.environ["PATH"]])
     env = environment(PATH=path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN_PATH=str(token), RAY_JOB_STOP_WAIT_TIME_S=str(STOP_S))
     ports = [f"--port={gcs}", f"--dashboard-port={dashboard}", f"--dashboard-agent-listen-port={agent}"]
@@ -76,7 +76,7 @@ def job_server() -> Iterator[JobServer]:
 
 
 def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: IO[str], timeout_s: float = PATIENCE_S) -> None:
-    """Until a job that does nothing is taken: the server answers before that, and while the node's agent starts it refuses, or hangs up."""
+    """Wait until an empty job is accepted: the server answers earlier, but refuses or hangs up while the node's agent starts."""
     deadline_s = time.monotonic() + timeout_s
     command = [RAY, "job", "submit", "--no-wait", "--address", server.url, "--", "true"]
     while True:
@@ -89,7 +89,7 @@ def wait_until_up(server: JobServer, head: subprocess.Popen[bytes], log: IO[str]
 
 
 def ask(server: JobServer, *words: str | Path) -> str:
-    """What ``ray job ...`` prints; fails unless it succeeded."""
+    """The output of ``ray job ...``; fails unless it succeeded."""
     command = [RAY, "job", words[0], "--address", server.url, *map(str, words[1:])]
     done = subprocess.run(command, env=server.env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, f"{' '.join(map(str, command))} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
@@ -97,7 +97,7 @@ def ask(server: JobServer, *words: str | Path) -> str:
 
 
 def submit(server: JobServer, *entrypoint: str | Path) -> str:
-    """What ``ray job submit`` prints until the job has ended; fails unless it succeeded."""
+    """The output of ``ray job submit`` until the job has ended; fails unless it succeeded."""
     printed = ask(server, "submit", "--working-dir", EXAMPLES, "--", sys.executable, *entrypoint)
     assert re.search(r"Job 'raysubmit_\w+' succeeded", printed), printed
     return printed

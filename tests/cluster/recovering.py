@@ -1,4 +1,4 @@
-"""What tests of recovery share: a source that takes its time, looking into a job's store, ending its actors."""
+"""Shared by the tests of recovery: a slow source, looking into a job's store, killing its actors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def by_value(*modules: ModuleType) -> Iterator[None]:
 
 
 class Paced(rd.Source):
-    """Item i of the outer list is epoch i, shared out over the parts; each batch takes ``pause_s``; ``built`` is called with each part."""
+    """Item i of the outer list is epoch i, distributed over the parts; each batch takes ``pause_s``; ``built`` is called with each part."""
 
     def __init__(
         self, epochs: Sequence[Sequence[Any]], *, parts: int = 1, pause_s: float = 0.01, built: Callable[[], None] | None = None
@@ -56,7 +56,7 @@ class Paced(rd.Source):
         return PacedPart(self, part, resume or 0)
 
     def timed(self) -> model.Timed:
-        """Its records with their times, for the model."""
+        """The records with their times, for the model."""
         return model.epochs(self.epochs)
 
 
@@ -74,14 +74,14 @@ class PacedPart(rd.SourcePart):
         return rd.SourceBatch(self.at - 1, self.source.epochs[self.at - 1][self.part :: self.source.parts])
 
     def epoch_floor(self) -> int:
-        return min(self.at, len(self.source.epochs) - 1)  # what is said at the end is said in the last epoch
+        return min(self.at, len(self.source.epochs) - 1)  # at the end it stays in the last epoch
 
     def offset(self) -> int:
         return self.at
 
 
 def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """Wait until ``condition`` gives something true, and give that."""
+    """Wait until ``condition`` gives a true value, and return it."""
     deadline_s = time.monotonic() + timeout_s
     while True:
         found = condition()
@@ -98,7 +98,7 @@ def snapshots_in(folder: Path, job: str) -> list[int]:
 
 @contextmanager
 def away(store: Path) -> Iterator[None]:
-    """The folder of a job's snapshots is not there for a while: a file stands in its place."""
+    """Within the block a file replaces the folder of a job's snapshots, so the store is unavailable."""
     aside = store.with_name(f"{store.name} aside")
     store.rename(aside)
     is_away = False
@@ -107,7 +107,7 @@ def away(store: Path) -> Iterator[None]:
             store.touch(exist_ok=False)
             is_away = True
         except FileExistsError:
-            shutil.rmtree(store, ignore_errors=True)  # a part was being written, and made the folder anew: its attempt is to fail
+            shutil.rmtree(store, ignore_errors=True)  # a part that was being written made the folder again: its attempt has to fail
     try:
         yield
     finally:
@@ -116,13 +116,13 @@ def away(store: Path) -> Iterator[None]:
 
 
 def wait_for_snapshots(folder: Path, job: str, count: int = 1) -> None:
-    """Until so many snapshots have been published since now."""
+    """Wait until ``count`` more snapshots have been published."""
     newest = max(snapshots_in(folder, job), default=1)
     until(lambda: max(snapshots_in(folder, job), default=1) >= newest + count, f"{count} snapshots of {job!r}")
 
 
 def of_kind(kind: str, processes: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """Those of a kind of actor, oldest first: "VertexActor", "ProgressActor", "Coordinator"."""
+    """The processes of a kind of actor, oldest first: "VertexActor", "ProgressActor", "Coordinator"."""
     found = []
     for process in processes:
         try:
@@ -134,12 +134,12 @@ def of_kind(kind: str, processes: Iterable[psutil.Process]) -> list[psutil.Proce
 
 
 def actors(kind: str, driver: int | None = None) -> list[psutil.Process]:
-    """The processes of a kind of actor of the job that runs: see :func:`of_kind`."""
+    """The processes of a kind of actor of the running job: see :func:`of_kind`."""
     return of_kind(kind, job_processes(driver))
 
 
 def kill(kind: str, which: int = 0) -> int:
-    """End one with SIGKILL and see it dead; gives its process id."""
+    """Kill a process with SIGKILL and wait until it is dead; gives its process id."""
     victim = actors(kind)[which]
     victim.send_signal(signal.SIGKILL)
     victim.wait(10)
@@ -160,5 +160,5 @@ def is_dead(pid: int) -> bool:
 
 
 def address() -> str:
-    """Of the Ray that this process is in."""
+    """The address of this process' Ray."""
     return str(ray.get_runtime_context().gcs_address)

@@ -1,7 +1,6 @@
-"""One Ray and one Spark for all Spark tests. ``from tests.cluster.spark_fixtures import spark`` makes the fixture known to a module.
+"""One Ray and one Spark for all Spark tests. A module gets the fixture by ``from tests.cluster.spark_fixtures import spark``.
 
-Each importing module gets a fixture of its own, but there is one session: spark_session() gives the running one when asked again with
-the same arguments.
+Each importing module has a fixture of its own, but there is one session: spark_session() with the same arguments gives the running one.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ import pytest
 from rayad.integrations import spark_session, stop_spark
 
 TIMES_S: dict[str, float] = {}
-"""How long each phase took; the last test prints it."""
+"""The duration of each phase; the last test prints them."""
 
 
 def ensure_ray(request: pytest.FixtureRequest) -> bool:
-    """The session's ``ray_cluster`` where there is one, else a Ray of our own; whether we started it."""
+    """Use the session's ``ray_cluster`` if there is one, else start a Ray; gives whether it was started here."""
     import ray
 
     try:

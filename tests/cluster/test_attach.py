@@ -1,4 +1,4 @@
-"""Jobs that others find: by name, from this process and from another driver, across the death of a coordinator, until their end."""
+"""Jobs found by name: from this process and from another driver, across the death of a coordinator, until their end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def counting(name: str) -> rd.Dataflow:
 
 @contextmanager
 def running(flow: rd.Dataflow, **options: Any) -> Iterator[tuple[Job, JobInput]]:
-    """A job and its input; it ends with the block."""
+    """A job and its input; the job ends with the block."""
     job = flow.submit(parallelism=2, run=rd.RunConfig(**options))
     try:
         yield job, job.input("words")
@@ -76,12 +76,12 @@ def test_the_name_of_a_job_that_runs_is_refused_and_free_again_when_it_has_ended
             counting("twice").submit()
         with running(counting("twice"), name="twice too"):
             assert list(rd.jobs()) == ["twice", "twice too"]
-    for _ in range(3):  # at once, while Ray ends the one before
+    for _ in range(3):  # at once, while Ray ends the previous one
         with running(counting("twice")):
             pass
 
 
-def test_who_attaches_may_cancel_and_a_job_that_is_not_there_is_named(nothing_left: Check) -> None:
+def test_an_attached_handle_may_cancel_and_an_unknown_job_is_named(nothing_left: Check) -> None:
     with running(counting("cancelled")) as (job, _):
         rd.attach("cancelled").cancel()
         assert job.state is JobState.CANCELLED

@@ -28,7 +28,7 @@ CONTROLLER = Path(__file__).parent.parent / "actors" / "controller.py"
 
 
 def slowly(number: int) -> int:
-    """Waiting work: more replicas bring more, whatever the machine has."""
+    """Work that waits: more replicas do more of it, whatever the machine has."""
     time.sleep(0.02)
     return number
 
@@ -47,7 +47,7 @@ def program(records: int) -> rd.Dataflow:
 
 
 def test_ds2_adds_the_replicas_that_a_job_needs(nothing_left: Callable[[], None], tmp_path: Path) -> None:
-    """100 a second come, a replica can do 50: two are too few to work off what waits, four or so are enough."""
+    """100 items a second come, a replica can do 50: two are too few to catch up, about four are enough."""
     scaling = rd.ScalingConfig(
         parallelism={"rebalance": (1, 4)}, report_interval_s=0.5, window_s=1.0, warm_up_s=0.5, journal=str(tmp_path / "scaling.jsonl")
     )
@@ -66,7 +66,7 @@ def test_ds2_adds_the_replicas_that_a_job_needs(nothing_left: Callable[[], None]
     assert saw.true_rate is not None
     assert saw.true_rate < 100.0, "it sleeps 20 ms for each; a batch counts when it begins"
     while not all(items for items, _ in (r.received.popitem()[1] for r in replicas_of(job, "rebalance"))):
-        time.sleep(0.2)  # the newcomers get their share
+        time.sleep(0.2)  # the new replicas get their share
     result = job.wait()
     assert sorted(record for _, record in result["out"]) == list(range(1500))
     assert result.statistics.scaling.layout["rebalance"] > 1
@@ -110,7 +110,7 @@ def test_a_controller_in_another_process_scales_a_job_by_files(nothing_left: Cal
     assert sorted(record for _, record in result["out"]) == list(range(1500))
 
 
-def test_what_cannot_be_is_said_before_the_job_starts(ray_cluster: None) -> None:
+def test_invalid_policies_are_refused_before_the_job_starts(ray_cluster: None) -> None:
     lock = threading.Lock()
 
     def locked(*_: Any) -> None:
@@ -124,7 +124,7 @@ def test_what_cannot_be_is_said_before_the_job_starts(ray_cluster: None) -> None
 
 @ray.remote(num_cpus=0)
 class SimulatedReplica:
-    """Gives the readings of one replica of the simulated job."""
+    """An actor that gives the readings of one replica of the simulated job."""
 
     def __init__(self, coordinator: Any, index: int) -> None:
         self._coordinator = coordinator
@@ -136,7 +136,7 @@ class SimulatedReplica:
 
 @ray.remote(num_cpus=0, max_concurrency=8)
 class SimulatedCoordinator:
-    """An actor with the two methods that the autoscaler calls, over a simulated dataflow that steps each time it is looked at."""
+    """An actor with the two methods that the autoscaler calls, for a simulated dataflow that makes a step at each reading."""
 
     def __init__(self) -> None:
         self.job = SimulatedJob(rate=400.0)
@@ -164,7 +164,7 @@ def test_the_actor_asks_a_coordinator_that_is_an_actor(ray_cluster: None) -> Non
     scaled = RayScaledJob(coordinator)
     assert scaled.layout() == {"lines": 1, "count": 1}
     while len(scaled.readings()) < 2:
-        time.sleep(0.1)  # who does not answer in time is left out
+        time.sleep(0.1)  # replicas that do not answer in time are left out
     with pytest.raises(rd.ConfigError, match="only five fit"):
         scaled.rescale({"count": 4}, 1.0, {"lines": 1, "count": 1})
     graph = ScalingGraph.of(["lines", "count"], [("lines", "count")], sources=["lines"])
@@ -187,7 +187,7 @@ def test_the_actor_asks_a_coordinator_that_is_an_actor(ray_cluster: None) -> Non
         ray.kill(handle)
 
 
-def test_a_job_goes_on_with_another_autoscaler_when_its_coordinator_dies(nothing_left: Callable[[], None], tmp_path: Path) -> None:
+def test_a_job_continues_with_another_autoscaler_when_its_coordinator_dies(nothing_left: Callable[[], None], tmp_path: Path) -> None:
     run = rd.RunConfig(
         storage_path=str(tmp_path), snapshots=rd.SnapshotConfig(interval_s=0.5), failures=rd.FailureConfig(max_failures=2), window_batches=8
     )
@@ -208,7 +208,7 @@ def test_a_job_goes_on_with_another_autoscaler_when_its_coordinator_dies(nothing
     values = [json.loads(line) for line in lines]
     assert [value["kind"] for value in values].count("begin") == 2
     numbers = [value["number"] for value in values if value["kind"] == "decision"]
-    assert numbers == list(range(len(numbers))), "the second goes on from the first one's journal"
+    assert numbers == list(range(len(numbers))), "the second one continues the journal of the first"
     assert result.statistics.scaling.latest.decision.reason == "only observed"
 
 

@@ -1,4 +1,4 @@
-"""Every benchmark that needs Ray runs on Ray, with small sizes and without peers; what it checks holds. Nothing here asserts on time."""
+"""Every benchmark that needs Ray runs on Ray, with small sizes and without peers; its checks pass. Nothing here asserts on time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ON_RAY = [name for name in NAMES if importlib.import_module(f"benchmarks.{name}"
 
 
 FAST = {"barrier", "rows"}
-"""Ticks of a vertex, and rows beside a loop. The others, also the job that changes while it is measured (54 s): ``make soak``."""
+"""Benchmarks of every test run. The others, also the job that is rescaled while it is measured (54 s): ``make soak``."""
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in FAST else [pytest.mark.soak]) for name in ON_RAY])

@@ -1,4 +1,4 @@
-"""How jobs end on real Ray: complete, with an error in user code, with a killed actor, cancelled. Nothing may stay behind."""
+"""The ends of jobs on real Ray: complete, with an error in user code, with a killed actor, cancelled. Nothing may stay behind."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_stop_drains_and_completes(nothing_left: Check) -> None:
     assert [count for _, (_, count) in result["counts"]] == list(range(1, len(epochs) + 1))
 
 
-def test_wait_times_out_and_the_job_goes_on(nothing_left: Check) -> None:
+def test_wait_times_out_and_the_job_continues(nothing_left: Check) -> None:
     job = running_job()
     with pytest.raises(TimeoutError, match=r"^job 'endless' is not complete after 0.2 s; it goes on, wait\(\) again or cancel\(\)$"):
         job.wait(timeout_s=0.2)
@@ -191,7 +191,7 @@ def test_wait_times_out_and_the_job_goes_on(nothing_left: Check) -> None:
 def test_a_module_unknown_to_workers_is_named_before_an_actor_starts(
     nothing_left: Check, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """83 lines of C++ stack, else: unpickling fails inside Ray. ``sys.path`` of the driver alone has the module."""
+    """Else unpickling fails inside Ray, with 83 lines of C++ stack. Only the driver's ``sys.path`` has the module."""
     (tmp_path / "unknown_to_workers.py").write_text("def double(x):\n    return 2 * x\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     flow = rd.Dataflow("unknown")
@@ -261,7 +261,7 @@ def test_ctrl_c_in_a_script_leaves_nothing(tmp_path: Any) -> None:
         _, alive = psutil.wait_procs(tree, timeout=PATIENCE_S)
         assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     finally:
-        with child:  # closes its pipe: else the collector warns of it in the middle of a later test
+        with child:  # closes its pipe: else the garbage collector warns of it during a later test
             child.kill()
 
 
@@ -303,7 +303,7 @@ def test_sigterm_saves_the_job_and_ends_with_143(tmp_path: Path, waits_by: str) 
         _, alive = psutil.wait_procs(tree, timeout=PATIENCE_S)
         assert not [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
     finally:
-        with child:  # closes its pipe: else the collector warns of it in the middle of a later test
+        with child:  # closes its pipe: else the garbage collector warns of it during a later test
             child.kill()
 
 

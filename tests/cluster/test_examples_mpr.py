@@ -23,7 +23,7 @@ SMALL = {
 
 @pytest.fixture
 def address(ray_cluster: None) -> str:
-    """Of the session's Ray."""
+    """The address of the session's Ray."""
     found: str = ray.get_runtime_context().gcs_address
     return found
 
@@ -57,7 +57,7 @@ def test_replicas_come_and_go_and_the_frames_stay_in_order(address: str, tmp_pat
 @pytest.mark.soak
 @pytest.mark.parametrize(("policy", "rate"), [("mpr", []), ("ds2", ["--rate", "40"])])
 def test_a_policy_adds_replicas_and_a_picture_shows_it(policy: str, rate: list[str], address: str, tmp_path: Path) -> None:
-    """A replica does 16 frames a second: with one of them 400 frames would take 25 seconds, and 40 a second are far away."""
+    """A replica does 16 frames a second: one would take 25 seconds for 400 frames, and is far from 40 a second."""
     arguments = ["--frames", "400", "--width", "96", "--waiting-ms", "60", "--replicas", "8", "--interval-s", "0.5", *rate]
     picture = ["--policy", policy, "--goal", "40", "--plot", "lanes.png"]
     printed = run_example("mpr/lanes.py", *arguments, *picture, cwd=tmp_path, timeout_s=200, RAY_ADDRESS=address)

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.cluster]
 
 @pytest.fixture
 def address(ray_cluster: None) -> str:
-    """Of the session's Ray."""
+    """The address of the session's Ray."""
     found: str = ray.get_runtime_context().gcs_address
     return found
 
@@ -36,7 +36,7 @@ def test_live_input_and_probe_on_ray(address: str, tmp_path: Path) -> None:
     assert run_example("live_probe.py", "--ray", cwd=tmp_path, RAY_ADDRESS=address).splitlines() == LIVE
 
 
-def test_exactly_once_counts_right_whoever_is_killed(address: str, tmp_path: Path) -> None:
+def test_exactly_once_counts_right_whatever_is_killed(address: str, tmp_path: Path) -> None:
     printed = run_example("exactly_once.py", "--kills", "2", "--epochs", "200", cwd=tmp_path, RAY_ADDRESS=address)
     shown = dict(re.findall(r"│ (\S.*\S) +│ +([\d,]+) │", printed))
     assert shown["failures survived"] == "2"

@@ -1,4 +1,4 @@
-"""What a fixture of the cluster tests starts ends with it, also when the tests are killed."""
+"""Processes that a fixture of the cluster tests starts end with it, also when the tests are killed."""
 
 from __future__ import annotations
 

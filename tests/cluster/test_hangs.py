@@ -1,4 +1,4 @@
-"""Nobody waits without an end: for a coordinator, replica or progress actor killed or stopped, a function that hangs, many waiters."""
+"""Nothing waits for ever: with a coordinator, replica or progress actor killed or stopped, a function that hangs, many waiters."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.patience import PATIENCE_S
 Check = Callable[[], None]
 HEARTBEAT_S = 4.0
 BOUND_S = 45.0
-"""Heartbeat, the end of a process, and a machine that others use."""
+"""The time for a heartbeat's timeout and the end of a process, on a shared machine."""
 GLANCE_S = 3.0
-"""What is said to come within a second, on such a machine."""
+"""The bound on answers within a second, on such a machine."""
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ def _pickled_by_value() -> Any:
 
 
 class HeldSink(rd.Sink, rd.SinkWriter):
-    """Keeps nothing; ``publish`` does not return while a file is there."""
+    """Keeps nothing; ``publish`` does not return while a file exists."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,7 +53,7 @@ class HeldSink(rd.Sink, rd.SinkWriter):
 
 
 def held_by(path: Path, name: str = "held", sink: rd.Sink | None = None) -> rd.Dataflow:
-    """Counts by key, behind a function that does not return while a file is there."""
+    """Counts by key, behind a function that does not return while a file exists."""
 
     def hold(number: int) -> int:
         while os.path.exists(path):
@@ -69,7 +69,7 @@ def held_by(path: Path, name: str = "held", sink: rd.Sink | None = None) -> rd.D
 
 
 def timed(calls: dict[str, Callable[[], Any]]) -> dict[str, tuple[float, Any]]:
-    """Each call in a thread of its own: how long it took, and what it gave or raised; a call that does not end is not in it."""
+    """Make each call in a thread of its own: gives its duration, and its result or error; calls that do not end are left out."""
     ended: dict[str, tuple[float, Any]] = {}
 
     def make(name: str, call: Callable[[], Any]) -> None:
@@ -90,7 +90,7 @@ def timed(calls: dict[str, Callable[[], Any]]) -> dict[str, tuple[float, Any]]:
 
 
 def handle_calls(job: Any) -> dict[str, Callable[[], Any]]:
-    """Every call of a job's handle but cancel, which ends the job for the others."""
+    """Every call of a job's handle except cancel, which would end the job for the others."""
     probe, sending = job.probe("seen"), job.input("in")
 
     def send_for_ever() -> None:
@@ -120,12 +120,12 @@ def handle_calls(job: Any) -> dict[str, Callable[[], Any]]:
 
 @pytest.mark.parametrize("strike", ["kill", "suspend"])
 def test_no_call_of_the_handle_waits_for_a_coordinator_that_is_gone(nothing_left: Check, tmp_path: Path, strike: str) -> None:
-    """``job.state`` blocked for ever when the coordinator was killed while a loop read it; so did what waits, when it was only stopped."""
+    """Regression: ``job.state`` blocked for ever when the coordinator was killed meanwhile; so did waiting calls, when it was stopped."""
     config = surviving(tmp_path, failures=0, interval_s=None, heartbeat_timeout_s=HEARTBEAT_S)
     job: Any = held_by(tmp_path / "none", f"gone-{strike}").submit(config)
     until(lambda: job.state is JobState.RUNNING, "the job runs")
     job.input("in").send([1])
-    assert job._feed._logs == {}  # no failure is survived: nothing could use a log
+    assert job._feed._logs == {}  # the job survives no failure, so a log would be useless
     seen: list[tuple[float, JobState]] = []
     stop_reading = threading.Event()
 
@@ -183,7 +183,7 @@ def test_a_coordinator_that_is_stopped_is_replaced(nothing_left: Check, tmp_path
     config = surviving(tmp_path, failures=1, heartbeat_timeout_s=HEARTBEAT_S, input_log_bytes=20_000)
     job: Any = held_by(tmp_path / "none", "replaced").submit(config)
     sending = job.input("in")
-    for epoch in range(100):  # 200 KB, of which the driver keeps no more than its bound: it waits for snapshots
+    for epoch in range(100):  # 200 KB; the driver keeps no more than its bound, and waits for snapshots
         sending.send([epoch] * 1000)
         sending.advance_to(epoch + 1)
         (log,) = job._feed._logs.values()
@@ -215,9 +215,9 @@ def test_a_stopped_process_is_named_at_once_and_ends_the_job_in_time(nothing_lef
         job.wait(timeout_s=BOUND_S)
 
 
-def test_a_function_that_takes_long_is_named_and_keeps_nothing_else_from_going_on(nothing_left: Check, tmp_path: Path) -> None:
-    """It was not seen; progress() took 10 s and showed zeros, explain_stuck() named nobody; four probes that waited ended the job, for they
-    held the threads that heartbeats need; a change of layout that met it failed the job."""
+def test_a_function_that_takes_long_is_named_and_stops_nothing_else(nothing_left: Check, tmp_path: Path) -> None:
+    """Regression: progress() took 10 s and showed zeros, and explain_stuck() named nothing. Four waiting probes ended the job, because they
+    used up the threads that heartbeats need. A change of layout that had to wait for the function failed the job."""
     gate = tmp_path / "gate"
     config = rd.RunConfig(failures=rd.FailureConfig(heartbeat_timeout_s=3.0))
     publishing = tmp_path / "publishing"
@@ -234,7 +234,7 @@ def test_a_function_that_takes_long_is_named_and_keeps_nothing_else_from_going_o
     held: dict[str, Any] = {}
     probes.start()
     until(lambda: "hold" in job.explain_stuck(), "the function is seen", 10)
-    time.sleep(4.0)  # longer than the heartbeat's patience
+    time.sleep(4.0)  # longer than the heartbeat's timeout
     ended = timed({"progress": job.progress, "explain_stuck": job.explain_stuck, "state": lambda: job.state})
     assert max(took_s for took_s, _ in ended.values()) < GLANCE_S
     progress, told = ended["progress"][1], ended["explain_stuck"][1]

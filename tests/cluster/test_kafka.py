@@ -1,4 +1,4 @@
-"""Kafka -> keyed -> Kafka on real Ray: the coordinator and a replica are killed on the way; readers see each record once."""
+"""Kafka -> keyed -> Kafka on real Ray: the coordinator and a replica are killed meanwhile; readers see each record once."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def test_kills_between_kafka_and_kafka(nothing_left: Callable[[], None], kafka: 
         seen = until(lambda before=before: len(kafka.committed(end)) > before and len(kafka.committed(end)), "something more is committed")
         kill(kind, -1)
     result = job.wait(timeout_s=PATIENCE_S)
-    assert seen < len(oracle(COUNT)), "both were killed on the way"
+    assert seen < len(oracle(COUNT)), "both were killed before the end"
     assert result.statistics.failures == 1
     assert job._coordinators_lost == 1
     assert sorted(kafka.committed(end)) == oracle(COUNT)
 
 
 def test_partitions_that_are_added_are_read_also_after_a_kill(nothing_left: Callable[[], None], kafka: Broker, tmp_path: Path) -> None:
-    """Read from their first record on, which came before they were found."""
+    """They are read from their first record, which came before they were found."""
     start, end = kafka.later(4, shown=2), kafka.topic(2)
     kafka.send(start, [(n % 2, 1000 + n, str(n)) for n in range(40)])
     job = kafka_steps.copying(kafka.servers, start, end, idle_s=0.3, discover_s=0.1).submit(surviving(tmp_path), parallelism=2)

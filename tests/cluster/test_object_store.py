@@ -1,4 +1,4 @@
-"""Snapshots and results of a job on Ray on a server that speaks S3; a replica and the coordinator are killed."""
+"""A job on Ray with snapshots and results on a server that speaks S3; a replica and the coordinator are killed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_job_keeps_everything_on_an_object_store(nothing_left: Callable[[], No
         time.sleep(0.2)
         result = job.wait(timeout_s=PATIENCE_S)
         assert store.numbers()[-1] > newest
-        assert result.statistics.failures <= 1  # those of the coordinator that lived to the end
+        assert result.statistics.failures <= 1  # counted by the last coordinator
         kept = {row["key"]: row["count"] for row in rd.read_state(objects.uri("jobs/remote"), "counts").to_pylist()}
         found = sorted((row["epoch"], row["key"], row["count"]) for row in rd.read_committed(out).to_table().to_pylist())
     seen: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""The programs that run on the local runtime, on Ray: the same code, the same results."""
+"""The programs of the local runtime's tests, on Ray: the same code, the same results."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ IN_EVERY_RUN = {
     "live-unfed",
     "ordered-columns",
 }
-"""Of what only processes and links can get wrong, one each. Every replica is a process that takes a second or two to start; what operators
-compute is tried on the local runtime. The others: ``make soak``."""
+"""One program for each kind of error that only processes and links can make. Every replica is a process that takes a second or two to
+start; the results of operators are tested on the local runtime. The others: ``make soak``."""
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,8 @@ def test_a_killed_actor_is_survived(nothing_left: Check, tmp_path: Path, kind: s
     job = counting("survivor").submit(surviving(tmp_path), parallelism=1)
     wait_for_snapshots(tmp_path, "survivor", 2)
     pid = kill(kind, -1)
-    assert job.probe("counted").frontier(), "asked at once, it waits until there is somebody to tell"
-    wait_for_snapshots(tmp_path, "survivor", 1)  # it goes on while nobody waits for it
+    assert job.probe("counted").frontier(), "asked at once, it waits until the job can answer"
+    wait_for_snapshots(tmp_path, "survivor", 1)  # the job recovers while nothing waits for it
     result = job.wait(timeout_s=PATIENCE_S)
     require_counts(result)
     assert is_dead(pid)
@@ -69,7 +69,7 @@ def test_several_kills_in_a_row_also_while_recovering(nothing_left: Check, tmp_p
     job = counting("unlucky").submit(surviving(tmp_path, failures=8), parallelism=1)
     wait_for_snapshots(tmp_path, "unlucky", 1)
     kill("VertexActor")
-    time.sleep(0.3)  # the survivors have been told, the newcomer is starting
+    time.sleep(0.3)  # the survivors have been released, the new replica is starting
     kill("ProgressActor")
     wait_for_snapshots(tmp_path, "unlucky", 1)
     for each in actors("VertexActor"):
@@ -80,7 +80,7 @@ def test_several_kills_in_a_row_also_while_recovering(nothing_left: Check, tmp_p
 
 
 def test_coordinators_that_die_again_and_again(nothing_left: Check, tmp_path: Path) -> None:
-    """Each as soon as its process is there: before it is ready, in the delay after the one before, while nobody asks the handle."""
+    """Each dies as soon as its process exists: before it is ready, and while the handle is not used."""
     job = counting("headless").submit(surviving(tmp_path, failures=4), parallelism=1)
     wait_for_snapshots(tmp_path, "headless", 2)
     for _ in range(3):
@@ -91,7 +91,7 @@ def test_coordinators_that_die_again_and_again(nothing_left: Check, tmp_path: Pa
     assert job._coordinators_lost == 3
 
 
-def test_the_run_after_a_killed_driver_goes_on(nothing_left: Check, tmp_path: Path) -> None:
+def test_the_run_after_a_killed_driver_resumes(nothing_left: Check, tmp_path: Path) -> None:
     script = textwrap.dedent(
         f"""
         import sys
@@ -114,14 +114,14 @@ def test_the_run_after_a_killed_driver_goes_on(nothing_left: Check, tmp_path: Pa
     finally:
         driver.kill()
         driver.wait(10)
-    # At once: the actors of the run before may still be about to end.
+    # At once: the actors of the previous run may not have ended yet.
     result = counting("orphan").run(surviving(tmp_path, resume="latest"), parallelism=1, timeout_s=PATIENCE_S)
     require_counts(result)
     until(lambda: all(is_dead(pid) for pid in before), "the actors of the killed driver are gone")
 
 
 class Raising(rd.Vertex):
-    """Passes on, and raises at an epoch: always, or only while ``marker`` is not there."""
+    """Sends records on, and raises at an epoch: always, or only while ``marker`` does not exist."""
 
     def __init__(self, at: int, marker: Path | None) -> None:
         self.at = at
@@ -157,7 +157,7 @@ def test_an_exception_that_comes_again_and_again_ends_the_job_early(nothing_left
 
 
 class Shy(rd.Vertex):
-    """Cannot give its state while ``marker`` is there."""
+    """Cannot give its state while ``marker`` exists."""
 
     def __init__(self, marker: Path) -> None:
         self.marker = marker
@@ -181,7 +181,7 @@ def test_a_checkpoint_that_raises_costs_the_snapshot_and_no_more(nothing_left: C
     assert job.probe("seen").wait(5, timeout_s=PATIENCE_S)
     with pytest.raises(rd.SnapshotError, match=r"not taken: 'shy'\[0\]: its state could not be taken: RuntimeError: not now"):
         job.savepoint()
-    assert snapshots_in(tmp_path, "shy") == [1]  # the beginning of the run
+    assert snapshots_in(tmp_path, "shy") == [1]  # only that of the run's beginning
     marker.unlink()
     wait_for_snapshots(tmp_path, "shy", 1)
     kill("VertexActor", -1)
@@ -190,7 +190,7 @@ def test_a_checkpoint_that_raises_costs_the_snapshot_and_no_more(nothing_left: C
     assert result.statistics.failures == 1
 
 
-def test_a_cancelled_job_goes_on_from_its_savepoint(nothing_left: Check, tmp_path: Path) -> None:
+def test_a_cancelled_job_resumes_from_its_savepoint(nothing_left: Check, tmp_path: Path) -> None:
     flow = counting("paused")
     job = flow.submit(surviving(tmp_path, interval_s=None), parallelism=1)
     until(lambda: job.progress().active, "the job runs")
@@ -224,7 +224,7 @@ def test_live_input_is_replayed_exactly_also_after_it_was_closed(nothing_left: C
     assert result.statistics.failures == 3
 
 
-def test_a_live_input_is_gone_on_with_where_the_savepoint_was_by_a_changed_program(nothing_left: Check, tmp_path: Path) -> None:
+def test_a_changed_program_resumes_a_live_input_at_the_savepoint(nothing_left: Check, tmp_path: Path) -> None:
     def flow(name: str) -> rd.Dataflow:
         flow = rd.Dataflow("feed")
         flow.input("numbers").key_by(lambda r: r % 5).count(name=name).probe("seen").collect("counts")
@@ -296,7 +296,7 @@ def test_a_loop_is_recovered_in_the_middle(nothing_left: Check, tmp_path: Path) 
 
 
 def test_readers_of_parquet_see_whole_snapshots_only(nothing_left: Check, tmp_path: Path) -> None:
-    """Epochs are written in order by one replica: what is committed is always the beginning of the output, and it only grows."""
+    """One replica writes epochs in order: committed output is always the beginning of the whole, and only grows."""
     out = tmp_path / "out"
     flow = rd.Dataflow("files")
     stream = flow.source(Paced([[epoch] * 3 for epoch in range(400)]), name="ticks").map(lambda n: {"n": n})
@@ -323,8 +323,8 @@ def test_readers_of_parquet_see_whole_snapshots_only(nothing_left: Check, tmp_pa
     assert result["out"].rows == 1200
 
 
-def test_a_store_that_is_not_there_for_a_while(nothing_left: Check, tmp_path: Path) -> None:
-    """Attempts at snapshots fail meanwhile, and a recovery waits for it."""
+def test_a_store_that_is_unavailable_for_a_while(nothing_left: Check, tmp_path: Path) -> None:
+    """Attempts at snapshots fail meanwhile, and a recovery waits for the store."""
     job = counting("storeless", pause_s=0.03).submit(surviving(tmp_path, snapshots={"failures_max": None}), parallelism=1)
     wait_for_snapshots(tmp_path, "storeless", 1)
     store = tmp_path / "storeless" / "snapshots"
@@ -334,11 +334,11 @@ def test_a_store_that_is_not_there_for_a_while(nothing_left: Check, tmp_path: Pa
     wait_for_snapshots(tmp_path, "storeless", 1)
     with recovering.away(store):
         kill("VertexActor", -1)
-        time.sleep(1.0)  # the coordinator looks for the snapshot to go on from
+        time.sleep(1.0)  # the coordinator looks for the snapshot to resume from
     wait_for_snapshots(tmp_path, "storeless", 1)
     with recovering.away(store):
         kill("Coordinator", -1)
-        time.sleep(2.0)  # and the one that takes its place
+        time.sleep(2.0)  # and so does the coordinator that replaces it
     result = job.wait(timeout_s=PATIENCE_S)
     require_counts(result)
     assert job._coordinators_lost == 1
@@ -356,9 +356,9 @@ def test_attempts_in_a_row_that_fail_end_the_job_when_that_was_asked_for(nothing
 def test_the_interval_finds_itself_and_old_snapshots_go(nothing_left: Check, tmp_path: Path) -> None:
     job = counting("auto", pause_s=0.02).submit(surviving(tmp_path, interval_s="auto", snapshots={"keep": 1}), parallelism=1)
     until(lambda: job.progress().active, "the job runs")
-    Path(job.savepoint(), "manifest.json").unlink()  # what a snapshot costs is known from now on
+    Path(job.savepoint(), "manifest.json").unlink()  # from now on the cost of a snapshot is known
     wait_for_snapshots(tmp_path, "auto", 1)
-    assert len(snapshots_in(tmp_path, "auto")) <= 2  # the newest, and for a moment the one before
+    assert len(snapshots_in(tmp_path, "auto")) <= 2  # the newest, and for a moment the previous one
     kill("VertexActor")
     result = job.wait(timeout_s=PATIENCE_S)
     require_counts(result)
@@ -368,7 +368,7 @@ def test_the_interval_finds_itself_and_old_snapshots_go(nothing_left: Check, tmp
     until(lambda: len(snapshots_in(tmp_path, "auto")) == 1, "one snapshot is kept", 5)
 
 
-def test_a_dataflow_that_does_not_fit_is_refused_by_name(nothing_left: Check, tmp_path: Path) -> None:
+def test_a_changed_dataflow_is_refused_by_name(nothing_left: Check, tmp_path: Path) -> None:
     epochs = EPOCHS[:5]
     counting("shape", epochs=epochs).run(surviving(tmp_path), parallelism=1, timeout_s=PATIENCE_S)
     flow = rd.Dataflow("shape")
@@ -393,7 +393,7 @@ def test_a_stopped_replica_is_replaced_and_does_no_harm_when_it_wakes_up(nothing
         try:
             victim.resume()
         except psutil.NoSuchProcess:
-            pass  # killed for good
+            pass  # it has been killed
     result = job.wait(timeout_s=PATIENCE_S)
     require_counts(result)
     assert result.statistics.failures == 1

@@ -1,4 +1,4 @@
-"""Spark and Ray Data blocks again in another run: staged, or computed again and compared."""
+"""Spark and Ray Data blocks in a run that resumes: staged, or computed again and compared."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_ray_data_set_that_is_computed_again_has_to_have_the_same_blocks() -> 
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("ray_cluster")
-def test_a_job_on_ray_goes_on_with_the_same_blocks_only(tmp_path: Path) -> None:
+def test_a_job_on_ray_resumes_with_the_same_blocks_only(tmp_path: Path) -> None:
     def run(resume: str | None, *blocks: list[int | None]) -> list[Any]:
         flow = rd.Dataflow("replayed")
         flow.from_ray_dataset(dataset(*blocks), name="blocks").map(lambda row: row["x"]).collect("out")

@@ -1,4 +1,4 @@
-"""Replicas come and go on real Ray while the job runs: results are those of the model, in order per key, and nothing stays behind."""
+"""Changes of layout on real Ray while the job runs: results are those of the model, in order per key, and nothing stays behind."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class EndlessPart(rd.SourcePart):
 
 
 class Runs(rd.Vertex):
-    """Numbers the records of each key: what is lost, repeated or changes places within a key shows in its output."""
+    """Numbers the records of each key: its output shows records that are lost, repeated or out of order within a key."""
 
     def __init__(self) -> None:
         self.seen: dict[int, int] = {}
@@ -78,7 +78,7 @@ class Runs(rd.Vertex):
 
 
 class Collatz(rd.Vertex):
-    """One step a round, at the replica that owns the number."""
+    """One step in each round, at the replica that owns the number."""
 
     def __init__(self) -> None:
         self.steps: dict[int, int] = {}
@@ -117,7 +117,7 @@ def runs(name: str) -> rd.Dataflow:
 
 
 def require_runs(result: Any) -> None:
-    """Each key's records are numbered without a gap, in the order in which the source gave them, and none of what was read is missing."""
+    """Check that each key's records are numbered without a gap, in the source's order, and that no record is missing."""
     by_key: dict[int, list[tuple[int, int]]] = {}
     for _, (key, number, value) in result["runs"]:
         by_key.setdefault(key, []).append((number, value))
@@ -178,7 +178,7 @@ def collatz(number: int) -> int:
 
 
 def test_a_replica_killed_while_its_groups_move(nothing_left: Check, tmp_path: Path) -> None:
-    """All goes back to the last snapshot and its layout; what was asked for is done again."""
+    """The job resumes from the last snapshot in its layout; then the change is done again."""
     job = running(runs("killed").submit(surviving(tmp_path), parallelism=1), "runs")
     wait_for_snapshots(tmp_path, "killed", 1)
     told: list[Any] = []
@@ -197,7 +197,7 @@ def test_a_replica_killed_while_its_groups_move(nothing_left: Check, tmp_path: P
 
 
 def test_a_job_cancelled_in_the_middle_of_a_change(nothing_left: Check) -> None:
-    """Who asked is told, and nothing stays behind: not the newcomers either."""
+    """The caller of the change gets an error, and nothing stays behind, new replicas included."""
     job = running(runs("cancelled").submit(parallelism=1), "runs")
     told: list[str] = []
 
@@ -217,15 +217,15 @@ def test_a_job_cancelled_in_the_middle_of_a_change(nothing_left: Check) -> None:
 
 
 class Occupant:
-    """Of a processor, while it is there."""
+    """Occupies a CPU as long as it lives."""
 
 
 def test_replicas_that_cannot_be_placed(nothing_left: Check) -> None:
-    """The old layout stays, and the job says so."""
+    """The old layout stays, and the error says so."""
     job = running(runs("full").submit(rd.RunConfig(cpus_per_replica=1.0), parallelism=1), "runs")
     with pytest.raises(rd.RescaleRefused, match=r"the layout stays .*'runs': 1.*together ask for .* CPU, .* the cluster has 4 CPU"):
         job.rescale("runs", 3, timeout_s=3.0)
-    free = ray.available_resources().get("CPU", 0.0)  # Spark may be there, too
+    free = ray.available_resources().get("CPU", 0.0)  # Spark may use some
     other = ray.remote(num_cpus=free)(Occupant).remote()
     ray.get(other.__ray_ready__.remote(), timeout=PATIENCE_S)
     with pytest.raises(rd.RescaleRefused, match=r"the layout stays .*'runs': 1.*free resources now"):
@@ -245,7 +245,7 @@ def test_replicas_that_cannot_be_placed(nothing_left: Check) -> None:
         ({"ticks": 2}, "reads input: its parts stay with their replicas while the job runs"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(ray_cluster: None, wanted: dict[str, int], told: str) -> None:
+def test_invalid_changes_are_refused_by_name(ray_cluster: None, wanted: dict[str, int], told: str) -> None:
     job = runs("refusing").submit(parallelism=1, runtime="local")
     with pytest.raises(rd.RescaleRefused, match=told):
         job.rescale(wanted)
@@ -258,7 +258,7 @@ def test_windows_change_while_it_runs(nothing_left: Check) -> None:
     job.rescale("runs", 2)
     before = {stage.name: 1 for stage in job.plan.stages}
     with pytest.raises(rd.RescaleRefused, match=r"decided for the layout .*'runs': 1.* which is .*'runs': 2"):
-        # as an autoscaler that decided before the user did
+        # like an autoscaler that decided before the user's change
         ray.get(job._coordinator.rescale.remote({"runs": 3}, 60.0, before), timeout=PATIENCE_S)
     job.configure(window_batches=2)
     require_runs(job.stop(timeout_s=PATIENCE_S))
@@ -274,7 +274,7 @@ def change_for_ever(job: Job) -> None:
 
 @pytest.mark.parametrize("keeps", [False, True], ids=["no store", "store"])
 def test_a_job_that_completes_in_the_middle_of_a_change(nothing_left: Check, tmp_path: Path, keeps: bool) -> None:
-    """The change is done or refused; the job is complete all the same, with all its results."""
+    """The change is done or refused; in both cases the job completes with all its results."""
     config = surviving(tmp_path, failures=0) if keeps else rd.RunConfig()
     for number, epochs in enumerate((60, 200, 400)):
         flow = rd.Dataflow(f"ending{number}")

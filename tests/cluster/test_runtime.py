@@ -1,4 +1,4 @@
-"""The Ray runtime: live inputs and probes, pressure on the driver, barriers, two jobs at once, results of some size."""
+"""The Ray runtime: live inputs and probes, back-pressure to the driver, barriers, two jobs at once, large results."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def test_two_inputs_that_advance_differently(nothing_left: Check) -> None:
 
 class Slow(rd.Vertex):
     def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
-        clock.sleep(0.02 * len(batch))  # small batches of one time are joined on the way
+        clock.sleep(0.02 * len(batch))  # small batches of one time are joined before they are sent
         self.send_by(0, batch, time)
 
 
-def test_a_slow_vertex_holds_the_driver_back(nothing_left: Check) -> None:
+def test_a_slow_vertex_slows_the_driver_down(nothing_left: Check) -> None:
     flow = rd.Dataflow("slow")
     flow.input("numbers").rebalance().vertex(Slow, name="slow").collect("out")
     job = flow.submit(rd.RunConfig(window_batches=2, window_bytes=1), parallelism=1)
@@ -77,13 +77,13 @@ def test_a_slow_vertex_holds_the_driver_back(nothing_left: Check) -> None:
     for i in range(100):
         numbers.send([i])
     consumed = {stage.name: stage.records_in for stage in job.progress().stages}["slow"]
-    assert consumed >= 75, "what the driver could send was mostly worked off before it could send more"
+    assert consumed >= 75, "most of the records were consumed before the driver could send more"
     numbers.close()
     assert sorted(r for _, r in job.wait(timeout_s=PATIENCE_S)["out"]) == list(range(100))
 
 
 class GlobalBarrier(rd.Vertex):
-    """On each notification asks for the next time: no replica may be more than one ahead."""
+    """Asks for the next time in each notification: no replica may be more than one ahead."""
 
     rounds = 200
 
@@ -164,7 +164,7 @@ def test_columns_come_back_as_columns(nothing_left: Check) -> None:
 
 
 def test_tcp_between_replicas_gives_the_same(nothing_left: Check) -> None:
-    """Without Unix sockets, as between nodes."""
+    """Replicas do not use Unix sockets, as between nodes."""
     flow = rd.Dataflow("tcp")
     flow.from_items(range(1000)).key_by(lambda r: r % 5).count().collect("counts")
     job = flow.submit(rd.RunConfig(unix_sockets=False), parallelism=2)

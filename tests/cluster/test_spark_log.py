@@ -1,4 +1,4 @@
-"""Committed output as a stream of Spark's own file source: each row once, while the job runs, crashes and goes on."""
+"""Committed output as a stream of Spark's own file source: each row once, while the job runs, crashes and resumes."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def test_a_spark_stream_and_a_query_read_what_is_committed_once(spark: Any, tmp_
         return stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "check")).start(str(copy))
 
     out.mkdir(exist_ok=True)
-    query = follow()  # before anything is there
+    query = follow()  # before there is any output
     live = job.input("orders")
     for commit, orders in enumerate(EPOCHS):
         live.send(orders)
         live.advance_to(commit + 1)
         while job.step():
-            pass  # until all that was sent is done
+            pass  # until all input is processed
         job.savepoint()
         if commit % 5 == 3:
             job.crash()

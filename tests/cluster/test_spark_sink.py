@@ -34,25 +34,25 @@ def plain(row: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("staged", [False, True], ids=["arrow", "parquet"])
 def test_each_type_of_value_survives_spark_to_arrow_to_spark(spark: Any, tmp_path: Path, staged: bool) -> None:
-    names = NAMES[:-1] if staged else NAMES  # Parquet has no column of nothing
+    names = NAMES[:-1] if staged else NAMES  # Parquet has no type for a column of nulls
     frame = spark.createDataFrame([FULL, EMPTY], SCHEMA).select(*names)
     batches = read_here(SparkSource(frame))
     sink = SparkSink(spark, staging_path=str(tmp_path / "staging") if staged else None)
     back = run_sink(sink, [batches])
     assert [(f.name, f.dataType) for f in back.schema] == [(f.name, f.dataType) for f in frame.schema]
     assert [plain(row) for row in back.collect()] == [plain(row) for row in frame.collect()]
-    # the same instants and the same naive times, whatever the zone of the session
+    # instants and naive times are the same in any time zone of the session
     shown = "string(at) as a", "string(naive) as n", "unix_micros(at) as u"
     assert frame.selectExpr(*shown).collect() == back.selectExpr(*shown).collect()
 
 
 def wide(kinds: Sequence[str]) -> pa.RecordBatch:
-    """A column of each kind, beside the number of its row."""
+    """A table with a column of each type, and the row's number."""
     return pa.record_batch({"t": pa.array(range(ROWS)), **{kind: COLUMNS[kind] for kind in kinds}})
 
 
 def values_of(batches: Sequence[tuple[int, pa.RecordBatch]], kind: str) -> Any:
-    """Rows of one column, whatever their order."""
+    """The values of one column, in order of the row's number."""
     return counted(row for _, batch in batches for row in zip(batch.column("t").to_pylist(), batch.column(kind).to_pylist(), strict=True))
 
 

@@ -1,4 +1,4 @@
-"""SparkSource on real Spark: values, epochs, resume, and what is said when Spark is not as it should be."""
+"""SparkSource on real Spark: values, epochs, resume, and the errors when something is wrong with Spark."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_an_error_inside_spark_is_the_users(spark: Any) -> None:
 
 
 def test_a_partition_of_nothing_but_nulls_arrives(spark: Any) -> None:
-    """Ray cannot serialise the table that Spark writes for it: an empty list of strings has no offsets."""
+    """Regression: Ray cannot serialize the table that Spark writes for it, because an empty list of strings has no offsets."""
     source = SparkSource(spark.createDataFrame([EMPTY], SCHEMA).coalesce(1))
     assert [set(row.values()) for row in rows_of(source)] == [{None}]
 
@@ -135,7 +135,7 @@ def test_a_lost_block_names_its_partition(spark: Any) -> None:
     owner = ray.remote(num_cpus=0)(Owner).remote()
     (lost,) = ray.get(owner.put.remote(), timeout=PATIENCE_S)
     ray.kill(owner)
-    for _ in range(200):  # until the death of the owner is known here
+    for _ in range(200):  # until Ray knows here that the owner is dead
         try:
             ray.get(lost, timeout=PATIENCE_S)
         except ray.exceptions.OwnerDiedError:

@@ -1,4 +1,4 @@
-"""What is left when Spark has been stopped. Its name puts it after the other tests of the one session."""
+"""After the end of Spark. The module's name puts it after the other tests of the one session."""
 
 from __future__ import annotations
 

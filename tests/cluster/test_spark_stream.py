@@ -1,7 +1,8 @@
 """A streaming DataFrame as an input, on real Spark and Ray: each micro-batch once, whatever ends, and executors that keep nothing.
 
-Spark's ``rate-micro-batch`` is deterministic: batch n has the values from n * ROWS on. A driver's death is here an exception between two
-steps of a micro-batch, which ends job and query in one blow; whole processes die in ``python -m tests.chaos --spark-stream``.
+Spark's ``rate-micro-batch`` is deterministic: batch n has the values from n * ROWS on. Here an exception between two
+steps of a micro-batch stands for a driver's death: it ends job and query at once. Processes die in ``python -m tests.chaos
+--spark-stream``.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ ROWS = 30
 
 
 class Died(Exception):
-    """In the place of the driver's death."""
+    """Stands for the driver's death."""
 
 
 def kept_by_spark(spark: Any) -> int:
-    """How many RDDs the executors hold for somebody."""
+    """How many persistent RDDs the executors have."""
     return len(persistent_rdds(spark))
 
 
@@ -47,7 +48,7 @@ def await_that(holds: Callable[[], Any], told: str) -> None:
 
 @pytest.fixture
 def nothing_kept(spark: Any) -> Iterator[None]:
-    """After the test executors hold what they held before, and no query runs."""
+    """Check that after the test the executors have no more than before, and no query runs."""
     before = kept_by_spark(spark)
     yield
     await_that(lambda: not spark.streams.active, f"these queries run on: {spark.streams.active}")
@@ -60,7 +61,7 @@ def rate(spark: Any) -> Any:
 
 
 def submit(frame: Any, path: Path, make: Callable[[rd.Stream], Any] | None = None, **options: Any) -> Any:
-    """A job over the stream, which resumes where there is something to resume from."""
+    """Submit a job over the stream, which resumes if there is a snapshot."""
     flow = rd.Dataflow("spark-stream")
     if options.get("commit") == "stage":
         options = {"staging_path": str(path / "staging"), "max_lag": 2, **options}
@@ -70,12 +71,12 @@ def submit(frame: Any, path: Path, make: Callable[[rd.Stream], Any] | None = Non
 
 
 def until_saved(job: Any, epoch: int) -> None:
-    """Until a snapshot holds an epoch, as its feeder has it."""
+    """Wait until a snapshot holds an epoch, by the live input."""
     await_that(lambda: job.input("ticks").saved().newest > epoch, f"epoch {epoch} is in no snapshot: {job.progress()}")
 
 
 def check(result: Any, batches: int) -> None:
-    """Every value of so many micro-batches, or more, is there once, in the epoch of its batch."""
+    """Check that every value of at least ``batches`` micro-batches is there once, in the epoch of its batch."""
     found = sorted((row["value"], time.epoch) for time, row in result["out"])
     assert len(found) % ROWS == 0
     assert len(found) >= ROWS * batches
@@ -83,7 +84,7 @@ def check(result: Any, batches: int) -> None:
 
 
 def test_bounded_reads_leave_nothing_in_executors(spark: Any, nothing_kept: None) -> None:
-    """RayDP keeps what it computes until it is told otherwise."""
+    """RayDP keeps what it has computed until it is released."""
     for end in ("job", "error", "forgotten", "not computed"):
         before = kept_by_spark(spark)
         flow = rd.Dataflow("bounded")
@@ -141,12 +142,12 @@ def test_micro_batches_are_epochs_once_through_deaths_and_a_commit_deleted_by_ha
     check(result, 4)
     if commit == "stage":
         folders = [path for query in (tmp_path / "staging").iterdir() for path in query.iterdir()]
-        assert len(folders) <= 6, "what all snapshots hold is deleted"
+        assert len(folders) <= 6, "micro-batches in all snapshots are deleted"
 
 
 @pytest.fixture
 def two_partitions(spark: Any) -> Iterator[None]:
-    """Not the 200 that a shuffle makes by default."""
+    """Two partitions for a shuffle, instead of 200 by default."""
     before = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     yield
@@ -154,7 +155,7 @@ def two_partitions(spark: Any) -> Iterator[None]:
 
 
 def test_state_in_spark_and_an_actor_that_is_killed(spark: Any, tmp_path: Path, nothing_kept: None, two_partitions: None) -> None:
-    """A windowed count with a watermark in Spark; a replica dies meanwhile; what Spark emits is in the job once."""
+    """A windowed count with a watermark in Spark; a replica dies meanwhile; every row that Spark emits is in the job once."""
     frame = rate(spark).withWatermark("timestamp", "0 seconds")
     counts = frame.groupBy("timestamp").count().selectExpr("unix_millis(timestamp) as at", "count")
     flow = rd.Dataflow("stateful")
@@ -223,8 +224,8 @@ def test_what_cannot_be_read_as_a_stream_is_refused(spark: Any, tmp_path: Path) 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_executors_are_flat_over_200_reads(spark: Any, nothing_kept: None) -> None:
-    """Memory that Spark's block managers use, after 20 reads and after 200. What a job tells its sources is told here; the jobs themselves
-    are in the test of bounded reads."""
+    """Compares the memory of Spark's block managers after 20 reads and after 200. The test itself makes the calls that a job makes of its
+    source; jobs are in the test of bounded reads."""
 
     def used_bytes() -> int:
         status = java_session(spark).sparkContext().getExecutorMemoryStatus()

@@ -1,4 +1,4 @@
-"""Starting Spark where something is missing: each in a process of its own, for Ray looks for Java only when it starts."""
+"""Starting Spark where something is missing: each in a process of its own, because Ray looks for Java only when it starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def refused(**options):
 
 
 def run(script: str, path: str, **environment: str) -> str:
-    """What a Python program prints; with PATH and no JAVA_HOME."""
+    """The output of a Python program that runs with this PATH and without JAVA_HOME."""
     env = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "RAY_ADDRESS")}
     env.update(PATH=path, PYTHONPATH=os.pathsep.join([str(Path(__file__).parents[2] / "src"), env.get("PYTHONPATH", "")]), **environment)
     done = subprocess.run([sys.executable, "-c", BEGIN + script], env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
@@ -40,7 +40,7 @@ def run(script: str, path: str, **environment: str) -> str:
 
 @pytest.fixture
 def path_without_java(tmp_path: Path) -> str:
-    """A PATH with what Ray and Spark's launcher call, without java."""
+    """A PATH with the programs that Ray and Spark's launcher need, without java."""
     for name in ("bash", "sh", "env", "dirname", "basename", "ps", "uname", "cat", "ls", "nice", "mkdir", "rm", "id", "which", "tr", "sed"):
         for home in ("/usr/bin", "/bin"):
             if os.path.exists(f"{home}/{name}") and not (tmp_path / name).exists():

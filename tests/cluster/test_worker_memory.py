@@ -1,4 +1,4 @@
-"""Actors keep freed memory, and Arrow in them uses the C library; the driver, and what the user chose, stay as they are."""
+"""Actors keep freed memory, and Arrow in them uses the C library; the driver and the user's own choice stay unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cluster
 def test_arrow_uses_the_c_library_in_workers_only(ray_cluster: None) -> None:
     before = pa.default_memory_pool().backend_name
 
-    # A process of its own: one that has run other tasks may have loaded Arrow before.
+    # A new process: one that has run other tasks may have loaded Arrow already.
     @ray.remote(num_cpus=0, runtime_env={"env_vars": {"RAYAD_TEST_OF_MEMORY": "1"}})
     def backend() -> str:
         import rayad  # noqa: F401

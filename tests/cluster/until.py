@@ -10,7 +10,7 @@ from tests.patience import PATIENCE_S
 
 
 def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
-    """What the condition gives, once that is true; fails with ``what`` after the timeout."""
+    """Wait until the condition gives a true value, and return it; fails with ``what`` after the timeout."""
     deadline_s = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}"

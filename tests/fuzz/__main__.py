@@ -1,7 +1,7 @@
 """``python -m tests.fuzz``: random programs against a sequential model, with crashes, changes of layout and resumes.
 
 ``--runs 10000 --seed 5`` runs the seeds from 5 on, in several processes, and prints the seed of each violation; ``--only 17`` repeats one
-seed and shows its program; ``--shrink 17`` looks for a smaller case that is still violated.
+seed and shows its program; ``--shrink 17`` looks for a smaller case with a violation.
 """
 
 from __future__ import annotations

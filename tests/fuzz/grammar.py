@@ -1,7 +1,8 @@
-"""What random programs are made of: each operator with its meaning in plain Python beside it.
+"""The parts of random programs: each operator with its meaning in plain Python.
 
-A program is data: sources, and steps that make a stream of earlier ones. Between steps records are small integers, so that any stream can
-enter any step; inside a step keys and values have a type of the step's own. `meaning` knows nothing of batches, replicas or frontiers.
+A program is data: sources, and steps that make a stream from earlier ones. Between steps records are small integers, so any stream can
+be the input of any step; inside a step keys and values have a type of the step's own. `meaning` does not depend on batches, replicas or
+frontiers.
 """
 
 from __future__ import annotations
@@ -64,13 +65,13 @@ TYPES: dict[str, tuple[Callable[[int], Any], pa.DataType | None]] = {
     "null": (lambda n: None if n % 3 == 0 else n, pa.int64()),
     "tuple": (lambda n: (n % 2, f"{n}"), None),
 }
-"""How a small integer is written in each type, and its Arrow type."""
+"""The form of a small integer in each type, and its Arrow type."""
 SUMMED = ("int", "float", "decimal")
 ORDERED = ("int", "float", "str", "decimal", "date", "datetime", "tuple")
 
 
 def typed(kind: str, modulus: int = MODULUS) -> Callable[[int], Any]:
-    """``n -> n % modulus`` in a type."""
+    """The function ``n -> n % modulus`` with results in a type."""
     write = TYPES[kind][0]
     return lambda record: write(record % modulus)
 
@@ -110,7 +111,7 @@ class PerTime(rd.Vertex):
 
 
 class Halves(rd.Vertex):
-    """In a loop: gives what comes, and sends half of it round."""
+    """In a loop: emits each record, and sends half of it round."""
 
     def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
         self.send_by(0, [record // 2 for record in batch if record > 0], time)
@@ -120,7 +121,7 @@ class Halves(rd.Vertex):
         """There is no state."""
 
     def take(self, state: Any) -> None:
-        """There is none."""
+        """There is no state."""
 
 
 REENTRANT = {bound: type(f"Halves{bound}", (Halves,), {"reentrancy": bound, "__module__": __name__}) for bound in range(6)}
@@ -133,7 +134,7 @@ def _halved(record: int) -> list[int]:
     return out
 
 
-# -- operators: how each is built, and what it means -----------------------------------------------------------------------------
+# -- operators: how each is built, and its meaning ---------------------------------------------------------------------------------
 Build = Callable[[Step, Sequence[rd.Stream]], rd.Stream]
 Mean = Callable[[Step, Sequence[m.Timed]], m.Timed]
 
@@ -245,7 +246,7 @@ def _best_per_epoch(method: str, of: Callable[..., Any]) -> tuple[Build, Mean]:
 
 
 def _best_of_windows(method: str, of: Callable[..., Any]) -> tuple[Build, Mean]:
-    """The same of windows over event time, with what is late."""
+    """The same for windows over event time, with late records."""
 
     def build(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
         stamped = streams[0].assign_timestamps(lambda record: record, max_delay=10 * made.number)
@@ -412,7 +413,7 @@ TWO_INPUTS = ("union", "join", "window join")
 
 
 class Ending(list[Any]):
-    """A stream, and the epoch in which the last of the inputs before it ends: what is still open then comes at that time."""
+    """A stream, and the epoch in which the last input before it ends; windows that are still open then fire at that time."""
 
     def __init__(self, stream: m.Timed, end: int) -> None:
         super().__init__(stream)
@@ -420,7 +421,7 @@ class Ending(list[Any]):
 
 
 def end_of(streams: Sequence[m.Timed]) -> int:
-    """The last epoch of several streams; those inside loops have none, and nothing there asks for it."""
+    """The last epoch of several streams; streams inside loops have none, and do not need it."""
     return max((stream.end for stream in streams if isinstance(stream, Ending)), default=0)
 
 
@@ -434,7 +435,7 @@ def meaning(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
 
 
 def evaluate(program: Program) -> dict[str, m.Timed]:
-    """What every stream holds."""
+    """The records of every stream."""
     streams: list[m.Timed] = []
     for kind, epochs in program.sources:
         end = max((epoch for epoch, records in enumerate(epochs) if records and kind != "items"), default=0)
@@ -481,7 +482,7 @@ def draw_step(draw: random.Random, streams: int, depth: int) -> Step:
 
 
 def draw_program(draw: random.Random) -> tuple[Program, dict[str, m.Timed]]:
-    """A program that is not too large, and what it must give."""
+    """A program that is not too large, and its right results."""
     while True:
         sources = []
         for _ in range(2):

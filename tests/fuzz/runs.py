@@ -1,4 +1,4 @@
-"""One random program, and what happens to it: crashes, changes of layout, a resume with other replicas. All drawn from a seed."""
+"""One random program with crashes, changes of layout, and a resume with other replicas. All is drawn from a seed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EVENTS = ("savepoint", "crash", "rescale", "resume")
 
 @dataclass(frozen=True)
 class Case:
-    """A program, the seed of its interleaving, its replicas, and events: each after so many steps more."""
+    """A program, the seed of its interleaving, its replicas, and events, each with the number of steps before it."""
 
     seed: int
     program: Program
@@ -31,7 +31,7 @@ class Case:
 
 @dataclass
 class Outcome:
-    """What came of a case; ``violation``: what was wrong, empty if nothing."""
+    """The outcome of a case; ``violation`` is empty if all was right."""
 
     seed: int
     crashes: int = 0
@@ -51,7 +51,7 @@ def case_of(seed: int) -> Case:
 
 
 def run_seed(seed: int) -> Outcome:
-    """What a seed comes to; for processes of their own."""
+    """Run the case of a seed; for separate processes."""
     logging.disable(logging.WARNING)
     return run(case_of(seed))
 
@@ -103,9 +103,9 @@ def _run(case: Case, outcome: Outcome, folder: str) -> rd.Result:
 
 
 def _live_of(program: Program) -> dict[str, list[tuple[str, int]]]:
-    """By name of each live input: the calls that bring its records, one in each call, and its epochs.
+    """By name of each live input: the calls that send its records and advance its epochs, one step each.
 
-    It ends in the epoch of its last record: what windows give at the end of the input has the time at which that ended.
+    It ends in the epoch of its last record: results of windows at the end of the input have the time at which the input ended.
     """
     live = {}
     for index, (kind, epochs) in enumerate(program.sources):
@@ -116,7 +116,7 @@ def _live_of(program: Program) -> dict[str, list[tuple[str, int]]]:
 
 
 def _feed(job: Any, name: str, calls: list[tuple[str, int]]) -> None:
-    """Make those of the calls that have not been made: a job that resumes says what it holds of its input."""
+    """Make the calls that have not been made yet: a job that resumes says how much of its input it has."""
     handle = job.input(name)
     sent = 0
     for what, value in calls:
@@ -130,7 +130,7 @@ def _feed(job: Any, name: str, calls: list[tuple[str, int]]) -> None:
 
 
 def _other_replicas(job: Any, draw: random.Random) -> dict[str, int]:
-    """Another number of replicas for each vertex that can be resumed with another one; the rest keep theirs."""
+    """Another number of replicas for each vertex that can be resumed with another one; the others keep theirs."""
     out = {}
     for stage in job.plan.stages:
         if stage.kind is NodeKind.INPUT:
@@ -142,7 +142,7 @@ def _other_replicas(job: Any, draw: random.Random) -> dict[str, int]:
 
 
 def _rescale(job: Any, draw: random.Random) -> bool:
-    """Begin a change of layout of some of the vertices that can be moved; it goes on while the job runs."""
+    """Begin a change of layout of some of the vertices that can be rescaled; it continues while the job runs."""
     if job.rescaling is not None and not job.rescaling.is_done:
         return False
     movable = [stage for stage in job.plan.stages if not may_move(stage, job.plan, job.cores[stage.id, 0].vertex)]
@@ -159,7 +159,7 @@ def kinds_of(steps: tuple[Step, ...]) -> Iterator[str]:
 
 # -- shrinking -----------------------------------------------------------------------------------------------------------------
 def shrink(case: Case, tries_max: int = 400) -> tuple[Case, Outcome]:
-    """A smaller case that is still violated: what can go without it goes, one piece after another."""
+    """A smaller case with a violation: remove one piece after another, as long as the violation stays."""
     best, outcome = case, run(case)
     tries = 0
     shrunk = bool(outcome.violation)
@@ -171,7 +171,7 @@ def shrink(case: Case, tries_max: int = 400) -> tuple[Case, Outcome]:
                 return best, outcome
             try:
                 found = run(smaller)
-            except Exception:  # no program any more
+            except Exception:  # not a valid program
                 continue
             if found.violation:
                 best, outcome, shrunk = smaller, found, True

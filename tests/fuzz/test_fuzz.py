@@ -1,4 +1,4 @@
-"""A few random programs in every test run, and a planted defect that they must find. ``make fuzz`` runs thousands."""
+"""A few random programs in every test run; and a planted defect that they must find. ``make fuzz`` runs thousands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_random_programs_give_what_the_model_says_whatever_happens_to_them() -> 
 
 @pytest.mark.parametrize("exchange", [False, True], ids=["fused", "exchanged"])
 def test_random_programs_give_what_the_model_says_fused_or_not(exchange: bool) -> None:
-    """Under any interleaving, with any number of replicas; nothing happens to them."""
+    """With any interleaving and any number of replicas, without faults."""
     drawn = [case_of(seed) for seed in range(1000, 1000 + UNDISTURBED)]
     cases = [replace(case, program=replace(case.program, exchange=exchange), events=()) for case in drawn]
     assert [f"seed {case.seed}: {outcome.violation}" for case in cases if (outcome := run(case)).violation] == []
@@ -61,8 +61,8 @@ MOVED = Case(
 )
 
 
-def test_a_record_that_is_lost_when_replicas_come_and_go_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: what an old owner passes on to the new one lacks its first record."""
+def test_a_record_that_is_lost_in_a_change_of_layout_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: what an old owner forwards to the new one lacks its first record."""
     seeds = [replace(MOVED, seed=seed) for seed in range(40)]
     assert all(not run(case).violation for case in seeds[:3])
     passed_on = Migration._pass_on

@@ -1,7 +1,7 @@
-"""A driver on a machine: calls the functions that it is sent, one after the other, and sends back what they give or raise.
+"""A driver on a machine: calls the functions that it is sent, one after the other, and sends back their results or errors.
 
-``python -m tests.machines.driver ADDRESS``: joins that Ray; pickled calls on standard input, pickled answers on standard output. What one
-call is to leave for the next is in :data:`KEPT`.
+``python -m tests.machines.driver ADDRESS``: joins that Ray; pickled calls on standard input, pickled answers on standard output. Calls
+share objects by :data:`KEPT`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def write(pipe: IO[bytes], value: Any) -> None:
 
 
 def read(pipe: IO[bytes]) -> Any:
-    """The next message. Raises EOFError when there is none any more."""
+    """The next message. Raises EOFError at the end."""
     head = pipe.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         raise EOFError
@@ -33,9 +33,9 @@ def read(pipe: IO[bytes]) -> Any:
 
 
 def main(address: str) -> None:
-    """The driver's life."""
+    """Answer calls until the input ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever is printed is no answer
+    os.dup2(2, 1)  # printed text must not mix with answers
     import ray
 
     ray.init(address=address, logging_level="ERROR", log_to_driver=False)

@@ -1,4 +1,4 @@
-"""Waits until whoever started it has ended or lets go, however it ended, and then removes what it has made.
+"""Waits until its starter ends, in whatever way, or lets go; then removes the machines that the starter made.
 
 ``python -m tests.machines.guard PREFIX FOLDER``, with a pipe as standard input that only the starter holds (see tests/cluster/guard.py).
 """
@@ -14,7 +14,7 @@ from tests.machines import links
 
 
 def start(prefix: str, folder: str) -> subprocess.Popen[bytes]:
-    """The guard of all that is named so; give it to :func:`let_go` in the end."""
+    """Start the guard of everything with this prefix; give it to :func:`let_go` at the end."""
     command = [sys.executable, "-m", "tests.machines.guard", prefix, folder]
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
@@ -27,9 +27,9 @@ def let_go(guard: subprocess.Popen[bytes]) -> None:
 
 
 def main(prefix: str, folder: str) -> None:
-    """The guard's own life."""
+    """Wait for the end of the starter, then remove everything."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # whoever asks it to end asks its starter, too
+        signal.signal(number, signal.SIG_IGN)  # the starter gets the signal, too, and its end ends the guard
     sys.stdin.buffer.read()
     links.remove(prefix)
     shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What runs in the driver on machine 1 and in the job's actors: everything here can be imported on all machines."""
+"""Functions for the driver on machine 1 and for the job's actors; all machines can import this module."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def alive() -> list[str]:
     return sorted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
 
 
-# -- a keyed count: what it is, how it is watched ------------------------------------------------------------------------------------
+# -- a keyed count ---------------------------------------------------------------------------------------------------------------------
 
 
 def _numbers(epochs: int) -> list[list[int]]:
@@ -33,7 +33,7 @@ def _numbers(epochs: int) -> list[list[int]]:
 
 
 class Held(Paced):
-    """Does not come to its end before a file is there."""
+    """A source that does not end before a file exists."""
 
     def __init__(self, epochs: list[list[int]], until: str | None) -> None:
         super().__init__(epochs, parts=2, pause_s=0.02)
@@ -55,8 +55,8 @@ class HeldPart(PacedPart):
 
 
 def submit_counting(name: str, epochs: int, out: str | None = None, parallelism: Any = 2, until: str | None = None, **config: Any) -> None:
-    """A keyed count over a paced source, which goes on while the caller does something to the machines; ``out``: also as Parquet;
-    ``until``: the file without which it does not end."""
+    """Submit a keyed count over a paced source, which runs while the caller disturbs the machines; ``out``: also write Parquet;
+    ``until``: the source does not end before this file exists."""
     flow = rd.Dataflow(name)
     ticks = flow.source(Held(_numbers(epochs), until), name="ticks")
     counts = ticks.key_by(lambda n: n % 5).count(name="counts")
@@ -67,7 +67,7 @@ def submit_counting(name: str, epochs: int, out: str | None = None, parallelism:
 
 
 def counted(epochs: int) -> Counts:
-    """What :func:`submit_counting` comes to: epoch, key, count."""
+    """The right result of :func:`submit_counting`: epoch, key, count."""
     seen: collections.Counter[int] = collections.Counter()
     out = []
     for epoch, numbers in enumerate(_numbers(epochs)):
@@ -78,10 +78,10 @@ def counted(epochs: int) -> Counts:
 
 
 def addresses(job: Any, patience_s: float = 60.0) -> dict[str, Address]:
-    """Where each replica of a running job listens, by its name in the plane; ``patience_s``: how long one may take to be there."""
+    """The address on which each replica of a running job listens, by its name in the plane; ``patience_s``: how long to wait for one."""
     found = dict[str, Address]()
     for stage in job.plan.stages:
-        for replica in itertools.count():  # there may be more by now than at the beginning
+        for replica in itertools.count():  # there may be more replicas than at the beginning
             wait_s = patience_s if replica < stage.parallelism else 0.0
             told = job._ask("where", replica_name(stage.id, replica), wait_s, timeout_s=wait_s + 10.0)
             if told is None:
@@ -91,7 +91,7 @@ def addresses(job: Any, patience_s: float = 60.0) -> dict[str, Address]:
 
 
 def hosts(name: str) -> dict[str, str]:
-    """At which address each replica of a running job listens."""
+    """The host of each replica of a running job."""
     return {replica: address.host for replica, address in addresses(KEPT[name]).items()}
 
 
@@ -101,23 +101,23 @@ def is_running(name: str) -> bool:
 
 
 def ports(name: str) -> list[int]:
-    """On which TCP ports the replicas of a running job listen."""
+    """The TCP ports on which the replicas of a running job listen."""
     return [address.port for address in addresses(KEPT[name]).values()]
 
 
 def snapshots(name: str) -> int:
-    """How many snapshots there have been."""
+    """The number of snapshots so far."""
     taken = KEPT[name].progress().snapshot
     return taken.number if taken is not None else 0
 
 
 def failures(name: str) -> int:
-    """How many failures there have been."""
+    """The number of failures so far."""
     return int(KEPT[name].progress().failures)
 
 
 def rescale(name: str, vertex: str, replicas: int) -> None:
-    """Change how many replicas a vertex has."""
+    """Change the number of replicas of a vertex."""
     KEPT[name].rescale(vertex, replicas)
 
 
@@ -128,7 +128,7 @@ def finish(name: str, timeout_s: float) -> tuple[Counts, int]:
 
 
 def committed(out: str | Path) -> Counts:
-    """What :func:`submit_counting` has written."""
+    """The rows that :func:`submit_counting` has committed."""
     return sorted((row["epoch"], row["key"], row["count"]) for row in rd.read_committed(out).to_table().to_pylist())
 
 

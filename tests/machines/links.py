@@ -1,9 +1,9 @@
-"""Machines made of network namespaces: names, addresses, links, and how all of it is removed. Linux, root, iproute2 and util-linux.
+"""Machines made of network namespaces: names, addresses, links, and their removal. Needs Linux, root, iproute2 and util-linux.
 
-Each machine has an address, loopback, /tmp/ray and /dev/shm of its own; a bridge joins them, and the host is on it, too. What several Ray
-nodes on one host share (the address, abstract Unix sockets, loopback) these do not, and their links can be cut, slowed and mended.
+Each machine has an address, loopback, /tmp/ray and /dev/shm of its own; a bridge connects them and the host. Unlike several Ray
+nodes on one host they do not share the address, abstract Unix sockets and loopback, and their links can be cut, slowed and restored.
 
-Names hold the id of the process that made them: what a killed run and its killed guard have left is found by the next run, and removed.
+Names have the id of the process that made them. So the next run finds and removes what a killed run and its killed guard have left.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ END_S = 10.0
 
 
 def call(*words: str, check: bool = True) -> str:
-    """Run one command; gives what it printed."""
+    """Run one command; gives its output."""
     done = subprocess.run(words, capture_output=True, text=True, timeout=30)
     if check and done.returncode:
         raise OSError(f"{' '.join(words)} ended with {done.returncode}: {done.stderr.strip()}")
@@ -36,7 +36,7 @@ def call(*words: str, check: bool = True) -> str:
 
 
 def why_not() -> str:
-    """Why no machines can be made here; "" when they can. It tries."""
+    """Try to make a machine; gives the reason why that is not possible here, or ""."""
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
         return f"not installed: {', '.join(missing)}"
@@ -68,22 +68,22 @@ def unused_subnet() -> str:
 
 
 def namespaces() -> list[str]:
-    """All that are named as ours are."""
+    """All network namespaces with our names."""
     return [name for line in call("ip", "netns", "list").splitlines() if NAME.match(name := line.split()[0])]
 
 
 def links() -> list[str]:
-    """All links of the host that are named as ours are."""
+    """All links of the host with our names."""
     return [one["ifname"] for one in json.loads(call("ip", "-j", "link")) if NAME.match(one["ifname"])]
 
 
 def processes(namespace: str) -> list[int]:
-    """Who lives in a namespace."""
+    """The processes in a namespace."""
     return [int(word) for word in call("ip", "netns", "pids", namespace, check=False).split()]
 
 
 def end_processes(namespace: str) -> None:
-    """Kill all that lives there, and see it gone: also what is started meanwhile."""
+    """Kill all processes in a namespace, also new ones, until there are none."""
     deadline_s = time.monotonic() + END_S
     while (found := processes(namespace)) and time.monotonic() < deadline_s:
         for pid in found:
@@ -93,7 +93,7 @@ def end_processes(namespace: str) -> None:
 
 
 def remove(prefix: str) -> None:
-    """End and remove everything whose name begins so."""
+    """End and remove everything with this prefix."""
     for name in namespaces():
         if name.startswith(f"{prefix}-"):
             end_processes(name)
@@ -106,7 +106,7 @@ def remove(prefix: str) -> None:
 
 
 def remove_stale() -> None:
-    """Remove what runs have left whose processes are gone."""
+    """Remove what earlier runs have left, whose processes are gone."""
     owners = {match.group(1) for name in (*namespaces(), *links()) if (match := NAME.match(name))}
     for owner in owners:
         if not psutil.pid_exists(int(owner, 16)):
@@ -134,15 +134,15 @@ class Network:
         return f"{self.net}.254"
 
     def name(self, machine: int) -> str:
-        """Of a machine's namespace."""
+        """The name of a machine's namespace."""
         return f"{self.prefix}-{machine}"
 
     def link(self, machine: int) -> str:
-        """Of the host's end of its link."""
+        """The name of the host's end of a machine's link."""
         return f"{self.prefix}v{machine}"
 
     def address(self, machine: int) -> str:
-        """Of a machine."""
+        """The address of a machine."""
         return f"{self.net}.{machine}"
 
     def add(self, machine: int) -> None:
@@ -156,33 +156,33 @@ class Network:
             call("ip", "-n", name, "link", "set", device, "up")
 
     def inside(self, machine: int, *words: str) -> list[str]:
-        """The command that runs ``words`` on a machine where Ray runs: in its network, with its /tmp/ray and /dev/shm."""
+        """The command that runs ``words`` on a machine with Ray: in its network, with its /tmp/ray and /dev/shm."""
         found = processes(self.name(machine))
         if not found:
             raise OSError(f"nothing runs on machine {machine}")
         return ["nsenter", f"--net=/run/netns/{self.name(machine)}", f"--mount=/proc/{min(found)}/ns/mnt", f"--wd={Path.cwd()}", *words]
 
     def cut(self, machine: int) -> None:
-        """Take it off the network: whatever is sent to it, or by it, is lost."""
+        """Take a machine off the network: everything sent to it, or by it, is lost."""
         call("ip", "link", "set", self.link(machine), "down")
 
     def mend(self, machine: int) -> None:
-        """Put it back."""
+        """Put a machine back on the network."""
         call("ip", "link", "set", self.link(machine), "up")
 
     def slow(self, machine: int, rate: str) -> None:
-        """Limit what reaches it, say to 10mbit; "" ends that."""
+        """Limit the rate of traffic to a machine, for example to 10mbit; "" removes the limit."""
         call("tc", "qdisc", "del", "dev", self.link(machine), "root", check=False)
         if rate:
             call("tc", "qdisc", "add", "dev", self.link(machine), "root", "tbf", "rate", rate, "burst", "64kb", "latency", "400ms")
 
     def kill(self, machine: int) -> None:
-        """As a power cut: it says nothing to anybody any more, and all its processes are gone."""
+        """Switch a machine off as by a power cut: it sends nothing any more, and all its processes are killed."""
         self.cut(machine)
         end_processes(self.name(machine))
 
     def connections(self, machine: int, other: int) -> list[tuple[int, int]]:
-        """Established TCP connections between two machines: ports here and there."""
+        """Established TCP connections between two machines, as pairs of ports."""
         words = ["ss", "-Htn", "state", "established", "dst", self.address(other)]
         found = []
         for line in call("ip", "netns", "exec", self.name(machine), *words).splitlines():
@@ -191,6 +191,6 @@ class Network:
         return found
 
     def close(self, machine: int, other: int, port: int, peer_port: int) -> bool:
-        """Close one connection under the feet of the process that has it, which gets a reset; whether it was there."""
+        """Close one connection from outside its process, which gets a reset; gives whether it existed."""
         words = ["ss", "-HtnK", "dst", self.address(other), "sport", "=", f":{port}", "dport", "=", f":{peer_port}"]
         return bool(call("ip", "netns", "exec", self.name(machine), *words).strip())

@@ -19,7 +19,7 @@ PORT = 6399
 START_S = 300.0
 ROOT = Path(__file__).resolve().parents[2]
 HEALTH = {"period": 1000, "timeout": 1000, "initial_delay": 1000}
-"""In ms: Ray takes a minute to see that a node is gone, here some 12 s, which is longer than a cut that a job shall survive."""
+"""In ms. By default Ray takes a minute to notice a lost node; with this some 12 s, which is longer than a cut that a job has to survive."""
 HEALTH_FAILURES = 12
 
 
@@ -28,18 +28,18 @@ class CallFailed(AssertionError):
 
 
 class Machines:
-    """Some machines with Ray; the first is its head. Call :meth:`close` in the end; a killed process's are removed by the guard.
+    """Machines with Ray; the first is the head. Call :meth:`close` at the end; the guard removes those of a killed process.
 
     Args:
         count: how many.
-        cpus: that each of them has for Ray.
+        cpus: of each machine, for Ray.
     """
 
     def __init__(self, count: int, cpus: int = 2) -> None:
         links.remove_stale()
         prefix = f"ry{os.getpid():x}"
         self.folder = Path(tempfile.mkdtemp(prefix="rayad-machines-"))
-        """Which all machines see, and which is removed in the end."""
+        """A folder that all machines see; it is removed at the end."""
         self._guard = guard.start(prefix, str(self.folder))
         self._cpus = cpus
         self._driver: subprocess.Popen[bytes] | None = None
@@ -66,11 +66,11 @@ class Machines:
             raise
 
     def start(self, machine: int, **resources: float) -> None:
-        """Make a machine, or switch one on again, and let it join."""
+        """Make a machine, or switch one on again, and join it to Ray."""
         self.begin(machine, **resources)()
 
     def begin(self, machine: int, **resources: float) -> Callable[[], None]:
-        """As :meth:`start`; what it gives waits until Ray is there."""
+        """As :meth:`start`, but without waiting; gives a function that waits until Ray runs."""
         if links.processes(self.network.name(machine)):
             raise OSError(f"machine {machine} is on")
         if machine in self.machines:
@@ -102,7 +102,7 @@ class Machines:
             while "Ray runtime started" not in (told := log.read_text(errors="replace")):
                 if time.monotonic() > deadline_s:
                     raise OSError(f"Ray did not start on machine {machine}:\n{told[-3000:]}")
-                if process.poll() is not None:  # on a busy machine it may miss a deadline of its own, of 30 s
+                if process.poll() is not None:  # on a busy machine Ray may miss its own deadline of 30 s
                     links.end_processes(self.network.name(machine))
                     process, log = launch()
                 time.sleep(0.1)
@@ -131,7 +131,7 @@ class Machines:
         return answer
 
     def driver_log(self) -> str:
-        """The end of what the driver printed."""
+        """The end of the driver's output."""
         return (self.folder / "driver.log").read_text(errors="replace")[-4000:]
 
     def close(self) -> None:

@@ -72,7 +72,7 @@ def test_a_cut_of_eight_seconds_loses_nothing_and_is_no_failure(machines: Machin
     assert failures == 0
 
 
-def test_a_machine_joins_and_is_used_and_dies_and_the_job_goes_on_from_its_snapshot_on_a_server(machines: Machines) -> None:
+def test_a_machine_joins_and_is_used_and_dies_and_the_job_resumes_from_its_snapshot_on_a_server(machines: Machines) -> None:
     with serving(machines.network.host) as objects:
         out = objects.uri("out")
         enough = machines.folder / "enough"

@@ -1,7 +1,7 @@
-"""``python -m tests.simulation``: thousands of simulated runs, what struck them when, and whether each gave what it must.
+"""``python -m tests.simulation``: thousands of simulated runs, the faults by phase, and whether each run gave the right results.
 
-``--seeds 1000`` runs so many; ``--seed 17`` runs one again and says more. In every second run, that of an odd seed, replicas come and go;
-``--rescales``: in every one, ``--no-rescales``: in none.
+``--seeds 1000`` runs so many; ``--seed 17`` runs one again and prints more. Runs of odd seeds have changes of layout;
+``--rescales``: every run has them, ``--no-rescales``: none.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHOWN = 20
 
 
 class Tally:
-    """What many runs came to."""
+    """The outcome of many runs."""
 
     def __init__(self) -> None:
         self.runs = self.rescaled = 0
@@ -46,7 +46,8 @@ class Tally:
             self.violations.append(outcome)
 
     def wrong(self, cells: Sequence[tuple[str, str]] | None = None) -> list[str]:
-        """Why the whole does not show what it is to show; empty when it does. ``cells``: faults and phases, instead of all of them."""
+        """What is wrong with the runs together, or did not happen in any of them; empty if nothing. ``cells``: the required faults and
+        phases, by default all."""
         out = [f"{len(self.violations)} runs gave something else than they must"] if self.violations else []
         if cells is None:
             cells = CELLS + (CELLS_OF_CHANGES if self.rescaled else [])
@@ -66,14 +67,14 @@ def run_all(seeds: Iterable[int], processes: int, *, rescales: bool | None = Fal
     if processes == 1:
         yield from map(run_drawn, runs)
         return
-    # What the processes call stands in another module: this one is theirs, too, by another name.
-    quiet = (logging.disable, (logging.WARNING,))  # each fault is warned of
+    # The function for the processes is in another module, because this one is __main__ here and has another name there.
+    quiet = (logging.disable, (logging.WARNING,))  # each fault logs a warning
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), *quiet) as pool:
         yield from pool.map(run_drawn, runs, chunksize=16)
 
 
 def run_until_all_struck(seeds_max: int, cells: Sequence[tuple[str, str]], *, rescales: bool = False) -> Tally:
-    """Run seeds, in this process, until each of these faults has struck in its phase, or until one is violated. For tests."""
+    """Run seeds, in this process, until each of these faults has struck in its phase, or until there is a violation. For tests."""
     tally = Tally()
     for seed in range(seeds_max):
         tally.add(run(seed, rescales=rescales))
@@ -108,11 +109,11 @@ def show(tally: Tally, console: Console, took_s: float) -> None:
 
 
 def main() -> int:
-    """Parse arguments, run, show; 1 when something was wrong."""
+    """Parse arguments, run, print; 1 if something was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many runs")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--seed", type=int, help="run this one alone, and say more")
+    parser.add_argument("--seed", type=int, help="run this one alone, and print more")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     flag = argparse.BooleanOptionalAction
     parser.add_argument("--rescales", action=flag, help="replicas come and go in every run, or in none; by default in every second one")

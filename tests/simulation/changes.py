@@ -1,4 +1,4 @@
-"""Changes of layout among the events of a run: who is asked to have how many replicas when, and what is asked for again after a failure."""
+"""Changes of layout among the events of a run: which vertex gets how many replicas when, and what is asked for again after a failure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 KEY_GROUPS = 8
-"""Few, so that one at a time does not take long."""
+"""Few, so that moving one at a time does not take long."""
 REPLICAS_MAX = 4
 STEPS: tuple[int | None, ...] = (None, None, 1, 1, 2, 3)
 """How many key-groups a step moves; None: all at once."""
 TIMEOUTS_S = (*[math.inf] * 9, 0.1, 0.3, 0.6)
-"""Until all must be prepared: some changes are refused on their way, and undone."""
+"""Bounds on the time to prepare: with the short ones some changes are refused, and undone."""
 LATE_SHARE = 0.05
-"""Of steps during a change: how often an answer comes again."""
+"""The share of steps during a change at which an answer comes a second time."""
 COUNTED = ("steps", "moved_groups", "moved_bytes", "passed_on", "held")
 
 
@@ -51,13 +51,13 @@ class Changes:
         self.rng = random.Random(seed ^ 0xC4A)
         self.wanted: dict[str, int] = {}
         self.groups = groups
-        self._share = self.rng.choice([0.0, 0.0, 0.01])  # of steps at which one is asked for besides
+        self._share = self.rng.choice([0.0, 0.0, 0.01])  # of steps at which a change is asked for, besides those of faults
         self._seen: Any = None
         self._last = ""
 
     @staticmethod
     def is_under_way(job: SimulatedJob) -> bool:
-        """Whether the layout is changing, as far as snapshots are concerned."""
+        """Whether a change holds snapshots back."""
         return job.rescaling is not None and not job.rescaling.is_done
 
     def tick(self, job: SimulatedJob) -> None:
@@ -95,7 +95,7 @@ class Changes:
 
     @staticmethod
     def _require_whole(job: SimulatedJob, change: LocalRescale) -> None:
-        """A change is over: the layout is the new one or the old one, nobody else is there, and snapshots may begin."""
+        """A change is over: the layout is the new one or the old one, there are no other replicas, and snapshots may begin."""
         report = change.report
         asked = change.leader.wanted if report is not None else {}
         if report is not None and any(report.after[name] != count for name, count in asked.items()):
@@ -108,7 +108,7 @@ class Changes:
             raise AssertionError("snapshots still wait for the end of a change")
 
     def _count(self, change: LocalRescale) -> None:
-        """A change is over: done, or refused because that was to be."""
+        """A change is over: done, or refused for a reason that the run caused."""
         report = change.report
         if report is not None:
             self.world.figures["changes of layout"] += 1
@@ -120,7 +120,7 @@ class Changes:
                 raise AssertionError(f"a change was refused: {change.refusal}")
 
     def start(self, job: SimulatedJob, direction: str) -> bool:
-        """Ask for a change of this kind; False: there is none now. What cannot shrink grows first."""
+        """Ask for a change of this kind; False if none is possible now. Vertices that cannot shrink grow first."""
         if self.is_under_way(job):
             return False
         rng, counts = self.rng, asked_of(job.plan)

@@ -1,4 +1,4 @@
-"""Files that are not as they were written: whoever goes on has to refuse them by name and to take an older snapshot."""
+"""Damaged files: a job that resumes has to refuse them by name and to take an older snapshot."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def can_damage(world: World) -> bool:
 
 
 def choose_damage(world: World, how: str) -> tuple[str, int]:
-    """Spoil one file of the newest whole snapshot; gives its path and the snapshot's number."""
+    """Damage one file of the newest whole snapshot; gives its path and the snapshot's number."""
     number = whole_snapshots(world.store)[-1]
     manifest = world.store.load(number)
     own = sorted(file.path for file in manifest.files() if file.size)
     path = world.rng.choice([f"{number:012d}/{MANIFEST}", world.rng.choice(own)])
     if path.endswith(MANIFEST) and how == "missing":
-        path = world.rng.choice(own)  # without its manifest a snapshot is none, and nobody can say that it was one
+        path = world.rng.choice(own)  # not the manifest: without it there is no sign that there was a snapshot
     for each in whole_snapshots(world.store):
         if path in {f"{each:012d}/{MANIFEST}", *(file.path for file in world.store.load(each).files())}:
             world.damaged_numbers.add(each)
@@ -35,7 +35,7 @@ def choose_damage(world: World, how: str) -> tuple[str, int]:
 
 
 def damage(world: World, job: SimulatedJob, how: str) -> None:
-    """Spoil a file of the newest snapshot; whoever goes on next must refuse it by name and take an older one."""
+    """Damage a file of the newest snapshot; the next job that resumes must refuse it by name and take an older one."""
     path, number = choose_damage(world, how)
     world.struck(how)
     if world.rng.random() < 0.3:
@@ -63,7 +63,7 @@ def damage(world: World, job: SimulatedJob, how: str) -> None:
 
 
 def refused(world: World, why: object, path: str) -> None:
-    """A refusal has to name the file."""
+    """Check that a refusal names the file."""
     world.figures["refused"] += 1
     if path not in str(why):
-        raise AssertionError(f"{path} was spoilt; this does not say so: {why}")
+        raise AssertionError(f"{path} was damaged; this does not say so: {why}")

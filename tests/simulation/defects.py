@@ -1,4 +1,4 @@
-"""Realistic mistakes, planted in the production cores one at a time: the simulation is worth something only if it catches them."""
+"""Realistic mistakes, planted in the production cores one at a time: the simulation has to catch them."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def defect(plant: Plant) -> Plant:
 
 @contextmanager
 def planted(plant: Plant) -> Iterator[None]:
-    """The production code has this defect."""
+    """Within the block the production code has this defect."""
     with ExitStack() as stack:
         plant(stack)
         yield
 
 
 def first_violation(plant: Plant, seeds: range, *, rescales: bool = False, program: Program | None = None) -> Outcome | None:
-    """The first run that a defect spoils, of a program instead of those that the seeds draw; None: it was not caught."""
+    """The first run with a violation by a defect; None: it was not caught. ``program``: instead of those that the seeds draw."""
     for seed in seeds:
         drawn, parallelism = program_of(seed, rescales=rescales)
         chosen = program or drawn
-        undisturbed(chosen.name, parallelism if chosen.parallelism is None else chosen.parallelism)  # what it must give, without the defect
+        undisturbed(chosen.name, parallelism if chosen.parallelism is None else chosen.parallelism)  # computed without the defect
         with planted(plant):
             outcome = run(seed, rescales=rescales, program=program)
         if outcome.violation:
@@ -55,7 +55,7 @@ def first_violation(plant: Plant, seeds: range, *, rescales: bool = False, progr
 
 
 def around(stack: ExitStack, owner: Any, name: str, function: Callable[..., Any]) -> None:
-    """``function`` is called in the place of a method or function, with that one before its arguments."""
+    """Replace a method or function by ``function``, which gets the original as its first argument."""
     real = getattr(owner, name)
     stack.enter_context(patch.object(owner, name, lambda *args, **kwargs: function(real, *args, **kwargs)))
 
@@ -97,17 +97,17 @@ def batches_are_logged_twice(stack: ExitStack) -> None:
 
 
 @defect
-def the_unaligned_log_lacks_what_was_ahead_of_the_barrier(stack: ExitStack) -> None:
+def the_unaligned_log_lacks_batches_ahead_of_the_barrier(stack: ExitStack) -> None:
     around(stack, Participant, "on_barrier", lambda real, self, channel, barrier, ahead=(): real(self, channel, barrier))
 
 
 @defect
-def what_waits_at_the_sender_is_forgotten(stack: ExitStack) -> None:
+def batches_that_wait_at_the_sender_are_forgotten(stack: ExitStack) -> None:
     around(stack, SendWindows, "waiting_batches", lambda real, self: [])
 
 
 @defect
-def the_barrier_goes_before_what_combiners_hold(stack: ExitStack) -> None:
+def the_barrier_goes_before_partials_in_combiners(stack: ExitStack) -> None:
     def take(real: Any, self: Any, barrier: Any) -> None:
         real(self, barrier)
         if not barrier.final:
@@ -136,7 +136,7 @@ def the_state_is_taken_when_it_is_written(stack: ExitStack) -> None:
 
 
 @defect
-def nobody_is_told_that_an_attempt_was_given_up(stack: ExitStack) -> None:
+def replicas_are_not_told_that_an_attempt_was_given_up(stack: ExitStack) -> None:
     def perform(real: Any, self: Any, kind: str, at: Any) -> None:
         if kind == "forget":
             self.network.ready.discard((kind, at))
@@ -155,7 +155,7 @@ def notifications_are_forgotten(stack: ExitStack) -> None:
 
 
 @defect
-def the_hold_of_an_end_vertex_is_forgotten(stack: ExitStack) -> None:
+def the_capability_of_an_end_vertex_is_forgotten(stack: ExitStack) -> None:
     _changed_cut(stack, hold=None)
 
 
@@ -174,17 +174,17 @@ def restored_batches_are_not_counted(stack: ExitStack) -> None:
 
 
 @defect
-def the_source_goes_on_one_record_early(stack: ExitStack) -> None:
+def the_source_resumes_one_record_early(stack: ExitStack) -> None:
     around(stack, _ItemsPart, "offset", lambda real, self: (self.epoch, max(0, self.row - 1)))
 
 
 @defect
-def the_source_goes_on_one_record_late(stack: ExitStack) -> None:
+def the_source_resumes_one_record_late(stack: ExitStack) -> None:
     around(stack, _ItemsPart, "offset", lambda real, self: (self.epoch, self.row + 1))
 
 
 @defect
-def a_live_input_goes_on_in_epoch_0(stack: ExitStack) -> None:
+def a_live_input_resumes_in_epoch_0(stack: ExitStack) -> None:
     def resume_input(real: Any, core: Any, rest: Any) -> None:
         real(core, {**rest, "input_epoch": 0 if rest["input_epoch"] is not None else None})
 
@@ -206,7 +206,7 @@ def increments_build_on_any_base(stack: ExitStack) -> None:
 
 
 @defect
-def an_increment_does_not_name_what_it_builds_on(stack: ExitStack) -> None:
+def an_increment_does_not_name_its_base(stack: ExitStack) -> None:
     around(stack, StateChain, "wrote", lambda real, self, barrier, file, *, incremental: real(self, barrier, file, incremental=False))
 
 
@@ -250,12 +250,12 @@ def parts_are_acknowledged_before_they_are_written(stack: ExitStack) -> None:
 
 
 @defect
-def what_attempts_given_up_had_staged_is_lost(stack: ExitStack) -> None:
+def staged_output_of_attempts_given_up_is_lost(stack: ExitStack) -> None:
     around(stack, Participant, "_take", lambda real, self, barrier: (self._staged.clear(), real(self, barrier)))
 
 
 @defect
-def what_was_staged_for_the_end_is_lost_at_recovery(stack: ExitStack) -> None:
+def staged_output_for_the_end_is_lost_at_recovery(stack: ExitStack) -> None:
     around(stack, SnapshotAttempts, "__init__", lambda real, self, *args, staged=(), **kwargs: real(self, *args, **kwargs))
 
 
@@ -285,7 +285,7 @@ def a_number_can_be_taken_twice(stack: ExitStack) -> None:
 
 @defect
 def only_the_same_number_is_refused(stack: ExitStack) -> None:
-    """The fence falls when retention deletes the claim."""
+    """The fence is gone when retention deletes the claim."""
     around(stack, SnapshotStore, "_refuse_unless_newest", lambda real, self, *args: None)
 
 
@@ -300,7 +300,7 @@ def recovery_takes_the_snapshots_of_any_run(stack: ExitStack) -> None:
 
 
 @defect
-def retention_deletes_what_increments_build_on(stack: ExitStack) -> None:
+def retention_deletes_bases_of_increments(stack: ExitStack) -> None:
     def files(self: Any) -> Any:
         found = {file for part in self.parts for file in part.files[-1:]}
         return found | {part.rest for part in self.parts if part.rest is not None} | {staged.file for staged in self.staged}

@@ -40,7 +40,7 @@ def defect(plant: Plant) -> Plant:
 
 @defect
 def there_is_no_fence(stack: ExitStack) -> None:
-    """What is passed on leaves before the report that counts it is applied."""
+    """Forwarded batches leave before the report that counts them is applied."""
 
     def fence(self: Any, at: Any) -> None:
         migration = self.migrations.get(at)
@@ -52,7 +52,7 @@ def there_is_no_fence(stack: ExitStack) -> None:
 
 
 @defect
-def rights_do_not_come_along(stack: ExitStack) -> None:
+def rights_are_not_moved_with_state(stack: ExitStack) -> None:
     def send_state(self: Any, target: int, groups: Any, state: Any) -> None:
         self.outgoing.append((target, Transfer("state", state=b"".join(dumped(state)))))
 
@@ -60,12 +60,12 @@ def rights_do_not_come_along(stack: ExitStack) -> None:
 
 
 @defect
-def rights_that_come_along_are_not_counted(stack: ExitStack) -> None:
+def moved_rights_are_not_counted(stack: ExitStack) -> None:
     _uncounted(stack, "_send_state")
 
 
 @defect
-def rights_that_came_along_are_not_released(stack: ExitStack) -> None:
+def moved_rights_are_not_released(stack: ExitStack) -> None:
     def take(core: Any, state: Any, rights: Any) -> None:
         core._rights = tuple(time for _, time in rights)
         core.vertex.take(state)
@@ -88,11 +88,11 @@ def _uncounted(stack: ExitStack, name: str) -> None:
 
 
 @defect
-def who_retires_keeps_its_notifications(stack: ExitStack) -> None:
+def a_retiring_replica_keeps_its_notifications(stack: ExitStack) -> None:
     stack.enter_context(patch.object(ReplicaCore, "let_go", lambda self: None))
 
 
-# -- who has what --------------------------------------------------------------------------------------------------------------
+# -- owners --------------------------------------------------------------------------------------------------------------------
 
 
 @defect
@@ -112,8 +112,8 @@ def the_marker_goes_before_the_last_old_batch(stack: ExitStack) -> None:
 
 
 @defect
-def combiners_give_out_what_they_hold_by_the_new_layout(stack: ExitStack) -> None:
-    """Behind the marker, though an old owner may have told that all was passed on."""
+def combiners_flush_by_the_new_layout(stack: ExitStack) -> None:
+    """They flush behind the marker, though an old owner may have said that it has forwarded all."""
 
     def relayout(real: Any, self: Any, at: Any, step: int, after: Any) -> None:
         if self._at.get(at, self._base) < step:
@@ -146,8 +146,8 @@ def markers_of_feedback_edges_are_not_waited_for(stack: ExitStack) -> None:
 
 
 @defect
-def held_pieces_go_before_those_passed_on(stack: ExitStack) -> None:
-    """They are released with the first thing that comes from the old owner."""
+def waiting_pieces_go_before_forwarded_ones(stack: ExitStack) -> None:
+    """They are released with the first transfer from the old owner."""
 
     def on_transfer(real: Any, self: Any, source: int, transfer: Any) -> None:
         if self._held.get(source):
@@ -160,12 +160,12 @@ def held_pieces_go_before_those_passed_on(stack: ExitStack) -> None:
 
 
 @defect
-def a_new_owner_does_not_hold(stack: ExitStack) -> None:
+def a_new_owner_does_not_wait(stack: ExitStack) -> None:
     _without_targets(stack, "from")
 
 
 @defect
-def an_old_owner_works_off_what_leaves(stack: ExitStack) -> None:
+def an_old_owner_processes_records_that_leave(stack: ExitStack) -> None:
     _without_targets(stack, "to")
 
 
@@ -193,7 +193,7 @@ def an_old_owner_keeps_a_copy(stack: ExitStack) -> None:
 
 
 @defect
-def who_retires_drops_what_anybody_may_process(stack: ExitStack) -> None:
+def a_retiring_replica_drops_batches_of_unkeyed_edges(stack: ExitStack) -> None:
     def pass_on(real: Any, self: Any, sibling: int, edge: int, time: Any, part: Any) -> None:
         if edge in self._splits:
             real(self, sibling, edge, time, part)
@@ -204,13 +204,13 @@ def who_retires_drops_what_anybody_may_process(stack: ExitStack) -> None:
 
 
 @defect
-def copies_of_broadcast_batches_are_not_passed_on(stack: ExitStack) -> None:
-    """New owners may not have got them, and have got state that they concern."""
+def copies_of_broadcast_batches_are_not_forwarded(stack: ExitStack) -> None:
+    """A new owner may not have got them, but has the state that they affect."""
     stack.enter_context(patch.object(Migration, "_copy", lambda self, edge, time, batch: None))
 
 
 @defect
-def who_retires_leaves_copies_unread(stack: ExitStack) -> None:
+def a_retiring_replica_leaves_copies_unread(stack: ExitStack) -> None:
     def take_out(real: Any, self: Any, edge: int, time: Any, batch: Any, token: Any = None) -> Any:
         return batch if edge in self._copied else real(self, edge, time, batch, token)
 
@@ -218,8 +218,8 @@ def who_retires_leaves_copies_unread(stack: ExitStack) -> None:
 
 
 @defect
-def what_arrives_behind_other_batches_is_not_looked_at(stack: ExitStack) -> None:
-    """A marker counts when it has arrived, while old batches still wait for their turn."""
+def batches_that_still_wait_are_not_split(stack: ExitStack) -> None:
+    """A marker counts when it arrives, while older batches still wait for their turn."""
     around(stack, Migration, "take_out", lambda real, self, edge, time, batch, token=None: batch)
 
 
@@ -236,12 +236,12 @@ def forward_edges_stay_forward(stack: ExitStack) -> None:
 
 
 @defect
-def what_who_retires_has_staged_is_lost(stack: ExitStack) -> None:
+def staged_output_of_a_retiring_replica_is_lost(stack: ExitStack) -> None:
     stack.enter_context(patch.object(SnapshotAttempts, "leave_behind", lambda self, staged: None))
 
 
 @defect
-def what_earlier_attempts_of_who_retires_had_staged_is_lost(stack: ExitStack) -> None:
+def staged_output_of_earlier_attempts_of_a_retiring_replica_is_lost(stack: ExitStack) -> None:
     around(stack, Participant, "staged", lambda real, self, base: (self._staged.clear(), real(self, base))[1])
 
 
@@ -278,7 +278,7 @@ def the_layout_is_not_in_the_manifest(stack: ExitStack) -> None:
 
 @defect
 def the_owners_are_not_in_the_manifest(stack: ExitStack) -> None:
-    """Only how many replicas there are."""
+    """Only the number of replicas is."""
 
     around(stack, local_snapshots, "layout_notes", lambda real, plan, asked: {**real(plan, asked), "owners": {}})
 
@@ -297,7 +297,7 @@ def parts_of_the_old_layout_make_a_snapshot(stack: ExitStack) -> None:
 
 
 def _one_fewer(stack: ExitStack, phase: Phase) -> None:
-    """The leader does not wait for one of those whom it has asked."""
+    """The leader does not wait for one of the actors that it has asked."""
 
     def enter(real: Any, self: Any, of: Phase, names: Any, *args: Any) -> Any:
         turn = real(self, of, names, *args)
@@ -314,7 +314,7 @@ def a_step_does_not_wait_for_one_replica(stack: ExitStack) -> None:
 
 
 @defect
-def newcomers_count_before_they_are_there(stack: ExitStack) -> None:
+def new_replicas_count_before_they_have_started(stack: ExitStack) -> None:
     def enter(real: Any, self: Any, phase: Phase, names: Any, *args: Any) -> Any:
         turn = real(self, phase, names, *args)
         if phase in (Phase.STARTING, Phase.CONNECTING):
@@ -332,12 +332,12 @@ def the_new_layout_holds_before_all_have_it(stack: ExitStack) -> None:
 
 @defect
 def answers_of_earlier_turns_count(stack: ExitStack) -> None:
-    """Whoever has answered once, late or in another change, has answered."""
+    """An answer to an earlier turn, late or of another change, counts for the current one."""
     stack.enter_context(patch.object(ChangeLeader, "_is_awaited", lambda self, event: getattr(event, "name", None) in self._missing))
 
 
 @defect
-def nobody_waits_for_those_who_retire(stack: ExitStack) -> None:
+def retiring_replicas_are_not_waited_for(stack: ExitStack) -> None:
     around(stack, ChangeLeader, "_retire", lambda real, self, *args: (real(self, *args), self._missing.clear(), self._part(*args)))
 
 
@@ -363,7 +363,7 @@ def the_change_ends_one_step_early(stack: ExitStack) -> None:
 
 @defect
 def a_change_that_is_refused_is_not_undone(stack: ExitStack) -> None:
-    """Newcomers stay, and so does the state that is ready to be given."""
+    """New replicas stay, and so does the state that is ready to be moved."""
 
     def refuse(self: Any, why: str, now_s: float, effects: Any, *, lacks_room: bool = False) -> None:
         self._end(lead.Refuse(why, lacks_room), effects)
@@ -384,7 +384,7 @@ def snapshots_are_not_released_after_a_change(stack: ExitStack) -> None:
 
 
 @defect
-def a_notification_of_which_nothing_is_left_fails(stack: ExitStack) -> None:
+def a_notification_whose_state_has_moved_fails(stack: ExitStack) -> None:
     def on_notify(real: Any, self: Any, time: Any) -> None:
         if not self.waiting.get(time):
             raise KeyError(time)
@@ -394,7 +394,7 @@ def a_notification_of_which_nothing_is_left_fails(stack: ExitStack) -> None:
 
 
 @defect
-def nobody_asks_for_notifications_of_what_is_taken_up(stack: ExitStack) -> None:
+def notifications_are_not_requested_for_state_that_is_taken(stack: ExitStack) -> None:
     def take(real: Any, self: Any, state: Any) -> None:
         with patch.object(self, "ask", lambda time: None):
             real(self, state)

@@ -1,4 +1,4 @@
-"""Realistic mistakes in flow control and in what is spilled, planted one at a time, as in :mod:`tests.simulation.defects`."""
+"""Realistic mistakes in flow control and spilling, planted one at a time, as in :mod:`tests.simulation.defects`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulation.defects import Plant, around
 
 DEFECTS_OF_CHANNELS: dict[str, Plant] = {}
 IN_CHANGES: set[str] = set()
-"""Those of them that strike only where replicas come and go."""
+"""Defects that have an effect only in runs with changes of layout."""
 
 
 def defect(plant: Plant) -> Plant:
@@ -27,7 +27,7 @@ def defect(plant: Plant) -> Plant:
 
 
 def defect_in_changes(plant: Plant) -> Plant:
-    """The same, of one that strikes only where replicas come and go."""
+    """Register a defect that has an effect only in runs with changes of layout."""
     IN_CHANGES.add(plant.__name__.replace("_", " "))
     return defect(plant)
 
@@ -54,7 +54,7 @@ def a_grant_is_lost_now_and_then(stack: ExitStack) -> None:
 
 @defect
 def what_was_consumed_is_forgotten_with_a_grant(stack: ExitStack) -> None:
-    """The batch that made the grant due is in neither."""
+    """The batch that made the grant due is not counted in any grant."""
 
     def on_consumed(self: Any, size_bytes: int) -> Any:
         if self.consumed_batches + 1 >= max(1, self.batches // 2) and self.consumed_batches:
@@ -76,8 +76,8 @@ def bytes_in_flight_do_not_count(stack: ExitStack) -> None:
 
 
 @defect
-def what_waits_for_credit_is_sent_one_behind(stack: ExitStack) -> None:
-    """It leaves with the next credit only, and after the last one there is none."""
+def batches_that_wait_for_credit_leave_one_credit_late(stack: ExitStack) -> None:
+    """Each leaves only with the next credit, and after the last one there is none."""
 
     def on_credit(real: Any, self: Any, *args: Any) -> None:
         with patch.object(SendWindows, "_send_waiting", lambda *_: None):
@@ -87,7 +87,7 @@ def what_waits_for_credit_is_sent_one_behind(stack: ExitStack) -> None:
 
 
 @defect
-def an_aligned_barrier_passes_what_waits_for_credit(stack: ExitStack) -> None:
+def an_aligned_barrier_overtakes_batches_that_wait_for_credit(stack: ExitStack) -> None:
     def send_mark(real: Any, *args: Any, overtake: bool, **options: Any) -> None:
         real(*args, overtake=True, **options)
 
@@ -95,8 +95,8 @@ def an_aligned_barrier_passes_what_waits_for_credit(stack: ExitStack) -> None:
 
 
 @defect
-def a_replica_is_not_held_up(stack: ExitStack) -> None:
-    """It goes on producing while it has no credit: nothing bounds what waits."""
+def a_replica_produces_without_credit(stack: ExitStack) -> None:
+    """Nothing bounds the batches that wait."""
     stack.enter_context(patch.object(SendWindows, "_note_held_up", lambda self: None))
 
 
@@ -113,12 +113,12 @@ def a_demand_is_forgotten(stack: ExitStack) -> None:
 
 
 @defect
-def what_waits_for_any_receiver_goes_behind_the_barrier(stack: ExitStack) -> None:
+def the_pool_goes_behind_the_barrier(stack: ExitStack) -> None:
     stack.enter_context(patch.object(SendWindows, "_bind", lambda self, edge: None))
 
 
 @defect
-def what_is_joined_counts_as_many(stack: ExitStack) -> None:
+def joined_batches_count_as_many(stack: ExitStack) -> None:
     around(stack, ChannelEnds, "attach", lambda real, self, core: (real(self, core), setattr(self.sender, "joined", _ignore)))
 
 
@@ -126,12 +126,12 @@ def _ignore(*_: Any) -> None:
     pass
 
 
-# -- what came round a loop ----------------------------------------------------------------------------------------------------
+# -- feedback ------------------------------------------------------------------------------------------------------------------
 
 
 @defect
 def a_spilled_batch_is_overtaken_by_a_later_one(stack: ExitStack) -> None:
-    """As soon as there is room the newest goes at once."""
+    """As soon as there is room the newest batch is sent at once."""
 
     def send(real: Any, self: Any, edge: int, peer: str, payload: Any) -> None:
         if self._carrier.queued_bytes(peer) < self._feedback_bytes_max:
@@ -143,7 +143,7 @@ def a_spilled_batch_is_overtaken_by_a_later_one(stack: ExitStack) -> None:
 
 
 @defect
-def a_mark_overtakes_what_is_spilled(stack: ExitStack) -> None:
+def a_mark_overtakes_spilled_batches(stack: ExitStack) -> None:
     def send_mark(real: Any, self: Any, *args: Any, **options: Any) -> None:
         spilled, self._spilled = self._spilled, {}
         real(self, *args, **options)
@@ -153,7 +153,7 @@ def a_mark_overtakes_what_is_spilled(stack: ExitStack) -> None:
 
 
 @defect
-def what_is_spilled_stays_on_disk(stack: ExitStack) -> None:
+def spilled_batches_stay_on_disk(stack: ExitStack) -> None:
     stack.enter_context(patch.object(SendWindows, "drain", lambda self: None))
 
 
@@ -163,21 +163,21 @@ def memory_is_used_again_while_older_batches_are_on_disk(stack: ExitStack) -> No
 
 
 @defect
-def what_is_blocked_is_lost(stack: ExitStack) -> None:
+def blocked_batches_are_lost(stack: ExitStack) -> None:
     stack.enter_context(patch.object(FeedbackQueue, "block", lambda self, entry: None))
 
 
 @defect
-def what_is_blocked_stays_so(stack: ExitStack) -> None:
+def blocked_batches_stay_blocked(stack: ExitStack) -> None:
     stack.enter_context(patch.object(FeedbackQueue, "unblock", lambda self: None))
 
 
-# -- who comes and goes --------------------------------------------------------------------------------------------------------
+# -- new and retiring replicas -------------------------------------------------------------------------------------------------
 
 
 @defect_in_changes
 def a_batch_that_leaves_gives_no_credit_back(stack: ExitStack) -> None:
-    """It was taken out by a change of layout, and nobody consumes it here."""
+    """A change of layout took it out, so it is not consumed here."""
     stack.enter_context(patch.object(Migration, "_give_back", lambda self, token: None))
 
 
@@ -194,12 +194,12 @@ def the_grant_of_a_released_piece_is_lost(stack: ExitStack) -> None:
 
 @defect_in_changes
 def a_window_is_not_reset_for_a_new_incarnation(stack: ExitStack) -> None:
-    """Receivers go on counting where they were with the replica that had the name before."""
+    """Receivers continue the counts of the replica that had the name before."""
     stack.enter_context(patch.object(ChannelEnds, "forget_senders", lambda self, peers: None))
 
 
 @defect_in_changes
-def the_window_to_who_has_retired_stays(stack: ExitStack) -> None:
+def the_window_to_a_retired_replica_stays(stack: ExitStack) -> None:
     def open_channels(real: Any, self: Any, peer: str, plan: Any) -> None:
         before = dict(self.windows)
         real(self, peer, plan)
@@ -216,7 +216,7 @@ def the_window_to_who_has_retired_stays(stack: ExitStack) -> None:
 
 
 @defect_in_changes
-def what_waits_for_any_receiver_goes_to_those_of_before(stack: ExitStack) -> None:
+def the_pool_goes_to_replicas_of_the_old_layout(stack: ExitStack) -> None:
     def lay_out(real: Any, self: Any, plan: Any) -> None:
         replicas = dict(self._replicas)
         real(self, plan)

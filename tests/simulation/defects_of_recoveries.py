@@ -1,4 +1,4 @@
-"""Realistic mistakes of who leads recoveries and the end of a job, planted one at a time; see ``defects.py``."""
+"""Realistic mistakes of the leaders of recoveries and of a job's end, planted one at a time; see ``defects.py``."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def a_region_misses_one_stage(stack: ExitStack) -> None:
 
 
 @defect
-def those_that_live_on_do_not_roll_back(stack: ExitStack) -> None:
+def survivors_do_not_roll_back(stack: ExitStack) -> None:
     def on_all_listen(real: Any, self: Any, now_s: float, effects: Any) -> None:
         real(self, now_s, effects)
         for index, effect in enumerate(effects):
@@ -74,7 +74,7 @@ def those_that_live_on_do_not_roll_back(stack: ExitStack) -> None:
 
 
 @defect
-def somebody_lives_on_though_nobody_may(stack: ExitStack) -> None:
+def a_replica_survives_though_none_may(stack: ExitStack) -> None:
     def on_store_read(real: Any, self: Any, event: Any, *args: Any) -> None:
         real(self, dataclasses.replace(event, all_because=""), *args)
 
@@ -99,7 +99,7 @@ def results_are_published_before_the_last_snapshot(stack: ExitStack) -> None:
 
 
 @defect
-def a_job_that_begins_anew_is_taken_for_one_that_has_ended(stack: ExitStack) -> None:
+def a_restarting_job_counts_as_ended(stack: ExitStack) -> None:
     def look_at_end(real: Any, self: Any, *args: Any) -> None:
         had_last = self._has_last
         real(self, *args)

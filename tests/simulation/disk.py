@@ -1,4 +1,4 @@
-"""A disk that fails as it is told to: full for a while, torn writes, files damaged after they were written, a crash while it is read."""
+"""A disk that fails on demand: full for a while, torn writes, files damaged after they were written, a crash while it is read."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ DAMAGES = ("truncated", "flipped", "missing")
 class FaultyDisk:
     """The disk of one run; it outlives jobs, drivers and coordinators.
 
-    ``full``: how many writes fail from now on, by what is written ("part", "manifest"). ``torn``: whether half of it is there then.
-    ``away``: how many listings and deletions fail from now on.
-    ``on_failed``: told of each write that failed. ``on_read``, ``on_write``: called before each file is opened.
+    ``full``: how many of the next writes fail, by kind ("part", "manifest"). ``torn``: whether a failed write leaves half of the file.
+    ``away``: how many of the next listings and deletions fail.
+    ``on_failed``: called for each write that failed. ``on_read``, ``on_write``: called before each file is opened.
     """
 
     def __init__(self, folder: str) -> None:
@@ -44,7 +44,7 @@ class FaultyDisk:
         return True
 
     def damage(self, path: str, how: str) -> None:
-        """Spoil a file below the folder."""
+        """Damage a file below the folder."""
         file = Path(self.folder, path)
         content = file.read_bytes()
         self.damaged.setdefault(path, content)
@@ -57,7 +57,7 @@ class FaultyDisk:
             file.write_bytes(content[:middle] + bytes([content[middle] ^ 0x10]) + content[middle + 1 :])
 
     def mend(self) -> None:
-        """What an operator would do when nothing whole is left: bring the files back."""
+        """Restore the files, as an operator would when no whole snapshot is left."""
         for path, content in self.damaged.items():
             Path(self.folder, path).parent.mkdir(exist_ok=True)
             Path(self.folder, path).write_bytes(content)
@@ -69,7 +69,7 @@ def _nothing(*_: Any) -> None:
 
 
 class FaultyFileSystem:
-    """Pyarrow's local file system, as much of it as the store uses, on a :class:`FaultyDisk`."""
+    """The part of pyarrow's local file system that the store uses, on a :class:`FaultyDisk`."""
 
     def __init__(self, disk: FaultyDisk) -> None:
         self._disk = disk
@@ -105,7 +105,7 @@ class FaultyFileSystem:
 
 
 class _FailingStream:
-    """Takes half of the first write when the disk tears, nothing otherwise."""
+    """Writes half of the first write if the disk tears writes, else nothing."""
 
     def __init__(self, stream: Any, disk: FaultyDisk) -> None:
         self._stream = stream
@@ -124,7 +124,7 @@ class _FailingStream:
 
 
 class FaultyStore(SnapshotStore):
-    """The production store on a faulty disk; syncing is left out, since the machine itself does not fail here."""
+    """The production store on a faulty disk, without syncing, since the machine itself does not fail here."""
 
     def __init__(self, disk: FaultyDisk) -> None:
         super().__init__(disk.folder)
@@ -144,7 +144,7 @@ class FaultyStore(SnapshotStore):
 def whole_snapshots(store: FaultyStore) -> list[int]:
     """Which snapshots have no damaged file and are not void, found without the store's own checks."""
     out: list[int] = []
-    away, store.disk.away = store.disk.away, 0  # who looks here is not the job
+    away, store.disk.away = store.disk.away, 0  # the harness looks here, not the job
     numbers = store.numbers()
     store.disk.away = away
     for number in numbers:

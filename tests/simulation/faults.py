@@ -1,4 +1,4 @@
-"""What can go wrong, and when: the matrix of faults and phases, and how a run's faults are drawn from it."""
+"""The matrix of faults and phases, and how a run's faults are drawn from it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 SNAPSHOT = ("aligning", "logging", "writing", "publishing", "committing")
-"""A replica waits for barriers; it has captured and logs; it writes; all parts are there, the manifest is not; it is, and sinks wait."""
+"""A replica waits for barriers; it has captured and logs; it writes; all parts are written but not the manifest; sinks have to commit."""
 RUNNING = ("steady", *SNAPSHOT)
 ALWAYS = (*RUNNING, "recovering")
 PHASES = (*ALWAYS, "finishing")
@@ -50,13 +50,13 @@ MATRIX_OF_CHANGES: dict[str, tuple[str, ...]] = {
     "error in a newcomer": ("waiting",),
     "another change": CHANGING,
 }
-"""What besides can happen where replicas come and go."""
+"""Further faults, in runs with changes of layout."""
 CELLS_OF_CHANGES = [(kind, phase) for kind, phases in MATRIX_OF_CHANGES.items() for phase in phases]
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault, struck when the job has been in ``phase`` for ``delay`` steps."""
+    """One fault; it strikes when the job has been in ``phase`` for ``delay`` steps."""
 
     kind: str
     phase: str
@@ -64,7 +64,7 @@ class Fault:
 
 
 def faults_of(seed: int, count: int, *, rescales: bool = False) -> list[Fault]:
-    """The faults of a run, among them changes of layout if there are any: neighbouring seeds go through all, each time in another order."""
+    """The faults of a run, with ``rescales`` also changes of layout: consecutive seeds go through all, each time in another order."""
     cells = CELLS + CELLS_OF_CHANGES if rescales else CELLS
     first = seed * count
     out = []

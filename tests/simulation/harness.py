@@ -1,4 +1,4 @@
-"""One simulated run: a program, a seed, a list of faults; what readers see and what the job gives must be what the model says."""
+"""One simulated run: a program, a seed, a list of faults. Readers' views and the job's results must be those of the model."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from tests.simulation.world import TIMEOUT_S, World
 FAULTS = 5
 CATALOG_SHARE = 0.25
 LOOPS = [program for program in TOPOLOGIES if "loop" in program.name]
-"""They are drawn twice as often."""
+"""Programs that are drawn twice as often."""
 NO_NEW_DRIVER = {"live"}
-"""Programs whose feed asserts what holds for a driver from the beginning only."""
+"""Programs whose feed asserts what holds only for a driver that feeds from the beginning."""
 FIXED = {"sinks"}
-"""Programs whose result says how many writers there were."""
+"""Programs whose result depends on the number of writers."""
 FAST = "/dev/shm"
 
 
 @dataclass
 class Outcome:
-    """How a run went; ``violation`` is empty when all was as it must be."""
+    """The outcome of a run; ``violation`` is empty if all was right."""
 
     seed: int
     program: str
@@ -71,20 +71,20 @@ class Outcome:
 
 
 def all_programs() -> dict[str, Program]:
-    """By name; those of the simulation itself first."""
+    """All programs by name; those of the simulation itself first."""
     return {program.name: program for program in [*PROGRAMS, *TOPOLOGIES, *MOVING]}
 
 
 @cache
 def programs_that_move(of: str) -> list[Program]:
-    """Those with a vertex whose replicas can be added and removed; loops, and windows that wait, twice; ``of``: "catalog", "topologies"."""
+    """The programs with a vertex that can be rescaled; loops, and windows that wait, twice; ``of``: "catalog", "topologies"."""
     delayed = [program for program in PROGRAMS if "delayed" in program.name]
     programs = PROGRAMS if of == "catalog" else [*MOVING, *MOVING, *TOPOLOGIES, *LOOPS, *delayed]
     return [p for p in programs if p.name not in FIXED and movable(p.flow().plan(p.parallelism or 2))]
 
 
 def program_of(seed: int, *, rescales: bool = False) -> tuple[Program, int]:
-    """Which program a seed runs, and with how many replicas."""
+    """The program of a seed, and its number of replicas."""
     rng = random.Random(~seed)
     if rescales:
         program = rng.choice(programs_that_move("catalog" if rng.random() < CATALOG_SHARE else "topologies"))
@@ -95,7 +95,7 @@ def program_of(seed: int, *, rescales: bool = False) -> tuple[Program, int]:
 
 @cache
 def undisturbed(name: str, parallelism: int) -> dict[str, Counter[str]]:
-    """What a program gives without faults, by sink; those whose result is no list of records are left out."""
+    """The results of a program without faults, by sink; sinks whose result is not a list of records are left out."""
     program = all_programs()[name]
     job = program.flow().submit(runtime="local", parallelism=parallelism, **program.options)
     program.feed(job)
@@ -124,7 +124,7 @@ def run(
     Args:
         faults, program: instead of those that the seed draws.
         count: how many faults it draws.
-        rescales: whether replicas come and go meanwhile.
+        rescales: whether there are changes of layout.
         groups: how many key-groups a step of a change moves; "drawn": drawn.
         mode: of snapshots, instead of the one that the seed draws.
     """
@@ -194,14 +194,14 @@ class _Run:
 
     # -- drivers -----------------------------------------------------------------------------------
     def start(self) -> SimulatedJob:
-        """A driver starts the job: the first one afresh, later ones from where it stands."""
+        """A driver starts the job: the first one from the beginning, later ones resume it."""
         flow = rd.Dataflow(self.program.name.replace("sim ", "sim-"))
         self.program.build(flow)
         if self.is_committing:
             self._put_on_shelves(flow)
         resume = "latest" if self.drivers else None
         self.drivers += 1
-        self.world.reports.clear()  # another run has actors of its own: what old ones say goes to nobody
+        self.world.reports.clear()  # a new run has new actors: answers of the old ones are lost
         config = _replace(self.config, resume=resume)
         scaling = ScalingConfig(parallelism=self.parallelism)
         if self.rescales and self.drivers > 1 and self.program.parallelism is None and self.rng.random() < 0.3:
@@ -210,7 +210,7 @@ class _Run:
             other = ScalingConfig(parallelism=asked, default=self.parallelism)
             now = asked_of(flow.plan(scaling=other))
             if all(now[name] == count or name in asked for name, count in asked_of(before).items()):
-                scaling = other  # the job changes to it, from the snapshot's layout
+                scaling = other  # the job resumes with another layout than the snapshot's
         plan = flow.plan(scaling=scaling, key_groups=config.key_groups)
         store = JobStore(flow.name, plan, config, self.world.store, run=f"run {self.drivers}")
         return SimulatedJob(self.world, flow, config, scaling, seed=self.seed + 1000 * self.drivers, store=store)
@@ -235,7 +235,7 @@ class _Run:
                 if job is None:
                     job = self.start()
                     self._check_damage(job)
-                    if world.successor is not None:  # somebody was faster, while this one started
+                    if world.successor is not None:  # another driver was faster, while this one started
                         raise Replaced
                 self.program.feed(_Resumed(job) if self.drivers > 1 else job)
                 self._verify(job, job.wait())
@@ -265,7 +265,7 @@ class _Run:
         return bool(world.damaged_numbers) and "live input shall go on" in str(error)  # only a driver can send so much again
 
     def _check_damage(self, job: SimulatedJob) -> None:
-        """A new driver after damage: it says what it refused."""
+        """A new driver after damage: check that it says what it refused."""
         if self.world.damage_to_find is not None:
             path, self.world.damage_to_find = self.world.damage_to_find[0], None
             assert job.snapshots is not None
@@ -289,13 +289,13 @@ class _Run:
         before = {name: dict(shelf.seen) for name, shelf in world.shelves.items()}
         end_replaced(world)
         if before != {name: dict(shelf.seen) for name, shelf in world.shelves.items()}:
-            raise AssertionError("a job that was replaced has changed what readers see")
+            raise AssertionError("a replaced job has changed what readers see")
         world.figures["recoveries"] += job.snapshots.recoveries if job.snapshots is not None else 0
         world.figures["drivers"] += self.drivers
 
 
 def nothing_waits(job: LocalJob) -> None:
-    """At the end no queue holds a batch: none waits for credit, for a receiver, on a channel, or after it came round a loop."""
+    """Check that at the end no batch waits: for credit, for a receiver, on a channel, or in a feedback queue."""
     network = job.network
     for channel, waiting in network.channels.items():
         if any(time is not None for time, _, _ in waiting):
@@ -310,7 +310,7 @@ def nothing_waits(job: LocalJob) -> None:
 
 
 def needs_new_driver(fault: Fault) -> bool:
-    """Whether a fault is one, or may lead to one."""
+    """Whether a fault is the death of the driver, or may lead to it."""
     is_claim = fault.phase == "recovering" and fault.kind == "lost answer"
     of_the_disk = ("truncated", "flipped", "missing", "full disk", "torn write", "store away")
     return is_claim or fault.kind in ("driver death", "second coordinator", *of_the_disk)
@@ -323,7 +323,7 @@ def _replace(config: RunConfig, **changes: Any) -> RunConfig:
 
 
 class _Resumed:
-    """A job as a driver sees it that sends everything from the beginning: what the snapshot holds is left out."""
+    """A job for a driver that sends all input from the beginning: input that the snapshot has is left out."""
 
     def __init__(self, job: SimulatedJob) -> None:
         self._job = job

@@ -1,4 +1,4 @@
-"""Which events do not happen now, since who should do them is dead or slow, and which of the user's functions fail."""
+"""Which events do not happen now, because their actor is dead or slow, and which of the user's functions fail."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ HELD_BY_DEATH: dict[str, tuple[str, ...]] = {
     "crash coordinator": ("acknowledge", "publish", "commit", "begin", "forget", "answer", *ORDERS),
 }
 LAGGING = ("batch", "credit", "transfer", "arrive", "report", "answer", "start", "prepare", "register", "relayout", "adopt")
-"""What has a channel or a connection to come through, which may be slow."""
+"""Events that come through a channel or a connection, which may be slow."""
 
 
 def actor(job: LocalJob, event: Any) -> Any:
-    """The replica that an event happens at; for the coordinator's and the disk's something else."""
+    """The replica of an event; for events of the coordinator and the disk something else."""
     kind, at = event
     if kind in ("batch", "overtake", "arrive"):
         return job.network.edges[at[0]].target, at[2]
@@ -31,7 +31,7 @@ def actor(job: LocalJob, event: Any) -> Any:
 
 
 def holds(world: World, job: SimulatedJob, event: Any) -> bool:
-    """Whether an event does not happen now: who should do it is dead, disk or channel is slow, or the source waits for faults."""
+    """Whether an event does not happen now: its actor is dead, disk or channel is slow, or the source waits for faults."""
     kind, at = event
     if world._dead is not None:
         what, where = world._dead

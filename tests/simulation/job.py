@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class DriverDied(BaseException):
-    """The driver is gone; nothing more runs in it, no cleaning up either."""
+    """The driver is dead; nothing more runs in it, not even cleaning up."""
 
 
 class Replaced(BaseException):
-    """Somebody has started the job a second time; this one does not know."""
+    """Another driver has started the job a second time; this one does not know."""
 
 
 class SimulatedCrash(Exception):
@@ -35,7 +35,7 @@ class SimulatedCrash(Exception):
 
 
 class UserError(Exception):
-    """Raised by what stands for the user's code."""
+    """An error of user code."""
 
 
 class SimulatedCore(ReplicaCore):
@@ -63,7 +63,7 @@ class SimulatedJob(LocalJob):
     """One driver's job in a world.
 
     Args:
-        world: what outlives it: disk, readers, clock, faults.
+        world: disk, readers, clock and faults, which outlive the job.
     """
 
     def __init__(self, world: World, *args: Any, **kwargs: Any) -> None:
@@ -93,7 +93,7 @@ class SimulatedJob(LocalJob):
         world.tick(self)
         with ExitStack() as stack:
             change = self.rescaling
-            if change is not None and not change.is_done:  # it may build newcomers now
+            if change is not None and not change.is_done:  # it may build new replicas now
                 stack.enter_context(patch.object(local_network, "ReplicaCore", partial(SimulatedCore, world)))
             if change is not None and world.is_coordinator_dead:
                 stack.enter_context(patch.object(change, "advance", lambda: False))
@@ -131,7 +131,7 @@ class SimulatedJob(LocalJob):
             vertex.__dict__.pop(hook, None)
 
     def _is_final(self, error: BaseException) -> bool:
-        """Failures that nobody simulated are no reason to recover, but violations."""
+        """Failures that were not simulated are violations, from which the job must not recover."""
         is_simulated = isinstance(error, (SnapshotError, SimulatedCrash)) or any(
             word in str(error) for word in ("simulated", "SimulatedCrash")
         )
@@ -144,7 +144,7 @@ class SimulatedJob(LocalJob):
 
 
 def phases_now(job: LocalJob) -> set[str]:
-    """Where the replicas and the coordinator are with the pending snapshot, and with the change of layout."""
+    """The phases in which the replicas and the coordinator are with the pending snapshot and the change of layout."""
     snapshots, change = job.snapshots, job.rescaling
     assert snapshots is not None
     is_waiting = change is not None and change.is_waiting

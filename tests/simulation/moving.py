@@ -1,6 +1,6 @@
-"""Programs whose replicas come and go: users' vertices that give their state away, in every way a vertex can hold something.
+"""Programs for changes of layout: users' vertices that give their state away, with every kind of state that a vertex can have.
 
-What a key's records became depends on their order here, so that a record that overtakes another is seen.
+Here the result of a key depends on the order of its records, so a record that overtakes another one is found.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ T = rd.Timestamp
 
 
 class Keyed(rd.Vertex):
-    """State by key, ``self.kept``, and by time and key what waits for a notification, ``self.waiting``."""
+    """State by key, ``self.kept``, and values that wait for a notification by time and key, ``self.waiting``."""
 
     def __init__(self) -> None:
         self.kept: dict[Any, Any] = {}
         self.waiting: dict[T, dict[Any, Any]] = {}
 
     def ask(self, time: T) -> None:
-        """Ask for the notification at which what waits at a time is handled."""
+        """Ask for the notification that handles the values of a time."""
         self.notify_at(time)
 
     def give(self, groups: frozenset[int]) -> Any:
@@ -58,7 +58,7 @@ SENT = {name: [[((5 * e + 3 * i + shift) % 7, name, 10 * e + i) for i in range(7
 
 
 class Log(Keyed):
-    """Says of each record which one of its key and sender came before it, and how many."""
+    """Emits for each record the one before it, of the same key and sender, and their number."""
 
     def on_recv(self, edge: int, batch: Any, time: T) -> None:
         out = []
@@ -113,13 +113,13 @@ def log_in_columns_expected() -> Expected:
 
 
 def forward(flow: rd.Dataflow) -> None:
-    """Behind the vertex whose replicas change stands one that takes what the replica of its own number sends, at first."""
+    """The vertex that is rescaled has a forward edge: its consumer at first gets the batches of the replica of the same number."""
     a, b = (flow.from_epochs(epochs, batch_rows=2, name=name) for name, epochs in SENT.items())
     a.union(b).key_by(first).vertex(Log, name="log").vertex(Relay, name="relay").collect("log")
 
 
 class Relay(rd.Vertex):
-    """Passes records on."""
+    """Sends records on."""
 
     def on_recv(self, edge: int, batch: Any, time: T) -> None:
         self.send_by(0, batch, time)
@@ -131,7 +131,7 @@ PAIRS = [[((3 * e + i) % 8, 10 * e + i) for i in range(8)] for e in range(6)]
 
 
 class Closing(Keyed):
-    """By key, what each complete epoch brought, and how many epochs brought something before."""
+    """By key, the records of each complete epoch, and how many earlier epochs had records."""
 
     def on_recv(self, edge: int, batch: Any, time: T) -> None:
         if time not in self.waiting:
@@ -149,19 +149,19 @@ class Closing(Keyed):
             self.answer(out, time)
 
     def answer(self, out: list[Any], time: T) -> None:
-        """Send what is known."""
+        """Emit the state."""
         self.send_by(0, out, time)
 
 
 def closing(flow: rd.Dataflow) -> None:
-    """Two inputs, of which one is ahead; another keyed vertex behind it, and a stage without state."""
+    """Two inputs, one of them ahead; behind it another keyed vertex, and a stage without state."""
     left, right = flow.from_epochs(PAIRS[:4], parts=2, batch_rows=2), flow.from_epochs(PAIRS[1:], batch_rows=1, name="right")
     closed = flow.vertex(Closing, inputs=[left.key_by(first), right.key_by(first)], name="closing")
     closed.key_by(lambda r: r[0] % 3).vertex(Closing2, name="again").rebalance().map(lambda r: r, name="out").collect("out")
 
 
 class Closing2(Closing):
-    """What the first one gives."""
+    """:class:`Closing` for the results of another one."""
 
     def on_recv(self, edge: int, batch: Any, time: T) -> None:
         super().on_recv(edge, [(record[0] % 3, record) for record in batch], time)
@@ -193,7 +193,7 @@ class Later(Closing):
 
 
 class Earlier(Closing):
-    """Waits for two epochs more and answers at the time of the question."""
+    """Waits for two more epochs and answers at the time of the question."""
 
     def on_recv(self, edge: int, batch: Any, time: T) -> None:
         super().on_recv(edge, [(key, value) for key, value in batch], T(time.epoch + 2))
@@ -206,7 +206,7 @@ class Earlier(Closing):
 
 
 class Silent(Closing):
-    """Waits also without the right to send, of which the progress actor does not know."""
+    """Also waits without a capability, of which the progress actor does not know."""
 
     def ask(self, time: T) -> None:
         self.notify_at(time)
@@ -285,7 +285,7 @@ STARTS = [[(i, (7 * e + 13 * i) % 30 + 1, 0) for i in range(6)] for e in range(3
 
 
 class Collatz(Keyed):
-    """Rounds in order; a record that has come to 1 leaves with what its key has been through."""
+    """Rounds in order; a record that has reached 1 leaves with the history of its key."""
 
     in_order = True
 
@@ -325,7 +325,7 @@ def collatz_expected() -> Expected:
 
 
 class Rounds(Keyed):
-    """Each record once per time at which it came, when that time is complete."""
+    """Emits each record once for each time at which it came, when that time is complete."""
 
     def on_recv(self, edge: int, batch: Any, time: T) -> None:
         if time not in self.waiting:
@@ -345,7 +345,7 @@ STAIRS = [[(2, 2)], [(1, 2), (2, 0)], [(0, 1), (1, 1)]]
 
 
 def stairs(flow: rd.Dataflow) -> None:
-    """A loop in a loop, with a vertex that waits for each round to be complete in either."""
+    """A loop in a loop, each with a vertex that waits for every round to be complete."""
 
     def outer(stream: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
         def inner(each: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
@@ -373,7 +373,7 @@ def stairs_expected() -> Expected:
     return {"out": m.iterated(m.epochs(STAIRS), outer)}
 
 
-# -- chains, and inputs that somebody feeds ------------------------------------------------------------------------------------
+# -- chains, and live inputs ---------------------------------------------------------------------------------------------------
 
 
 def chain(flow: rd.Dataflow) -> None:

@@ -1,4 +1,4 @@
-"""Jobs that somebody has started anew and that do not know it: they go on, and may publish nothing."""
+"""Replaced jobs: another driver has started the job again, and they do not know it. They run on, and may publish nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def step_replaced(world: World, zombie: SimulatedJob) -> None:
-    """One step of a job that somebody has started anew; it may not publish."""
+    """One step of a replaced job; it may not publish."""
     snapshots = zombie.snapshots
     assert snapshots is not None
     before = set(world.store.numbers())
@@ -25,7 +25,7 @@ def step_replaced(world: World, zombie: SimulatedJob) -> None:
             snapshots.begin(unaligned=world.rng.random() < 0.5)
         if not zombie.step() and zombie.network.tracker.is_complete():
             zombie._complete()
-            raise AssertionError("a job that was replaced has completed")
+            raise AssertionError("a replaced job has completed")
     except Superseded:
         world.figures["superseded"] += 1
         world.zombies.remove(zombie)
@@ -38,11 +38,11 @@ def step_replaced(world: World, zombie: SimulatedJob) -> None:
         world.is_replaced_moving = False
     fresh = set(world.store.numbers()) - before
     if fresh:
-        raise AssertionError(f"a job that was replaced has published snapshots {sorted(fresh)}")
+        raise AssertionError(f"a replaced job has published snapshots {sorted(fresh)}")
 
 
 def end_replaced(world: World) -> None:
-    """The job is complete: whoever is left must find out."""
+    """The job is complete: the replaced job must notice that it has been replaced."""
     for zombie in list(world.zombies):
         for _ in range(200):
             if zombie in world.zombies:
@@ -54,4 +54,4 @@ def end_replaced(world: World) -> None:
                 world.figures["superseded"] += 1
                 world.zombies.remove(zombie)
             else:
-                raise AssertionError("a job that was replaced could recover")
+                raise AssertionError("a replaced job could recover")

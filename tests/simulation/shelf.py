@@ -12,12 +12,12 @@ from tests.programs.model import canonical
 
 
 class Shelf:
-    """What readers of one sink see. It outlives jobs and drivers.
+    """The records that readers of one sink see. It outlives jobs and drivers.
 
     Args:
-        expected: all that they may ever see; None: not known.
+        expected: all records that they may ever see; None: not known.
         is_published: whether a snapshot of that number is in the store.
-        is_damaged: whether a file of it was spoilt.
+        is_damaged: whether a file of it was damaged.
         is_whole: whether a job could resume from it.
     """
 
@@ -42,7 +42,7 @@ class Shelf:
         self._is_whole = is_whole
 
     def commit(self, number: int, staged: Sequence[Any]) -> list[Any]:
-        """Show what a snapshot holds; gives everything that is shown."""
+        """Show the records of a snapshot; gives all records that are shown."""
         if number in self.voided:
             raise RuntimeError(f"commit {number} is void: the job resumed from an older snapshot")
         if self.failing and not self.failing_late:
@@ -65,12 +65,12 @@ class Shelf:
         return [item for commit in self.commits.values() for item in commit]
 
     def check(self) -> None:
-        """Nothing is there twice, nor anything that the program does not give."""
+        """Check that readers see no record twice, and only records of the program."""
         if self.expected is not None and not self.seen <= self.expected:
             raise AssertionError(f"{self.name}: readers see too much: {sorted((self.seen - self.expected).elements())[:8]}")
 
     def roll_back(self, last: int, first_new: int) -> None:
-        """Take back what came after a snapshot."""
+        """Take back the commits after a snapshot."""
         for number in [n for n in self.commits if n > last]:
             if self._is_whole(number):
                 raise AssertionError(f"{self.name}: whole snapshot {number} is taken back to {last}")
@@ -107,8 +107,8 @@ class ShelfSink(CollectSink):
 
     def adopt(self, identity: str) -> None:
         if identity != self.shelf.name:
-            raise AssertionError(f"sink {self.shelf.name!r} was told to go on as {identity!r}")
+            raise AssertionError(f"sink {self.shelf.name!r} was told to continue as {identity!r}")
 
     def abort(self) -> None:
         if self.shelf.commits and any(self.shelf.commits.values()):
-            raise AssertionError(f"{self.shelf.name}: told to throw all away although a snapshot is complete")
+            raise AssertionError(f"{self.shelf.name}: told to abort although a snapshot is complete")

@@ -1,4 +1,4 @@
-"""Replicas come and go: named cases of topology, direction, snapshots, size of steps and faults; many seeded runs."""
+"""Changes of layout: named cases of topology, direction, snapshots, size of steps and faults; and many seeded runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.simulation.harness import FAULTS, all_programs, programs_that_move, r
 
 SEEDS_MAX = 180
 TRIES = 60
-"""A fault may miss its phase in one run; then another seed is taken."""
+"""A fault may miss its phase in a run; then the next seed is tried."""
 
 TOPOLOGIES = (
     "sim log", "sim log in columns", "sim forward", "sim closing", "sim moving capabilities", "sim moving increments", "sim chain",
@@ -33,7 +33,7 @@ WHENS = ("before", "waiting", "moving", "leaving", "after", "never")
 
 @dataclass(frozen=True)
 class Case:
-    """A topology, what is asked for, how snapshots are aligned, how many key-groups a step moves, and what strikes when."""
+    """A topology, the change, the mode of snapshots, the key-groups of a step, and the fault with its phase."""
 
     topology: str
     direction: str
@@ -44,13 +44,13 @@ class Case:
 
     @property
     def name(self) -> str:
-        """To find it again."""
+        """A name that identifies the case."""
         size = "all-at-once" if self.groups is None else "one-at-a-time"
         fault = "no-fault" if self.when == "never" else f"{self.kind}-{self.when}"
         return "/".join((self.topology, self.direction, self.mode, size, fault)).replace(" ", "-")
 
     def faults(self) -> list[Fault]:
-        """In order."""
+        """The faults, in order."""
         asked = [Fault(kind, "steady", 5) for kind in DIRECTIONS[self.direction]]
         if self.when == "waiting":
             asked[-1] = Fault(asked[-1].kind, "aligning", 0)
@@ -63,7 +63,7 @@ class Case:
         return [*asked, Fault(self.kind, self.when, 0 if self.when == "waiting" else 2)]
 
     def run(self) -> None:
-        """Until the fault has struck when it shall; every run must give what it must."""
+        """Run until the fault has struck in its phase; every run must give the right results."""
         program = all_programs()[self.topology]
         for seed in range(TRIES):
             outcome = run(seed, program=program, faults=self.faults(), rescales=True, groups=self.groups, mode=self.mode)
@@ -77,10 +77,10 @@ class Case:
 
 
 def cases() -> tuple[list[Case], list[Case]]:
-    """Those of every test run, in which all pairs of topology, direction and alignment are; and all others."""
+    """The cases of every test run, which have all pairs of topology, direction and alignment; and all others."""
     chosen, others = [], []
     for turn, (topology, direction, mode) in enumerate(itertools.product(TOPOLOGIES, DIRECTIONS, ("aligned", "unaligned"))):
-        phases = [when for when in WHENS if when != "leaving" or direction in ("down", "up-down")]  # several may all grow
+        phases = [when for when in WHENS if when != "leaving" or direction in ("down", "up-down")]  # with several vertices all may grow
         mine = phases[(turn // 8 + turn % 8) % len(phases)]
         for groups, when in itertools.product((None, 1), phases):
             kind = KINDS[(turn + len(others)) % len(KINDS)]
@@ -114,13 +114,13 @@ def test_there_are_enough_cases() -> None:
     assert {case.when for case in CHOSEN} == set(WHENS)
     assert {case.kind for case in CHOSEN} == set(KINDS)
     assert {case.direction for case in CHOSEN} == set(DIRECTIONS)
-    assert len({(case.when, case.direction) for case in CHOSEN}) == 4 * len(WHENS) - 2  # nobody leaves where replicas are only added
+    assert len({(case.when, case.direction) for case in CHOSEN}) == 4 * len(WHENS) - 2  # no replica leaves where they are only added
     names = {program.name for of in ("catalog", "topologies") for program in programs_that_move(of)}
     assert set(TOPOLOGIES) <= names
 
 
 def test_many_runs_with_all_faults_and_changes() -> None:
-    """Until what can happen with changes alone has happened; everything else has to in ``test_simulation.py``."""
+    """Until every fault that needs changes has struck; the others have to strike in ``test_simulation.py``."""
     tally = run_until_all_struck(SEEDS_MAX, CELLS_OF_CHANGES, rescales=True)
     assert not tally.violations, f"{tally.violations[0].again}: {tally.violations[0].violation}"
     assert not tally.wrong(CELLS_OF_CHANGES)

@@ -13,41 +13,41 @@ from tests.simulation.harness import run
 
 QUICK = (
     "one acknowledgement is enough",
-    "the barrier goes before what combiners hold",
-    "what waits at the sender is forgotten",
+    "the barrier goes before partials in combiners",
+    "batches that wait at the sender are forgotten",
     "sinks commit before the manifest",
     "parts are acknowledged before they are written",
     "recovery takes the snapshots of any run",
 )
 QUICK_OF_CHANGES = (
     "a split is not counted",
-    "rights do not come along",
-    "an old owner works off what leaves",
+    "rights are not moved with state",
+    "an old owner processes records that leave",
     "an old owner keeps a copy",
-    "what who retires has staged is lost",
+    "staged output of a retiring replica is lost",
     "the layout is not in the manifest",
     "a step does not wait for one replica",
     "answers of earlier turns count",
     "all commit before the last step is settled",
-    "newcomers count before they are there",
+    "new replicas count before they have started",
 )
 OF_RECOVERIES = {
     "a listening answer of an older incarnation is believed": 57,
     "replicas run before all listen": 1,
     "a failure during a recovery is lost": 0,
     "results are published before the last snapshot": 5,
-    "a job that begins anew is taken for one that has ended": 8,
+    "a restarting job counts as ended": 8,
 }
-"""And the seed that catches each; the others need failures of single stages: see ``test_upstream.py``."""
+"""Each with a seed that catches it; the others need failures of single stages: see ``test_upstream.py``."""
 QUICK_OF_CHANNELS = (
     "a credit is given twice",
     "a grant is lost now and then",
     "a sender does not ask for room",
-    "a replica is not held up",
+    "a replica produces without credit",
     "a batch that leaves gives no credit back",
 )
-RARE = {"copies of broadcast batches are not passed on": "datetimes-columns-naive"}
-"""What few programs would notice, and one that does: watermarks are broadcast to windows that move."""
+RARE = {"copies of broadcast batches are not forwarded": "datetimes-columns-naive"}
+"""A defect that few programs would notice, and one that does: watermarks are broadcast to windows that move."""
 RUNS = 60
 RUNS_OF_ALL = 300
 CAUGHT_SHARE = 0.95
@@ -61,7 +61,7 @@ def test_there_are_enough_defects() -> None:
     assert set(QUICK_OF_CHANNELS) <= DEFECTS_OF_CHANNELS.keys()
     assert set(QUICK_OF_CHANGES) <= DEFECTS_OF_CHANGES.keys()
     for plant in [*DEFECTS.values(), *DEFECTS_OF_CHANGES.values(), *DEFECTS_OF_RECOVERIES.values(), *DEFECTS_OF_CHANNELS.values()]:
-        with planted(plant):  # there still is what it changes
+        with planted(plant):  # the code that it changes still exists
             pass
 
 
@@ -76,7 +76,7 @@ def test_a_defect_is_caught(name: str) -> None:
 def test_a_defect_in_recoveries_is_caught(name: str) -> None:
     seed = OF_RECOVERIES[name]
     assert first_violation(DEFECTS_OF_RECOVERIES[name], range(seed, seed + 1)) is not None
-    assert not run(seed).violation, "it is not there when the defect is not"
+    assert not run(seed).violation, "without the defect there is no violation"
 
 
 @pytest.mark.parametrize("name", QUICK_OF_CHANGES)

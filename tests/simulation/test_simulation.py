@@ -1,4 +1,4 @@
-"""Seeded runs with faults in every phase: what readers see and what jobs give is what the model says, and every fault did happen."""
+"""Seeded runs with faults in every phase: readers' views and results are those of the model, and every fault did happen."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_every_topology_without_and_with_many_faults(program: rd.Dataflow) -> No
 
 
 def test_a_seed_gives_the_same_trace_in_every_process() -> None:
-    """Whatever order Python's hashes put sets into."""
+    """Although Python's hashes order sets differently."""
     script = "from tests.simulation.harness import run\nfor seed in range(40, 50): print(run(seed).digest)"
     traces = []
     for hash_seed in ("1", "2"):
@@ -49,7 +49,7 @@ def test_a_seed_gives_the_same_trace_in_every_process() -> None:
 
 
 def test_the_matrix_is_gone_through() -> None:
-    """Neighbouring seeds have every cell, and a run's faults at its end come last."""
+    """Consecutive seeds have every cell, and faults at the end of a run come last."""
     seeds = range(-(-len(CELLS) // FAULTS))
     drawn = {(fault.kind, fault.phase) for seed in seeds for fault in faults_of(seed, FAULTS)}
     assert drawn == set(CELLS)
@@ -68,7 +68,7 @@ def test_many_attempts_given_up_in_a_row() -> None:
 
 
 def test_failures_are_bounded(tmp_path: Path) -> None:
-    """The one that the job does not survive is raised, with what the user raised as its cause."""
+    """The failure that the job does not survive is raised, with the user's error as its cause."""
 
     def fails(n: int) -> int:
         raise ValueError("always")
@@ -89,7 +89,7 @@ def test_failures_are_bounded(tmp_path: Path) -> None:
 
 
 def test_the_command_runs_seeds_in_several_processes() -> None:
-    """Regression: what it called in them stood in its own module, which a process that is spawned does not find."""
+    """Regression: the function for the processes was in the module itself, where a spawned process does not find it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     command = [sys.executable, "-m", "tests.simulation", "--seeds", "34", "--processes", "2"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT, timeout=120)

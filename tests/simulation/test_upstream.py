@@ -1,4 +1,4 @@
-"""Recovery upstream of a failure: single stages fail again and again, the others live on, and the results are those of the model."""
+"""Recovery upstream of a failure: single stages fail repeatedly, the others survive, and the results are those of the model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAILURES = 5
 
 
 def run_with_failures(program: Program, seed: int, folder: Path) -> tuple[int, int]:
-    """Run it, with snapshots and failures at random; gives how many failures left something alive, and how many restarted everything."""
+    """Run with random snapshots and failures; gives how many failures left replicas alive, and how many restarted everything."""
     draw = random.Random(seed)
     config = rd.RunConfig(storage_path=str(folder), failures=rd.FailureConfig(max_failures=1, recovery="upstream"))
     parallelism = program.parallelism if program.parallelism is not None else 1 + seed % 3
@@ -60,7 +60,7 @@ def test_results_are_those_of_the_model(program: Program, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("seed", [6, 34])
 def test_a_time_that_was_complete_but_not_in_turn_is_taken_again(seed: int, tmp_path: Path) -> None:
-    """A vertex that takes times in order was told that the sender begins anew, and took the time for one that it had consumed."""
+    """A vertex that takes times in order was told that the sender restarts, and counted the time as consumed."""
     run_with_failures(next(program for program in PROGRAMS if program.name == "loop-totals"), seed, tmp_path)
 
 
@@ -73,11 +73,11 @@ def test_failures_leave_others_alive(tmp_path: Path) -> None:
 
 CAUGHT_BY = {
     "a region misses one stage": ("loop-totals", 0),
-    "those that live on do not roll back": ("totals-mixed", 0),
-    "somebody lives on though nobody may": ("totals-mixed", 0),
+    "survivors do not roll back": ("totals-mixed", 0),
+    "a replica survives though none may": ("totals-mixed", 0),
     "the last snapshot may be of some replicas": ("join-rows", 60),
 }
-"""Defects in who leads recoveries, with a program and a seed that catch each."""
+"""Defects in the leader of recoveries, with a program and a seed that catch each."""
 
 
 @pytest.mark.parametrize("name", CAUGHT_BY)
@@ -89,7 +89,7 @@ def test_a_defect_in_recoveries_upstream_is_caught(name: str, tmp_path: Path) ->
 
 
 def diamond() -> rd.Dataflow:
-    """Two ways from a source; one of them holds a loop."""
+    """Two paths from a source; one of them has a loop."""
     flow = rd.Dataflow("diamond")
     numbers = flow.from_items([1, 2, 3], name="numbers")
 

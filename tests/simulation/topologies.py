@@ -1,5 +1,5 @@
-"""What the simulation draws from besides the catalogue of ``tests/programs``: its topologies, with enough records that snapshots find some
-on every kind of edge, and what only the simulation has a use for (epochs out of order, increments, live inputs that look at probes)."""
+"""Programs of the simulation besides the catalogue of ``tests/programs``: its topologies, with enough records that snapshots find some
+on every kind of edge, and programs for the simulation alone (epochs out of order, increments, live inputs that look at probes)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RING = [[(n, (n + 1) % 6) for n in range(6)], [(10, 11), (11, 12), (12, 3)], [(2
 
 
 def sources(flow: rd.Dataflow) -> None:
-    """Parts that are read one after another, and beside each other, with epochs at their own pace."""
+    """Parts that are read one after another, and parts that are read side by side, with epochs at their own pace."""
     for name, source in SOURCES.items():
         flow.source(source, name=name).key_by(lambda n: n % 10).sum().collect(f"{name} sums")
 
@@ -95,14 +95,14 @@ def increments_expected() -> Expected:
 
 
 def check_increments(result: Any) -> None:
-    """Which record of a key comes first depends on timing, so only how many of each parity there are is certain."""
+    """Check the counts of each parity only: which record of a key comes first depends on timing."""
     got = m.canonical((rd.Timestamp(0), record) for _, record in result["parities"])
     wanted = m.canonical((rd.Timestamp(0), record) for _, record in increments_expected()["parities"])
     assert got == wanted, (got - wanted, wanted - got)
 
 
 def combined(flow: rd.Dataflow) -> None:
-    """Counts behind a keyed exchange, of which senders combine what waits."""
+    """Counts behind a keyed exchange whose senders combine."""
     flow.from_epochs(NUMBERS, parts=2, batch_rows=1).flat_map(lambda n: [n % 3, n % 5]).key_by(lambda n: n).count().collect("counts")
 
 

@@ -1,4 +1,4 @@
-"""The ends of a replica's channels, watched: what goes round a loop keeps its order, through memory and disk at both ends."""
+"""The ends of a replica's channels, with checks that feedback keeps its order, through memory and disk at both ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _in_turn(expected: deque[Any], come: Any, where: str) -> None:
 
 
 class WatchedQueue(FeedbackQueue):
-    """Its items come out in the order in which they were pushed."""
+    """A queue that checks that items come out in the order in which they were pushed."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -50,7 +50,7 @@ class WatchedQueue(FeedbackQueue):
 
 
 class WatchedWindows(SendWindows):
-    """What leaves on feedback channels does so in the order in which it was sent, to each peer."""
+    """Send windows that check that batches leave on feedback channels in the order in which they were sent, to each peer."""
 
     def __init__(self, carrier: Carrier, plan: Plan, stage: int, config: RunConfig) -> None:
         self._expected: dict[str, deque[Any]] = {}
@@ -67,13 +67,13 @@ class WatchedWindows(SendWindows):
         super().send_mark(edge, peer, payload, overtake=overtake, binds=binds)
 
     def leaves(self, peer: str, kind: int, edge: int, payload: Any) -> None:
-        """Something is handed to the carrier."""
+        """Check a batch that is given to the carrier."""
         if (edge, peer) not in self.windows:
             _in_turn(self._expected[peer], (kind, edge, payload[0] if kind == Kind.DATA else payload), f"feedbacks to {peer}")
 
 
 class WatchedEnds(ChannelEnds):
-    """Stands in the place of the local runtime's."""
+    """The local runtime's class, with these checks."""
 
     def __init__(self, carrier: Any, plan: Plan, stage: int, replica: int, config: RunConfig) -> None:
         super().__init__(carrier, plan, stage, replica, config)

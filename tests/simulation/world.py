@@ -1,4 +1,4 @@
-"""What surrounds the jobs of one run: the clock, the disk, the readers, and the faults that strike."""
+"""The surroundings of the jobs of one run: the clock, the disk, the readers, and the faults."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from tests.simulation.shelf import Shelf
 TICK_S = 0.01
 TIMEOUT_S = 12.0
 CHECK_EVERY = 8
-"""Ticks between two looks whether all that senders count as in flight is somewhere."""
+"""Ticks between two checks that every batch that senders count as in flight is somewhere."""
 PATIENCE = 400
-"""After so many steps without its phase a fault is left out."""
+"""A fault is left out after so many steps without its phase."""
 TICKS_MAX = 60_000
 NO_SNAPSHOT = ("steady", "finishing", "moving", "leaving")
-"""Phases that need none, except to be damaged."""
+"""Phases that need no snapshot, except for damage."""
 
 
 class World:
     """One run.
 
     Args:
-        faults: what is to strike, one after another.
+        faults: the faults, which strike one after another.
         mode: "aligned", "unaligned" or "mixed".
         start_job: starts the job again, from its newest snapshot.
-        rescales, groups: whether replicas come and go, and how many key-groups a step moves (see :class:`Changes`).
+        rescales, groups: whether there are changes of layout, and how many key-groups a step moves (see :class:`Changes`).
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class World:
         self.armed: Fault | None = None
         self.damaged_numbers: set[int] = set()
         self.damage_to_find: tuple[str, int] | None = None
-        self._is_quiet = self.rng.random() < 0.4  # no snapshots but those that faults need, and a last one that is given up
+        self._is_quiet = self.rng.random() < 0.4  # only the snapshots that faults need, and a last one that is given up
         self._has_ended = False
-        self._impatience = self.rng.choice([0.0, 0.0, 0.03])  # of the coordinator, with attempts
+        self._impatience = self.rng.choice([0.0, 0.0, 0.03])  # probability of giving an attempt up, at each step
         self._is_uneven = self.rng.random() < 0.5
         self._lags: dict[Any, bool] = {}  # channels that are slow, in an uneven run
         self._delay = 0
@@ -99,7 +99,7 @@ class World:
 
     @property
     def digest(self) -> str:
-        """Of all events so far."""
+        """A digest of all events so far."""
         return self._hash.hexdigest()
 
     # -- one step ----------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class World:
             job.network.check_invariants()
             self.figures["held up"] += len(job.network.stuck)
         if self.ticks > TICKS_MAX:
-            raise AssertionError(f"the job goes on for ever: {job.explain_stuck()}")
+            raise AssertionError(f"the job does not end: {job.explain_stuck()}")
         for zombie in list(self.zombies):
             if self.rng.random() < 0.3:
                 step_replaced(self, zombie)
@@ -183,15 +183,15 @@ class World:
             job.snapshots.give_up("simulated, and no other follows")
         elif self.rng.random() < self._impatience:
             self.figures["given up besides"] += 1
-            self._impatience = 0.9 * self._impatience  # barriers of attempts given up pile up on slow channels
+            self._impatience = 0.9 * self._impatience  # barriers of attempts given up accumulate on slow channels
             job.snapshots.give_up("simulated, besides")
 
     def on_idle(self, job: SimulatedJob) -> bool:
-        """Nothing can move; while faults are left the job is not yet let go to its end."""
+        """Nothing can move. While faults are left, keep the job from its end."""
         if self._dead is not None:
             return True
         if self.changes.is_under_way(job):
-            raise AssertionError(f"a change of layout cannot go on: {job.explain_stuck()}")
+            raise AssertionError(f"a change of layout is stuck: {job.explain_stuck()}")
         if self.armed is not None and self.armed.phase == "finishing" and self._dead is None:
             if not self._is_set and job.network.tracker.is_complete():
                 self._strike(job, self.armed)
@@ -199,7 +199,7 @@ class World:
         if self.armed is None and not self.left:
             return False
         if self.armed is None and self.left[0].phase == "finishing":
-            return True  # it is armed with the next tick
+            return True  # the next tick arms the fault
         snapshots = job.snapshots
         assert snapshots is not None
         if snapshots.leader.may_begin:
@@ -209,7 +209,7 @@ class World:
 
     @property
     def is_coordinator_dead(self) -> bool:
-        """Whether nobody leads changes of layout now."""
+        """Whether no coordinator leads changes of layout now."""
         return self._dead is not None and self._dead[0] == "crash coordinator"
 
     @property
@@ -218,7 +218,7 @@ class World:
         return (self.armed is not None and self.armed.phase != "finishing") or any(f.phase != "finishing" for f in self.left)
 
     def look(self, job: SimulatedJob, event: Any) -> None:
-        """Count what snapshots catch; remember acknowledgements that may come again."""
+        """Count the records in snapshots; remember acknowledgements, which may come again."""
         kind, at = event
         snapshots = job.snapshots
         assert snapshots is not None
@@ -239,7 +239,7 @@ class World:
 
     # -- faults ------------------------------------------------------------------------------------
     def struck(self, kind: str) -> None:
-        """A fault has been seen to happen."""
+        """Note that a fault was seen to happen."""
         fault = self.armed
         if fault is None or fault.kind != kind:
             return
@@ -253,7 +253,7 @@ class World:
         self._is_set = False
 
     def _leave_out(self) -> None:
-        """It cannot strike in this program (no state to be restored, say): another one does."""
+        """Skip a fault that cannot strike in this program (for example without state to restore): the next one is armed."""
         self.figures["left out"] += 1
         if self.armed is not None and self.armed.phase != "finishing":
             self.left.insert(0, Fault("crash all", self.rng.choice(["steady", "aligning", "writing"]), 0))
@@ -265,7 +265,7 @@ class World:
         self._done()
 
     def breaks(self, kind: str) -> bool:
-        """Whether the armed fault is of that kind, and strikes now."""
+        """Whether the armed fault is of this kind and strikes now."""
         if self.armed is None or self.armed.kind != kind or not self._is_set:
             return False
         self.struck(kind)
@@ -345,14 +345,14 @@ class World:
             self._is_set = True
 
     def _interrupt(self, job: SimulatedJob, after: int) -> None:
-        """Make the job recover, and something else go wrong meanwhile."""
+        """Make the job recover, with another fault meanwhile."""
         self._is_set = True
         self._interrupt_at = after
         job.crash()
         self.after_crash()
 
     def after_crash(self) -> None:
-        """A successor that was started while the job recovered takes over."""
+        """A job that was started while this one recovered replaces it."""
         self._interrupt_at = -1
         if self.successor is not None:
             raise Replaced
@@ -362,7 +362,7 @@ class World:
         self.figures["starts"] += 1
         fault = self.armed
         if fault is not None and fault.kind in DAMAGES and fault.phase == "recovering" and self._is_set and can_damage(self):
-            choose_damage(self, fault.kind)  # after the files were checked, before they are read
+            choose_damage(self, fault.kind)  # between the check of the files and reading them
             self.struck(fault.kind)
 
     def on_core_start(self) -> None:
@@ -425,7 +425,7 @@ class World:
             self.struck(fault.kind)
 
     def on_write(self) -> None:
-        """Before each write: the driver may die at it, while the job finishes."""
+        """Called before each write, at which the driver may die while the job finishes."""
         if self.is_replaced_moving:
             return
         fault = self.armed
