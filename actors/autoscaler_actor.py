@@ -21,7 +21,7 @@ from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.cluster import ray_calls
-from rayad.actors.cluster.actor_class import PULSE, remote_class
+from rayad.actors.cluster.actor_class import PULSE, actor_title, remote_class
 from rayad.actors.scaling.files import ControllerFolder, JournalFile, journal_of, read_lines
 from rayad.actors.scaling.loop import Listener, ScalingLoop, scaling_graph
 from rayad.actors.scaling.metrics import ScalingMetrics
@@ -105,6 +105,7 @@ class Autoscaler:
         journal: str | None,
         goes_on: bool,
     ) -> None:
+        self._job = job
         self._config = scaling
         self._ended = threading.Event()
         self._awake = threading.Event()
@@ -124,6 +125,9 @@ class Autoscaler:
         scaled = RayScaledJob(coordinator)
         options: dict[str, Any] = {"execute": executor.submit, "listeners": listeners, "journal": before}
         self.loop = ScalingLoop(scaled, graph, policy, scaling, clock.time, **options)
+
+    def __repr__(self) -> str:
+        return actor_title(self, self._job)
 
     def run(self) -> None:
         """Rounds until :meth:`finish`; a round that fails is no reason to end."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from rayad.actors.cluster.actor_class import actor_title
 from rayad.actors.coordinator.control import Control
 from rayad.actors.coordinator.outcome import About, Beat, JobOutcome, Look
 from rayad.actors.coordinator.rescaling import Rescaler
@@ -17,6 +18,7 @@ from rayad.actors.coordinator.supervisor import Supervisor
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
+from rayad.actors.status.job_status import JobStatus
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import Timestamp
@@ -27,10 +29,14 @@ class Coordinator:
     """Runs one job; see :class:`RunningJob` for the arguments."""
 
     def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str = "") -> None:
+        self._job = job
         running = RunningJob(plan, config, job, secret, name or plan.name)
         rescaler = Rescaler(running)
         self._supervisor = Supervisor(running, rescaler)
         self._control = Control(running, rescaler)
+
+    def __repr__(self) -> str:
+        return actor_title(self, self._job)
 
     def run(self, run: str | None = None, earlier: Collection[str] = (), *, asked_s: float | None = None) -> JobOutcome:
         """See :meth:`Supervisor.run`."""
@@ -87,6 +93,9 @@ class Coordinator:
 
     def look(self, *arguments: Any) -> Look:
         return self._control.look(*arguments)
+
+    def status(self) -> JobStatus:
+        return self._control.status()
 
     def frontier(self, node: int) -> tuple[Timestamp, ...] | None:
         return self._control.frontier(node)

@@ -14,7 +14,9 @@ import pyarrow as pa
 from rayad.actors.lead.job_leader import JobState as JobState
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs as SavedEpochs
-from rayad.actors.process.activity import Activity
+from rayad.actors.status.job_status import JobStatus as JobStatus
+from rayad.actors.status.silent import THE_COORDINATOR as THE_COORDINATOR
+from rayad.actors.status.silent import Silent as Silent
 from rayad.autoscale import ScalingProgress
 from rayad.dataflow.config import RunConfig, check_timeout
 from rayad.dataflow.items import as_items
@@ -26,8 +28,6 @@ from rayad.progress import ConfigError, DataflowError, RayadError, Timestamp, ar
 from rayad.snapshots.attempts import SnapshotStatistics
 
 _log = logging.getLogger(__name__)
-THE_COORDINATOR = "the coordinator"
-"""Who it is that does not answer, in messages and in :class:`Silent`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,26 +88,6 @@ class StageProgress:
     records_in: int = 0
     replicas: int = 0
     """Those that have told something; 0 while the job starts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Silent:
-    """A part of a job that does not answer: because its event loop is in a function that takes long, or because nobody is there."""
-
-    who: str
-    """``'name'[replica]``, the progress actor, or the coordinator."""
-    node: str
-    """Address of its node; "" where that is not known."""
-    for_s: float
-    """How long it has not answered."""
-    activity: Activity | None = None
-    """What its event loop is busy with; None: the process itself does not answer."""
-
-    def __str__(self) -> str:
-        where = f"{self.who} on node {self.node}" if self.node else self.who
-        if self.activity is not None:
-            return f"{where} is busy with {self.activity}"
-        return f"{where} has not answered for {self.for_s:.1f} s: its process is stopped, or its node is gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +297,12 @@ class Job(ABC):
     @abstractmethod
     def progress(self) -> JobProgress:
         """Frontiers and counts now."""
+
+    @abstractmethod
+    def status(self) -> JobStatus:
+        """What is known of the job now: per vertex and replica rates, shares of time, backlog, state, frontier and its lag; the last
+        snapshot; who is silent. On Ray within a second, whoever does not answer. The first call gives means since the start, later ones
+        of the last second or more. Of a job that has ended only the state. In the local runtime the clock counts steps."""
 
     @abstractmethod
     def cancel(self) -> None:

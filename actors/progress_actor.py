@@ -6,7 +6,7 @@ from typing import Any
 
 import ray
 
-from rayad.actors.cluster.actor_class import PULSE, WAITING, remote_class
+from rayad.actors.cluster.actor_class import PULSE, WAITING, actor_title, remote_class
 from rayad.actors.cluster.joining import own_address
 from rayad.actors.host.progress_host import ProgressHost
 from rayad.actors.lead.failure import Failure, failure_of
@@ -23,6 +23,9 @@ class ProgressActor:
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._host: ProgressHost | None = None
         self._node = ray.util.get_node_ip_address()
+
+    def __repr__(self) -> str:
+        return actor_title(self, self._identity["job"])
 
     def listen(self, host: str | None, unix: str, incarnation: int, survives: bool, layout: Layout) -> Address | Failure:
         """Open the plane, with no progress made; again for each incarnation. ``survives``: the loss of replicas."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import ray
 
-from rayad.actors.cluster.actor_class import PULSE, remote_class
+from rayad.actors.cluster.actor_class import PULSE, actor_title, remote_class
 from rayad.actors.cluster.joining import own_address
 from rayad.actors.host.replica_host import ReplicaHost
 from rayad.actors.lead.failure import Failure, failure_of
@@ -33,6 +34,10 @@ class VertexActor:
         self._host: ReplicaHost | None = None
         self._has_run = True
         self._node = ray.util.get_node_ip_address()
+
+    def __repr__(self) -> str:
+        """What Ray shows in its dashboard, ``ray list actors --detail`` and the prefix of log lines."""
+        return actor_title(self, self._identity["job"], self._who)
 
     def listen(
         self,
@@ -126,12 +131,11 @@ class VertexActor:
         """Whether the loop has taken notice of :meth:`stop`, or is over."""
         return self._host is None or self._host.has_stopped
 
-    def look(self) -> ReplicaReport:
+    def look(self, with_reading: bool = False) -> ReplicaReport:
         """What it has done so far; within a moment, even while its event loop does not answer."""
         assert self._host is not None
         report = self._host.look()
-        report.node = self._node
-        return report
+        return dataclasses.replace(report, node=self._node, reading=self._host.statistics.reading() if with_reading else None)
 
     def reading(self) -> ReplicaReading | None:
         """What it has counted so far; None before it was first built."""

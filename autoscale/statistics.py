@@ -89,6 +89,8 @@ class ReplicaReading:
     state_bytes: int = 0
     latencies: Mapping[int, int] = field(default_factory=dict)
     """Latencies by bucket of :class:`LatencyHistogram`; empty buckets are left out."""
+    queue_batches: int = 0
+    """Batches that wait in the replica's input queues and spill."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain dicts, lists and numbers; :meth:`from_json` is its inverse.
@@ -166,6 +168,7 @@ class ReplicaCounters:
         *,
         queue_items: int = 0,
         queue_bytes: int = 0,
+        queue_batches: int = 0,
         backlog_items: int | None = None,
         frontier_lag_s: float | None = None,
         state_bytes: int = 0,
@@ -200,6 +203,7 @@ class ReplicaCounters:
             frontier_lag_s,
             state_bytes,
             {index: count for index, count in enumerate(self.latency.counts) if count},
+            queue_batches,
         )
 
     def check_invariants(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 import time as clock
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,8 @@ from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.report import ReplicaReport
+from rayad.actors.status.job_status import JobStatus
+from rayad.actors.status.taking import Seen, StatusTaker
 from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
 from rayad.snapshots.attempts import SnapshotStatistics
@@ -39,6 +42,8 @@ class Control:
         self._job = job
         self._rescaler = rescaler
         self._told: dict[str, ReplicaReport] = {}  # what the replicas told when they last answered
+        self._taker = StatusTaker(job.name)
+        self._taking = threading.Lock()
         self._seen: tuple[Mapping[int, Any], int] = ({}, 0)  # views by stage and active pointstamps, when the progress actor last answered
 
     def cancel(self) -> None:
@@ -112,7 +117,19 @@ class Control:
         job = self._job
         return About(plan_to_show(job.plan), job.config, job.outcome)
 
-    def look(self, with_blockers: bool = False, patience_s: float = LOOK_PATIENCE_S) -> Look:
+    def status(self) -> JobStatus:
+        """See Job.status."""
+        job = self._job
+        look = self.look(with_readings=True)
+        newest, interval_s, failures = self.look_at_snapshots()
+        readings = [report.reading for report in look.reports if report.reading is not None]
+        age_s = job.snapshots.age_s if job.snapshots is not None else None
+        found = (look.reports, readings, look.views, look.active, failures, newest, age_s, interval_s, look.silent)
+        seen = Seen(look.state, clock.time(), *found)
+        with self._taking:
+            return self._taker.take(job.plan, seen)
+
+    def look(self, with_blockers: bool = False, patience_s: float = LOOK_PATIENCE_S, with_readings: bool = False) -> Look:
         """State, what the replicas did, views by stage. Actors that do not answer within ``patience_s`` are named, with what they told
         last."""
         job = self._job
@@ -124,7 +141,7 @@ class Control:
             return Look(job.state, silent=tuple(own), starting=starting)
         crew = dict(job.crew.actors)
         there = [name for name in job.crew.names() if name in crew and name not in self._rescaler.newcomers]
-        asked = {crew[name].look.remote(): name for name in there}
+        asked = {crew[name].look.remote(with_readings): name for name in there}
         if PROGRESS in crew:
             asked[crew[PROGRESS].call.remote("look", with_blockers)] = PROGRESS
         ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=patience_s)

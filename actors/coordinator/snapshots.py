@@ -58,6 +58,7 @@ class CoordinatorSnapshots:
         self._tickets = count()
         self._savepoints: dict[int, Future[str]] = {}
         self._over = ""
+        self._published_s: float | None = None
         self._is_live = self._is_connected = False
         self._saved = threading.Condition()
         self.manifest = store.begin()
@@ -84,6 +85,11 @@ class CoordinatorSnapshots:
     def newest(self) -> SnapshotStatistics | None:
         """Of the snapshot that was published last."""
         return self.leader.newest
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since this coordinator published a snapshot; None: it has not."""
+        return clock.monotonic() - self._published_s if self._published_s is not None else None
 
     @property
     def taken(self) -> Sequence[SnapshotStatistics]:
@@ -319,6 +325,7 @@ class CoordinatorSnapshots:
             self._tell(lead.NotPublished(number, str(error)))
             return
         self.store.note(manifest)
+        self._published_s = clock.monotonic()
         self.manifest = manifest
         if manifest.kind == "final":
             self.final = manifest

@@ -25,6 +25,7 @@ from rayad.actors.job import (
     JobProgress,
     JobState,
     JobStatistics,
+    JobStatus,
     Probe,
     Result,
     StageProgress,
@@ -73,6 +74,7 @@ class RayJobHandle(Job):
         self._result: Result | None = None
         self._state = told.state
         self._seen = told
+        self._status = JobStatus(name, told.state)
         self._inputs: dict[str, JobInput] = {}
         self._probed = ProbedJob(
             self.name,
@@ -275,6 +277,17 @@ class RayJobHandle(Job):
             look.state, tuple(stages), look.active, taken, interval_s, failures, scaling=self.look_at_scaling(), silent=look.silent
         )
         self._seen = dataclasses.replace(told, silent=())
+        return told
+
+    def status(self) -> JobStatus:
+        if self._outcome is not None:
+            return JobStatus(self.name, self._outcome.state, clock.time())
+        line = self._line
+        try:
+            told: JobStatus = self._ask("status", timeout_s=GLANCE_S, default=JobStatus(self.name, JobState.STARTING, clock.time()))
+        except NoAnswer:
+            return dataclasses.replace(self._status, silent=(line.silence(GLANCE_S), *self._status.silent))
+        self._status = dataclasses.replace(told, silent=())
         return told
 
     def pids(self) -> dict[str, list[int]]:

@@ -101,6 +101,7 @@ class HostStatistics:
                 now_s,
                 queue_items=round(queue_batches * records / batches) if batches else queue_batches,
                 queue_bytes=queue_bytes,
+                queue_batches=queue_batches,
                 backlog_items=backlog_items,
                 frontier_lag_s=now_s - self._frontier_s if frontier else None,
                 state_bytes=self._state_bytes(),

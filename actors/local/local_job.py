@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, Probe, Result, SourcesOfJob, not_yet
+from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, JobStatus, Probe, Result, SourcesOfJob, not_yet
 from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import layouts, snapshot_leader
 from rayad.actors.lead import recovery_leader as recovery
@@ -29,11 +29,12 @@ from rayad.actors.local.network import Marker, Network, Where
 from rayad.actors.local.recovery import OF_CHANNELS, OF_THE_COORDINATOR, Build, LocalRecovery, names_of_stages
 from rayad.actors.local.rescaling import EVENTS as EVENTS_OF_CHANGES
 from rayad.actors.local.rescaling import Fence, LocalRescale
-from rayad.actors.local.results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of
+from rayad.actors.local.results import only_a_snapshot_goes_on, progress_of, publish_sinks, result_of, status_of
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.user_errors import restarts_of, sign_of
+from rayad.actors.status.taking import StatusTaker
 from rayad.actors.store.job_store import JobStore, NothingWhole, Superseded
 from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured, not_changed_locally
 from rayad.dataflow.plan import Plan
@@ -84,6 +85,7 @@ class LocalJob(Job):
         self.rescaling: LocalRescale | None = None
         self._clock = clock
         self._skipped_s = 0.0
+        self._taker = StatusTaker(self.name)
         self._store = store
         self._leader = JobLeader(
             plan, run, restarts_of(run.failures, random.Random(seed)), keeps_snapshots=store is not None or run.keeps_snapshots
@@ -524,6 +526,9 @@ class LocalJob(Job):
 
     def progress(self) -> JobProgress:
         return progress_of(self.state, self.network, self.snapshots)
+
+    def status(self) -> JobStatus:
+        return status_of(self.name, self.state, self.network, self.snapshots, self._taker)
 
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from rayad.actors.job import JobProgress, JobState, JobStatistics, Result, StageProgress
+from rayad.actors.job import JobProgress, JobState, JobStatistics, JobStatus, Result, StageProgress
 from rayad.actors.local.network import Network
 from rayad.actors.local.snapshots import LocalSnapshots
+from rayad.actors.local.statistics import readings_of
+from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.user_errors import raise_located
+from rayad.actors.status.taking import Seen, StatusTaker
 from rayad.dataflow.plan import Plan
 
 
@@ -32,6 +35,22 @@ def progress_of(state: JobState, network: Network, kept: LocalSnapshots | None) 
         return JobProgress(state, tuple(stages), active)
     newest = kept.taken[-1] if kept.taken else None
     return JobProgress(state, tuple(stages), active, newest, kept.snapshots.interval_s, kept.failures)
+
+
+def status_of(name: str, state: JobState, network: Network, kept: LocalSnapshots | None, taker: StatusTaker) -> JobStatus:
+    """What is known of the job; the clock counts its steps."""
+    if state is not JobState.RUNNING:
+        return JobStatus(name, state, network.steps)
+    views = {stage.id: network.tracker.view(stage.id)[:2] for stage in network.plan.stages}
+    reports = [
+        ReplicaReport(core.stage.name, replica, batches_in=core.batches_in, records_in=core.records_in)
+        for (_, replica), core in network.cores.items()
+    ]
+    newest = kept.taken[-1] if kept is not None and kept.taken else None
+    interval_s, failures = (kept.snapshots.interval_s, kept.failures) if kept is not None else (None, 0)
+    active = len(network.tracker.active())
+    seen = Seen(state, network.steps, reports, readings_of(network), views, active, failures, newest, None, interval_s)
+    return taker.take(network.plan, seen)
 
 
 def only_a_snapshot_goes_on(network: Network) -> bool:

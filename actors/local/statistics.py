@@ -21,11 +21,14 @@ def readings_of(network: Network) -> list[ReplicaReading]:
     began = network.stuck.began
     total = network.steps - began
     waiting: dict[Where, int] = {}
+    batches_waiting: dict[Where, int] = {}
     for (edge, _, replica), batches in network.channels.items():
         at = (network.edges[edge].target, replica)
         waiting[at] = waiting.get(at, 0) + sum(batch_len(batch) for time, batch, _ in batches if time is not None)
+        batches_waiting[at] = batches_waiting.get(at, 0) + sum(time is not None for time, _, _ in batches)
     for at, ends in network.ends.items():
         waiting[at] = waiting.get(at, 0) + len(ends.feedback)
+        batches_waiting[at] = batches_waiting.get(at, 0) + len(ends.feedback)
     out = []
     for at, core in network.cores.items():
         counters = core.outputs.counters
@@ -37,6 +40,7 @@ def readings_of(network: Network) -> list[ReplicaReading]:
         reading = counters.reading(
             0.0,
             queue_items=waiting.get(at, 0),
+            queue_batches=batches_waiting.get(at, 0),
             state_bytes=estimate_bytes(core.vertex) if core.vertex is not None else 0,
         )
         is_start = core.stage.kind in (NodeKind.SOURCE, NodeKind.INPUT)

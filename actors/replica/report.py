@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rayad.actors.process.activity import Activity
+from rayad.autoscale.statistics import ReplicaReading
 
 
 class Abandoned(ConnectionError):
@@ -32,6 +33,8 @@ class ReplicaReport:
     """What the event loop is busy with, when it did not answer itself."""
     node: str = ""
     """Address of the node that it runs on."""
+    reading: ReplicaReading | None = None
+    """What it has counted, where that was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
