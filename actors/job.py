@@ -17,7 +17,9 @@ from rayad.actors.lead.saved_inputs import SavedEpochs as SavedEpochs
 from rayad.actors.status.job_status import JobStatus as JobStatus
 from rayad.actors.status.silent import THE_COORDINATOR as THE_COORDINATOR
 from rayad.actors.status.silent import Silent as Silent
+from rayad.actors.status.table import as_html
 from rayad.autoscale import ScalingProgress
+from rayad.dataflow.compiling.drawing import draw_plan
 from rayad.dataflow.config import RunConfig, check_timeout
 from rayad.dataflow.items import as_items
 from rayad.dataflow.logical_graph import NodeKind
@@ -279,6 +281,10 @@ class Job(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {self.state.value}>"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: its vertices, as a drawing and as a table of what they do now."""
+        return draw_plan(self.plan) + as_html(self.status())
 
     @property
     @abstractmethod

@@ -18,6 +18,7 @@ from typing import Any
 from rayad.actors.coordinator.outcome import JobOutcome, Look, rebuild_error
 from rayad.actors.driver.coordinator_line import ANSWER_S, END_S, GLANCE_S, LOOK_AGAIN_S, CoordinatorLine, Gone, NoAnswer
 from rayad.actors.driver.probes import Holding, ProbedJob, RayProbe
+from rayad.actors.driver.top import follow, shown
 from rayad.actors.job import (
     THE_COORDINATOR,
     Job,
@@ -289,6 +290,15 @@ class RayJobHandle(Job):
             return dataclasses.replace(self._status, silent=(line.silence(GLANCE_S), *self._status.silent))
         self._status = dataclasses.replace(told, silent=())
         return told
+
+    def top(self, *, interval_s: float = 2.0, timeout_s: float | None = None, replicas: bool = False) -> None:
+        """Show :meth:`status` as a table every ``interval_s``, until the job has ended, for ``timeout_s``, or until Ctrl-C, which does not
+        end the job. In a notebook and on a terminal each table takes the place of the one before; else plain lines are printed.
+        ``replicas``: below each vertex, a line for each of its replicas."""
+        interval_s = arguments.number(interval_s, "top(interval_s)", error=ConfigError)
+        check_timeout(timeout_s, "top(timeout_s)")
+        with suppress(KeyboardInterrupt), shown(with_replicas=replicas) as show:
+            follow(self.status, show, interval_s, timeout_s)
 
     def pids(self) -> dict[str, list[int]]:
         """The process of each replica, by vertex, for other tools to look at; empty while the job starts and when it has ended."""

@@ -54,8 +54,8 @@ class VertexStatus:
     is_start: bool = False
     """Whether it is a source or a live input."""
     replicas: tuple[ReplicaStatus, ...] = ()
-    frontier: tuple[Timestamp, ...] = ()
-    """The minimal times that can still arrive; of a source, that it can still send. Empty: none can."""
+    frontier: tuple[Timestamp, ...] | None = None
+    """The minimal times that can still arrive; of a source, that it can still send. Empty: none can. None: not known."""
     pending: tuple[Timestamp, ...] = ()
     """The minimal times of notifications that wait."""
     lag_epochs: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rayad.dataflow import hooks
@@ -43,6 +44,12 @@ class Dataflow:
 
     def __repr__(self) -> str:
         return f"Dataflow({self.name!r}, {len(self.graph.nodes)} nodes)"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: its operators, as a drawing."""
+        from rayad.dataflow.compiling.drawing import draw_program
+
+        return f"<div>{escape(repr(self))}</div>{draw_program(self)}"
 
     # -- sources -------------------------------------------------------------
     def source(

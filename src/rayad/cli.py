@@ -15,9 +15,10 @@ from rayad.commands.run import resume, run
 from rayad.commands.snapshots import snapshots
 from rayad.commands.state import state
 from rayad.commands.steering import cancel, rescale, savepoint, stop
+from rayad.commands.top import top
 from rayad.commands.version import version
 
-OF_JOBS = (run, resume, jobs, status, explain, logs, savepoint, rescale, stop, cancel)
+OF_JOBS = (run, resume, jobs, status, top, explain, logs, savepoint, rescale, stop, cancel)
 OF_PROGRAMS_AND_STORES = (demo, doctor, plan, interval, snapshots, state, plot, version)
 
 
