@@ -51,6 +51,11 @@ def test_another_handle_sees_saves_and_rescales_a_job_and_gets_its_results(nothi
         assert other.state is JobState.RUNNING
         assert other.progress().stages[-1].name == job.progress().stages[-1].name
         assert Path(other.savepoint()).is_relative_to(tmp_path)
+        lines, counts = other.status().vertices
+        assert (lines.replicas[0].records_in, len(counts.replicas)) == (3, 2)
+        assert counts.frontier == (rd.Timestamp(1),)
+        assert all(one.answers and one.pid and one.busy_share is not None for one in (*lines.replicas, *counts.replicas))
+        assert other.status().snapshot is not None
         other.rescale("counts", 3, timeout_s=PATIENCE_S)
         assert len(job.pids()["counts"]) == 3  # type: ignore[attr-defined]
         words.send(["a"])

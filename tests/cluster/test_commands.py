@@ -98,6 +98,9 @@ def test_every_command_on_a_job_that_ray_job_submit_started(job_server: JobServe
     assert shown.startswith("job 'ticks': running, 0 failures survived; ")
     assert re.search(r"│ counts +│ +2 │ \(\d+\)", shown), shown
     assert rayad(job_server, "explain", "ticks").strip()
+    top = json.loads(rayad(job_server, "top", "ticks", "--once", "--json"))
+    assert [vertex["name"] for vertex in top["vertices"]] == ["ticks", "counts"]
+    assert rayad(job_server, "top", "ticks", "--once", "--replicas").count(f":{top['vertices'][0]['replicas'][0]['pid']} ") == 1
     assert "no job named 'tick' runs on this cluster" in rayad(job_server, "status", "tick", code=Exit.NO_JOB)
 
     examined = {one["what"]: one for one in json.loads(rayad(job_server, "doctor", "--address", "auto", "--storage", storage, "--json"))}
