@@ -1,4 +1,4 @@
-"""What holds for every test: hypothesis profiles, and what is collected.
+"""Settings of all tests: hypothesis profiles, and what is collected.
 
 The rest is in pyproject.toml: 600 s for a test, warnings from our own modules are errors, doctests through src/rayad.
 """

@@ -1,4 +1,4 @@
-"""A controller that knows nothing of Rayad: listings 7.1 and 7.2 of seed 002 in plain Python, one look after another.
+"""A controller without any code of Rayad: listings 7.1 and 7.2 of seed 002 in plain Python, one step after another.
 
 Usage: ``python controller.py FOLDER VERTEX GOAL LOOKS``; before each look it waits for a line on its standard input, and answers with one.
 """

@@ -1,4 +1,4 @@
-"""A whole job's hosts in threads of this process, joined by real sockets: the Ray runtime without Ray."""
+"""All hosts of a job in threads of this process, connected by real sockets: the Ray runtime without Ray."""
 
 from __future__ import annotations
 

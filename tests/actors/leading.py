@@ -1,4 +1,4 @@
-"""Leaders of recoveries and jobs as tests drive them: what was told, what came out, and a shell whose answers come in any order."""
+"""Leaders of recoveries and jobs, driven by tests: their events and effects, and a shell whose answers come in any order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def failure(who: str = "'first'[0]", message: str = "ValueError: bad", **facts: 
 
 
 class Led:
-    """A leader, and what it was told and said."""
+    """A leader, its events and its effects."""
 
     def __init__(self, *, keeps_snapshots: bool = True, plan: Plan | None = None, **failures: Any) -> None:
         self.now_s = 100.0
@@ -67,7 +67,7 @@ class Led:
         return self.tell(recovery.StoreRead(self.leader.recovery.incarnation, **found))
 
     def all_listen(self, names: tuple[str, ...] | None = None) -> list[lead.Effect]:
-        """Whoever is waited for listens; gives what follows the last answer."""
+        """All replicas that are waited for listen; gives the effects of the last answer."""
         out: list[lead.Effect] = []
         for name in names or sorted(self.leader.recovery.waiting):
             assert not out, f"{out} before {name} listens"
@@ -83,7 +83,7 @@ class Led:
         return self
 
     def recovering(self, vertex: str = "first") -> Led:
-        """One has failed, the whole graph is being restarted, and all is about to listen."""
+        """A replica has failed, the whole graph is being restarted, and all replicas have to listen next."""
         self.fail(vertex)
         self.tick()
         self.store_read()

@@ -1,4 +1,4 @@
-"""What could grow without a bound while somebody is busy or nobody needs it, counted over many epochs."""
+"""Queues and tables that could grow without a bound while an actor is busy, counted over many epochs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = rd.Timestamp
 
 
 def test_only_the_newest_view_waits_for_a_busy_replica() -> None:
-    """The progress actor queued every frontier for a replica that was in one long activation."""
+    """Regression: the progress actor queued every frontier for a replica that was in one long activation."""
     flow = rd.Dataflow("views")
     flow.from_items([1]).key_by(lambda n: n).count(name="counts").collect("out")
     plan = flow.plan(1)
@@ -52,7 +52,7 @@ def test_only_the_newest_view_waits_for_a_busy_replica() -> None:
 
 
 def test_watchers_whose_wait_has_ended_are_forgotten() -> None:
-    """Each wait for a probe that ran into its timeout left a watcher, which the loop looked at for ever after."""
+    """Regression: each wait for a probe that timed out left a watcher, which the loop checked for ever."""
     mailbox = Mailbox()
     looks = 0
 

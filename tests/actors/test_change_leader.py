@@ -1,4 +1,4 @@
-"""Who leads a change of layout decides by events alone: what goes out for what comes in, in each phase, in any order."""
+"""The leader of a change of layout decides by events alone: its effects for each event, in each phase, in any order."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ TIMEOUT_S = 20.0
 
 
 class Led:
-    """A leader, and what it was told and said. In the plan ``sums`` is what changes."""
+    """A leader, its events and its effects. The vertex ``sums`` of the plan changes."""
 
     def __init__(self, wanted: dict[str, int] | None = None, *, before: Plan | None = None, **options: Any) -> None:
         self.now_s = 100.0
@@ -85,7 +85,7 @@ class Led:
         return self.tell(Done(self.leader.turn, name, cost))
 
     def all_done(self, cost: StepCost | None = None, after_s: float = 0.0) -> list[Effect]:
-        """Everybody who is asked in this turn answers."""
+        """All actors that are asked in this turn answer."""
         self.now_s += after_s
         names = sorted(self.leader.missing)
         for name in names[:-1]:
@@ -93,7 +93,7 @@ class Led:
         return self.done(names[-1], cost)
 
     def until(self, phase: Phase) -> list[Effect]:
-        """Everybody does what is asked until it comes to this phase."""
+        """All actors do what is asked until this phase."""
         while self.leader.phase is not phase:
             self.all_done()
         return self.said
@@ -252,7 +252,7 @@ def test_a_vertex_that_cannot_be_divided_is_named() -> None:
 
 
 def undone(led: Led, said: list[Effect]) -> list[Effect]:
-    """A change is refused after newcomers were started: they are forgotten before they are ended."""
+    """A change is refused after new replicas were started: they leave the plan before they are ended."""
     newcomer, layout = led.replica(2), led.before.layout
     assert said == [Forget(led.leader.turn, (newcomer,), layout)]
     out = led.all_done()
@@ -306,7 +306,7 @@ def test_an_error_before_it_has_begun_is_undone(phase: Phase) -> None:
 NOT_BEGUN = list(Phase)[: list(Phase).index(Phase.MOVING)]
 BEGUN = [Phase.MOVING, Phase.DRAINING, Phase.LEAVING, Phase.PARTING, Phase.COMMITTING]
 BOTH = {"sums": 1, "counts": 3}
-"""Some retire, some come: all phases are gone through."""
+"""Replicas are added and removed, so the change has all phases."""
 
 
 @pytest.mark.parametrize("phase", NOT_BEGUN, ids=lambda phase: phase.name)
@@ -426,7 +426,7 @@ def test_a_job_that_is_over_is_not_changed() -> None:
 def test_whatever_the_order_of_answers_the_outcome_is_the_new_or_the_old_layout(
     data: st.DataObject, wanted: dict[str, int], seed: int
 ) -> None:
-    """Each actor answers once what it is asked, late answers come again, now and then something goes wrong: the effects make sense."""
+    """Each actor answers each question, late answers come again, sometimes something fails: the effects must be valid."""
     draw = random.Random(seed)
     trouble = data.draw(st.sampled_from(["none", "none", "died", "broke", "declined", "late", "failed"]))
     led = Led(wanted, groups=draw.choice([1, 5, None]), pause_s=None)
@@ -461,7 +461,7 @@ def test_whatever_the_order_of_answers_the_outcome_is_the_new_or_the_old_layout(
 
 
 def _require_sense(led: Led, effects: list[Effect]) -> None:
-    """What may follow what in a whole run."""
+    """Check the order of effects in a whole run."""
     kinds = [type(effect) for effect in effects]
     outcome = led.leader.outcome
     assert sum(isinstance(effect, Finish | Refuse | GiveWay) for effect in effects) == 1

@@ -1,4 +1,4 @@
-"""One replica's ends of its channels: what the two copies of flow control had differed in."""
+"""One replica's ends of its channels: cases in which the former two copies of flow control differed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stage_of(network: Network, name: str) -> int:
 
 
 def test_frames_of_a_dead_sender_are_not_granted_to_its_successor() -> None:
-    """On Ray a replica that lived on, or a newcomer's receiver, could grant it later: more than the newcomer had in flight."""
+    """Regression: on Ray a survivor, or the receiver of a new replica, could grant it later: more than the new replica had in flight."""
     network = words(window_batches=1).network
     at = (stage_of(network, "count"), 0)
     edge = next(edge.id for edge in network.plan.edges if edge.target == at[0])

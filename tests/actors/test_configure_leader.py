@@ -1,4 +1,4 @@
-"""Who leads a change of runtime parameters decides by events alone: three turns, each begun when all have answered the one before."""
+"""The leader of a change of runtime parameters decides by events alone: three turns, each after all answers of the previous one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NAMES = ("v0.0", "v1.0", "v1.1")
 
 
 class Led:
-    """A leader, and what it was told; the changes before it went up to turn 7."""
+    """A leader and its events; earlier changes used the turns up to 7."""
 
     def __init__(self) -> None:
         self.now_s = 100.0
@@ -40,7 +40,7 @@ class Led:
         return self.leader.handle(event, self.now_s)
 
     def done(self, *names: str) -> list[Effect]:
-        """These answer in this turn; gives what follows the last answer."""
+        """These actors answer in this turn; gives the effects of the last answer."""
         out: list[Effect] = []
         for name in names:
             assert not out, f"{out} before {name} has answered"

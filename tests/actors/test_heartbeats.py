@@ -1,4 +1,4 @@
-"""Silence as it is counted: only while the listener ran, and of those that are there."""
+"""Silence counts only while the listener runs, and only of actors that have not left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_an_actor_that_does_not_answer_is_silent_after_the_timeout() -> None:
 
 
 def test_the_time_in_which_the_listener_was_stopped_does_not_count() -> None:
-    """A coordinator that had no processor for a minute took all its replicas for dead when it came back."""
+    """Regression: a coordinator that got no processor for a minute then counted all its replicas as dead."""
     beats = Heartbeats(60.0)
     beats.look({"a"}, 0.0)
     beats.look({"a"}, 100.0)

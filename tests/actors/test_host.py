@@ -1,4 +1,4 @@
-"""Hosts over real sockets, in threads: what they compute, how pressure reaches the source, how loops spill, how they end."""
+"""Hosts over real sockets, in threads: results, back-pressure to the source, loops that spill, ends."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_busy_sender_combines_over_batches() -> None:
 
 
 class _Waits(rd.Source):
-    """One batch of epoch 0; then it is in epoch 1 and has nothing, until the test opens the gate."""
+    """Gives one batch of epoch 0; then it is in epoch 1 and gives nothing until the test opens the gate."""
 
     def list_parts(self) -> list[int]:
         return [0]
@@ -134,7 +134,7 @@ def test_pressure_reaches_the_source() -> None:
 
 
 def test_a_loop_under_load_spills_and_completes() -> None:
-    """Each record doubles for ten rounds through an exchange; the bound is far below what is under way."""
+    """Each record doubles for ten rounds through an exchange; the bound is far below the records in flight."""
 
     def body(rows: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
         spread = rows.key_by(lambda r: r[0]).vertex(Forward, name="spread")
@@ -213,7 +213,7 @@ def test_a_job_that_is_held_is_not_over_before_it_is_released() -> None:
 
 
 class Blocking(rd.Source):
-    """Its one part gives a batch and then waits outside for as long as it takes."""
+    """Its one part gives a batch and then blocks."""
 
     begun, gate = threading.Event(), threading.Event()
 
@@ -240,7 +240,7 @@ class BlockingPart(rd.SourcePart):
 
 
 def test_a_stop_reaches_a_source_that_blocks_when_it_comes_back() -> None:
-    """Regression: the control call waited 10 s for the loop and was then given up, and the source read on for ever."""
+    """Regression: the control call waited 10 s for the event loop and gave up, and the source read on for ever."""
     flow = rd.Dataflow("blocked")
     flow.source(Blocking(), name="ticks").collect("out")
     hosts = start_hosts(flow)

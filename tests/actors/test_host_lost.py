@@ -1,4 +1,4 @@
-"""Connections between hosts end: between two replicas that live on, for good, and the driver's."""
+"""Lost connections between hosts: between two live replicas, lost for good, and that of the driver."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MAY_GO_ON = threading.Event()
 
 
 class Meeting(rd.Vertex):
-    """Tells that the first batch has come, and waits for the test."""
+    """Signals the first batch, and waits for the test."""
 
     def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
         _MET.set()
@@ -62,7 +62,8 @@ def test_a_single_closed_connection_between_two_replicas_costs_nothing() -> None
 
 
 def test_a_connection_that_is_lost_for_good_ends_the_replica_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It hung for ever: only the connection with the progress actor was watched, and frames to nobody were dropped."""
+    """Regression: it hung for ever, because only the connection with the progress actor was watched, and frames to lost peers were
+    dropped."""
     monkeypatch.setattr(host_module, "LOST_S", 0.05)
     hosts = start_hosts(counting(), unix_sockets=False, failures=rd.FailureConfig(heartbeat_timeout_s=0.5))
     assert _MET.wait(20)
@@ -85,7 +86,7 @@ def test_a_connection_that_is_lost_for_good_ends_the_replica_that_waits_for_it(m
 
 
 def connect(address: Address, name: str) -> Plane:
-    """A driver's plane, as that of a process that has begun anew."""
+    """A driver's plane, like that of a process that has restarted."""
     plane = Plane(name=DRIVER, job="test", incarnation=1, secret=SECRET)
     plane.connect(name, address)
     return plane

@@ -1,4 +1,4 @@
-"""What hosts count of themselves over real sockets: items, bytes, time, queues, latency, state."""
+"""The counters of hosts over real sockets: items, bytes, time, queues, latency, state."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_the_frontier_lags_while_an_epoch_is_open() -> None:
 
 
 class _Queue(rd.Source):
-    """Ten records wait outside; none is read before the test says so."""
+    """Ten records wait outside; none is read before the test allows it."""
 
     def list_parts(self) -> list[int]:
         return [0]

@@ -1,4 +1,4 @@
-"""Who leads the life of a job decides by events alone; and whatever comes in whatever order, some things never happen."""
+"""The leader of a job's life decides by events alone; and in any order of events certain things never happen."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_an_error_of_the_shell_is_a_failure_and_later_effects_are_skipped() -> N
 
 
 class Shell:
-    """Answers in any order, late, or not at all when a failure comes before; it watches what may never happen."""
+    """Answers in any order, late, or not at all after a failure; it asserts what may never happen."""
 
     def __init__(self, seed: int, *, is_upstream: bool, parallelism: int) -> None:
         self.rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""What a receiver cuts by key-group is what its senders route by, for rows and for columns, whatever the keys are."""
+"""A receiver cuts batches by the key-groups by which its senders route, for rows and for columns, with keys of any type."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def orders(ours: int, theirs: int) -> Iterator[list[int]]:
 
 
 class Job:
-    """One replica that runs, and a newcomer whose change is given up: its actor is killed, which ends its call."""
+    """A running replica, and a new one whose change is given up: its actor is killed, which ends its call."""
 
     def __init__(self) -> None:
         self.calls = LongCalls()
@@ -55,8 +55,8 @@ class Job:
 
 
 def test_no_interleaving_takes_a_released_new_replica_for_a_failure() -> None:
-    """``_runs`` was changed by the change of layout while the coordinator's thread went through it: a RuntimeError, or a newcomer that had
-    been sent away counted as a failure of the job."""
+    """Regression: the change of layout modified ``_runs`` while the coordinator's thread iterated over it: a RuntimeError, or a released
+    new replica counted as a failure of the job."""
     tried = 0
     for looks in (1, 2):
         for order in orders(4, 3 * looks):

@@ -1,4 +1,4 @@
-"""What waits for receivers on demand: cut, joined, learned from; and that long work is shared out to whoever is free."""
+"""Pools of batches on demand: cut, joined, adapted to working times; and long work goes to replicas that are free."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ _DONE: list[tuple[int, int]] = []
 
 
 class Worker(rd.Vertex):
-    """Record 0 takes until all others are done but those that one replica may have before it."""
+    """Record 0 takes until all others are done, except those that its replica may have buffered."""
 
     def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
         for record in batch:

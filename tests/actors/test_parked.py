@@ -66,7 +66,7 @@ def test_columns_and_rows_come_back_from_disk_as_they_were() -> None:
 
 
 def test_parked_batches_are_bounded_over_many_epochs() -> None:
-    """Batches parked before in-order vertices gave their credit back at once, and stayed in memory whatever their number."""
+    """Regression: batches parked before in-order vertices gave their credit back at once, and all stayed in memory."""
     batch = [("key", "x" * 1000)] * 10
     most = 20 * batch_bytes(batch)
     parked = parked_within(most)

@@ -1,4 +1,4 @@
-"""Parts of snapshots as files: what is pickled comes back, in place or from a forked copy; what goes wrong is said."""
+"""Parts of snapshots as files: state pickled in place or in a forked copy comes back; failures are reported."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write(writer: PartWriter, state: Callable[[], Any], *, large: bool, number: 
 
 
 def outcome(writer: PartWriter) -> Written:
-    """What has been written, as soon as the writer tells."""
+    """Wait for the writer's report, and give it."""
     assert WRITTEN.wait(20)
     WRITTEN.clear()
     return writer.done.popleft()
@@ -117,7 +117,7 @@ LOCK = threading.Lock()
 
 
 class Locked:
-    """Cannot be pickled while the lock is held, as what asks a client library with a lock of its own."""
+    """Cannot be pickled while the lock is held, like an object that calls a client library with a lock of its own."""
 
     def __reduce__(self) -> Any:
         with LOCK:
@@ -150,7 +150,7 @@ def test_a_copy_that_hangs_is_killed_and_the_next_snapshot_is_pickled_in_place(s
 
 
 def test_a_copy_that_works_without_output_is_not_killed(store: SnapshotStore) -> None:
-    """Pickling gives nothing before it is done: what counts is whether the copy uses its processor."""
+    """Pickling has no output before it is done, so the check is whether the copy uses its processor."""
     flow = rd.Dataflow("parts")
     flow.from_items([1]).key_by(lambda n: n).count(name="counts").collect("out")
     stage = next(stage for stage in flow.plan(1).stages if stage.name == "counts")
@@ -169,7 +169,7 @@ def test_a_copy_that_works_without_output_is_not_killed(store: SnapshotStore) ->
 
 
 def test_a_copy_whose_attempt_is_given_up_is_killed(writer: PartWriter) -> None:
-    """Regression: it went on, and every later part waited for it."""
+    """Regression: it continued, and every later part waited for it."""
     capture = Capture(Barrier(1, 1), PartRest(), lambda: threading.Event().wait(60), False, [])
     writer.take_state(capture, records=10**6, inline=False)
     writer.give_up(1)

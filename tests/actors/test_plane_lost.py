@@ -1,4 +1,4 @@
-"""A connection that is lost between two living processes is replaced, with nothing lost; who is busy is not dead, who is dead is."""
+"""A lost connection between two live processes is replaced, and no frame is lost; a busy peer does not count as dead, a dead one does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ both_transports = pytest.mark.parametrize("transport", ["unix", "tcp"])
 
 
 def break_off(plane: Plane, peer: str) -> None:
-    """End the connection under the feet of both planes."""
+    """Close the connection's socket without the planes' knowledge."""
     link = plane._peers[peer].link
     assert link is not None
     link.sock.shutdown(socket.SHUT_RDWR)
@@ -133,7 +133,7 @@ def test_a_closed_plane_has_left_and_is_not_waited_for() -> None:
 
 
 def test_a_receiver_that_is_busy_for_longer_than_a_dead_one_is_waited_for_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TCP_USER_TIMEOUT of 30 s ended such connections: its buffer is full, and its kernel says so each time it is asked."""
+    """Regression: TCP_USER_TIMEOUT of 30 s ended such connections, although the receiver's kernel answers that its buffer is full."""
     monkeypatch.setattr(event_loop, "SILENT_S", 1.5)
     monkeypatch.setattr(event_loop, "LOOK_S", 0.01)
     with joined("tcp") as (a, b):

@@ -1,4 +1,4 @@
-"""Who may connect, which incarnation may speak, and how a lost peer is noticed."""
+"""Which peers may connect, which incarnation may send, and how a lost peer is noticed."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_bytes_may_come_one_by_one_and_frames_may_follow_at_once() -> None:
 
 
 def test_a_proof_cannot_be_reflected() -> None:
-    """Somebody without the secret plays the server for a client and the client for the same plane's server side."""
+    """A process without the secret acts as the server for a client and as a client for the same plane's server side."""
     victim_client, victim_server = new_handshake("v", "v2"), new_handshake("v2")
     victim_server.receive(victim_client.start())
     assert victim_server.phase is Phase.PROOF

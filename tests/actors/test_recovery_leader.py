@@ -1,4 +1,4 @@
-"""Who leads a recovery decides by events alone: what is restarted, when, in which order, and which failure is told."""
+"""The leader of recoveries decides by events alone: what is restarted, when, in which order, and which failure is reported."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_a_store_that_was_read_for_an_older_incarnation_is_read_again() -> None:
 
 # -- what is upstream of a failure -------------------------------------------------------------------------
 def upstream(**failures: float) -> Led:
-    """A job that has lost ``first``, and whose ``second`` may live on."""
+    """A job that has lost ``first``, and whose ``second`` may survive."""
     led = Led(recovery="upstream", **failures).started()
     led.fail("first")
     return led

@@ -19,7 +19,7 @@ BOUNDS = (0, 1, 5)
 
 
 class Spreads(rd.Vertex):
-    """Least labels of a graph's nodes, spread along its edges: port 0 goes round, port 1 gives every improvement."""
+    """The smallest label of each node, spread along the edges: port 0 goes round, port 1 emits every improvement."""
 
     deepest = 0
 
@@ -181,7 +181,7 @@ def test_a_bound_that_an_instance_sets_is_checked_when_it_starts() -> None:
 
 
 class Saved(Spreads):
-    """Fails if it is asked for its state while one of its calls runs."""
+    """Fails if its state is asked for during one of its calls."""
 
     def checkpoint(self) -> Any:
         assert self.running == 0, "a barrier came within a nested call"
@@ -227,7 +227,7 @@ def test_key_groups_that_move_meanwhile_take_nothing_before_their_state(seed: in
 
 
 class Movable(Spreads):
-    """Its state can move."""
+    """A vertex whose state can be moved."""
 
     def give(self, groups: frozenset[int]) -> Any:
         return {node: self.least.pop(node) for node in list(self.least) if rd.key_group(node, self.key_groups) in groups}

@@ -1,4 +1,4 @@
-"""Which epochs of a live input snapshots hold, waiting for that, and the note that is kept with it: in the local runtime."""
+"""Epochs of a live input in snapshots, waiting for them, and the note in snapshots: in the local runtime."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_an_epoch_that_is_saved_takes_no_other_snapshot(tmp_path: Path) -> None:
 
 
 def test_a_wait_survives_a_crash_of_all_replicas(tmp_path: Path) -> None:
-    """The question travels behind what it is about, so it comes again with it."""
+    """The request for a snapshot travels behind the records, so it is sent again with them."""
     for steps in range(0, 45, 5):
         job = submit(tmp_path / str(steps), failures=rd.FailureConfig(max_failures=1))
         feed(job, 0)

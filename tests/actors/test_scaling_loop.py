@@ -1,4 +1,4 @@
-"""The autoscaler's shell: rounds over a job that is simulated, changes that come late or not at all, jobs that stop for a while."""
+"""The autoscaler's shell: rounds over a simulated job, changes that come late or not at all, jobs that pause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sink whose ``publish`` hangs is told of, as functions of vertices are. Issue 11: "A user's function that hangs: not seen"."""
+"""A sink whose ``publish`` hangs is named, like functions of vertices. Issue 11: "A user's function that hangs: not seen"."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rayad.dataflow.plan import SinkSpec
 
 
 class Hangs(rd.Sink):
-    """Publishes when it may."""
+    """A sink whose ``publish`` waits for the test."""
 
     def __init__(self) -> None:
         self.may_go_on, self.has_begun = threading.Event(), threading.Event()

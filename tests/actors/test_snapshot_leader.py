@@ -1,4 +1,4 @@
-"""Who leads the snapshots of a job decides by events alone: what goes out for what comes in."""
+"""The leader of a job's snapshots decides by events alone: its effects for each event."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STARTS = REPLICAS[:1]
 
 
 class Led:
-    """A leader, and what it was told and said."""
+    """A leader, its events and its effects."""
 
     def __init__(self, **config: Any) -> None:
         self.now_s = 0.0

@@ -1,4 +1,4 @@
-"""The coordinator's thread without Ray: calls answer at once, actors fail when they are told to; the leader decides, this carries out."""
+"""The coordinator's thread without Ray: calls answer at once, actors fail on demand; the leader decides, the supervisor carries out."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FakeRay:
 
 
 class Stage:
-    """The job's actors and what they do, in one place; ``dies`` is who dies next, in which incarnation."""
+    """The job's actors and their actions in one object; ``dies``: which actor dies next, in which incarnation."""
 
     def __init__(self, job: RunningJob, dies: dict[int, str]) -> None:
         self.job = job
@@ -121,7 +121,7 @@ class Snapshots:
 
 
 def supervised(monkeypatch: pytest.MonkeyPatch, folder: Path, dies: dict[int, str], **failures: Any) -> tuple[Any, Stage]:
-    """Runs a job; gives its outcome, and what was done to its actors."""
+    """Run a job; gives its outcome, and the calls to its actors."""
     monkeypatch.setattr(module, "ray", FakeRay())
     monkeypatch.setattr(module, "CoordinatorSnapshots", Snapshots)
     monkeypatch.setattr(module, "JobStore", lambda *_, **__: None)
@@ -135,7 +135,7 @@ def supervised(monkeypatch: pytest.MonkeyPatch, folder: Path, dies: dict[int, st
 
 
 def test_a_job_runs_and_its_last_snapshot_is_noticed_whenever_it_comes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Found on Ray: only snapshots of the first look were told to the leader, and the job waited for its last one for ever."""
+    """Regression: only snapshots of the first look were reported to the leader, so the job waited for its last one for ever."""
     outcome, stage = supervised(monkeypatch, tmp_path, {})
     assert (outcome.state, outcome.receipts, outcome.failure) == (JobState.COMPLETE, {0: "final"}, None)
     assert stage.log == [*(f"run {name} in 1" for name in [PROGRESS, *stage.names()]), "end"]

@@ -99,7 +99,7 @@ def users(number: int, frame: Any) -> None:
     """A handler of the user's."""
 
 
-def test_a_handler_of_the_users_stays() -> None:
+def test_a_signal_handler_of_the_user_stays() -> None:
     before = signal.getsignal(signal.SIGTERM)
     try:
         signal.signal(signal.SIGTERM, users)

@@ -1,4 +1,4 @@
-"""Frames: whatever the cuts, the same frames; whatever is out of order, noticed."""
+"""Frames are the same however the stream is cut; frames out of order are noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which modules a program takes along by name, and what is said of one that workers cannot import.
+"""Which modules a program pickles by name, and the error for one that workers cannot import.
 
 Issue 11: "a module unknown to workers gives 83 lines of C++ stack". The real thing is in ``tests/cluster/test_endings.py``.
 """
@@ -64,7 +64,7 @@ def test_a_module_that_only_the_driver_has_is_named(place: str, module: Any, mon
     assert "(test_worker_modules.py:" in told
 
 
-def test_what_travels_by_value_and_what_is_installed_is_not_asked_for(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_modules_by_value_and_installed_modules_are_not_checked(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import numpy as np
 
     worker_modules.cloudpickle.register_pickle_by_value(module)
@@ -76,7 +76,7 @@ def test_what_travels_by_value_and_what_is_installed_is_not_asked_for(module: An
         worker_modules.cloudpickle.unregister_pickle_by_value(module)
 
 
-def test_what_cannot_be_pickled_is_named() -> None:
+def test_objects_that_cannot_be_pickled_are_named() -> None:
     flow, lock = rd.Dataflow("locks"), threading.Lock()
     flow.from_items([1]).map(lambda x: (x, lock), name="locked")
     with pytest.raises(rd.DataflowError, match=r"^'locked' \(.*\) cannot be sent to an actor: TypeError: cannot pickle '_thread.lock'"):

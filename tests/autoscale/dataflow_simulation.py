@@ -1,8 +1,8 @@
 """A dataflow in steps of time: queues, rates, selectivities, loops, credit, replicas that take a while to start, noise. Pure and seeded.
 
-It drives the real counters, so that what is tested is the whole way from counters to decisions. Records are a fluid (queues are floats,
-counts are rounded down), and the replicas of a vertex are alike; each step a vertex consumes what waits, what its replicas can do, or what
-the queues behind it have room for, whichever is least. Feedback edges have no bound, as in the engine.
+It drives the real counters, so tests cover everything from counters to decisions. Records are a fluid (queues are floats,
+counts are rounded down), and the replicas of a vertex are equal. In each step a vertex consumes the least of: the items that wait, the
+items that its replicas can process, and the items for which the queues behind it have room. Feedback edges have no bound, as in the engine.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class Moment:
 def run(
     dataflow: SimulatedDataflow, policy: Policy, *, until_s: float, interval_s: float = 2.0, window_s: float = 0.0, warm_up_s: float = 0.0
 ) -> tuple[list[Moment], AutoscalerCore]:
-    """The dataflow with an autoscaler, as the runtime would join them."""
+    """Run the dataflow with an autoscaler, as the runtime would."""
     autoscaler = AutoscalerCore(dataflow.graph, policy, dataflow.layout, dataflow.now_s, window_s=window_s, warm_up_s=warm_up_s)
     moments: list[Moment] = []
     before, next_s = dict(dataflow.produced), 0.0

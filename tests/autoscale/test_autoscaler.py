@@ -1,4 +1,4 @@
-"""The autoscaler's core and its journal: rounds, outcomes, refusals, policies that fail, going on from a journal."""
+"""The autoscaler's core and its journal: rounds, outcomes, refusals, policies that fail, continuing a journal."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def autoscaler(policy: Policy, **options: Any) -> AutoscalerCore:
     return AutoscalerCore(GRAPH, policy, {"in": 1, "work": 1}, 0.0, **options)
 
 
-def test_a_round_trip_from_readings_to_what_came_of_it() -> None:
+def test_a_round_trip_from_readings_to_the_outcome() -> None:
     scaler = autoscaler(to(work=3))
     assert scaler.on_readings(readings(1.0), 1.0) == Hold(reason="the first readings: there is nothing to compare them with")
     decision = scaler.on_readings(readings(2.0), 2.0)
@@ -160,7 +160,7 @@ def simulated() -> SimulatedDataflow:
     return SimulatedDataflow(GRAPH, work, {0: 1.0}, {"in": 1, "work": 1})
 
 
-def test_another_autoscaler_goes_on_from_the_journal() -> None:
+def test_another_autoscaler_continues_from_the_journal() -> None:
     _, first = run(simulated(), WarmUp(DS2(down_margin=0.1), 1.0), until_s=20.0)
     written = json.loads(json.dumps(first.journal.as_json()))
     journal = DecisionJournal.from_json(written)
@@ -193,7 +193,7 @@ def test_the_journal_keeps_changes_longer_than_holds() -> None:
     assert [r.number for r in journal.records] == [20, 30, 37, 38, 39]
 
 
-def test_the_journal_refuses_what_is_out_of_order() -> None:
+def test_the_journal_refuses_calls_out_of_order() -> None:
     journal = DecisionJournal()
     with pytest.raises(InternalError, match="but no decision is waiting"):
         journal.on_applied(1.0)

@@ -95,7 +95,7 @@ TARGET_RATES = {"split": 1000.0, "count": 9000.0, "step": 4000.0, "check": 4000.
 
 @pytest.mark.parametrize("dataflow", [wordcount, loop])
 @pytest.mark.parametrize("replicas", [1, 40])
-def test_what_is_recommended_works_off_what_has_queued_up_and_settles_with_room(dataflow, replicas: int) -> None:  # type: ignore[no-untyped-def]
+def test_the_recommended_layout_works_off_queues_and_settles_with_room(dataflow, replicas: int) -> None:  # type: ignore[no-untyped-def]
     simulated = dataflow(replicas)
     moments, _ = run(simulated, policy_for("ds2"), until_s=400.0, interval_s=5.0)
     settled = [m.layout for m in moments if m.now_s >= 250.0]
@@ -107,7 +107,7 @@ def test_what_is_recommended_works_off_what_has_queued_up_and_settles_with_room(
     assert sum(simulated.backlog.values()) < 100.0
 
 
-def test_the_journal_says_that_what_was_expected_came() -> None:
+def test_the_journal_shows_the_expected_effect() -> None:
     moments, autoscaler = run(loop(1), WarmUp(DS2(), 1.0), until_s=120.0)
     last = [r for r in autoscaler.journal.records if r.decision.changes][-1]
     for comparison in autoscaler.journal.compare(last.number):
@@ -175,7 +175,7 @@ def test_a_file_is_read_as_fast_as_everything_behind_it_may_grow() -> None:
     assert moments[-1].produced["lines"] == pytest.approx(4000.0, rel=0.01)
 
 
-def test_the_correction_finds_what_the_counters_do_not_see() -> None:
+def test_the_correction_finds_time_that_the_counters_do_not_see() -> None:
     """A third of the time goes to something that looks like waiting: true rates are too good, and DS2 alone stops too early."""
 
     def hidden() -> SimulatedDataflow:
@@ -195,7 +195,7 @@ def test_the_correction_finds_what_the_counters_do_not_see() -> None:
     assert all(m.layout == corrected[-1].layout for m in corrected if m.now_s > 60.0)
 
 
-def test_a_lag_target_works_off_what_has_queued_up() -> None:
+def test_a_lag_target_works_off_queues() -> None:
     def behind() -> SimulatedDataflow:
         dataflow = wordcount(4)
         dataflow.backlog["lines"] = 20_000.0

@@ -1,4 +1,4 @@
-"""DS2's arithmetic on made-up rates: the cases of its authors' implementation, and what goes beyond them."""
+"""DS2's arithmetic on made-up rates: the cases of its authors' implementation, and further ones."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_two_sources_add_up() -> None:
     assert decision.changes == {"op1": 4, "op2": 16}
 
 
-def test_too_many_go_at_once() -> None:
+def test_surplus_replicas_are_removed_at_once() -> None:
     layout = {"source": 1, "op1": 9, "op2": 20}
     sample = steady_sample(PIPELINE, layout, {"source": 100.0}, {"source": 1e6, "op1": 50.0, "op2": 100.0}, {0: 1.0, 1: 8.0})
     decision = DS2()(sample, state_of(PIPELINE, layout), 10.0)
@@ -93,7 +93,7 @@ def test_utilization_leaves_room() -> None:
     assert decision.changes == {"op1": 3, "op2": 10}
 
 
-def test_a_loop_is_sized_for_what_comes_round() -> None:
+def test_a_loop_is_sized_for_all_rounds() -> None:
     """Three quarters come round again: 100/s that enter are 400/s in the loop, and 100/s that leave."""
     layout = dict.fromkeys(LOOP.by_name, 1)
     true = {"in": 1e6, "step": 120.0, "check": 250.0, "out": 80.0}
@@ -122,7 +122,7 @@ def test_an_amplifying_loop_is_left_alone_with_all_behind_it() -> None:
     assert by_arrivals.changes["step"] == 4  # 100/s from the source and 1.2 * 240/s from check arrive: 388 / 120
 
 
-def test_what_is_broadcast_is_not_divided() -> None:
+def test_broadcast_items_are_not_divided() -> None:
     graph = ScalingGraph(
         (VertexView("facts", is_source=True, fixed="a source"), VertexView("rules", is_source=True, fixed="a source"), VertexView("join")),
         (EdgeView(0, "facts", "join"), EdgeView(1, "rules", "join", Spread.COPIED)),
@@ -136,7 +136,7 @@ def test_what_is_broadcast_is_not_divided() -> None:
         assert decision.wanted == {"join": 8}
 
 
-def test_what_replicas_give_for_a_broadcast_does_not_depend_on_their_number() -> None:
+def test_output_for_a_broadcast_does_not_depend_on_the_number_of_replicas() -> None:
     graph = ScalingGraph(
         (VertexView("rules", is_source=True, fixed="a source"), VertexView("match", fixed="for this test"), VertexView("after")),
         (EdgeView(0, "rules", "match", Spread.COPIED), EdgeView(1, "match", "after")),
@@ -165,7 +165,7 @@ def test_a_vertex_that_works_off_a_queue_keeps_its_replicas() -> None:
     assert isinstance(DS2()(draining, state_of(PIPELINE, layout), 10.0), Hold)
 
 
-def test_nothing_is_taken_from_what_was_not_measured() -> None:
+def test_a_vertex_that_was_not_measured_keeps_its_replicas() -> None:
     layout = {"source": 1, "op1": 6, "op2": 24}
     true, selectivity = {"source": 1e6, "op1": 50.0}, {0: 1.0, 1: 8.0}
     sample = sample_of(PIPELINE, layout, {"source": 100.0, "op1": 0.0, "op2": 0.0}, true, selectivity)
@@ -174,14 +174,14 @@ def test_nothing_is_taken_from_what_was_not_measured() -> None:
     assert decision.reason == "op1, op2 not taken away from: nothing has ever gone through them or what is before them"
 
 
-def test_nothing_is_taken_from_what_is_behind_something_that_was_not_measured() -> None:
-    """op2 works off a queue; how much op1 will give it, once something goes through op1, nobody knows."""
+def test_a_vertex_behind_one_that_was_not_measured_keeps_its_replicas() -> None:
+    """op2 works off a queue; how much op1 will give it, once items go through op1, is not known."""
     layout = {"source": 1, "op1": 6, "op2": 24}
     sample = sample_of(PIPELINE, layout, {"source": 100.0, "op1": 0.0, "op2": 100.0}, {"source": 1e6, "op2": 100.0}, {0: 1.0, 1: 8.0})
     assert isinstance(DS2()(sample, state_of(PIPELINE, layout), 10.0), Hold)
 
 
-def test_what_is_not_measured_now_is_what_it_was() -> None:
+def test_a_rate_that_is_not_measured_now_is_the_last_one() -> None:
     """The source is held back so hard that nothing went through it in the window; the journal knows what it gives for each item."""
     policy = DS2(source_rates={"source": 100.0})
     true, selectivity = {"source": 1e6, "op1": 50.0, "op2": 100.0}, {0: 1.0, 1: 8.0}
@@ -206,7 +206,7 @@ def held_back_sample():  # type: ignore[no-untyped-def]
     return layout, sample_of(PIPELINE, layout, {"source": 80.0, "op1": 80.0, "op2": 640.0}, true, {0: 1.0, 1: 8.0})
 
 
-def test_what_the_model_misses_is_corrected_once_and_remembered() -> None:
+def test_an_error_of_the_model_is_corrected_once_and_remembered() -> None:
     layout, sample = held_back_sample()
     policy = DS2(source_rates={"source": 100.0}, target_rate_ratio=1.1)
     assert isinstance(DS2(source_rates={"source": 100.0})(sample, state_of(PIPELINE, layout), 10.0), Hold)

@@ -55,7 +55,7 @@ def test_an_assignment_is_balanced_and_moves_the_fewest_groups(change: tuple[Own
 
 
 @given(changes())
-def test_what_is_balanced_stays(change: tuple[Owners, int]) -> None:
+def test_a_balanced_assignment_stays(change: tuple[Owners, int]) -> None:
     after = owners_for(*change)
     assert owners_for(after, change[1]) == after
 

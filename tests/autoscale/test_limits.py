@@ -99,7 +99,7 @@ def test_hysteresis_on_the_way_up_takes_the_least() -> None:
 
 
 @given(st.integers(1, 100), st.integers(1, 100), st.floats(1.0, 5.0), st.floats(1.0, 5.0))
-def test_a_step_is_never_too_far_and_always_goes_on(now: int, wanted: int, up: float, down: float) -> None:
+def test_a_step_is_never_too_large_and_always_makes_progress(now: int, wanted: int, up: float, down: float) -> None:
     after = {"a": now, **ask(MaxStep(wants(a=wanted), up, down), state(now, 1)).changes}["a"]
     assert min(now, wanted) <= after <= max(now, wanted)
     assert after <= max(now + 1, now * up)
@@ -111,7 +111,7 @@ COUNTS = st.tuples(st.integers(1, 60), st.integers(1, 60))
 
 
 @given(COUNTS, COUNTS, st.integers(1, 9), st.integers(9, 20), st.integers(3, 40))
-def test_bounds_hold_whatever_is_wanted(now: tuple[int, int], wanted: tuple[int, int], least: int, most: int, total: int) -> None:
+def test_bounds_hold_for_any_decision(now: tuple[int, int], wanted: tuple[int, int], least: int, most: int, total: int) -> None:
     policy = Bounds(wants(a=wanted[0], b=wanted[1]), {"a": least}, {"a": most}, total)
     after = {"in": 1, "a": now[0], "b": now[1], **ask(policy, state(*now)).changes}
     assert least <= after["a"] <= most

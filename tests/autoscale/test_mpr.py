@@ -105,7 +105,7 @@ def test_throughput_of_the_file_leaves_nothing_out(rounds: list[tuple[int, list[
         ({"stage1": 2}, "parameters.json asks for 2 replicas of 'stage1', which stays at 1: it is a source"),
     ],
 )
-def test_parameters_that_cannot_be_are_refused(parameters: dict[str, object], message: str) -> None:
+def test_invalid_parameters_are_refused(parameters: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         layout_of_parameters(parameters, PIPELINE, LAYOUT)
     assert layout_of_parameters({"stage1": 1, "stage2": 3, "stage3": 2}, PIPELINE, LAYOUT) == {"stage2": 3, "stage3": 2}

@@ -45,7 +45,7 @@ def test_the_solution_is_finite_exactly_if_what_is_entered_has_a_radius_below_on
 
 
 @given(systems())
-def test_the_solution_is_what_comes_round_again_and_again(system: tuple[list[list[float]], list[float]]) -> None:
+def test_the_solution_is_the_sum_over_all_rounds(system: tuple[list[list[float]], list[float]]) -> None:
     block, enters = system
     found = solve_block(block, enters)
     series, term = np.zeros(len(enters)), np.array(enters)
@@ -96,7 +96,7 @@ def test_a_loop_that_nothing_enters_has_rate_zero_whatever_its_gain() -> None:
     assert (rates.amplifying, rates.total["inner"], rates.total["out"]) == ((), 0.0, 0.0)
 
 
-def test_what_an_amplifying_loop_does_not_feed_is_determined() -> None:
+def test_rates_not_fed_by_an_amplifying_loop_are_determined() -> None:
     graph = ScalingGraph.of(
         ["in", "loop", "behind", "aside"], [("in", "loop"), ("loop", "loop"), ("loop", "behind"), ("in", "aside")], ["in"]
     )
@@ -123,7 +123,7 @@ def test_rates_grow_with_the_load_and_with_the_gain(gain: float, load: float, ti
     assert solve_rates(graph, {0: 1.0, 1: min(0.96, gain + 0.01)}, {"in": load}).total["loop"] >= rate
 
 
-def test_figures_that_are_none_are_refused() -> None:
+def test_invalid_figures_are_refused() -> None:
     graph = ScalingGraph.of(["in"], [], ["in"])
     with pytest.raises(ConfigError, match="the rate from outside into 'in' is nan: it must be finite and at least 0"):
         solve_rates(graph, {}, {"in": float("nan")})

@@ -69,7 +69,7 @@ def test_a_window_is_the_difference_of_two_readings() -> None:
     assert (sample.sent("v", 2), sample.received("v", 1), sample.received("v", 9)) == (600, 300, 0)
 
 
-def test_replicas_that_come_go_and_start_anew() -> None:
+def test_replicas_that_are_added_removed_and_restarted() -> None:
     before = [reading("v", 0, 10.0, 100), reading("v", 1, 10.0, 900), reading("v", 2, 10.0, 900)]
     after = [reading("v", 0, 20.0, 150), reading("v", 1, 20.0, 30, started_s=15.0), reading("v", 3, 20.0, 7, started_s=19.0)]
     sample = sample_between(before, after)

@@ -22,7 +22,7 @@ def test_a_figure_follows_when_rounding_gives_it() -> None:
     assert Claim("", "", "123", 122.7).follows
 
 
-def test_what_of_the_paper_does_not_follow_from_its_equations() -> None:
+def test_figures_of_the_paper_that_do_not_follow_from_its_equations() -> None:
     """All of the column U(T*) of table 1; three figures off by one in the last digit; equation 5, which has no overlap of periods."""
     not_following = [(claim.where, claim.what) for claim in claims() if not claim.follows]
     assert not_following == [

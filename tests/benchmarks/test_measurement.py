@@ -1,4 +1,4 @@
-"""What benchmarks make of their samples. Nothing here asserts on time."""
+"""Statistics and tables of benchmarks. Nothing here asserts on time."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def installs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return called
 
 
-def test_an_environment_is_made_once_and_anew_when_its_requirements_change(tmp_path: Path, installs: list[list[str]]) -> None:
+def test_an_environment_is_made_once_and_again_when_its_requirements_change(tmp_path: Path, installs: list[list[str]]) -> None:
     requirements = tmp_path / "peers" / "fake" / "requirements.txt"
     requirements.parent.mkdir(parents=True)
     requirements.write_text("", encoding="utf-8")
@@ -158,7 +158,7 @@ def outcome(seconds: float, digest: object = 7) -> Callable[[], Outcome]:
     return lambda: Outcome(seconds, digest, seconds + 1, 0.5, "fake 1")
 
 
-def test_systems_run_in_turn_the_order_turned_round_each_time() -> None:
+def test_systems_run_in_turn_in_an_order_that_is_reversed_each_time() -> None:
     ran: list[str] = []
     out = Measurement("example", "", {})
 

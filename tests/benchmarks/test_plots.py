@@ -29,7 +29,7 @@ def test_each_unit_and_the_ratios_have_a_panel(example: Measurement) -> None:
     ]
 
 
-def test_what_is_not_above_zero_has_no_bar_on_a_logarithmic_scale(example: Measurement) -> None:
+def test_values_that_are_not_above_zero_have_no_bar_on_a_logarithmic_scale(example: Measurement) -> None:
     example.series[2].repetitions = [[0.0], [1.0]]
     assert [title for title, _ in panels(example)] == ["s", "ratio"]
 

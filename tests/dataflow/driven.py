@@ -1,6 +1,6 @@
-"""One vertex without a runtime: batches and notifications in, what it sends out; and snapshots of it in any place.
+"""One vertex without a runtime: batches and notifications in, sent records out; and snapshots of it between any two steps.
 
-A run is a list of steps. It is made twice: straight through, and with snapshots, some of which are gone back to in a new vertex. Both
+A run is a list of steps. It is made twice: without interruption, and with snapshots, from some of which a new vertex resumes. Both
 have to send the same and to end in the same state.
 """
 
@@ -31,7 +31,7 @@ SNAPSHOTS = ("snapshot", "full", "discarded", "crash")
 
 
 class Context(VertexContext):
-    """Keeps what is sent and asked for."""
+    """Keeps the records that are sent and the notifications that are asked for."""
 
     def __init__(self, parallelism: int = 1) -> None:
         self.name, self.replica, self.parallelism, self.key_groups = "driven", 0, parallelism, 256
@@ -89,7 +89,7 @@ class Driven:
     def snapshot(self, *, full: bool = False, discarded: bool = False) -> None:
         changes = self.vertex.take_changes()
         if discarded:
-            self.chain = []  # nothing can build on what was not written
+            self.chain = []  # no increment can build on a snapshot that was not written
         elif changes is None or full or not self.chain:
             self.chain = [pickled(self.vertex.checkpoint())]
         else:
@@ -97,7 +97,7 @@ class Driven:
             self.increments += 1
 
     def go_back(self) -> None:
-        """Into a new vertex, from the snapshot that was just made."""
+        """Continue with a new vertex, from the last snapshot."""
         self.vertex = self._fresh()
         state, *changes = map(loaded, self.chain)
         self.vertex.restore(state)
@@ -106,7 +106,7 @@ class Driven:
         self.chain = []  # a new vertex has not told anything yet
 
     def through_tables(self) -> None:
-        """Into a new vertex, with what stays as Arrow tables between the two, written and read; what waits as ever."""
+        """Continue with a new vertex whose kept state went through Arrow tables, written and read; pending state went as usual."""
         copy, fresh = self.looked_at(), self._fresh()
         assert isinstance(fresh, KeyedVertex)
         empty, theirs = tables_in(fresh), copy.states()
@@ -171,7 +171,7 @@ def _placed(rounds: Sequence[tuple[Any, int, str]]) -> list[Step]:
 
 
 def check(make: Callable[[], Vertex], steps: Sequence[Step], *, view: Callable[[Any], Any] | None = None, parallelism: int = 1) -> Driven:
-    """Assert that snapshots change nothing; gives the run with them."""
+    """Assert that snapshots do not change results; gives the run with them."""
     straight, with_snapshots = Driven(make, parallelism), Driven(make, parallelism)
     for step in steps:
         if step[0] not in SNAPSHOTS:

@@ -1,5 +1,5 @@
-"""Several replicas of one vertex without a runtime, between which key-groups move, or one whose state becomes tables and is made of them
-again; what they send has to be what one vertex sends."""
+"""Several replicas of one vertex without a runtime, with key-groups that move between them; or one vertex whose state becomes tables and is
+restored from them. They have to send the same records as one vertex."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def split(batch: Any) -> dict[int, Any]:
 
 
 class Replicas:
-    """Replicas that are driven by steps; between two of them anything may happen that a change of layout does.
+    """Replicas that are driven by steps; between two steps any part of a change of layout may happen.
 
     Args:
         broadcast: the input ports whose batches go to all replicas.
@@ -52,7 +52,7 @@ class Replicas:
         self.moved: set[int] | None = None  # while a change is under way
         self.moves = 0
         self.to_be_whole: set[int] = set()
-        """Whose next snapshot has to be written in full."""
+        """The replicas whose next snapshot has to be written in full."""
         self.complete: list[Timestamp] = []
 
     def _replica(self) -> Driven:
@@ -95,7 +95,7 @@ class Replicas:
             replica.vertex.gave()
 
     def something(self) -> None:
-        """What the runtime may do between two steps."""
+        """Do one thing that the runtime may do between two steps."""
         if self.moved is None:
             if self.chance.random() < 0.4:
                 self.begin()

@@ -1,4 +1,4 @@
-"""Functions of users that raise StopIteration, are coroutines, or give what is no batch; values whose repr raises."""
+"""Functions of users that raise StopIteration, are coroutines, or give something that is not a batch; values whose repr raises."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_map_batches_takes_data_frames() -> None:
     ],
     ids=str,
 )  # fmt: skip
-def test_map_batches_refuses_what_is_no_batch(result: Any, says: str) -> None:
+def test_map_batches_refuses_results_that_are_not_batches(result: Any, says: str) -> None:
     with pytest.raises(rd.DataflowError, match=re.escape(says)):
         batches(lambda batch: result, [1])
 

@@ -1,4 +1,4 @@
-"""Columns of windows, records and pairs: they read as the row path has them, also after a journey between processes."""
+"""Columns of windows, records and pairs: as rows they equal the results of the row path, also after pickling between processes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_number_of_names_must_be_right() -> None:
         assert str(caught.value).startswith("as_columns was given 1 names, ['one'], for 2 columns: [")
 
 
-def test_as_columns_refuses_what_is_no_name() -> None:
+def test_as_columns_refuses_invalid_names() -> None:
     flow = rd.Dataflow()
     with pytest.raises(rd.DataflowError) as caught:
         flow.from_items([1]).as_columns(3)  # type: ignore[arg-type]

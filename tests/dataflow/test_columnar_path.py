@@ -212,7 +212,7 @@ def test_rows_and_columns_give_the_same(value: str, data: st.DataObject, paralle
     same_from_rows_and_columns(epochs, schema, build, parallelism, seed)
 
 
-def test_values_of_other_types_go_on_as_rows() -> None:
+def test_values_of_other_types_become_rows() -> None:
     flow = rd.Dataflow()
     batches = [pa.record_batch({"k": ["a"], "v": pa.array([1], pa.int64())}), pa.record_batch({"k": ["a"], "v": [1.5]})]
     flow.from_epochs(batches).key_by("k").sum("v", name="sums").collect("out")

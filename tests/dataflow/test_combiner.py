@@ -1,4 +1,4 @@
-"""What a busy sender holds back: nothing is lost or doubled, whatever comes in between and whenever it is flushed."""
+"""Partials in a busy sender's combiner: none is lost or doubled, whatever batches come and whenever it is flushed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ VALUE = ValueSelector(column="v")
 
 
 def merged(combine: Combine, batches: list[Any]) -> dict[Any, Any]:
-    """What a receiver makes of partials, rows and columns alike."""
+    """The receiver's totals of partials, for rows and for columns."""
     aggregator = combine.aggregator
     out: dict[Any, Any] = {}
     for batch in batches:
@@ -40,9 +40,7 @@ def merged(combine: Combine, batches: list[Any]) -> dict[Any, Any]:
 @pytest.mark.parametrize("key", [BY_COLUMN, BY_FUNCTION], ids=["columns", "rows"])
 @pytest.mark.parametrize("aggregator", [Count(), Sum(), Min(), Max(), Mean()], ids=lambda a: a.name)
 @pytest.mark.parametrize("seed", range(5))
-def test_whatever_is_flushed_when_the_partials_add_up(
-    key: KeySelector, aggregator: Any, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partials_add_up_whenever_they_are_flushed(key: KeySelector, aggregator: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     monkeypatch.setattr(combining, "ROWS_MAX", rng.choice([7, 50, 10_000]))
     monkeypatch.setattr(combining, "KEYS_MAX", rng.choice([3, 10_000]))
@@ -150,7 +148,7 @@ def test_row_steps_in_a_row_that_fail_only_once_say_so() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_job_that_holds_back_counts_the_same(seed: int) -> None:
+def test_a_job_with_combiners_counts_the_same(seed: int) -> None:
     epochs = [[f"w{(i * 7 + e) % 13}" for i in range(e)] for e in range(20)]
     flow = rd.Dataflow()
     flow.from_epochs(epochs, parts=3, batch_rows=4).key_by(lambda w: w).count().collect("out")
