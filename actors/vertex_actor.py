@@ -14,11 +14,11 @@ from rayad.actors.lead.failure import Failure, failure_of
 from rayad.actors.plane.plane import Address
 from rayad.actors.process.allocator import keep_freed_memory
 from rayad.actors.replica.report import Pulse, ReplicaReport
-from rayad.actors.replica.source_parts import SourceShare
+from rayad.actors.replica.source_parts import Resumable
 from rayad.autoscale.statistics import ReplicaReading
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Layout, Plan
-from rayad.snapshots.store import ReplicaPart, SnapshotStore
+from rayad.snapshots.store import SnapshotStore
 
 WHILE_IT_LIVES_S = 30 * 86400.0
 """No bound of its own: it ends with the event loop, or with the process; whoever waits for the answer has the bound."""
@@ -44,7 +44,7 @@ class VertexActor:
         host: str | None,
         incarnation: int,
         store: SnapshotStore | None = None,
-        part: ReplicaPart | SourceShare | None = None,
+        part: Resumable | None = None,
         incarnations: dict[str, int] | None = None,
         layout: Layout | None = None,
         is_newcomer: bool = False,

@@ -6,7 +6,7 @@ import bisect
 import itertools
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -104,6 +104,9 @@ def as_items(items: Iterable[Any], what: str) -> Any:
 class LiveInput(Source):
     """The records that ``job.input(name)`` sends. It is no Source with parts: the runtime feeds it."""
 
+    reopens: ClassVar[bool] = False
+    """Whether a run that resumes a complete job opens it again, where it was closed; else the job stays complete."""
+
     def list_parts(self) -> Sequence[Any]:
         return [0]
 
@@ -119,6 +122,7 @@ class FedInput(LiveInput):
     outlive who made them.
     """
 
+    reopens = True
     base = "fed"
     """What the input is called where its user gives no name."""
 
@@ -126,7 +130,7 @@ class FedInput(LiveInput):
     def open(self, references: list[Any]) -> Any:
         """The records behind some references; in a replica."""
 
-    def check_run(self, config: Any) -> None:
+    def check_run(self, config: Any, runtime: str) -> None:
         """Raise ConfigError where snapshots of a run with this RunConfig would hold references."""
         if config.snapshots.alignment_timeout_s is not None or config.failures.recovery == "upstream":
             raise ConfigError(

@@ -15,6 +15,8 @@ from typing import Any, ClassVar, NamedTuple
 
 import xxhash
 
+from rayad.progress import ConfigError
+
 SAMPLED_RECORDS = 1_000
 """A digest of contents takes so many records."""
 _PLAIN = frozenset((type(None), bool, int, float, str, bytes, Decimal, dt.date, dt.time, dt.datetime, dt.timedelta))
@@ -74,6 +76,9 @@ class Source(ABC):
     one_epoch: bool = False
     """Whether all its records are in epoch 0. Then each running total comes once, and may be aggregated further (``as_records``)."""
 
+    replays: bool = True
+    """Whether a part can be read again from an offset. Where it cannot (a socket) a run that keeps snapshots is refused."""
+
     state_version: ClassVar[int] = 1
     """The version of ``offset()``, kept with snapshots beside the class's name: raise it when earlier offsets mean something else."""
 
@@ -92,6 +97,17 @@ class Source(ABC):
         name, such as ``{"epoch": "day", "files": {"/in/a.csv": "120 bytes, changed ..."}}``; a refused resume names those that differ.
         """
         return None
+
+    def check_run(self, config: Any, runtime: str) -> None:
+        """Raise ConfigError where a run with this RunConfig, on this runtime, cannot read the source. Called on the driver, before anything
+        is started."""
+        if not self.replays and config.keeps_snapshots:
+            raise ConfigError(
+                f"{type(self).__name__} cannot be read again from an offset (replays = False), so a job that resumes from a snapshot would "
+                "lose what came in between. Send what it gives to a live input, flow.input(name) and job.input(name).send(records), of "
+                "which the driver keeps everything until a snapshot holds it; put a log before it, such as a Kafka topic or a folder of "
+                "files; or run without storage_path"
+            )
 
     def job_started(self, job: Any, config: Any) -> None:
         """On the driver: a job that reads this has been submitted; its handle, and its RunConfig. What is raised here ends the job.

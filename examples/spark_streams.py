@@ -165,22 +165,47 @@ def run_with_spark(place: Path, airport: Airport, days: int, kills: int, console
     except rd.ConfigError as error:
         raise click.ClickException(f"{error}\nWithout Spark: --no-spark") from error
     try:
-        files = spark.readStream.schema(FLIGHTS_IN_SPARK).option("maxFilesPerTrigger", 1).parquet(str(airport.folder))
-        flow = rd.Dataflow("flights")
-        flights = flow.from_spark(files.where("not cancelled"), checkpoint=str(place / "checkpoint"), name="flights")
-        job = submit(flow, flights, place, kills)
-        let_days_come(job, airport, days, kills, console)
-        wait_until(lambda: all((place / "out" / name / "_spark_metadata" / "0").is_file() for name in TABLES), job)
-        queries = [read_back(spark, name, place) for name in TABLES]  # Spark needs the folder, with its log
-        wait_until(lambda: job.input("flights").epoch >= days, job)
-        job.input("flights").wait_saved(days - 1, timeout_s=PATIENCE_S)
-        say_what_happened(job.stop(drain=True, timeout_s=PATIENCE_S), console)
-        for query in queries:
-            query.processAllAvailable()
-            query.stop()
-        return {name: [row.asDict() for row in spark.table(name).collect()] for name in TABLES}
+        return through_spark(spark, place, airport, days, kills, console)
     finally:
         rd.stop_spark()
+
+
+def through_spark(spark: Any, place: Path, airport: Airport, days: int, kills: int, console: Console) -> dict[str, list[dict[str, Any]]]:
+    """Run it in a session; gives the rows that the last queries got."""
+    job = start(spark, place, airport, kills)
+    let_days_come(job, airport, days, kills, console)
+    queries = read_as_streams(spark, place, job)
+    drain(job, days, console)
+    return rows_read(spark, queries)
+
+
+def start(spark: Any, place: Path, airport: Airport, kills: int) -> Any:
+    """The first Spark query and the job behind it."""
+    files = spark.readStream.schema(FLIGHTS_IN_SPARK).option("maxFilesPerTrigger", 1).parquet(str(airport.folder))
+    flow = rd.Dataflow("flights")
+    flights = flow.from_spark(files.where("not cancelled"), checkpoint=str(place / "checkpoint"), name="flights")
+    return submit(flow, flights, place, kills)
+
+
+def read_as_streams(spark: Any, place: Path, job: Any) -> list[Any]:
+    """The last Spark queries, one for each folder of committed output."""
+    wait_until(lambda: all((place / "out" / name / "_spark_metadata" / "0").is_file() for name in TABLES), job)
+    return [read_back(spark, name, place) for name in TABLES]  # Spark needs the folder, with its log
+
+
+def drain(job: Any, days: int, console: Console) -> None:
+    """End the job when it has all days."""
+    wait_until(lambda: job.input("flights").epoch >= days, job)
+    job.input("flights").wait_saved(days - 1, timeout_s=PATIENCE_S)
+    say_what_happened(job.stop(drain=True, timeout_s=PATIENCE_S), console)
+
+
+def rows_read(spark: Any, queries: list[Any]) -> dict[str, list[dict[str, Any]]]:
+    """What the last queries got, once they have all."""
+    for query in queries:
+        query.processAllAvailable()
+        query.stop()
+    return {name: [row.asDict() for row in spark.table(name).collect()] for name in TABLES}
 
 
 def read_back(spark: Any, name: str, place: Path) -> Any:

@@ -53,8 +53,8 @@ class PartReport:
         aligned_s: from the first barrier to the capture.
         incremental: whether the state is an increment.
         input_frames: of a live input: how many frames of the driver's it has consumed; None: it is none.
-        input_state: of a live input: how many of the frames were batches, its epoch (None: closed), its user's note, and before which epoch
-            all have come (None: all).
+        input_state: of a live input: how many of the frames were batches, its epoch (None: closed), its user's note, the epoch that it is
+            in or was closed in, and before which epoch all have come (None: all).
     """
 
     number: int
@@ -66,7 +66,7 @@ class PartReport:
     aligned_s: float = 0.0
     incremental: bool = False
     input_frames: int | None = None
-    input_state: tuple[int, int | None, str | None, int | None] = (0, 0, None, 0)
+    input_state: tuple[int, int | None, str | None, int, int | None] = (0, 0, None, 0, 0)
 
 
 @dataclass(slots=True)

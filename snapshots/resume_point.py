@@ -210,6 +210,7 @@ def begin_run(
     key_groups: int,
     run: str = "",
     start: Callable[[], dict[str, Any]] = dict,
+    reopens: Collection[str] = (),
 ) -> tuple[Manifest, list[str]]:
     """Choose the snapshot to resume from and claim the store for this run; gives the manifest of its beginning, and remarks.
 
@@ -218,7 +219,7 @@ def begin_run(
     faster, its snapshot counts, and the choice is made again. With ``resume="latest"`` and an empty store the run begins afresh; with
     None it is refused unless the store is empty.
     ``start`` is called before a fresh start is recorded and gives its notes; a run that resumes takes over the notes of the snapshot, and
-    notes for which one its claim stands.
+    notes for which one its claim stands. ``reopens``: live inputs that go on although the job was complete, see :func:`claim_of`.
 
     Raises SnapshotError when the graph does not fit, or the snapshot asked for is missing or damaged.
     """
@@ -238,7 +239,7 @@ def begin_run(
         if manifest is None:
             begun = Manifest(newest + 1, job, graph, key_groups, (), kind="start", run=run, notes=start())
         else:
-            begun = claim_of(manifest, numbers, graph=graph, run=run)
+            begun = claim_of(manifest, numbers, graph=graph, run=run, reopens=reopens)
         try:
             store.publish(begun)
         except SnapshotError:
@@ -252,15 +253,23 @@ def begin_run(
     )
 
 
-def claim_of(manifest: Manifest, numbers: list[int], *, graph: Graph, run: str) -> Manifest:
+def claim_of(manifest: Manifest, numbers: list[int], *, graph: Graph, run: str, reopens: Collection[str] = ()) -> Manifest:
     """What a run publishes when it resumes from a snapshot that is not the newest of its own: the same parts, under a new number.
 
     From then on the older run can publish nothing, and those of ``numbers`` (in the store) that are newer than the snapshot are void.
+
+    Where the job was complete it stays complete, unless it has live inputs that ``reopens`` names: they are open again, in the epoch in
+    which they were closed, and the notes say so (``reopened``: that epoch by name) to whoever reads the parts.
     """
-    kind = manifest.kind if manifest.kind in ("start", "final") else "resume"
+    states = manifest.notes.get("input_states", {})
+    reopened = {name: states[name][3] for name in reopens if manifest.kind == "final" and len(states.get(name, ())) > 4}
+    kind = manifest.kind if manifest.kind in ("start", "final") and not reopened else "resume"
     stands_for = manifest.notes.get("stands_for", manifest.number)  # a claim on a claim stands for what the first stands for
     void = {*manifest.notes.get("void", ()), *(number for number in numbers if number > manifest.number)}
     told = {"resumed_from": manifest.number, "stands_for": stands_for, "void": sorted(void & set(numbers))}
+    if reopened:
+        open_again = {name: [states[name][0], epoch, states[name][2], epoch, epoch] for name, epoch in reopened.items()}
+        told |= {"reopened": reopened, "input_states": {**states, **open_again}}
     return dataclasses.replace(manifest, number=numbers[-1] + 1, graph=graph, kind=kind, run=run, notes={**manifest.notes, **told})
 
 

@@ -40,14 +40,14 @@ from rayad.actors.plane.protocol import (
 from rayad.actors.process.activity import Activity, activity_of
 from rayad.actors.process.mailbox import NoAnswer
 from rayad.actors.replica.report import Abandoned, ReplicaReport
-from rayad.actors.replica.source_parts import SourceShare
+from rayad.actors.replica.source_parts import Resumable
 from rayad.autoscale.statistics import BUSY
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError
 from rayad.snapshots.barrier import Barrier
-from rayad.snapshots.store import ReplicaPart, SnapshotStore
+from rayad.snapshots.store import SnapshotStore
 
 SLICE_S = 0.002
 """How long activations run before frames are looked at and progress is reported again."""
@@ -76,7 +76,7 @@ class ReplicaHost:
         secret: bytes,
         incarnation: int,
         store: SnapshotStore | None = None,
-        part: ReplicaPart | SourceShare | None = None,
+        part: Resumable | None = None,
         incarnations: Mapping[str, int] | None = None,
     ) -> None:
         self.place = place = Workplace(plan, stage, replica, config, job=job, secret=secret, incarnation=incarnation)

@@ -19,7 +19,7 @@ from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.part_files import read_part
 from rayad.actors.replica.participant import Capture, Participant
 from rayad.actors.replica.rest import ResumedPart
-from rayad.actors.replica.source_parts import SourceShare
+from rayad.actors.replica.source_parts import Resumable
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.snapshots.attempts import PartReport
 from rayad.snapshots.barrier import Barrier
@@ -36,7 +36,7 @@ class HostSnapshots:
         part: what the replica resumes from; None: it starts afresh.
     """
 
-    def __init__(self, place: Workplace, statistics: HostStatistics, store: SnapshotStore, part: ReplicaPart | SourceShare | None) -> None:
+    def __init__(self, place: Workplace, statistics: HostStatistics, store: SnapshotStore, part: Resumable | None) -> None:
         self.place = place
         self.statistics = statistics
         self.store = store
@@ -294,7 +294,7 @@ class HostSnapshots:
             aligned_s=aligned_s,
             incremental=capture.is_increment,
             input_frames=capture.rest.input_frames if place.stage.kind is NodeKind.INPUT else None,
-            input_state=(capture.rest.input_sends, capture.rest.input_epoch, capture.rest.input_note, capture.rest.input_before),
+            input_state=capture.rest.input_state,
         )
         place.plane.send(COORDINATOR, Kind.PART, 0, pickle.dumps(report))
         if capture.barrier.final:

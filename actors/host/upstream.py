@@ -11,8 +11,7 @@ from rayad.actors.host.workplace import Workplace
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import PROGRESS, Kind, pack_report
 from rayad.actors.replica.part_files import read_part
-from rayad.actors.replica.source_parts import SourceShare
-from rayad.snapshots.store import ReplicaPart
+from rayad.actors.replica.source_parts import Resumable
 
 
 def roll_back(
@@ -21,7 +20,7 @@ def roll_back(
     edges: frozenset[int],
     peers: Mapping[str, Address],
     incarnation: int,
-    part: ReplicaPart | SourceShare | None,
+    part: Resumable | None,
     attempt: int,
 ) -> None:
     """The senders on ``edges`` are gone; ``peers`` take their places. In the host's loop.

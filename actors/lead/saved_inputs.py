@@ -74,7 +74,7 @@ class SavedInputs:
 def epochs_before(notes: Mapping[str, Any]) -> dict[str, float]:
     """By live input: epochs before this are in the snapshot that has these notes.
 
-    >>> epochs_before({"input_states": {"clicks": [7, 3, None, 3], "prices": [2, None, None, None], "stopped": [2, None, None, 1]}})
+    >>> epochs_before({"input_states": {"clicks": [7, 3, "", 3, 3], "prices": [2, None, None, 5, None], "stopped": [2, None, None, 1, 1]}})
     {'clicks': 3, 'prices': inf, 'stopped': 1}
     """
     return {name: math.inf if state[-1] is None else state[-1] for name, state in notes.get("input_states", {}).items()}

@@ -325,7 +325,7 @@ class LocalSnapshots:
             written_bytes=written,
             incremental=capture.is_increment,
             input_frames=cut.input_frames if stage.kind is NodeKind.INPUT else None,
-            input_state=(cut.input_sends, cut.input_epoch, cut.input_note, cut.input_before),
+            input_state=cut.input_state,
         )
 
     # -- ends --------------------------------------------------------------------------------------

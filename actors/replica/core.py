@@ -163,6 +163,13 @@ class ReplicaCore(VertexContext):
                     "the loop could "
                     "never end; put it outside the loop"
                 )
+            if resumed is not None and resumed.rest.get("is_reopened"):
+                raise SnapshotError(
+                    f"vertex {self.name!r} cannot resume: the job was complete, and the end of its input has completed all windows here; "
+                    "records that come now would give those windows another result. Resume from an earlier snapshot "
+                    "(rd.RunConfig(resume=number)), or begin afresh with resume='never'; to continue later, end a job by job.savepoint() "
+                    "and job.cancel()"
+                )
             self.hold = resumed.rest["hold"] if resumed is not None else None if is_newcomer else Timestamp(0)
             if self.hold is not None:
                 self.change(stage.capability_location, self.hold, 1)

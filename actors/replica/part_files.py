@@ -13,7 +13,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from rayad.actors.replica import older_names
 from rayad.actors.replica.rest import FORMAT, PartRest, ResumedPart
-from rayad.actors.replica.source_parts import SourceShare, shared_out
+from rayad.actors.replica.source_parts import Reopened, Resumable, SourceShare, shared_out
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Stage
 from rayad.dataflow.vertex import Vertex
@@ -153,8 +153,10 @@ def is_nothing(staged: Any) -> bool:
     return staged is None or (hasattr(staged, "__len__") and len(staged) == 0)
 
 
-def read_part(store: SnapshotStore, part: ReplicaPart | SourceShare) -> ResumedPart:
+def read_part(store: SnapshotStore, part: Resumable) -> ResumedPart:
     """Read a replica's part back, or its share of several, each file verified first. Raises SnapshotError that names the file."""
+    if isinstance(part, Reopened):
+        return part.reopen(read_part(store, part.part))
     if isinstance(part, SourceShare):
         return shared_out([read_part(store, one) for one in part.parts], part.replica, part.replicas)
     return ResumedPart(tuple(_load(store, file) for file in part.files), read_rest(store, part))

@@ -72,6 +72,12 @@ class PartRest:
     vertex: dict[str, Any] | None = None
     maker: bytes | None = None
 
+    @property
+    def input_state(self) -> tuple[int, int | None, str | None, int, int | None]:
+        """Of a live input: what the manifest says of it, see ``PartReport``."""
+        reached = self.input_epoch if self.input_epoch is not None else self.furthest
+        return self.input_sends, self.input_epoch, self.input_note, reached, self.input_before
+
     def plain(self) -> dict[str, Any]:
         """As a dict of plain values."""
         return {"format": FORMAT, **{name: getattr(self, name) for name in self.__slots__}}

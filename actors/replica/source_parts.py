@@ -26,7 +26,25 @@ class SourceShare:
     replicas: int
 
 
-def parts_of(manifest: Manifest, plan: Plan) -> dict[tuple[str, int], ReplicaPart | SourceShare]:
+@dataclass(frozen=True, slots=True)
+class Reopened:
+    """A part of the last snapshot of a complete job, from which a run goes on. ``epoch``: of a live input that is open again, the epoch in
+    which it was closed; None: of another vertex."""
+
+    part: ReplicaPart | SourceShare
+    epoch: int | None
+
+    def reopen(self, found: ResumedPart) -> ResumedPart:
+        """The part as it was read, with the input open."""
+        again = {"input_epoch": self.epoch, "input_before": self.epoch} if self.epoch is not None else {}
+        return ResumedPart(found.states, {**found.rest, **again, "is_reopened": True})
+
+
+Resumable = ReplicaPart | SourceShare | Reopened
+"""What :func:`read_part` reads."""
+
+
+def parts_of(manifest: Manifest, plan: Plan) -> dict[tuple[str, int], Resumable]:
     """What each replica of a plan, which is laid out as the manifest says, resumes from; a source may be laid out otherwise."""
     out: dict[tuple[str, int], ReplicaPart | SourceShare] = {(part.vertex, part.replica): part for part in manifest.parts}
     for stage in plan.stages:
@@ -37,7 +55,8 @@ def parts_of(manifest: Manifest, plan: Plan) -> dict[tuple[str, int], ReplicaPar
             for part in before:
                 del out[part.vertex, part.replica]
             out.update({(stage.name, r): SourceShare(before, r, stage.parallelism) for r in range(stage.parallelism)})
-    return out
+    again = manifest.notes.get("reopened")
+    return {name: Reopened(part, again.get(name[0])) for name, part in out.items()} if again else dict(out)
 
 
 def shared_out(before: Sequence[ResumedPart], replica: int, replicas: int) -> ResumedPart:
@@ -86,4 +105,4 @@ def _mine(parts: Mapping[int, Any], replica: int, replicas: int) -> dict[int, An
     return {part // replicas: found for part, found in parts.items() if part % replicas == replica}
 
 
-__all__ = ["SourceShare", "parts_of", "position_of", "shared_out"]
+__all__ = ["Reopened", "Resumable", "SourceShare", "parts_of", "position_of", "shared_out"]

@@ -93,6 +93,7 @@ class JobStore:
             key_groups=self.plan.key_groups,
             run=self.run,
             start=self.check_sinks,
+            reopens=[name for name, stage in self.plan.inputs.items() if self.plan.stage(stage).op.reopens],
         )
         self.identities = self.begun.notes.get("identities", {})
         self.savepoints = [number for number in self.store.numbers() if self._is_savepoint(number)]

@@ -266,11 +266,20 @@ class Dataflow:
             run = replace(run or RunConfig(), resume=resume)
         if map_state is not None:
             run = replace(run or RunConfig(), resume=hooks.call("map_state", self, run or RunConfig(), scaling, map_state))
+        self._check_sources(run or RunConfig(), runtime)
         for promise in [*not_acted_on(run or RunConfig(), scaling, runtime, seed), *not_asked_locally(self.graph, runtime)]:
             warnings.warn(promise, UserWarning, stacklevel=users_level())
         if run is None or not run.keeps_snapshots:  # else the runtime finds out whether the job begins afresh
             self._check_sinks()
         return hooks.call("submit", self, run or RunConfig(), scaling, runtime=runtime, seed=seed, **options)
+
+    def _check_sources(self, run: RunConfig, runtime: str) -> None:
+        for node in self.graph.nodes:
+            if node.kind in (NodeKind.SOURCE, NodeKind.INPUT):
+                try:
+                    node.op.check_run(run, runtime)
+                except RayadError as error:
+                    raise type(error)(f"{node.name!r} ({node.where}): {error}") from error
 
     def _check_sinks(self) -> None:
         for node in self.graph.nodes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Protocol
 
 from rayad.integrations.kafka.client import ANSWER_S, Heard, client_library, edges, is_final, partitions, settings_of, told
 from rayad.progress import DataflowError
 
+_log = logging.getLogger("rayad.kafka")
 LOOKS_S = 1.0
 """Seconds between two questions while no broker can be reached."""
 
@@ -18,6 +20,7 @@ class Topic(Protocol):
     topic: str
     settings: dict[str, Any]
     discover_s: float
+    wait_s: float
 
 
 class Asking:
@@ -25,7 +28,7 @@ class Asking:
 
     def __init__(self, source: Topic) -> None:
         self.lanes = 0
-        self.is_away = False
+        self._away_since_s: float | None = None
         self.known: tuple[str | None, list[int]] | None = None
         """The topic's id, where the broker has one, and its partitions, by the last answer."""
         self.answered = 0
@@ -36,6 +39,18 @@ class Asking:
         self._admin: Any = self._library.admin.AdminClient(settings_of(source.settings, self._heard))
         self._answer: Any = None
         self._asked_s = 0.0
+
+    @property
+    def is_away(self) -> bool:
+        """Whether no broker can be reached."""
+        return self._away_since_s is not None
+
+    def lose(self, now_s: float) -> None:
+        """A client says that no broker can be reached."""
+        if self._away_since_s is None:
+            self._away_since_s = now_s
+            wait_s = self._source.wait_s
+            _log.warning("from_kafka: no broker of topic %r can be reached; waiting for up to %g s", self._source.topic, wait_s)
 
     def partitions_now(self) -> list[int]:
         """Wait for the answer."""
@@ -54,7 +69,16 @@ class Asking:
             raise DataflowError(f"{what}: {told(error)}{self._heard.told()}") from error
 
     def look(self, now_s: float) -> None:
-        """Ask when it is time, and take an answer that has arrived; a thread of the client waits for it, so reading continues meanwhile."""
+        """Ask when it is time, and take an answer that has arrived. Raises DataflowError when no broker has been there for ``wait_s``."""
+        self._look(now_s)
+        if self._away_since_s is not None and now_s - self._away_since_s > self._source.wait_s:
+            raise DataflowError(
+                f"from_kafka: no broker of topic {self._source.topic!r} could be reached for {self._source.wait_s:g} s (wait_s)"
+                f"{self._heard.told()}; the snapshots hold how far it was read: resume when a broker is there again"
+            )
+
+    def _look(self, now_s: float) -> None:
+        """A thread of the client waits for the answer, so reading continues meanwhile."""
         answer = self._answer
         if answer is not None:
             if not answer.done():
@@ -64,7 +88,9 @@ class Asking:
                 found = answer.result(0)
                 self.known = (_identity(found.topic_id), sorted(one.id for one in found.partitions))
                 self.answered += 1
-                self.is_away = False
+                if self._away_since_s is not None:
+                    _log.warning("from_kafka: topic %r can be read again, after %.0f s", self._source.topic, now_s - self._away_since_s)
+                    self._away_since_s = None
             elif is_final(answer.exception()):
                 raise DataflowError(f"from_kafka: topic {self._source.topic!r} cannot be read any more: {told(answer.exception())}")
         elif now_s - self._asked_s >= (LOOKS_S if self.is_away else self._source.discover_s):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time as clock
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ from rayad.progress import ConfigError, DataflowError, arguments, show
 
 ANSWER_S = 30.0
 """How long a broker may take for an answer that it can give at once."""
+LOOK_S = 1.0
+"""How often, while there is no answer yet, the client's errors are looked at."""
 FINAL = frozenset(
     {
         "CLUSTER_AUTHORIZATION_FAILED",
@@ -72,6 +75,12 @@ class Heard:
         errors, self._errors = list(self._errors.values()), {}
         return errors
 
+    def raise_final(self, what: str) -> None:
+        """Raise DataflowError if one of the errors since the last call is such that trying again does not help; the others are kept."""
+        final = [error for error in self._errors.values() if error.fatal() or is_final(error)]
+        if final:
+            raise DataflowError(f"{what}: {'; '.join(map(told, final))}")
+
     def told(self) -> str:
         """The errors since the last call, as text for the end of a message."""
         errors = self.take()
@@ -86,11 +95,17 @@ def settings_of(settings: Mapping[str, Any], heard: Heard) -> dict[str, Any]:
 def partitions(admin: Any, heard: Heard, topic: str, where: str) -> list[int]:
     """The numbers of a topic's partitions. Raises DataflowError where there is no such topic, or nobody answers."""
     library = client_library(where)
-    try:
-        found = admin.list_topics(topic, timeout=ANSWER_S).topics.get(topic)
-    except library.KafkaException as error:
-        admin.poll(0.0)  # lets the client report its errors
-        raise DataflowError(f"{where}: no answer about topic {topic!r} within {ANSWER_S:g} s: {told(error)}{heard.told()}") from error
+    deadline_s = clock.monotonic() + ANSWER_S
+    while True:
+        try:
+            found = admin.list_topics(topic, timeout=min(LOOK_S, ANSWER_S)).topics.get(topic)
+            break
+        except library.KafkaException as error:
+            admin.poll(0.0)  # lets the client report its errors
+            heard.raise_final(f"{where}: the brokers of topic {topic!r} refuse this client, see options")
+            if clock.monotonic() > deadline_s:
+                what = f"{where}: no answer about topic {topic!r} within {ANSWER_S:g} s"
+                raise DataflowError(f"{what}: {told(error)}{heard.told()}") from error
     if found is None or found.error is not None or not found.partitions:
         why = f": {found.error.str()}" if found is not None and found.error is not None else ""
         raise DataflowError(f"{where}: there is no topic {topic!r}, or you may not see it{why}; create it, or check the name")

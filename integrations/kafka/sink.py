@@ -244,6 +244,7 @@ class KafkaSink(Sink):
                 act()
                 return
             except library.KafkaException as error:
+                self._heard.raise_final(f"write_kafka: {what}")
                 self._let_go()  # fenced, perhaps by a coordinator that was taken for dead: read again what is committed
                 why = f"{told(error)}{self._heard.told()}"
                 if is_final(error) or clock.monotonic() + pause_s > deadline_s:

@@ -13,7 +13,8 @@ event-time windows.
 
 **Nothing is skipped.** The first snapshot has the number of the offset at which reading begins, not "the beginning", which moves with
 retention. Offsets that the broker no longer has (retention, a truncated log) end the job, and so does a topic that was deleted and created
-again under its name.
+again under its name. That is the only rule: ``auto.offset.reset`` in ``options`` is refused, since each of its values skips or repeats
+records. Offsets that compaction or aborted transactions have left out are no loss: reading continues with the next one there is.
 
 Work for each record is done in C: the messages of one call become columns at once, and are cut where their epoch changes.
 """
@@ -81,6 +82,7 @@ class KafkaSource(Source):
         parts: lanes, the largest number of replicas that can read side by side. A run that resumes needs the same.
         batch_rows: the most records of a batch.
         discover_s: seconds between two questions for new partitions.
+        wait_s: how long brokers may be away while the job runs: it waits, with a warning in the log, and goes on; then it fails.
         headers: whether to add a column of headers, :data:`HEADERS`.
         options: settings of librdkafka, such as those of security.
     """
@@ -102,6 +104,7 @@ class KafkaSource(Source):
         parts: int = LANES,
         batch_rows: int = 4096,
         discover_s: float = 30.0,
+        wait_s: float = 600.0,
         headers: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -121,6 +124,7 @@ class KafkaSource(Source):
         self.lanes = arguments.whole(parts, "from_kafka: parts", least=1, error=ConfigError)
         self.batch_rows = arguments.whole(batch_rows, "from_kafka: batch_rows", least=1, error=ConfigError)
         self.discover_s = arguments.number(discover_s, "from_kafka: discover_s", error=ConfigError)
+        self.wait_s = arguments.number(wait_s, "from_kafka: wait_s", error=ConfigError)
         self.headers = bool(headers)
         self._asking: Asking | None = None
 
@@ -256,7 +260,7 @@ class LanePart(SourcePart):
                     f"{identity}): offsets of the snapshots mean nothing there; begin afresh (resume='never')"
                 )
             self._topic_id = identity
-            if fresh := self._new(numbers):
+            if self._ends is None and (fresh := self._new(numbers)):
                 self._beginnings |= asking.edges(fresh, latest=False)
         for number, answer in [(number, answer) for number, answer in self._beginnings.items() if answer.done()]:
             del self._beginnings[number]
@@ -268,7 +272,7 @@ class LanePart(SourcePart):
     # -- reading ---------------------------------------------------------------------------------------
     def next_batch(self) -> SourceBatch | None:
         now_s = clock.time()
-        if self._ends is None:
+        if self._ends is None or self._asking.is_away:
             self._look_around(now_s)
         if self._consumer is not None and not all(reading.waiting for reading in self._partitions.values()):
             self._fetch(now_s)
@@ -351,7 +355,8 @@ class LanePart(SourcePart):
         """Read the client's errors about brokers. Raises DataflowError where trying again does not help."""
         for error in self._heard.take():
             if error.name() == "_ALL_BROKERS_DOWN":
-                self._asking.is_away = self._was_away = True
+                self._asking.lose(clock.time())
+                self._was_away = True
             elif error.fatal() or is_final(error):
                 raise DataflowError(f"from_kafka: topic {self._source.topic!r} cannot be read: {told(error)}")
 

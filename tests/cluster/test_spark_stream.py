@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import rayad as rd
@@ -145,6 +147,17 @@ def test_micro_batches_are_epochs_once_through_deaths_and_a_commit_deleted_by_ha
         assert len(folders) <= 6, "micro-batches in all snapshots are deleted"
 
 
+def test_a_complete_job_goes_on_with_what_has_come_since(spark: Any, tmp_path: Path, nothing_kept: None) -> None:
+    """Files in a folder and ``availableNow``: each run takes what is there and ends; batches, their query and the counts go on."""
+    (tmp_path / "in").mkdir()
+    for run in range(2):
+        pq.write_table(pa.table({"n": pa.array([run, 10], pa.int64())}), tmp_path / "in" / f"{run}.parquet")
+        files = spark.readStream.schema("n bigint").parquet(str(tmp_path / "in"))
+        job = submit(files, tmp_path, lambda ticks: ticks.key_by("n").count().collect("out"), trigger={"availableNow": True})
+        found = sorted((time.epoch, row) for time, row in job.wait(timeout_s=PATIENCE_S)["out"])
+        assert found == [(epoch, row) for epoch in range(run + 1) for row in ((epoch, 1), (10, epoch + 1))]
+
+
 @pytest.fixture
 def two_partitions(spark: Any) -> Iterator[None]:
     """Two partitions for a shuffle, instead of 200 by default."""
@@ -210,12 +223,18 @@ def test_what_cannot_be_read_as_a_stream_is_refused(spark: Any, tmp_path: Path) 
         ({"checkpoint": ""}, r"from_spark: checkpoint=''; give Spark's checkpoint folder for this query"),
         ({"checkpoint": "c", "commit": "stage"}, r"commit='stage' and staging_path=None; give commit='stage' with a folder"),
         ({"checkpoint": "c", "commit": "now"}, r"from_spark: commit"),
+        ({"checkpoint": "c", "trigger": {"processingTime": "often"}}, r"from_spark: trigger=\{'processingTime': 'often'\}: give one of"),
+        ({"checkpoint": "c", "trigger": {"continuous": "1 second"}}, r"from_spark: trigger=.* has no micro-batches"),
+        ({"checkpoint": "c", "output_mode": "Append"}, r"from_spark: output_mode"),
     ):
         with pytest.raises(ConfigError, match=words):
             flow.from_spark(frame, **options)
     flow.from_spark(frame, checkpoint=str(tmp_path / "c")).collect("out")
     with pytest.raises(ConfigError, match=r"a streaming DataFrame needs runtime='ray'"):
         flow.submit(rd.RunConfig(storage_path=str(tmp_path)), runtime="local")
+    with pytest.raises(ConfigError, match=r"'spark' \(.*\): spark: SnapshotConfig\.alignment_timeout_s is 0"):
+        flow.submit(rd.RunConfig(storage_path=str(tmp_path / "none"), snapshots=rd.SnapshotConfig(alignment_timeout_s=0)))
+    assert not (tmp_path / "none").exists(), "nothing has begun"
     with pytest.raises(ConfigError, match=r"a streaming DataFrame needs snapshots"):
         flow.submit()
     assert SparkStream(frame, checkpoint="c").schema.names == ["timestamp", "value"]

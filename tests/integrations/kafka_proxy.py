@@ -1,4 +1,5 @@
-"""Between clients and a broker: hides partitions until they are to appear, cuts connections in a request, is away for a while.
+"""Between clients and a broker: hides partitions until they are to appear, cuts connections in a request, is away for a while,
+refuses passwords.
 
 Tansu cannot add partitions to a topic. Here it has them from the beginning, and this proxy leaves them out of what it tells of the topic.
 Tansu does not say which transactions were aborted either, so that readers in read-committed mode would see what they wrote; its log has the
@@ -15,6 +16,8 @@ import threading
 from typing import Literal
 
 FETCH, METADATA, INIT_PRODUCER_ID, END_TXN, TXN_OFFSET_COMMIT = 1, 3, 22, 26, 28
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+_WRONG_PASSWORD = 58
 _FLEXIBLE = 9
 """From this version on responses about topics have compact arrays and tagged fields."""
 _FLEXIBLE_FETCH = 12
@@ -95,6 +98,9 @@ class Proxy:
                 if cut[1] == "before":
                     break
                 doomed.add(correlation)
+            if key in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+                _send(client, struct.pack(">i", correlation) + _refusal(key))
+                continue
             if not _send(server, frame):
                 break
         _shut(client)
@@ -114,6 +120,14 @@ class Proxy:
                 break
         _shut(client)
         _shut(server)
+
+
+def _refusal(key: int) -> bytes:
+    """To whoever gives a password: the mechanism is known, the password is wrong."""
+    if key == SASL_HANDSHAKE:
+        return struct.pack(">hih", 0, 1, 5) + b"PLAIN"
+    told = b"wrong user or password"
+    return struct.pack(">hh", _WRONG_PASSWORD, len(told)) + told + struct.pack(">iq", 0, 0)
 
 
 def _frame(source: socket.socket) -> bytes | None:

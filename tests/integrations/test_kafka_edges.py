@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import rayad as rd
 from rayad.integrations.kafka import KafkaSink, KafkaSource
+from rayad.integrations.kafka.client import ANSWER_S
 from rayad.integrations.kafka.source import Lane
 from tests.integrations.broker import QUIET, Broker, broker
 from tests.integrations.mock_kafka import MockCluster, mock_cluster
@@ -172,6 +173,60 @@ def test_a_broker_that_is_away_is_waited_for_and_epochs_stand_still(kafka: Broke
     assert [row["value"] for row in read(part, 1)] == [b"1"]
     poll(part, lambda: part.epoch_floor() > floor)
     part.close()
+
+
+def test_a_broker_that_stays_away_ends_the_job_in_time_and_a_bounded_read_too(kafka: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    """It waits, says so, goes on when the broker is there in time, and else fails."""
+    topic = kafka.topic(1)
+    kafka.send(topic, [(0, 1000 + n, str(n)) for n in range(4)])
+    for options in ({}, {"stop": "latest"}):
+        for wait_s in (PATIENCE_S, 0.3):
+            part = open_part(kafka.servers, topic, wait_s=wait_s, batch_rows=1, **options)
+            caplog.clear()
+            kafka.proxy.go_away()
+            try:
+                if wait_s == PATIENCE_S:
+                    poll(part, lambda part=part: part._asking.is_away)
+                    assert f"can be reached; waiting for up to {PATIENCE_S:g} s" in caplog.text
+                    kafka.proxy.come_back()
+                    poll(part, lambda part=part: not part._asking.is_away)
+                    assert f"topic {topic!r} can be read again" in caplog.text
+                else:
+                    told = r"^from_kafka: no broker of topic '\S+' could be reached for 0\.3 s \(wait_s\).*; the snapshots hold how far"
+                    with pytest.raises(rd.DataflowError, match=told):
+                        poll(part, lambda: False)
+            finally:
+                kafka.proxy.come_back()
+                part.close()
+
+
+SASL = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "wrong", **QUIET}
+
+
+def test_a_wrong_password_is_refused_at_once_and_not_at_the_end_of_a_wait(kafka: Broker) -> None:
+    began_s = time.monotonic()
+    told = r"the brokers of topic 't' refuse this client, see options: _AUTHENTICATION: .*wrong user or password"
+    with pytest.raises(rd.DataflowError, match=rf"^from_kafka: {told}"):
+        source(kafka.servers, "t", options=SASL).list_parts()
+    sink = KafkaSink(kafka.servers, "t", options=SASL, wait_s=PATIENCE_S)
+    with pytest.raises(rd.DataflowError, match=rf"^write_kafka: {told}"):
+        sink.check()
+    assert time.monotonic() - began_s < ANSWER_S, "two refusals in less than the wait for one answer"
+
+
+def test_a_topic_that_does_not_exist_is_refused_at_the_start(mock: MockCluster) -> None:
+    mock.topic("nowhere")
+    mock.fail_topic("nowhere", KafkaError.UNKNOWN_TOPIC_OR_PART)
+    for act in (source(mock.servers, "nowhere").list_parts, KafkaSink(mock.servers, "nowhere").check):
+        with pytest.raises(
+            rd.DataflowError, match=r"_kafka: there is no topic 'nowhere', or you may not see it.*; create it, or check the name"
+        ):
+            act()
+
+
+def test_where_to_go_on_after_a_loss_is_not_left_to_the_client() -> None:
+    with pytest.raises(rd.ConfigError, match=r"^from_kafka: options sets \['auto\.offset\.reset'\], which from_kafka sets itself"):
+        KafkaSource("localhost:1", "t", options={"auto.offset.reset": "earliest"})
 
 
 # -- what is in the topic -------------------------------------------------------------------------------------------

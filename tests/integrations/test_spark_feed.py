@@ -279,10 +279,79 @@ def test_snapshots_that_would_hold_references_are_refused() -> None:
         def open(self, references: list[Any]) -> Any:
             return references
 
-    Fed().check_run(rd.RunConfig())
+    Fed().check_run(rd.RunConfig(), "ray")
     for config in (
         rd.RunConfig(snapshots=rd.SnapshotConfig(alignment_timeout_s=0)),
         rd.RunConfig(failures=rd.FailureConfig(recovery="upstream")),
     ):
         with pytest.raises(ConfigError, match=r"with aligned snapshots \(None\) and recovery='graph' alone no snapshot holds references"):
-            Fed().check_run(config)
+            Fed().check_run(config, "ray")
+
+
+def submit_fed(path: Path, make: Callable[[rd.Stream], Any]) -> Any:
+    """A job whose input a connector feeds, resumed where there is something to resume from."""
+    from rayad.dataflow.items import FedInput
+
+    class Fed(FedInput):
+        def open(self, references: list[Any]) -> Any:
+            return pa.concat_tables([one.table() for one in references])
+
+    flow = rd.Dataflow("fed")
+    make(flow._fed(Fed(), "batches"))
+    return flow.submit(rd.RunConfig(storage_path=str(path), resume="latest"), runtime="local", parallelism=2, seed=5)
+
+
+def counted(stream: rd.Stream) -> None:
+    stream.collect("out")
+    stream.key_by("row").count().collect("counts")
+
+
+@pytest.mark.parametrize("end", ["closed", "drained"])
+def test_a_complete_job_is_continued_by_a_later_run(tmp_path: Path, end: str) -> None:
+    """As with availableNow: each run takes what is there, and ends. Counts, query id and batch numbers go on; a crash meanwhile, too."""
+    spark = Spark()
+    for run in range(4):
+        job = submit_fed(tmp_path, counted)
+        live = job.input("batches")
+        assert (live.epoch, live.sent, live.closed, live.note) == (2 * run, 2 * run, False, "q-1" if run else None)
+        feed = BatchFeed(live, InMemory(), "/checkpoint")
+        feed.resume(None)
+        if run == 2:
+            job.crash()
+        spark.run(feed, 2 * run + 2)
+        if end == "closed":
+            live.close()
+            result = job.wait()
+        else:
+            result = job.stop(drain=True)
+        found = sorted((row["batch"], row["row"]) for _, row in result["out"])
+        assert found == [(batch, row) for batch in range(2 * run + 2) for row in range(ROWS)]
+        last = {key: max(count for _, (one, count) in result["counts"] if one == key) for key in range(ROWS)}
+        assert last == dict.fromkeys(range(ROWS), 2 * run + 2)
+
+
+def test_a_complete_job_with_nothing_new_gives_its_results_again(tmp_path: Path) -> None:
+    spark = Spark()
+    results = []
+    for _ in range(2):
+        job = submit_fed(tmp_path, counted)
+        feed = BatchFeed(job.input("batches"), InMemory(), "/checkpoint")
+        feed.resume(None)
+        spark.run(feed, 2)
+        job.input("batches").close()
+        results.append(sorted(map(repr, job.wait()["counts"])))
+    assert results[0] == results[1] != []
+
+
+def test_windows_that_the_end_of_the_input_has_completed_are_not_continued(tmp_path: Path) -> None:
+    def windowed(stream: rd.Stream) -> None:
+        timed = stream.assign_timestamps("row").key_by("batch")
+        timed.window(rd.windows.tumbling(10)).count().collect("out")
+
+    job = submit_fed(tmp_path, windowed)
+    Spark().run(BatchFeed(job.input("batches"), InMemory(), "/checkpoint"), 1)
+    job.input("batches").close()
+    assert len(job.wait()["out"]) == 1
+    for _ in range(2):
+        with pytest.raises(rd.RayadError, match=r"cannot resume: the job was complete, and the end of its input has completed all windows"):
+            submit_fed(tmp_path, windowed).wait()

@@ -10,6 +10,7 @@ has returned, and that may wait for the job.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -19,16 +20,43 @@ import pyarrow as pa
 from rayad.actors.job import Job, JobInput
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.items import FedInput
+from rayad.integrations.committed import open_directory
 from rayad.integrations.refs import first_line
 from rayad.integrations.spark.frames import check_frame, spark_arrow_schema
 from rayad.integrations.spark.streaming.feed import BatchFeed, Kept
-from rayad.integrations.spark.streaming.kept import BlocksKept, FolderKept, query_of
+from rayad.integrations.spark.streaming.kept import WHERE, BlocksKept, FolderKept, query_of
 from rayad.progress import ConfigError, DataflowError, RayadError, arguments, say, show
 
 _log = logging.getLogger(__name__)
 QUERY_ID = "sql.streaming.queryId"
 """Spark 3.5's local property with the id of the query that calls foreachBatch."""
 WATCH_EVERY_S = 0.3
+
+
+def checked_trigger(trigger: Any) -> dict[str, Any]:
+    """The keywords for PySpark's ``trigger``. Raises ConfigError for what Spark would refuse when the job runs already.
+
+    >>> checked_trigger(None), checked_trigger({"processingTime": "5 seconds"})
+    ({}, {'processingTime': '5 seconds'})
+    """
+    if trigger is None:
+        return {}
+    given = dict(trigger) if isinstance(trigger, Mapping) else None
+    if given is not None and len(given) == 1:
+        (name, value), *_ = given.items()
+        if (name in ("availableNow", "once") and value is True) or (name == "processingTime" and _is_interval(value)):
+            return given
+    raise ConfigError(
+        f"from_spark: trigger={show(trigger, 80)}: give one of {{'processingTime': '5 seconds'}}, {{'availableNow': True}} and "
+        "{'once': True}; {'continuous': ...} has no micro-batches"
+    )
+
+
+def _is_interval(value: Any) -> bool:
+    return (
+        isinstance(value, str)
+        and re.fullmatch(r"\s*(interval\s+)?\d+(\.\d+)?\s*[a-zA-Z]+(\s+\d+(\.\d+)?\s*[a-zA-Z]+)*\s*", value) is not None
+    )
 
 
 def is_stream(frame: Any) -> bool:
@@ -80,14 +108,16 @@ class SparkStream(FedInput):
                 f"from_spark: commit={commit!r} and staging_path={staging_path!r}; give commit='stage' with a folder that all nodes see, "
                 "or neither"
             )
+        self._trigger = checked_trigger(trigger)
+        self._output_mode = arguments.choice(output_mode, "from_spark: output_mode", "append", "update", "complete", error=ConfigError)
+        if staging_path is not None:
+            open_directory(staging_path, None, WHERE)
         check_frame(df, streaming=True)
         self.schema: pa.Schema = spark_arrow_schema(df)
         self.checkpoint = checkpoint
         self._frame = df
         self._staging_path = staging_path
         self._max_lag = arguments.whole(max_lag, "from_spark: max_lag, a number of micro-batches,", least=1, error=ConfigError)
-        self._trigger = dict(trigger or {})
-        self._output_mode = output_mode
         self._query: QueryBesideJob | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -99,10 +129,10 @@ class SparkStream(FedInput):
         tables = [reference.table() for reference in references]
         return pa.concat_tables(tables).select(self.schema.names) if tables else []
 
-    def job_started(self, job: Job, config: RunConfig) -> None:
-        """Start the query as soon as the job runs."""
-        self.check_run(config)
-        if not job.runs_alone:
+    def check_run(self, config: RunConfig, runtime: str) -> None:
+        """Refuse runs without snapshots or Ray, and what another job reads."""
+        super().check_run(config, runtime)
+        if runtime != "ray":
             raise ConfigError("from_spark: a streaming DataFrame needs runtime='ray': a local job moves only while somebody waits for it")
         if not config.keeps_snapshots:
             raise ConfigError(
@@ -110,6 +140,9 @@ class SparkStream(FedInput):
             )
         if self._query is not None:
             raise ConfigError(f"from_spark: another job reads this stream with the checkpoint {self.checkpoint!r}; one can at a time")
+
+    def job_started(self, job: Job, config: RunConfig) -> None:
+        """Start the query as soon as the job runs."""
         kept: Kept = FolderKept(self._staging_path, self.schema, self._max_lag) if self._staging_path is not None else BlocksKept()
         name = next(stage.name for stage in job.plan.stages if stage.op is self)
         self._query = QueryBesideJob(job, name, kept, self)
