@@ -76,7 +76,7 @@ def test_plan_leaves_sys_path_as_it_was(program: str) -> None:
         ("{program}:Flow", None),
     ],
 )
-def test_plan_refuses_what_is_no_dataflow_and_says_why(program: str, target: str, message: str | None) -> None:
+def test_plan_refuses_objects_that_are_not_dataflows_and_says_why(program: str, target: str, message: str | None) -> None:
     result = CliRunner().invoke(main, ["plan", target.format(program=program)])
     assert result.exit_code == 2
     assert message is None or f"Error: {message.format(program=program)}\n" in result.output

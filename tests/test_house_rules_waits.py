@@ -1,4 +1,4 @@
-"""House rule: nobody waits without a bound. What may end late, or never, because somebody else is stopped, gone or busy, says how long.
+"""House rule: no call waits without a bound. A call that may end late or never, because its peer is stopped, gone or busy, has a timeout.
 
 Where a wait without a bound is right, the line says what ends it: ``# ends with ...``. A lock that is held for a few lines is no wait.
 """
@@ -51,7 +51,7 @@ def breaches_of(path: Path) -> list[Breach]:
     return found
 
 
-def test_nobody_waits_without_a_bound() -> None:
+def test_no_call_waits_without_a_bound() -> None:
     refuse([breach for path in python_files("actors", "integrations") for breach in breaches_of(path)])
 
 

@@ -379,7 +379,7 @@ def live() -> Any:
     return flow.submit(runtime="local")
 
 
-def test_a_live_input_refuses_what_would_break_its_time_and_keeps_what_it_has() -> None:
+def test_a_live_input_refuses_calls_that_go_back_in_time_and_keeps_its_records() -> None:
     job = live()
     lines = job.input("in")
     lines.send([1])
@@ -415,7 +415,7 @@ def test_a_live_input_refuses_what_would_break_its_time_and_keeps_what_it_has() 
         result["nope"]
 
 
-def test_stop_with_drain_finishes_what_was_read() -> None:
+def test_stop_with_drain_processes_all_records_that_were_read() -> None:
     job = live()
     job.input("in").send([1])
     assert job.stop(drain=True)["out"] == [(T(0), 1)]

@@ -57,7 +57,7 @@ REFUSED: list[tuple[list[Any], pa.DataType | None, str]] = [
 
 
 @pytest.mark.parametrize(("values", "kind", "message"), REFUSED, ids=str)
-def test_what_a_type_cannot_hold_is_refused_with_value_and_types(values: list[Any], kind: pa.DataType | None, message: str) -> None:
+def test_values_that_a_type_cannot_hold_are_refused_with_value_and_types(values: list[Any], kind: pa.DataType | None, message: str) -> None:
     with pytest.raises(Inexact) as caught:
         array_of(values, kind, "a")
     assert str(caught.value) == message
@@ -119,7 +119,7 @@ def infers_uuids() -> bool:
     ],
     ids=str,
 )
-def test_what_columns_can_hold_comes_back(values: list[Any], back: list[Any] | None) -> None:
+def test_values_that_columns_can_hold_come_back(values: list[Any], back: list[Any] | None) -> None:
     array = array_of(values)
     assert array.to_pylist() == (values if back is None else back)
 

@@ -1,4 +1,4 @@
-"""Key-groups move between replicas of every keyed operator, and nobody can tell from the results."""
+"""Key-groups move between replicas of every keyed operator without an effect on results."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_vertex_of_a_user_moves(steps: list[Step], chance: random.Random) -> N
     steps=st.lists(st.tuples(st.sampled_from(["put", "put", "put", "remove", "give", "slice"]), st.integers(0, 40)), max_size=40),
     chance=CHANCE,
 )
-def test_the_index_of_a_dict_follows_what_comes_and_goes(steps: list[tuple[str, int]], chance: random.Random) -> None:
+def test_the_index_of_a_dict_follows_keys_that_come_and_go(steps: list[tuple[str, int]], chance: random.Random) -> None:
     state = KeyedDict()
     kept = state.kept
     kept.update({f"k{i}": i for i in range(20)})
@@ -99,7 +99,7 @@ def test_keys_in_bulk_hash_as_one_by_one(keys: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("groups", [{3}, {3, 5, 8}, set(range(11))], ids=["few", "some", "most"])
-def test_what_was_given_is_not_in_what_is_restored(groups: set[int]) -> None:
+def test_moved_state_is_not_in_a_restored_vertex(groups: set[int]) -> None:
     run = Driven(lambda: Totals(Sum()))
     run.context.key_groups = KEY_GROUPS
     for epoch in range(2):

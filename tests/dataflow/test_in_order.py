@@ -115,7 +115,7 @@ def test_records_without_an_order_are_refused(operator: Operator, values: list[A
 
 
 @OPERATORS
-def test_what_is_no_order_is_refused_where_it_is_written(operator: Operator) -> None:
+def test_an_invalid_order_is_refused_where_it_is_written(operator: Operator) -> None:
     keyed = rd.Dataflow().from_items([1]).key_by(lambda x: x)
     with pytest.raises(rd.DataflowError, match=f"{operator.name} was given by=3: give a function of the record or a column name"):
         operator.apply(keyed, 3)

@@ -44,7 +44,7 @@ def test_an_operator_resumes_from_any_of_its_snapshots(keyed: Keyed, data: st.Da
 @VERTICES
 @settings(max_examples=_SOME)
 @given(data=st.data(), chance=st.randoms(use_true_random=False))
-def test_nobody_can_tell_from_results_that_key_groups_moved(keyed: Keyed, data: st.DataObject, chance: random.Random) -> None:
+def test_moved_key_groups_do_not_change_results(keyed: Keyed, data: st.DataObject, chance: random.Random) -> None:
     check_moves(keyed.make, data.draw(keyed.steps()), chance, broadcast=keyed.broadcast)
 
 

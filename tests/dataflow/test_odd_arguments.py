@@ -352,7 +352,7 @@ def raises(error: Exception) -> Any:
     raise error
 
 
-def test_what_is_no_slip_works(folder: Path) -> None:
+def test_calls_without_a_slip_work(folder: Path) -> None:
     @functools.wraps(two)
     def wrapped(*args: Any) -> Any:  # shows the arguments of two, and takes one
         return args[0]

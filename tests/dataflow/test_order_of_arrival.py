@@ -57,7 +57,7 @@ def ran(build: Build, records: list[Any], *, columnar: bool, rows: int, parallel
 
 
 @pytest.mark.parametrize("operator", FIXED)
-def test_what_the_table_calls_fixed_is_fixed(operator: str) -> None:
+def test_results_that_the_table_calls_fixed_are_fixed(operator: str) -> None:
     build = FIXED[operator]
     expected = ran(build, RECORDS, columnar=False, rows=100, parallelism=1, seed=0)
     for seed, columnar in ((1, False), (2, True), (3, False), (4, True)):

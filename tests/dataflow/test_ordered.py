@@ -249,7 +249,7 @@ def restoring() -> RestoreOrder:
     return RestoreOrder(40, None)
 
 
-def test_a_gap_holds_back_what_follows_and_its_arrival_sends_all() -> None:
+def test_a_gap_keeps_later_batches_waiting_and_its_arrival_sends_all() -> None:
     driven, time = Driven(restoring), rd.Timestamp(0)
     for start, record in ((2, 102), (1, 101), (4, 104), (0, 100)):
         driven.step(("recv", 0, numbered(start, record), time))
@@ -305,7 +305,7 @@ class Keeps(rd.Vertex):
 ADVICE = r"; call ordered\(\) on what comes from rebalance\(\) through map, filter, flat_map, map_batches or inspect alone$"
 
 
-def test_what_has_no_order_to_restore_is_refused() -> None:
+def test_ordered_without_an_order_to_restore_is_refused() -> None:
     flow = rd.Dataflow("refused")
     items = flow.from_items([1, 2], name="items")
     nodes = len(flow.graph.nodes)

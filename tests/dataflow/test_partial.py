@@ -64,7 +64,7 @@ def test_merging_by_group_by_run_and_at_slots_is_one_thing(name: str, rows: list
 
 
 @pytest.mark.parametrize("name", EACH)
-def test_what_is_neutral_changes_nothing(name: str) -> None:
+def test_the_neutral_element_changes_nothing(name: str) -> None:
     partial, _ = EACH[name]
     columns = Partials([partial]).filled(of_each(name, [7, -3, None]))
     neutral = [np.full(3, partial.neutral(i, column.dtype), column.dtype) for i, column in enumerate(columns)]

@@ -329,7 +329,7 @@ UNPLANNED: dict[str, tuple[Callable[[rd.Dataflow], None], str]] = {
 
 
 @pytest.mark.parametrize("case", UNPLANNED)
-def test_what_cannot_be_planned_says_why(case: str) -> None:
+def test_programs_that_cannot_be_planned_are_refused_with_the_reason(case: str) -> None:
     build, message = UNPLANNED[case]
     flow = rd.Dataflow("d")
     build(flow)
@@ -406,7 +406,7 @@ def test_running_asks_for_what_it_needs() -> None:
         assert str(caught.value) == message
 
 
-def test_what_does_not_happen_is_said(tmp_path: Path) -> None:
+def test_settings_without_effect_are_reported(tmp_path: Path) -> None:
     flow = rd.Dataflow()
     flow.from_items([1]).key_by(lambda r: r).count(name="counts").collect("counts")
     run = rd.RunConfig(

@@ -98,7 +98,7 @@ def test_vertices_and_sources_ask_as_operators_do_and_a_run_says_more_by_name() 
         ({"resources": {"disk": True}}, "resources['disk'] is True: it must be a number of at least 0"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_where_it_is_written(asked: dict[str, Any], told: str) -> None:
+def test_invalid_resources_are_refused_where_they_are_written(asked: dict[str, Any], told: str) -> None:
     with pytest.raises(rd.DataflowError) as caught:
         embedding(**asked)
     assert str(caught.value) == told

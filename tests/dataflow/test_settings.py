@@ -1,4 +1,4 @@
-"""Every setting works or says that it does not: nobody shall believe in what is not there. And what the local runtime's clock decides.
+"""Every setting works, or warns that it does not. And the effects of the local runtime's clock.
 
 Issue 11: '"deterministic" where the local runtime reads the clock, parameters that the local runtime ignores in silence', and
 'run(timeout_s=) says "it goes on" and cancels'.
@@ -115,7 +115,7 @@ def test_settings_that_need_another_one_say_which(tmp_path: Path) -> None:
     ]
 
 
-def test_what_works_does_not_warn(tmp_path: Path) -> None:
+def test_settings_that_work_do_not_warn(tmp_path: Path) -> None:
     run = rd.RunConfig(name="n", storage_path=str(tmp_path), key_groups=16, window_batches=2, window_bytes=100, batch_rows=7)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -139,5 +139,5 @@ HARMLESS: dict[str, Callable[[rd.Dataflow], Any]] = {
 
 
 @pytest.mark.parametrize("case", HARMLESS)
-def test_what_changes_nothing_of_others_runs(case: str) -> None:
+def test_functions_that_change_only_their_own_records_run(case: str) -> None:
     assert len(run(HARMLESS[case])["o"]) in (1, 2)

@@ -99,7 +99,7 @@ class Passes(rd.Vertex):
 
 
 @pytest.mark.parametrize("maker", RECORDS)
-def test_what_comes_once_is_taken_everywhere(maker: str) -> None:
+def test_iterators_are_accepted_everywhere(maker: str) -> None:
     made = RECORDS[maker](words(rd.Dataflow()))
     for take in TAKERS.values():
         take(made.key_by(str))

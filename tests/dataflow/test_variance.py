@@ -123,7 +123,7 @@ def test_decimals_are_floats_and_null_is_passed_over() -> None:
     assert spread([3, 5], "std", ddof=0) == 1.0
 
 
-def test_what_is_no_number_is_refused() -> None:
+def test_values_that_are_not_numbers_are_refused() -> None:
     with pytest.raises(rd.DataflowError, match="var was given 1j of type complex: it takes real numbers"):
         spread([1j])
     with pytest.raises(rd.DataflowError, match="std was given 'a' of type str: it adds numbers and durations"):

@@ -83,7 +83,7 @@ def test_shortest_paths_with_lengths_stay_current(drawn: list[dict[tuple[int, in
 
 @given(growing_graphs(nodes_max=8), st.integers(1, 3), st.integers(0, 9))
 @settings(max_examples=40)
-def test_restart_computes_the_whole_graph_anew(epochs: Epochs, parallelism: int, seed: int) -> None:
+def test_restart_computes_the_whole_graph_again(epochs: Epochs, parallelism: int, seed: int) -> None:
     held: dict[Any, float] = {}
     edges: list[Any] = []
     emitted = run(epochs, lambda e: pregel(e, Rank(), restart=True), parallelism=parallelism, seed=seed)
@@ -171,7 +171,7 @@ def test_an_edge_more_costs_little() -> None:
         (lambda: (5, [7]), r"returned \(5, \[7\]\); it must return"),
     ],
 )
-def test_what_compute_does_wrong_is_told_with_the_node(answer: Any, message: str) -> None:
+def test_errors_of_compute_name_the_node(answer: Any, message: str) -> None:
     class Broken(Heard):
         def compute(self, vertex: ProgramVertex, state: Any, messages: list[Any]) -> Any:
             return answer()

@@ -1,4 +1,4 @@
-"""Snapshots of graph vertices: a replica that goes on in a new vertex, from what was written, emits what it would have emitted."""
+"""Snapshots of graph vertices: a new vertex that resumes from what was written emits the same as the old one would have."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ALGORITHMS: dict[str, tuple[str, str, Any]] = {
 
 
 def swapping(cls: type[RoundVertex], chance: random.Random, seen: dict[str, int]) -> type[rd.Vertex]:
-    """A vertex that is one of ``cls``, and now and then another one that goes on from its snapshots."""
+    """A vertex that is one of ``cls``, and sometimes another one that resumes from its snapshots."""
 
     class Swapping(rd.Vertex):
         sequential = cls.sequential

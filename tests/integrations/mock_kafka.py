@@ -1,4 +1,4 @@
-"""librdkafka's mock cluster: brokers in this process that give the errors which they are told to; offsets that retention has deleted."""
+"""librdkafka's mock cluster: brokers in this process that fail on demand; offsets that retention has deleted."""
 
 from __future__ import annotations
 

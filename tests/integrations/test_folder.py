@@ -39,7 +39,7 @@ def rows(batch: Any) -> list[Any]:
 
 
 def read(source: Watched, part: Any) -> list[tuple[int, list[Any]]]:
-    """What there is by now: until somebody has looked twice from now on, and once more."""
+    """All records of the files that exist now: read until the folder has been listed three more times."""
     seen: list[tuple[int, list[Any]]] = []
     before = source.looks
     while source.looks < before + 3:
@@ -153,7 +153,7 @@ def test_the_input_ends_with_the_file_that_says_so(tmp_path: Path) -> None:
     assert source.build_part(None, part.offset()).next_batch() is None  # it has ended
 
 
-def test_what_appears_while_the_end_is_seen_is_read(tmp_path: Path) -> None:
+def test_files_that_appear_with_the_end_marker_are_read(tmp_path: Path) -> None:
     """A listing is not taken at one moment: it may have the marker and not a file that was there before."""
     lines(tmp_path, "a.txt", "a")
     (tmp_path / "_DONE").touch()
@@ -319,7 +319,7 @@ def test_epochs_of_a_column_may_not_go_back(tmp_path: Path) -> None:
         ({"pattern": "*.csv", "path": "file"}, r"file' is a file; give a directory"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_read_is_refused_where_it_is_written(tmp_path: Path, given: dict[str, Any], told: str) -> None:
+def test_invalid_arguments_are_refused_where_they_are_written(tmp_path: Path, given: dict[str, Any], told: str) -> None:
     (tmp_path / "file").write_text("x")
     path = tmp_path / given.pop("path", "")
     with pytest.raises(ConfigError, match=told):

@@ -91,7 +91,7 @@ def test_partitions_of_a_lane_are_merged_by_epoch(kafka: Broker) -> None:
     assert len(seen) == 9, "the tenth waits: it is of a later epoch than what the other partition may still give"
 
 
-def test_a_silent_partition_holds_nobody_up(kafka: Broker) -> None:
+def test_a_silent_partition_does_not_hold_epochs_up(kafka: Broker) -> None:
     topic = kafka.topic(2)
     kafka.send(topic, [(0, 1000 * n, str(n)) for n in range(1, 6)])
     got = read_all(source(kafka, topic, parts=1, idle_s=0.2), 1, 5)

@@ -1,4 +1,4 @@
-"""What Kafka does to those who read it: records that are gone, topics that go, brokers that are away, transactions that were aborted."""
+"""Reading Kafka when records are gone, topics are deleted, brokers cannot be reached, or transactions were aborted."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_log_that_was_truncated_is_an_error(mock: MockCluster) -> None:
     part.close()
 
 
-def test_a_topic_that_was_made_anew_is_not_read_on(kafka: Broker) -> None:
+def test_a_topic_that_was_created_again_is_not_read_on(kafka: Broker) -> None:
     topic = kafka.topic(1)
     kafka.send(topic, [(0, 1000, "0"), (0, 1001, "1")])
     part = open_part(kafka.servers, topic, discover_s=0.02)
@@ -149,7 +149,7 @@ def test_a_topic_that_may_not_be_seen_is_refused_at_the_start(mock: MockCluster)
         source(mock.servers, "secret").list_parts()
 
 
-def test_nobody_at_the_address_is_told_with_what_the_client_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_without_a_broker_is_an_error_with_the_clients_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rayad.integrations.kafka.client.ANSWER_S", 0.5)
     with pytest.raises(rd.DataflowError, match=r"^from_kafka: no answer about topic 't' within 0\.5 s: .*the client says"):
         source("127.0.0.1:1", "t").list_parts()
@@ -232,7 +232,7 @@ def test_where_to_go_on_after_a_loss_is_not_left_to_the_client() -> None:
 # -- what is in the topic -------------------------------------------------------------------------------------------
 
 
-def test_what_an_aborted_transaction_wrote_is_not_read(kafka: Broker) -> None:
+def test_records_of_an_aborted_transaction_are_not_read(kafka: Broker) -> None:
     """What it leaves are gaps between the offsets, as compaction does."""
     topic = kafka.topic(1)
     producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": topic, **QUIET})

@@ -1,4 +1,4 @@
-"""A process dies between any two steps of a commit to Kafka, and whoever comes after it gives each record once."""
+"""A process dies between any two steps of a commit to Kafka, and its successor gives each record once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_commit_that_was_overtaken_after_it_had_looked_is_not_made_twice(kafka
     assert sorted(kafka.committed(first.topic)) == [b"a", b"b"]
 
 
-def test_what_is_void_cannot_be_committed_between_a_roll_back_and_the_next_commit(kafka: Broker) -> None:
+def test_a_void_snapshot_cannot_be_committed_between_a_roll_back_and_the_next_commit(kafka: Broker) -> None:
     first = KafkaSink(kafka.servers, kafka.topic())
     first.commit(2, staged(first, "a"))
     values = staged(first, "void")

@@ -1,4 +1,4 @@
-"""ParquetSink with snapshots: whatever dies and whichever snapshot the job goes on from, what is committed is what the model says."""
+"""ParquetSink with snapshots: after any crash and from any snapshot that the job resumes from, the committed output is the model's."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ STEPS = st.lists(
 
 @settings(deadline=None)
 @given(STEPS, st.integers(1, 3), st.booleans(), st.sampled_from(["error", "append", "overwrite"]))
-def test_whatever_dies_the_committed_output_is_the_models(steps: list[Any], replicas: int, by_epoch: bool, mode: str) -> None:
+def test_after_any_crash_the_committed_output_is_the_models(steps: list[Any], replicas: int, by_epoch: bool, mode: str) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         job = Coordinator(folder / "out", replicas, partition_by_epoch=by_epoch, mode=mode)
@@ -193,7 +193,7 @@ def test_a_commit_of_nothing_writes_nothing(tmp_path: Path) -> None:
     job.check_committed()
 
 
-def test_a_replica_that_ends_early_leaves_what_a_snapshot_names(tmp_path: Path) -> None:
+def test_a_replica_that_ends_early_leaves_the_files_that_a_snapshot_names(tmp_path: Path) -> None:
     job = Coordinator(tmp_path / "out", 1, partition_by_epoch=True)
     job.write(0, 0, 1)
     staged = job.writers[0].stage()

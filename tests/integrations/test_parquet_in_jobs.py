@@ -1,4 +1,4 @@
-"""write_parquet in jobs that crash, lose their driver, and go on from their latest or an older snapshot: exactly the records, always."""
+"""write_parquet in jobs that crash, lose their driver, and resume from their latest or an older snapshot: always exactly the records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def committed(out: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_committed_is_never_twice_and_whole_in_the_end(tmp_path: Path, seed: int) -> None:
+def test_committed_records_never_come_twice_and_are_whole_in_the_end(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     out = tmp_path / "out"
     mode = chance.choice(["error", "append", "overwrite"])

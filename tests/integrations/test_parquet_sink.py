@@ -93,7 +93,7 @@ def test_a_directory_that_is_not_empty_is_refused_unless_the_mode_says_otherwise
     assert names(out) == sorted([*overwritten.files, "_SUCCESS"])
 
 
-def test_what_another_job_put_there_meanwhile_is_refused_at_publish(tmp_path: Path) -> None:
+def test_files_of_another_job_are_refused_at_publish(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path / "out")
     writer = sink.open(0, 1)
     writer.write(Timestamp(0), [{"a": 1}])

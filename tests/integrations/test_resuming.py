@@ -1,4 +1,4 @@
-"""Every source, at every offset: reading goes on with the same epochs, floors and contents; changed input is named."""
+"""Every source, resumed at every offset, gives the same epochs, floors and contents; changed input is named."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def test_many_changes_are_counted() -> None:
     assert input_changes(None, before) == input_changes(before, None) == []
 
 
-def test_blocks_that_were_staged_anew_are_another_input(tmp_path: Path) -> None:
+def test_blocks_that_were_staged_again_are_another_input(tmp_path: Path) -> None:
     schema = pa.schema([("e", pa.int64())])
 
     def make() -> Source:

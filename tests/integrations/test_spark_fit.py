@@ -12,7 +12,7 @@ def node(name: str = "a", free: float = 4, cpus: float = 4, free_gib: float = 8,
     return NodeRoom(name, free, free_gib * GIB, cpus, gib * GIB)
 
 
-def test_what_fits_is_not_complained_about() -> None:
+def test_a_spark_that_fits_is_accepted() -> None:
     assert explain_misfit(SparkNeeds(2, 2, GIB), [node()]) is None
     assert explain_misfit(SparkNeeds(2, 2, GIB), [node(free=2), node("b", free=2)]) is None
     assert explain_misfit(SparkNeeds(1, 0.1, GIB, 0.0, True), [node(free=0.1)]) is None

@@ -51,7 +51,7 @@ def commits(job: Coordinator, count: int) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(STEPS)
-def test_whatever_dies_spark_sees_what_a_manifest_said(steps: list[Any]) -> None:
+def test_after_any_crash_spark_sees_what_a_manifest_said(steps: list[Any]) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         job = job_with_log(folder / "out", 2)
@@ -130,7 +130,7 @@ def test_files_come_in_the_order_of_their_commits_though_the_clock_stands_still(
     assert times == [1_000_000_000, 1_000_000_001, 1_000_000_002]
 
 
-def test_times_of_files_stay_when_they_are_listed_anew(tmp_path: Path) -> None:
+def test_times_of_files_stay_when_they_are_listed_again(tmp_path: Path) -> None:
     """Spark forgets the names of old files, and would read again one that comes with a later time."""
     job = job_with_log(tmp_path / "out")
     commits(job, 9)

@@ -38,7 +38,7 @@ class Program:
     options: dict[str, Any] = field(default_factory=dict)
 
     def flow(self) -> rd.Dataflow:
-        """The dataflow, built anew."""
+        """The dataflow, built again."""
         flow = rd.Dataflow(self.name)
         self.build(flow)
         return flow

@@ -72,7 +72,7 @@ views = st.builds(lambda inputs, pending: View(tuple(minimal(inputs)), tuple(min
 
 
 @given(requests, views, st.booleans())
-def test_what_is_due_is_what_the_rule_says(asked: list[tuple[Timestamp, Timestamp | None]], view: View, sequential: bool) -> None:
+def test_due_notifications_follow_the_rule(asked: list[tuple[Timestamp, Timestamp | None]], view: View, sequential: bool) -> None:
     pending = Notificator()
     accepted = [pair for pair in asked if pending.request(*pair)]
     assert sorted(accepted, key=repr) == sorted(map(tuple, pending.pending()), key=repr)

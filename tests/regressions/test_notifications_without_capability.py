@@ -13,7 +13,7 @@ HEARD: list[tuple[int, rd.Timestamp]] = []
 
 
 class Tidy(rd.Vertex):
-    """Asks to be told, and has nothing to say."""
+    """Asks for a notification, and emits nothing."""
 
     def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
         self.notify_at(time, capability=None)

@@ -127,7 +127,7 @@ class Aborts(rd.Sink):
 
 
 @pytest.mark.parametrize("keeps_snapshots", [False, True])
-def test_what_is_staged_stays_while_the_job_can_be_gone_on_with(tmp_path: Path, keeps_snapshots: bool) -> None:
+def test_staged_output_stays_while_the_job_can_resume(tmp_path: Path, keeps_snapshots: bool) -> None:
     """A failed job removed all that its sinks had staged, also what a snapshot named."""
     sink = Aborts()
     flow = rd.Dataflow("aborts")

@@ -111,7 +111,7 @@ def test_an_unaligned_barrier_waits_behind_a_marker(tmp_path: Path) -> None:
         assert job.snapshots.failures == 0
 
 
-def test_a_void_snapshot_does_not_say_what_need_not_be_sent_again(tmp_path: Path) -> None:
+def test_a_void_snapshot_does_not_count_as_saved_input(tmp_path: Path) -> None:
     """Frames of a live input were forgotten that the older snapshot, from which the job went on, had not consumed."""
     flow = rd.Dataflow("void")
     flow.input("pairs").key_by(first).count(name="counts").collect("out")
@@ -153,8 +153,8 @@ def test_a_step_that_cost_next_to_nothing() -> None:
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
-def test_newcomers_do_not_send_forward(replicas: int) -> None:
-    """A newcomer sent to the replica of its own number, which is not there, before it had heard of the new layout."""
+def test_new_replicas_do_not_send_forward(replicas: int) -> None:
+    """Regression: a new replica sent to the replica of its own number, which does not exist, before it had the new layout."""
     flow = rd.Dataflow("newcomers")
 
     def body(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:

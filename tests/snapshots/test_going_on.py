@@ -1,4 +1,4 @@
-"""Going on from a snapshot: what sinks are told, what a fallback leaves behind, what a driver is told of its input."""
+"""Resuming from a snapshot: the calls of sinks, what a fallback leaves behind, and what a driver is told of its input."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_old_snapshots_that_cannot_be_deleted_are_deleted_later(tmp_path: Path, 
     job.wait()
 
 
-def test_an_attempt_given_up_before_a_source_has_begun_blocks_nobody(tmp_path: Path) -> None:
+def test_an_attempt_given_up_before_a_source_has_begun_blocks_no_channel(tmp_path: Path) -> None:
     """Its barrier comes on one channel and never on the other."""
     for seed in range(30):
         flow = rd.Dataflow("job")

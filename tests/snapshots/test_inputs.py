@@ -1,4 +1,4 @@
-"""A run that goes on from a snapshot of another one needs the same input: what differs is named, and nothing is started."""
+"""A run that resumes from a snapshot of another run needs the same input: differences are named, and nothing is started."""
 
 from __future__ import annotations
 

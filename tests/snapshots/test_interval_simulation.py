@@ -124,7 +124,7 @@ def test_failures_come_at_the_rate_of_each_regime() -> None:
     assert times_s.max() < 2e5
 
 
-def test_a_job_is_told_what_happens_to_it() -> None:
+def test_the_interval_choice_is_told_of_snapshots_and_failures() -> None:
     """A period of 10 with its snapshot; a failure at 14 whose restart of 4 fails at 16; then from 20 another period and the end."""
     told: list[tuple[str, float]] = []
 
@@ -170,7 +170,7 @@ def test_a_schedule_changes_at_its_times() -> None:
         (lambda: run_job([], [], ScheduledInterval((1.0, 1.0))), "run_job() without regimes"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(call: object, said: str) -> None:
+def test_invalid_simulations_are_refused(call: object, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         call()  # type: ignore[operator]
     assert said in str(caught.value)

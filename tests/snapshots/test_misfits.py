@@ -1,4 +1,4 @@
-"""What a dataflow may go on from: each way in which it is no longer the one of the snapshot is named."""
+"""The snapshots from which a dataflow may resume: each difference from the dataflow of the snapshot is named."""
 
 from __future__ import annotations
 

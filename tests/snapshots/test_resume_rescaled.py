@@ -1,4 +1,4 @@
-"""A run goes on from a snapshot with another number of replicas: it begins in the snapshot's layout and changes at once."""
+"""A run resumes from a snapshot with another number of replicas: it begins in the snapshot's layout and changes at once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_vertex_that_cannot_be_divided_is_named(tmp_path: Path) -> None:
         job_of(tmp_path, 3, resume=path, divisible=False)
 
 
-def test_what_was_rescaled_live_stays_so(tmp_path: Path) -> None:
+def test_a_live_rescale_stays_after_a_resume(tmp_path: Path) -> None:
     """Only another configuration than the snapshot's run had changes the layout."""
     job = job_of(tmp_path, 1)
     feed(job, 2)

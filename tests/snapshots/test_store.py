@@ -26,7 +26,7 @@ def taken(store: SnapshotStore, number: int, *contents: bytes) -> Manifest:
     return made
 
 
-def test_what_was_written_comes_back(tmp_path: Path) -> None:
+def test_written_parts_come_back(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path / "job"))
     assert store.numbers() == []
     assert store.latest() == (None, [])
@@ -175,7 +175,7 @@ def test_a_number_below_the_newest_cannot_be_taken(tmp_path: Path, monkeypatch: 
     assert store.numbers() == [3]
 
 
-def test_what_a_claim_has_passed_over_is_void(tmp_path: Path) -> None:
+def test_snapshots_that_a_claim_has_skipped_are_void(tmp_path: Path) -> None:
     """Also when the claim cannot be used itself: what lies between was taken back where it was shown."""
     store = SnapshotStore(str(tmp_path))
     first = taken(store, 1, b"state")
