@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import ray
 
+from rayad.actors.cluster.saying import saying
 from rayad.dataflow.resources import Need, told_nodes, unplaceable
 from rayad.progress import ConfigError
 
@@ -118,7 +119,7 @@ def join_or_start_ray() -> None:
             "Unset RAY_ADDRESS to start a Ray here, or use runtime='local'"
         ) from error
     try:
-        with _many_workers_are_meant():
+        with _many_workers_are_meant(), saying(lambda: "Ray is joined, or started on this machine"):
             ray.init(include_dashboard=False, logging_level="ERROR")
     except Exception as error:
         raise ConfigError(
@@ -128,7 +129,7 @@ def join_or_start_ray() -> None:
 
 def start_ray() -> None:
     """Start a Ray for this process alone, whatever others there are; it ends with the process."""
-    with _many_workers_are_meant():
+    with _many_workers_are_meant(), saying(lambda: "Ray starts on this machine"):
         ray.init(address="local", include_dashboard=False, logging_level="ERROR", log_to_driver=False)
 
 

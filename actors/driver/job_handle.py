@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from rayad.actors.cluster.saying import saying
 from rayad.actors.coordinator.outcome import JobOutcome, Look, rebuild_error
 from rayad.actors.driver.coordinator_line import ANSWER_S, END_S, GLANCE_S, LOOK_AGAIN_S, CoordinatorLine, Gone, NoAnswer
 from rayad.actors.driver.probes import Holding, ProbedJob, RayProbe
@@ -173,7 +174,8 @@ class RayJobHandle(Job):
         check_timeout(timeout_s, "wait(timeout_s)")
         if self._result is not None:
             return self._result
-        outcome = self.settle(timeout_s)
+        with saying(self._start_told):
+            outcome = self.settle(timeout_s)
         if outcome.state is JobState.CANCELLED:
             raise DataflowError(f"job {self.name!r} was cancelled: it has no results")
         if outcome.failure is not None:
@@ -181,6 +183,13 @@ class RayJobHandle(Job):
         values = {sink.key: sink.sink.result(outcome.receipts[sink.id]) for sink in self.plan.sinks}
         self._result = Result(values, outcome.statistics)
         return self._result
+
+    def _start_told(self) -> str | None:
+        """What the start of the job waits for; None when it runs."""
+        if self.state is not JobState.STARTING:
+            return None
+        first = str(self.explain_stuck()).partition("\n")[0]
+        return f"job {self.name!r} starts: {first}"
 
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> Result:
         check_timeout(timeout_s, "stop(timeout_s)")

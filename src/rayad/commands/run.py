@@ -22,6 +22,7 @@ from rayad.dataflow.streams.flow import Dataflow
 TOLD_AFTER_S = 2.0
 """A job is silent for so long; then it says what it waits for, and again each time after twice as long, up to :data:`TOLD_EVERY_S`."""
 TOLD_EVERY_S = 30.0
+LOOK_EVERY_S = 1.0
 
 
 class Interval(Duration):
@@ -162,13 +163,16 @@ def wait(job: Any) -> Any:
 
 
 def _wait(job: Any) -> Any:
-    began_s, pause_s = clock.monotonic(), TOLD_AFTER_S
+    began_s, pause_s, due_s = clock.monotonic(), TOLD_AFTER_S, TOLD_AFTER_S
     while True:
         try:
-            return job.wait(timeout_s=pause_s)
+            return job.wait(timeout_s=LOOK_EVERY_S)  # shorter than what makes wait() itself say what it waits for
         except TimeoutError:
-            click.echo(f"{clock.monotonic() - began_s:5.0f} s: {_told(job)}", err=True)
-        pause_s = min(2 * pause_s, TOLD_EVERY_S)
+            waited_s = clock.monotonic() - began_s
+        if waited_s >= due_s:
+            click.echo(f"{waited_s:5.0f} s: {_told(job)}", err=True)
+            pause_s = min(2 * pause_s, TOLD_EVERY_S)
+            due_s = waited_s + pause_s
 
 
 def _told(job: Any) -> str:
