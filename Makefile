@@ -41,8 +41,8 @@ demo: $(STAMP) ## Run the demo: flights, from Spark through a dataflow on Ray
 test: lint ## Lint, then every test: cores, simulation, cluster, notebooks, doctests; ARGS="-k frontier" for some
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not soak" --durations 20 $(LAST_RESORT) --doctest-modules tests $(DOCTESTED:%=src/rayad/%) $(ARGS)
 
-soak: $(STAMP) ## The tests that take long: large programs and quick benchmarks on Ray, all simulated cases of rescaling
-	$(BIN)/python -m pytest -m soak tests $(ARGS)
+soak: $(STAMP) ## The tests that take long: large programs and quick benchmarks on Ray, all simulated cases of rescaling, more examples
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -m "soak or thorough" tests $(ARGS)
 
 simulate: $(STAMP) ## Simulated runs with faults, in every second one replicas come and go; ARGS="--seeds 1000 --rescales", ARGS="--seed 17"
 	$(BIN)/python -m tests.simulation $(ARGS)

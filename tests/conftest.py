@@ -17,6 +17,8 @@ from hypothesis import HealthCheck, Phase, settings
 PHASES = [Phase.explicit, Phase.reuse, Phase.generate, Phase.target, Phase.shrink]
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True, phases=PHASES)
 # explore: other examples each time; deep: many of them. HYPOTHESIS_PROFILE=deep pytest tests/progress
+# soak: as ci; tests/thorough.py then tries all of what make test tries some of.
+settings.register_profile("soak", settings.get_profile("ci"))
 settings.register_profile("explore", deadline=None, print_blob=True)
 settings.register_profile(
     "deep", deadline=None, print_blob=True, phases=PHASES, max_examples=5_000, suppress_health_check=[HealthCheck.too_slow]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import rayad as rd
 from rayad.actors.local.local_job import LocalJob
 from rayad.progress import DataflowError, Timestamp
+from tests.thorough import examples
 
 BOUNDS = (0, 1, 5)
 
@@ -83,6 +84,7 @@ def labels(result: rd.Result) -> dict[int, int]:
     return least
 
 
+@examples(each_run=25, soak=100)
 @given(st.lists(st.lists(st.integers(0, 40), max_size=6), min_size=1, max_size=4), st.integers(1, 3), st.integers(0, 99))
 def test_results_are_equal_with_every_bound(epochs: list[list[int]], replicas: int, seed: int) -> None:
     nodes = [[(node, node) for node in epoch] for epoch in epochs]
@@ -94,6 +96,7 @@ def test_results_are_equal_with_every_bound(epochs: list[list[int]], replicas: i
     assert found[0] == found[1] == found[2]
 
 
+@examples(each_run=25, soak=100)
 @given(st.lists(st.lists(st.integers(0, 12), max_size=5), min_size=1, max_size=4), st.integers(0, 99))
 def test_notifications_come_when_nothing_nested_can_follow(epochs: list[list[int]], seed: int) -> None:
     """A time is complete only when no nested call can bring it any more, so each sum is that of all values of its round."""
@@ -188,6 +191,7 @@ class Saved(Spreads):
         return super().checkpoint()
 
 
+@examples(each_run=25, soak=100)
 @given(seed=st.integers(0, 999), bound=st.sampled_from(BOUNDS), kind=st.sampled_from(["aligned", "unaligned"]))
 def test_snapshots_and_crashes_between_activations_keep_the_result(
     tmp_path_factory: pytest.TempPathFactory, seed: int, bound: int, kind: str
@@ -213,6 +217,7 @@ def test_snapshots_and_crashes_between_activations_keep_the_result(
     assert labels(job.wait()) == expected
 
 
+@examples(each_run=25, soak=100)
 @given(seed=st.integers(0, 999), bound=st.sampled_from((1, 5)))
 def test_key_groups_that_move_meanwhile_take_nothing_before_their_state(seed: int, bound: int) -> None:
     nodes = [[(node, node) for node in range(start, start + 4)] for start in (20, 3, 31, 0)]

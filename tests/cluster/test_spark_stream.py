@@ -119,7 +119,7 @@ def test_what_is_staged_needs_spark_no_more(spark: Any, tmp_path: Path, nothing_
     assert kept_by_spark(spark) == before
 
 
-@pytest.mark.parametrize("commit", ["snapshot", "stage"])
+@pytest.mark.parametrize("commit", ["snapshot", pytest.param("stage", marks=pytest.mark.soak)])
 def test_micro_batches_are_epochs_once_through_deaths_and_a_commit_deleted_by_hand(
     spark: Any, tmp_path: Path, commit: str, nothing_kept: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.progress import Timestamp
 from tests.programs import model as m
+from tests.thorough import examples
 
 SCHEMA = pa.schema([("k", pa.string()), ("t", pa.int64()), ("until", pa.int64()), ("v", pa.float64()), ("n", pa.int64())])
 WINDOWS = {
@@ -46,7 +47,7 @@ def run(epochs: list[Any], windows: Any, parallelism: int, seed: int) -> Any:
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
-@settings(max_examples=25)
+@examples(each_run=8, soak=25)
 @given(epochs=st.lists(st.lists(RECORD, max_size=7), min_size=1, max_size=4), parallelism=st.integers(1, 3), seed=st.integers(0, 99))
 def test_rows_and_columns_give_the_same(windows: str, epochs: list[Any], parallelism: int, seed: int) -> None:
     batches = [pa.RecordBatch.from_pylist(rows, schema=SCHEMA) for rows in epochs]

@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from tests.fresh_process import in_fresh_process
 from tests.programs import model as m
+from tests.thorough import examples
 
 BATCH_ROWS = 1 << 16
 BATCHES = 16  # a million rows
@@ -191,7 +192,7 @@ def _canonical(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("value", VALUES)
-@settings(max_examples=20)
+@examples(each_run=7, soak=20)
 @given(data=st.data(), parallelism=st.integers(1, 3), seed=st.integers(0, 99))
 def test_rows_and_columns_give_the_same(value: str, data: st.DataObject, parallelism: int, seed: int) -> None:
     values, kind = VALUES[value]

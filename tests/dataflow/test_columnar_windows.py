@@ -7,11 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
 from tests.programs import model as m
+from tests.thorough import examples
 
 SCHEMA = pa.schema([("k", pa.string()), ("f", pa.float64()), ("t", pa.int64()), ("until", pa.int64()), ("v", pa.int64())])
 WINDOWS = {
@@ -56,7 +57,7 @@ def run(epochs: list[Any], windows: Any, delay: int, parallelism: int, seed: int
 
 
 @pytest.mark.parametrize("windows", WINDOWS)
-@settings(max_examples=25)
+@examples(each_run=8, soak=25)
 @given(
     epochs=st.lists(st.lists(RECORD, max_size=7), min_size=1, max_size=4),
     delay=st.integers(0, 6),

@@ -21,8 +21,9 @@ from rayad.dataflow.vertex import Vertex
 from tests.dataflow.driven import Driven, check
 from tests.dataflow.keyed_vertices import ALL, Keyed
 from tests.dataflow.moving import check_moves, check_tables
+from tests.thorough import amount
 
-_SOME = int(os.environ.get("RAYAD_MOVES", "15"))
+_SOME = int(os.environ.get("RAYAD_MOVES", amount(each_run=5, soak=15)))
 """Examples of each operator; 60 and more when operators change."""
 VERTICES = pytest.mark.parametrize("keyed", ALL, ids=lambda keyed: keyed.name)
 OWN = ("checkpoint", "restore", "take_changes", "restore_changes", "index_for_giving", "give", "take", "gave")
@@ -35,6 +36,7 @@ def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @VERTICES
+@pytest.mark.thorough
 @settings(max_examples=2 * _SOME)
 @given(data=st.data())
 def test_an_operator_resumes_from_any_of_its_snapshots(keyed: Keyed, data: st.DataObject) -> None:
@@ -42,6 +44,7 @@ def test_an_operator_resumes_from_any_of_its_snapshots(keyed: Keyed, data: st.Da
 
 
 @VERTICES
+@pytest.mark.thorough
 @settings(max_examples=_SOME)
 @given(data=st.data(), chance=st.randoms(use_true_random=False))
 def test_moved_key_groups_do_not_change_results(keyed: Keyed, data: st.DataObject, chance: random.Random) -> None:

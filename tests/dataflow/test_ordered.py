@@ -18,6 +18,7 @@ from rayad.actors.local.local_job import LocalJob
 from rayad.dataflow.operators.order.ordered import NumberRecords, RestoreOrder
 from rayad.dataflow.operators.order.reorder_store import Numbered
 from tests.dataflow.driven import Driven, check, plain
+from tests.thorough import amount
 
 EPOCHS = [list(range(40)), [], [7, 7, 7], list(range(100, 130))]
 
@@ -177,12 +178,14 @@ def test_inside_a_loop() -> None:
         assert sorted(n for _, n in out) == sorted(rounds)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("recovery", ["graph", "upstream"])
 @pytest.mark.parametrize("alignment_timeout_s", [None, 0.0])
 def test_after_crashes_it_goes_on_in_order(recovery: Any, alignment_timeout_s: float | None, tmp_path: Path) -> None:
     names = ["map", "flat_map", "rebalance", "filter"]
     snapshots = 0
-    for seed in range(24):
+    seeds = amount(each_run=8, soak=24)
+    for seed in range(seeds):
         chance = random.Random(seed)
         flow = rd.Dataflow("crashes")
         stream = flow.from_epochs(EPOCHS, batch_rows=2).rebalance()
@@ -206,7 +209,7 @@ def test_after_crashes_it_goes_on_in_order(recovery: Any, alignment_timeout_s: f
         assert job.wait()["out"] == timed(EPOCHS, names), seed
         assert job.snapshots is not None
         snapshots += job.snapshots.snapshots.last is not None
-    assert snapshots == 24
+    assert snapshots == seeds
 
 
 def test_statistics_count_records_and_not_numbered_batches() -> None:

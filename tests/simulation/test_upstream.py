@@ -15,6 +15,7 @@ from tests.programs.catalog import PROGRAMS
 from tests.programs.program import Program
 from tests.simulation.defects import planted
 from tests.simulation.defects_of_recoveries import DEFECTS_OF_RECOVERIES
+from tests.thorough import amount
 
 FAILURES = 5
 
@@ -52,9 +53,10 @@ def run_with_failures(program: Program, seed: int, folder: Path) -> tuple[int, i
     return partial, whole
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
 def test_results_are_those_of_the_model(program: Program, tmp_path: Path) -> None:
-    for seed in range(2):
+    for seed in range(amount(each_run=1, soak=2)):
         run_with_failures(program, seed, tmp_path / str(seed))
 
 

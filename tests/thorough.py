@@ -1,0 +1,29 @@
+"""How much of a thing that repeats itself is tried: some of it in ``make test``, all of it in ``make soak``.
+
+For tests whose seconds are many and whose examples go the same way: fewer of them in each run, none of them given up.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+IN_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+
+
+def amount(each_run: int, soak: int) -> int:
+    """How many: of a test marked ``thorough``, which ``make soak`` runs again with the second figure."""
+    return soak if IN_SOAK else each_run
+
+
+def examples(each_run: int, soak: int) -> Callable[[Any], Any]:
+    """In the place of ``@settings(max_examples=soak)``."""
+
+    def decorate(test: Any) -> Any:
+        return pytest.mark.thorough(settings(max_examples=amount(each_run, soak), deadline=None)(test))
+
+    return decorate
