@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-IN_SOAK = os.environ.get("HYPOTHESIS_PROFILE") == "soak"
+IN_SOAK = os.environ.get("HYPOTHESIS_PROFILE", "ci") != "ci"  # also with deep and explore: whoever asks for more gets all
 
 
 def amount(each_run: int, soak: int) -> int:
