@@ -21,8 +21,13 @@ from rayad.commands.version import version
 OF_JOBS = (run, resume, jobs, status, top, explain, logs, savepoint, rescale, stop, cancel)
 OF_PROGRAMS_AND_STORES = (demo, doctor, plan, interval, snapshots, state, plot, version)
 
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 refused or failed; 2 wrong arguments; 3 no job of that name; 4 no cluster; 5 a time-out came first, and what "
+    "was asked for goes on; 130 Ctrl-C."
+)
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
 def main() -> None:
     """Timely dataflow on Ray."""
 

@@ -177,6 +177,15 @@ def test_run_refuses_before_it_starts_anything(tmp_path: Path, arguments: list[s
     assert message in " ".join(shown.output.split())
 
 
+def test_run_names_the_line_of_a_program_that_cannot_be_built(tmp_path: Path) -> None:
+    program = tmp_path / "app.py"
+    program.write_text('import rayad as rd\nflow = rd.Dataflow("twice")\nflow.input("a").collect("out")\nflow.input("b").collect("out")\n')
+    shown = call("run", f"{program}:flow")
+    assert shown.exit_code == Exit.FAILED
+    assert f'  {program}, line 4: flow.input("b").collect("out")' in shown.output
+    assert "Traceback" not in shown.output
+
+
 def test_the_command_line_starts_without_ray() -> None:
     """Ray takes seconds to import; ``rayad --help`` must not."""
     program = "import sys, rayad.cli; print([name for name in ('ray', 'pandas', 'matplotlib', 'pyspark') if name in sys.modules])"

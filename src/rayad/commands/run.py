@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time as clock
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rayad.commands.results import show_results
 from rayad.commands.steering import Replicas
 from rayad.dataflow.config import FailureConfig, RunConfig, SnapshotConfig
 from rayad.dataflow.streams.flow import Dataflow
+from rayad.progress import RayadError
 
 TOLD_AFTER_S = 2.0
 """A job is silent for so long; then it says what it waits for, and again each time after twice as long, up to :data:`TOLD_EVERY_S`."""
@@ -100,7 +102,7 @@ def _run(
     address: str | None,
     as_json: bool,
 ) -> None:
-    flow = load_flow(target, keep_path=True)
+    flow = _load(target)
     if not isinstance(flow, Dataflow):
         raise click.UsageError(f"{target!r} can be planned, but is no rd.Dataflow that could run")
     if flow.live_inputs and not detached:
@@ -131,6 +133,18 @@ def _run(
     job = flow.submit(config, parallelism=parallelism)
     results = wait(job)
     show_results(job.name, job.state, results, as_json=as_json)
+
+
+def _load(target: str) -> Any:
+    """The dataflow; an error of Rayad's in building it gets the program's line as a note."""
+    try:
+        return load_flow(target, keep_path=True)
+    except RayadError as error:
+        file = target.rpartition(":")[0]
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename == file:
+                error.add_note(f"  {file}, line {frame.lineno}: {frame.line}")
+        raise
 
 
 def _let_workers_import_from(target: str) -> None:
