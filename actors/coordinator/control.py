@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 import time as clock
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
@@ -16,6 +16,7 @@ from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import THE_COORDINATOR, JobState, Silent
 from rayad.actors.lead import layouts
+from rayad.actors.lead.diagnosis import Facts, Missing, Stamp, diagnose
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
@@ -41,6 +42,8 @@ class Control:
     def __init__(self, job: RunningJob, rescaler: Rescaler) -> None:
         self._job = job
         self._rescaler = rescaler
+        self._own_node = ray.util.get_node_ip_address()
+        self._nodes: dict[str, str] = {}  # where each replica last said that it runs
         self._told: dict[str, ReplicaReport] = {}  # what the replicas told when they last answered
         self._taker = StatusTaker(job.name)
         self._taking = threading.Lock()
@@ -138,7 +141,8 @@ class Control:
         own = [Silent(THE_COORDINATOR, "", publishing.for_s, publishing)] if publishing is not None and is_long else []
         starting = self._starting() if with_blockers else None
         if job.state is not JobState.RUNNING:
-            return Look(job.state, silent=tuple(own), starting=starting)
+            findings = diagnose(self._facts(starting, own)) if with_blockers else ()
+            return Look(job.state, silent=tuple(own), starting=starting, findings=findings)
         crew = dict(job.crew.actors)
         there = [name for name in job.crew.names() if name in crew and name not in self._rescaler.newcomers]
         asked = {crew[name].look.remote(with_readings): name for name in there}
@@ -151,14 +155,47 @@ class Control:
                 answers[asked[ref]] = ray.get(ref, timeout=patience_s)
             except (RayError, RayadError):
                 continue  # it dies or restarts: its long call tells of that
-        views, active, blockers = answers.pop(PROGRESS, (*self._seen, []))
+        views, active, blockers, stamps = answers.pop(PROGRESS, (*self._seen, [], ()))
         self._seen = (views, active)
+        self._nodes.update({name: report.node for name, report in answers.items()})
         self._told = {name: report for name, report in {**self._told, **answers}.items() if name in there}
-        silent = [self._silent(name, patience_s) for name in asked.values() if name != PROGRESS and name not in answers]
-        if PROGRESS not in [asked[ref] for ref in ready]:
-            silent.append(self._silent(PROGRESS, patience_s))
+        mute = [name for name in asked.values() if name != PROGRESS and name not in answers]
+        if PROGRESS in crew and PROGRESS not in [asked[ref] for ref in ready]:
+            mute.append(PROGRESS)
+        silent = [self._silent(name, patience_s) for name in mute]
         busy = [Silent(job.who(name), told.node, told.activity.for_s, told.activity) for name, told in answers.items() if told.activity]
-        return Look(job.state, tuple(self._told.values()), views, active, blockers, (*own, *busy, *silent), starting)
+        findings = diagnose(self._facts(starting, own, stamps, mute, silent)) if with_blockers else ()
+        return Look(job.state, tuple(self._told.values()), views, active, blockers, (*own, *busy, *silent), starting, findings)
+
+    def _facts(
+        self,
+        starting: Starting | None,
+        own: Sequence[Silent],
+        stamps: tuple[Stamp, ...] = (),
+        mute: Sequence[str] = (),
+        silent: Sequence[Silent] = (),
+    ) -> Facts:
+        """What is known now, for a diagnosis."""
+        snapshots, coordinator = self._job.snapshots, own[0].activity if own else None
+        failed, why = snapshots.given_up if snapshots is not None else (0, "")
+        return Facts(
+            {(report.name, report.replica): report for report in self._told.values()} if self._job.state is JobState.RUNNING else {},
+            stamps,
+            tuple(self._missing(name, one, mute) for name, one in zip(mute, silent, strict=True)),
+            str(starting) if starting is not None else "",
+            failed,
+            why,
+            coordinator,
+        )
+
+    def _missing(self, name: str, silent: Silent, mute: Sequence[str]) -> Missing:
+        """One that does not answer, with how many others there are on its node."""
+        node = silent.node or self._nodes.get(name, "")
+        others = [other for other, at in self._nodes.items() if at == node and other != name and other in self._job.crew.actors]
+        alive = sum(other not in mute for other in others) + (bool(node) and node == self._own_node)
+        stage, _, replica = name[1:].partition(".")
+        replica_name = None if name == PROGRESS else (self._job.plan.stage(int(stage)).name, int(replica))
+        return Missing(silent.who, replica_name, node, silent.for_s, len(others), alive)
 
     def _starting(self) -> Starting | None:
         """The actors that are waited for, if any are."""

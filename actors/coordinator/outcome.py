@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rayad.actors.job import JobState, JobStatistics, Silent
+from rayad.actors.lead.diagnosis import Finding
 from rayad.actors.lead.failure import Failure
 from rayad.actors.replica.report import ReplicaReport
 from rayad.dataflow.config import RunConfig
@@ -82,6 +83,8 @@ class Look:
     blockers: Blockers = dataclasses.field(default_factory=list)
     silent: tuple[Silent, ...] = ()
     starting: Starting | None = None
+    findings: tuple[Finding, ...] = ()
+    """Why the job does not move, the first cause first; where it was asked for."""
 
 
 def plan_for(plan: Plan, stage_id: int | None) -> Plan:

@@ -112,6 +112,12 @@ class CoordinatorSnapshots:
             return self._saved.wait_for(lambda: self.leader.saved(name).newest > epoch, timeout=hold_s)
 
     @property
+    def given_up(self) -> tuple[int, str]:
+        """How many attempts in a row failed since the last snapshot, and why the last one did."""
+        attempts = self.leader.snapshots
+        return attempts.given_up_in_a_row, attempts.why_given_up
+
+    @property
     def interval_s(self) -> float | None:
         """Seconds between two snapshots, as they stand now."""
         return self.leader.snapshots.interval_s

@@ -34,6 +34,7 @@ from rayad.actors.job import (
     describe_blockers,
     not_yet,
 )
+from rayad.actors.lead.diagnosis import sentences
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import RescaleReport, replicas_wanted
 from rayad.autoscale import ScalingProgress
@@ -325,13 +326,15 @@ class RayJobHandle(Job):
             patience_s = self._config.failures.heartbeat_timeout_s
             return f"{line.silence(GLANCE_S)}; after {patience_s:g} s it counts as dead"
         if look is None:
-            return f"job {self.name!r} is {self.state.value}"
-        parts = [str(look.starting)] if look.starting is not None else []
+            failure = self._outcome.failure if self._outcome is not None else None
+            why = f": {failure.who}: {failure.message}" if failure is not None else ""
+            return f"job {self.name!r} is {self.state.value}{why}"
+        parts = [sentences(look.findings, "is being started" if look.state is JobState.STARTING else "is not known to wait for anything")]
         parts.extend(str(one) for one in look.silent)
         parts.extend(describe_blockers(name, time, found) for name, time, found in look.blockers)
         answering = [report for report in look.reports if report.activity is None]
         parts.extend(f"{report.name}[{report.replica}]: {what}" for report in answering for what in report.waiting)
-        return "\n".join(parts) or ("its actors are being started" if look.state is JobState.STARTING else "nothing is waiting")
+        return "\n".join(parts)
 
     def savepoint(self) -> str:
         if self._outcome is not None:

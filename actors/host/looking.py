@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+import time as clock
 from dataclasses import replace
 
+from rayad.actors.host.snapshots import HostSnapshots
 from rayad.actors.host.workplace import Workplace
+from rayad.actors.plane.protocol import COORDINATOR, DRIVER, PROGRESS, stage_of
 from rayad.actors.process.activity import Activity
-from rayad.actors.replica.report import ReplicaReport
+from rayad.actors.replica.report import ReplicaReport, Waits
+from rayad.dataflow.plan import Plan, Stage, sinks_of
 
 
-def note_counts(place: Workplace) -> ReplicaReport:
+def note_counts(place: Workplace, snapshots: HostSnapshots | None = None) -> ReplicaReport:
     """What a replica has done and what waits; called in its event loop."""
     core, report, arrived = place.core, place.report, place.arrived
     report.batches_in, report.records_in, report.batches_out = core.batches_in, core.records_in, core.batches_out
@@ -30,7 +36,55 @@ def note_counts(place: Workplace) -> ReplicaReport:
     if core.input_epoch is not None:
         report.waiting.append(f"live input open in epoch {core.input_epoch}")
     report.waiting.extend(f"lost connection: {peer}" for peer in place.lost)
+    report.sinks = sinks_written(place.plan, place.stage)
+    report.waits = _waits(place, snapshots)
     return report
+
+
+def sinks_written(plan: Plan, stage: Stage) -> tuple[str, ...]:
+    """The sinks that a stage writes to."""
+    mine = sinks_of(stage.steps)
+    return tuple(sink.key for sink in plan.sinks if sink.id in mine)
+
+
+def _waits(place: Workplace, snapshots: HostSnapshots | None) -> Waits:
+    core, arrived, plan = place.core, place.arrived, place.plan
+    number, aligning_s, missing = snapshots.aligning() if snapshots is not None else (None, 0.0, ())
+    on_disk = arrived.feedback.disk_bytes + place.sender.disk_bytes
+    directory = place.config.spill_directory or tempfile.gettempdir()
+    return Waits(
+        queued=len(arrived.regular) + len(arrived.input),
+        looped=len(arrived.feedback),
+        notifications=tuple(n.guarantee for n in core.notificator.pending()),
+        no_credit=tuple((_named(plan, peer), batches) for peer, batches in place.sender.without_credit().items()),
+        lost=tuple((_title(plan, peer), for_s) for peer, for_s in place.plane.broken().items() if peer != DRIVER),
+        input_epoch=core.input_epoch,
+        input_idle_s=clock.monotonic() - place.input_at_s if place.input_at_s is not None else None,
+        aligning=number,
+        aligning_s=aligning_s,
+        missing=tuple(sorted({(plan.stage(place.edges[edge].source).name, replica) for edge, replica in missing})),
+        spilled_bytes=on_disk,
+        spill_free_bytes=_free_bytes(directory) if on_disk else None,
+        spill_directory=directory if on_disk else "",
+    )
+
+
+def _named(plan: Plan, peer: str) -> tuple[str, int]:
+    return plan.stage(stage_of(peer)).name, int(peer.split(".")[1])
+
+
+def _title(plan: Plan, peer: str) -> str:
+    if peer in (PROGRESS, COORDINATOR):
+        return "the progress actor" if peer == PROGRESS else "the coordinator"
+    return plan.title(stage_of(peer), int(peer.split(".")[1]))
+
+
+def _free_bytes(directory: str) -> int | None:
+    try:
+        found = os.statvfs(directory)
+    except OSError:
+        return None
+    return found.f_bavail * found.f_frsize
 
 
 def counts_from_outside(place: Workplace, activity: Activity | None) -> ReplicaReport:
@@ -44,6 +98,7 @@ def counts_from_outside(place: Workplace, activity: Activity | None) -> ReplicaR
         batches_out=core.batches_out,
         waiting=waiting,
         activity=activity,
+        sinks=sinks_written(place.plan, place.stage),
     )
 
 

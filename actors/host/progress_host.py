@@ -9,6 +9,7 @@ import marshal
 from dataclasses import dataclass, field
 from typing import Any
 
+from rayad.actors.lead.diagnosis import Stamp, stamps_of
 from rayad.actors.plane.plane import Address, Frame, Plane
 from rayad.actors.plane.protocol import PROGRESS, SPIN_S, Kind, pack_view, replica_name, stage_of, unpack_report
 from rayad.actors.process.mailbox import Mailbox
@@ -257,12 +258,14 @@ class ProgressHost:
         self._abandoned = True
         self.plane.wakeup()
 
-    def look(self, with_blockers: bool = False) -> tuple[dict[int, Any], int, list[Any]]:
-        """Views by stage, how many pointstamps are active, and, if asked for, what blocks the pending notifications; all at one moment."""
+    def look(self, with_blockers: bool = False) -> tuple[dict[int, Any], int, list[Any], tuple[Stamp, ...]]:
+        """Views by stage, how many pointstamps are active, and, if asked for, what blocks the pending notifications and the earliest
+        pointstamps; all at one moment."""
 
-        def look() -> tuple[dict[int, Any], int, list[Any]]:
+        def look() -> tuple[dict[int, Any], int, list[Any], tuple[Stamp, ...]]:
             views = {stage.id: tuple(self.tracker.view(stage.id)) for stage in self.plan.stages}
-            return views, len(self.tracker.active()), self._blockers() if with_blockers else []
+            active = len(self.tracker.active())
+            return (views, active, self._blockers(), stamps_of(self.tracker, self.plan)) if with_blockers else (views, active, [], ())
 
         return self.mailbox.ask(look)  # type: ignore[no-any-return]
 

@@ -367,6 +367,7 @@ class ReplicaHost:
         if self.core.input_epoch is None:
             return  # closed by stop(); what was still in flight is dropped
         self.core.input_frames += 1
+        self.place.input_at_s = clock.monotonic()
         if frame.kind == Kind.INPUT_BATCH:
             _, batch = decode_batch(frame.payload)
             self.core.input_send(batch)
@@ -447,7 +448,7 @@ class ReplicaHost:
     def look(self) -> ReplicaReport:
         """Control call, from another thread: what has been done and what waits; it answers even while the loop is busy and does not."""
         try:
-            return self.mailbox.ask(partial(note_counts, self.place), timeout_s=LOOK_S)  # type: ignore[no-any-return]
+            return self.mailbox.ask(partial(note_counts, self.place, self.snapshots), timeout_s=LOOK_S)  # type: ignore[no-any-return]
         except NoAnswer:
             return counts_from_outside(self.place, self.activity())
 

@@ -223,6 +223,14 @@ class HostSnapshots:
             participant.log_batch(channel, time, batch)
         return False
 
+    def aligning(self) -> tuple[int | None, float, tuple[tuple[int, int], ...]]:
+        """The snapshot whose barriers have come on some channels only, for how long, and the channels, (edge, replica), without."""
+        since_s, participant = self._aligning_since_s, self.participant
+        if since_s is None or participant is None or not participant.alignment.is_aligning:
+            return None, 0.0, ()
+        alignment = participant.alignment
+        return alignment.number, clock.monotonic() - since_s, tuple(sorted(alignment.missing() & alignment.regular))
+
     # -- captures ----------------------------------------------------------------------------------
     def tick(self) -> None:
         """Between two rounds: turn an alignment that takes too long unaligned, and report the parts that have been written."""

@@ -63,6 +63,8 @@ class Workplace:
         self.report = ReplicaReport(self.stage.name, replica, os.getpid())
         self.lost: dict[str, float] = {}
         """Peers whose connection was lost, and when."""
+        self.input_at_s: float | None = None
+        """When the last frame of its live input came, or the replica began."""
         self.is_subscribed = False
         self.is_done = False
         """The progress actor has said that the job is complete."""

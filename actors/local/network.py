@@ -19,6 +19,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from rayad.actors.job import describe_blockers
+from rayad.actors.lead.diagnosis import Facts, diagnose, sentences, stamps_of
 from rayad.actors.plane.batch_codec import batch_bytes
 from rayad.actors.plane.credits import Grant
 from rayad.actors.plane.protocol import Kind, replica_name
@@ -28,13 +29,14 @@ from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.migration import Migration
 from rayad.actors.replica.parked import Parked
+from rayad.actors.replica.report import ReplicaReport, Waits
 from rayad.actors.replica.rest import freeze, thaw
 from rayad.actors.replica.upstream import gated_edges
 from rayad.actors.store.input_log import InputLog
 from rayad.dataflow.compiling.sharing import shared_steps
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.logical_graph import NodeKind
-from rayad.dataflow.plan import Plan, Stage
+from rayad.dataflow.plan import Plan, Stage, sinks_of
 from rayad.progress import InternalError, JobTracker, Timestamp, View
 
 Where = tuple[int, int]
@@ -527,7 +529,7 @@ class Network:
     def explain(self) -> str:
         """Why nothing moves."""
         describe = self.plan.progress.describe_location
-        parts = []
+        parts = [sentences(diagnose(self._facts()), "is not known to wait for anything")]
         for (stage, replica), core in self.cores.items():
             for notification in core.notificator.pending():
                 time = notification.guarantee
@@ -541,7 +543,35 @@ class Network:
             if len(ends.feedback):
                 parts.append(f"{self.cores[at].name}[{at[1]}]: {len(ends.feedback)} batches that came round a loop")
         parts.extend(f"input {name!r} is open" for name in self.open_inputs())
-        return "\n".join(parts) or "nothing is waiting"
+        return "\n".join(parts)
+
+    def _facts(self) -> Facts:
+        """What a diagnosis is made from."""
+        queued: dict[Where, int] = {}
+        for (edge, _, replica), waiting in self.channels.items():
+            at = (self.edges[edge].target, replica)
+            queued[at] = queued.get(at, 0) + len(waiting)
+        reports = {}
+        for at, core in self.cores.items():
+            ends = self.ends[at]
+            mine = sinks_of(core.stage.steps)
+            reports[core.name, at[1]] = ReplicaReport(
+                core.name,
+                at[1],
+                records_in=core.records_in,
+                sinks=tuple(sink.key for sink in self.plan.sinks if sink.id in mine),
+                waits=Waits(
+                    queued=queued.get(at, 0),
+                    looped=len(ends.feedback),
+                    notifications=tuple(one.guarantee for one in core.notificator.pending()),
+                    no_credit=tuple(
+                        ((self.cores[self.where[peer]].name, self.where[peer][1]), batches)
+                        for peer, batches in ends.sender.without_credit().items()
+                    ),
+                    input_epoch=core.input_epoch,
+                ),
+            )
+        return Facts(reports, stamps_of(self.tracker, self.plan))
 
     def check_invariants(self) -> None:
         """Raise InternalError unless what senders count as in flight is somewhere, and is no more than the window and one batch."""

@@ -41,6 +41,11 @@ class FeedbackQueue:
         taken_out = (self._first is not None) + (self._blocked is not None)
         return taken_out + len(self._memory) + (len(self._disk) if self._disk is not None else 0)
 
+    @property
+    def disk_bytes(self) -> int:
+        """What waits on disk."""
+        return self._disk.disk_bytes if self._disk is not None else 0
+
     def has_next(self) -> bool:
         """Whether something may be consumed."""
         return self._blocked is None and (self._first is not None or bool(self._memory) or (self._disk is not None and len(self._disk) > 0))

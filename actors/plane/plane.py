@@ -123,6 +123,12 @@ class Plane(PlaneLoop):
             if not state.told:
                 state.order.restart(incarnation)
 
+    def broken(self) -> dict[str, float]:
+        """The peers whose connection was lost and may still be replaced, and for how many seconds it has been."""
+        now_s = time.monotonic()
+        lost = {name: state.until_s for name, state in self._peers.items() if state.link is None and state.until_s is not None}
+        return {name: max(0.0, self._reconnect_s - (until_s - now_s)) for name, until_s in lost.items()}
+
     def take_lost(self) -> list[str]:
         """Give the peers that were lost for good since the last call.  What had arrived before that is still given by `poll`."""
         lost, self._lost = self._lost, []

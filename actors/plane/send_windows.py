@@ -308,6 +308,22 @@ class SendWindows:
         lines.extend(f"{len(queue)} batches of a feedback to {peer} wait on disk for its socket" for peer, queue in self._spilled.items())
         return lines
 
+    def without_credit(self) -> dict[str, int]:
+        """How many batches wait for credit of a peer; those that any of several may take count for each."""
+        out: dict[str, int] = {}
+        for (_, peer), parts in self._waiting.items():
+            out[peer] = out.get(peer, 0) + len(parts)
+        for edge, peer in self.windows:
+            pool = self._pools.get(edge)
+            if pool is not None and len(pool):
+                out[peer] = out.get(peer, 0) + len(pool)
+        return out
+
+    @property
+    def disk_bytes(self) -> int:
+        """What waits on disk."""
+        return sum(queue.disk_bytes for queue in self._spilled.values())
+
     def close(self) -> None:
         """Give up the disk space."""
         for queue in self._spilled.values():

@@ -13,6 +13,7 @@ import traceback
 from dataclasses import dataclass
 from types import FrameType
 
+from rayad.dataflow.sink import SinkWriter
 from rayad.progress import Timestamp
 
 STACK_LINES = 40
@@ -34,6 +35,8 @@ class Activity:
     """The user's function and where it is: ``slow (app.py:12), now in predict (model.py:80)``."""
     stack: str = ""
     """The stack, innermost frame last."""
+    in_sink: bool = False
+    """Whether the function belongs to the writer of a sink."""
 
     def __str__(self) -> str:
         at = f" at {self.time}" if self.time is not None else ""
@@ -47,7 +50,15 @@ def activity_of(thread: int, callback: str, time: Timestamp | None, for_s: float
     if frame is None:
         return Activity(callback, time, for_s)
     stack = "".join(traceback.format_stack(frame)[-STACK_LINES:])
-    return Activity(callback, time, for_s, users_function(frame), stack)
+    return Activity(callback, time, for_s, users_function(frame), stack, _is_in_sink(frame))
+
+
+def _is_in_sink(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if isinstance(frame.f_locals.get("self"), SinkWriter):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def users_function(frame: FrameType | None) -> str:

@@ -6,10 +6,41 @@ from dataclasses import dataclass, field
 
 from rayad.actors.process.activity import Activity
 from rayad.autoscale.statistics import ReplicaReading
+from rayad.progress import Timestamp
+from rayad.snapshots.attempts import ReplicaName
 
 
 class Abandoned(ConnectionError):
     """This incarnation of a replica is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """What waits at a replica, and for whom, as values for a diagnosis."""
+
+    queued: int = 0
+    """Batches that have arrived and are not consumed."""
+    looped: int = 0
+    """Batches that came round a loop."""
+    notifications: tuple[Timestamp, ...] = ()
+    no_credit: tuple[tuple[ReplicaName, int], ...] = ()
+    """To whom batches wait for credit, and how many."""
+    lost: tuple[tuple[str, float], ...] = ()
+    """Whose connection is lost and not replaced, and for how many seconds."""
+    input_epoch: int | None = None
+    """Of a live input that is open."""
+    input_idle_s: float | None = None
+    """Seconds since its last frame; None: not known."""
+    aligning: int | None = None
+    """The snapshot whose barriers have come on some channels and not on all."""
+    aligning_s: float = 0.0
+    missing: tuple[ReplicaName, ...] = ()
+    """Whose barrier has not come."""
+    spilled_bytes: int = 0
+    """On disk now."""
+    spill_free_bytes: int | None = None
+    """Free on that disk; None: not known, or nothing is spilled."""
+    spill_directory: str = ""
 
 
 @dataclass(slots=True)
@@ -35,6 +66,9 @@ class ReplicaReport:
     """Address of the node that it runs on."""
     reading: ReplicaReading | None = None
     """What it has counted, where that was asked for."""
+    sinks: tuple[str, ...] = ()
+    """That it writes to."""
+    waits: Waits = field(default_factory=Waits)
 
 
 @dataclass(frozen=True, slots=True)

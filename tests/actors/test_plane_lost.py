@@ -52,9 +52,11 @@ def test_a_closed_connection_is_replaced_and_every_frame_comes_once_and_in_order
 @both_transports
 def test_frames_sent_while_there_is_no_connection_arrive(transport: str) -> None:
     with joined(transport) as (a, b):
+        assert a.broken() == {}
         break_off(a, "b")
         a.poll(0.01)
         assert a.connected("b"), "it will be there again"
+        assert list(a.broken()) == ["b"]
         a.send("b", 1, 0, b"meanwhile")
         assert a.queued_bytes("b") == 24 + len("meanwhile")
         assert [frame.payload for frame in pump([a, b], lambda got: bool(got["b"]))["b"]] == [b"meanwhile"]

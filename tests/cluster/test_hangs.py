@@ -209,6 +209,9 @@ def test_a_stopped_process_is_named_at_once_and_ends_the_job_in_time(nothing_lef
     assert max(took_s for took_s, _ in ended.values()) < GLANCE_S
     told = rf"{who}( on node [\d.]+)? has not answered for \d+\.\d s: its process is stopped, or its node is gone"
     assert re.search(told, ended["explain_stuck"][1]), ended
+    first = ended["explain_stuck"][1].splitlines()[0]
+    first_told = rf"The job waits for {who}( on node [\d.]+)?, (at \(\d+\), )?which has not answered for \d+\.\d s: its process is stopped"
+    assert re.match(first_told, first), first
     assert [re.fullmatch(told, str(one)) is not None for one in ended["progress"][1].silent] == [True]
     assert {stage.name for stage in ended["progress"][1].stages} >= {"counts"}
     with pytest.raises(rd.RayadError, match=rf"{who}.* has not answered for 4 s"):
@@ -241,6 +244,8 @@ def test_a_function_that_takes_long_is_named_and_stops_nothing_else(nothing_left
     assert ended["state"][1] is JobState.RUNNING
     named = r"^'in'\[0\] on node [\d.]+ is busy with what follows the input at \(1\) for \d+\.\d s, in hold \(\S+test_hangs.py:\d+\)$"
     assert re.search(named, told, re.MULTILINE), told
+    first = r"The job waits for 'in'\[0\] on node [\d.]+, which is in what follows the input at \(1\) for \d+\.\d s, in hold \(\S+:\d+\)\."
+    assert re.fullmatch(first, told.splitlines()[0]), told
     assert [one.who for one in progress.silent] == ["'in'[0]"]
     assert progress.silent[0].activity is not None
     assert progress.silent[0].activity.for_s > 4.0
