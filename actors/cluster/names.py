@@ -53,7 +53,7 @@ class NameTaken(DataflowError):
 def claim(
     name: str,
     start: Callable[[Mapping[str, str]], Any],
-    is_ending: Callable[[Any], bool],
+    is_ending: Callable[[Any], bool | None],
     mine: Collection[str] = (),
     *,
     role: Role = Role.COORDINATOR,
@@ -66,10 +66,10 @@ def claim(
 
     Args:
         start: creates the actor with the given options of Ray.
-        is_ending: whether an actor that has the name is dead, or its job is over.
+        is_ending: whether an actor that has the name is dead, or its job is over; None while it does not say.
         mine: tokens of the keeper that this coordinator belongs to, and of the earlier coordinators that it replaces, which have ended.
         role: what it is.
-        patience_s: how long to wait for one that is ending.
+        patience_s: how long to wait for one that is ending, or does not say.
 
     Raises NameTaken when a job of that name lives.
     """
@@ -82,7 +82,7 @@ def claim(
             if not [other for other in _entries(name) if other.token not in (entry.token, *mine)]:
                 return actor, entry.token
             ray_calls.kill(actor)
-        elif clock.monotonic() > deadline_s or not all(is_ending(actor) for actor in _actors(others).values()):
+        elif clock.monotonic() > deadline_s or any(is_ending(actor) is False for actor in _actors(others).values()):
             raise taken(name)
         clock.sleep(LOOK_AGAIN_S * random.uniform(0.5, 5.0))
 

@@ -29,6 +29,7 @@ from rayad.actors.cluster.actor_class import PULSE, WAITING, remote_class
 from rayad.actors.coordinator.outcome import About, Beat, JobOutcome, plan_to_show
 from rayad.actors.driver.inputs import RayInput
 from rayad.actors.driver.kept_input import InputState
+from rayad.actors.driver.packing import pack
 from rayad.actors.driver.ray_job import Kept, RayJob, is_ending, succession_of
 from rayad.actors.job import JobState, JobStatistics, SavedEpochs
 from rayad.actors.lead.failure import Failure
@@ -96,6 +97,7 @@ class Keeper:
         self._record = KeeperRecord()
         self._succession = succession_of(config)
         self._is_begun = False
+        self._has_looked_back = False
         self._recording = threading.Lock()
         self._ready = threading.Event()
         """The job has been submitted, or has ended."""
@@ -106,6 +108,9 @@ class Keeper:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Ray's own, about what it calls there
             is_again = context.was_current_actor_reconstructed
+        if is_again:
+            with suppress(SnapshotError):  # the store is away: the thread waits for it
+                self._look_back()  # before anybody is told where the job is
         first = self._begin_again if is_again else self._await_begin
         threading.Thread(target=first, name="rayad-keeper", daemon=True).start()
 
@@ -125,53 +130,61 @@ class Keeper:
             self._note(starts_s=(clock.time(),))
             self._submit(0)
         except BaseException as error:
+            if self._files is not None:
+                self._files.delete()
             return _pickled(error)
         return None
 
     def _begin_again(self) -> None:
         """In a process that Ray has started after the one before died."""
         try:
-            number = self._count_deaths()
-            if number is not None:
+            self._await_store()
+            if not self._record.starts_s or self._record.is_fetched:
+                self._leave()  # it had not begun, or was about to end
+            elif self._kept is not None:
+                self._let_fetch()
+            elif self._record.is_cancelled:
+                self._end(JobOutcome(JobState.CANCELLED, {}, JobStatistics()))
+            elif (number := self._count_deaths()) is not None:
                 self._submit(number)
         except BaseException as error:
             _log.warning("job %r: its keeper could not submit it again", self._name, exc_info=True)
-            self._end_as(JobState.FAILED, f"{THE_KEEPER} died, and could not submit the job again: {type(error).__name__}: {say(error)}")
+            self._fail(f"{THE_KEEPER} died, and could not submit the job again: {type(error).__name__}: {say(error)}")
+
+    def _look_back(self) -> None:
+        """What the process before has written down."""
+        assert self._files is not None
+        self._record = self._files.record()
+        outcome = self._files.outcome()
+        if outcome is not None:
+            self._keep(cloudpickle.loads(outcome))
+        self._has_looked_back = True
+
+    def _await_store(self) -> None:
+        """A store that is away is waited for, as by a recovery."""
+        deadline_s = clock.monotonic() + self._config.start_timeout_s
+        while not self._has_looked_back:
+            try:
+                self._look_back()
+            except SnapshotError:
+                if clock.monotonic() > deadline_s:
+                    raise
+                clock.sleep(1.0)
 
     def _count_deaths(self) -> int | None:
-        """Wait as long as the deaths of this keeper's processes ask for, and give how many there were; None: the job ends, or has ended."""
-        self._record = record = self._read_record()
-        if not record.starts_s or record.is_fetched:
-            self._leave()  # it had not begun, or was about to end
-            return None
-        if record.ended:
-            self._end_as(JobState(record.ended), record.why)
-            return None
-        now_s = clock.time()
-        self._note(starts_s=(*record.starts_s, now_s))
-        decision = None
-        for began_s, died_s in zip(record.starts_s, self._record.starts_s[1:], strict=True):
+        """Wait as long as the deaths of this keeper's processes ask for, and give how many there were; None: they end the job."""
+        before, now_s, decision = self._record.starts_s, clock.time(), None
+        self._note(starts_s=(*before, now_s))
+        for began_s, died_s in zip(before, self._record.starts_s[1:], strict=True):
             self._succession.on_start(clock.monotonic() - (now_s - began_s))
             decision = self._succession.on_death(clock.monotonic() - (now_s - died_s))
         if isinstance(decision, End):
-            self._end_as(JobState.FAILED, f"{THE_KEEPER} died: {decision.why}")
+            self._fail(f"{THE_KEEPER} died: {decision.why}")
             return None
         assert isinstance(decision, Restart)
         _log.warning("job %r: its keeper died; after %.1f s it is submitted again", self._name, decision.delay_s)
         clock.sleep(decision.delay_s)
         return decision.number
-
-    def _read_record(self) -> KeeperRecord:
-        """A store that is away is waited for, as by a recovery."""
-        assert self._files is not None
-        deadline_s = clock.monotonic() + self._config.start_timeout_s
-        while True:
-            try:
-                return self._files.record()
-            except SnapshotError:
-                if clock.monotonic() > deadline_s:
-                    raise
-                clock.sleep(1.0)
 
     def _submit(self, failures: int) -> None:
         program: Program = cloudpickle.loads(b"".join(self._pieces))
@@ -216,23 +229,31 @@ class Keeper:
     # -- the end -----------------------------------------------------------------------------------
     def _watch(self, job: RayJob) -> None:
         """In a thread: wait for the end of the job, keep how it ended for as long as somebody may want it, and end."""
-        outcome = job.settle(None)
-        why = outcome.failure.message if outcome.failure is not None else ""
-        self._end(outcome, "" if outcome.state is JobState.COMPLETE else outcome.state.value, why)
+        self._end(job.settle(None))
 
-    def _end_as(self, state: JobState, why: str) -> None:
-        """The job has ended, and no coordinator tells of it."""
-        failure = Failure(THE_KEEPER, why, "", None, False) if state is JobState.FAILED else None
-        self._end(JobOutcome(state, {}, JobStatistics(), failure), state.value, why)
+    def _fail(self, why: str) -> None:
+        """The job has failed, and no coordinator tells of it."""
+        self._end(JobOutcome(JobState.FAILED, {}, JobStatistics(), Failure(THE_KEEPER, why, "", None, False)))
 
-    def _end(self, outcome: JobOutcome, ended: str, why: str) -> None:
-        try:
-            self._note(ended=ended, why=why)  # of a complete job the store of snapshots knows, with its results
-        except RayadError:
-            _log.warning("job %r is %s, which could not be written down", self._name, outcome.state.value, exc_info=True)
+    def _end(self, outcome: JobOutcome) -> None:
+        """The job has ended so. What refers to objects of this process is not written: the next one asks the store of snapshots."""
+        data, has_references = pack(outcome)
+        if self._files is not None and not has_references:
+            try:
+                self._files.write_outcome(data)
+            except RayadError:
+                _log.warning("job %r is %s, which could not be written down", self._name, outcome.state.value, exc_info=True)
+        self._keep(outcome)
+        self._let_fetch()
+
+    def _keep(self, outcome: JobOutcome) -> None:
         self._kept = KeptOutcome(outcome.state, ray_calls.put(outcome))
         self._ready.set()
-        if outcome.state is not JobState.CANCELLED:  # which has no results
+
+    def _let_fetch(self) -> None:
+        """Wait until somebody has fetched the outcome, or as long as it is kept; then end."""
+        assert self._kept is not None
+        if self._kept.state is not JobState.CANCELLED:  # which has no results
             self._fetched.wait(self._config.keep_results_s)
         clock.sleep(LINGER_S)
         self._leave()
@@ -277,7 +298,7 @@ class Keeper:
         """See :meth:`Job.cancel`."""
         job = self._submitted()
         if self._kept is None:
-            self._note(ended=JobState.CANCELLED.value)
+            self._note(is_cancelled=True)
             if job is not None:
                 job.cancel()
 

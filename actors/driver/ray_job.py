@@ -74,8 +74,8 @@ def succession_of(config: RunConfig) -> Succession:
     return Succession(restarts_of(config.failures, random.Random()), good_s=config.failures.delay_max_s)
 
 
-def is_ending(actor: Any) -> bool:
-    """Whether a coordinator or a keeper is dead, or its job is over: a keeper then gives up the results that it keeps, and its name. False
+def is_ending(actor: Any) -> bool | None:
+    """Whether a coordinator or a keeper is dead, or its job is over: a keeper then gives up the results that it keeps, and its name. None
     for one that does not answer, as that cannot be known."""
     try:
         beat: Beat = ray_calls.get(ray_calls.call(actor.ping), timeout=GLANCE_S)
@@ -86,7 +86,7 @@ def is_ending(actor: Any) -> bool:
     except RayActorError:
         return True
     except GetTimeoutError:
-        return False
+        return None
     return True
 
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
 import time as clock
 from typing import Any
-
-import ray
-from ray import cloudpickle
 
 from rayad.actors.cluster.joining import ensure_ray
 from rayad.actors.driver.attached_job import AttachedJob, attach
 from rayad.actors.driver.job_handle import RayJobHandle
 from rayad.actors.driver.keeper import Program, start_keeper
+from rayad.actors.driver.packing import pack
 from rayad.actors.driver.ray_job import RayJob
 from rayad.actors.driver.termination import OF_THIS_PROCESS
 from rayad.actors.driver.worker_modules import check_can_travel
 from rayad.dataflow.config import RunConfig, ScalingConfig
 from rayad.dataflow.items import FedInput
-from rayad.dataflow.plan import Plan
 from rayad.dataflow.streams.flow import Dataflow
 from rayad.progress import ConfigError, DataflowError
 
@@ -73,39 +69,21 @@ def _fit_for_a_keeper(flow: Dataflow, config: RunConfig) -> RunConfig:
     return config
 
 
-class _Packer(cloudpickle.Pickler):
-    """Notes whether an object is a reference to one in Ray's store, which dies with the process that made it."""
-
-    has_references = False
-
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, ray.ObjectRef):
-            self.has_references = True
-        return super().reducer_override(obj)
-
-
 def _packed(program: Program) -> bytes:
     """The program as it travels to the keeper. Raises DataflowError where it could not outlive this process."""
-    held = [stage for stage in program.plan.stages if _pack(stage)[1]]
+    held = [stage for stage in program.plan.stages if pack(stage)[1]]
     if held:
         raise DataflowError(
             f"submit(detached=True): {held[0].name!r} ({held[0].where}) reads objects in Ray's object store that this process owns: they "
             "are gone when it ends; write them to files (read_parquet), or submit without detached=True and keep this process"
         )
-    data, _ = _pack(program)
+    data, _ = pack(program)
     if len(data) > PROGRAM_BYTES_MAX:
         raise DataflowError(
             f"submit(detached=True): the program and the data in it are {len(data)} bytes; a job that outlives its driver may have "
             f"{PROGRAM_BYTES_MAX}: read the data from files (read_parquet), or send it to a live input"
         )
     return data
-
-
-def _pack(what: Plan | Any) -> tuple[bytes, bool]:
-    buffer = io.BytesIO()
-    packer = _Packer(buffer)
-    packer.dump(what)
-    return buffer.getvalue(), packer.has_references
 
 
 __all__ = ["submit_to_ray"]

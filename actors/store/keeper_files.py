@@ -2,7 +2,8 @@
 
 Below the job's folder, on any of pyarrow's file systems::
 
-    keeper-<token>/record                        what has been asked of the job, and how it ended
+    keeper-<token>/record                        what has been asked of the job
+    keeper-<token>/outcome                       how it ended, with its results, pickled; never read before its digest holds
     keeper-<token>/inputs/<input>/<number>       one frame that was sent to a live input, numbered as in `InputLog`
 
 Each file appears whole, with a digest (or an HMAC, where the job has a secret) before its content. A frame is written before its sender is
@@ -55,8 +56,7 @@ class KeeperRecord:
         runs: of the coordinators that it has started.
         is_stopping: whether the job was asked to drain.
         changes: of the configuration, since the job began.
-        ended: the state in which the job ended; "" while it has not.
-        why: what it failed of, in words.
+        is_cancelled: whether the job is to end without results, or has.
         is_fetched: whether somebody has its results.
     """
 
@@ -64,8 +64,7 @@ class KeeperRecord:
     runs: tuple[str, ...] = ()
     is_stopping: bool = False
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    ended: str = ""
-    why: str = ""
+    is_cancelled: bool = False
     is_fetched: bool = False
 
 
@@ -102,6 +101,14 @@ class KeeperFiles:
     def write_record(self, record: KeeperRecord) -> None:
         """Write it in the place of the one before."""
         self._write("", "record", [json.dumps(dataclasses.asdict(record)).encode()])
+
+    def outcome(self) -> bytes | None:
+        """What :meth:`write_outcome` was given."""
+        return self._read("outcome") if "outcome" in self._names("") else None
+
+    def write_outcome(self, data: bytes) -> None:
+        """Keep how the job ended."""
+        self._write("", "outcome", [data])
 
     # -- live inputs -------------------------------------------------------------------------------
     def append(self, name: str, frame: Frame) -> None:

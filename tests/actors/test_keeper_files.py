@@ -20,12 +20,14 @@ def files(folder: Path, token: str = "1", secret: bytes | None = None) -> Keeper
 def test_the_next_process_reads_what_the_one_before_has_written(tmp_path: Path) -> None:
     mine = files(tmp_path)
     assert mine.record() == KeeperRecord()
-    record = KeeperRecord((1.5, 2.5), ("a", "b"), True, {"batch_rows": 17}, "failed", "why")
+    record = KeeperRecord((1.5, 2.5), ("a", "b"), True, {"batch_rows": 17}, True)
     mine.write_record(KeeperRecord((1.5,)))
     mine.write_record(record)
+    assert mine.outcome() is None
+    mine.write_outcome(b"complete")
     for frame in FRAMES:
         mine.append("a/b c", frame)
-    assert files(tmp_path).record() == record
+    assert (files(tmp_path).record(), files(tmp_path).outcome()) == (record, b"complete")
     again = files(tmp_path)
     assert list(again.load("a/b c")) == FRAMES
     assert mine.marks("a/b c") == again.marks("a/b c") == {"sender": 4}
