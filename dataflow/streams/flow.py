@@ -241,10 +241,11 @@ class Dataflow:
     ) -> Any:
         """Start the dataflow and give a job handle at once. ``resume``: short for ``RunConfig(resume=...)``.
 
-        On Ray a job ends with this process. With ``detached=True`` it does not: any process finds it by name (:func:`rayad.attach`), sends
-        to its live inputs, steers it, and fetches its results, once, at most ``RunConfig.keep_results_s`` after its end. Refused for a job
-        that should survive failures (``max_failures``) and keeps no snapshots, for one that is fed by this process (a Spark stream) or
-        reads objects of it, and where program and data in it are more than 8 MB.
+        On Ray a job ends with this process. With ``detached=True`` it does not, but with the cluster, which must not be one that this
+        process has started: any process finds it by name (:func:`rayad.attach`), sends to its live inputs, steers it, and fetches its
+        results, once, at most ``RunConfig.keep_results_s`` after its end. Refused for a job that should survive failures
+        (``max_failures``) and keeps no snapshots, for one that is fed by this process (a Spark stream) or reads objects of it, and where
+        program and data in it are more than 8 MB.
 
         ``map_state`` says what becomes of the state of a snapshot of another version of the program, given by its number or path: a dict
         from a vertex there to its name here, to a function from its table to another (as :func:`rayad.read_state` gives it and

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+import ray
 
 import rayad as rd
 from rayad.actors.job import JobState
@@ -335,3 +336,40 @@ job.wait()
             driver.kill()
     _, alive = psutil.wait_procs(actors, timeout=PATIENCE_S)
     assert not alive
+
+
+AFTER_SHUTDOWN = """
+import ray
+from rayad.actors.cluster import ray_calls
+from rayad.progress import RayadError
+
+class Adder:
+    def add(self, x, y=1):
+        return x + y
+
+ray.init(logging_level="ERROR", log_to_driver=False)
+adders = ray.remote(num_cpus=0)(Adder)
+adder, kept = ray_calls.create(adders, {}), ray_calls.put(3)
+method = adder.add
+assert ray_calls.get(ray_calls.call(method, 1, y=2)) == 3
+ray.shutdown()
+calls = [
+    lambda: ray_calls.get(kept), lambda: ray_calls.wait([kept]), lambda: ray_calls.put(3), lambda: ray_calls.call(method, 1),
+    lambda: ray_calls.create(adders, {}), lambda: ray_calls.get_actor("a", "b"), lambda: ray_calls.list_named_actors(True),
+]
+for call in calls:
+    try:
+        print("gave", call())
+    except RayadError as error:
+        assert str(error) == ray_calls.GONE
+    assert not ray.is_initialized()
+ray_calls.kill(adder)
+print(ray_calls.cluster(), ray.is_initialized(), flush=True)
+"""
+
+
+def test_no_call_of_a_drivers_thread_starts_a_ray_after_a_shutdown(ray_cluster: None) -> None:
+    """Regression: after a SIGTERM, once in four, a thread was connected to Ray again; a cluster is there that it could have joined."""
+    environment = {**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    child = subprocess.run([sys.executable, "-c", AFTER_SHUTDOWN], env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (child.stdout, child.returncode) == ("None False\n", 0), child.stderr
