@@ -147,12 +147,24 @@ class Sequence:
         try:
             given = self.drivers[driver].answer(PATIENCE_S)
         except TimeoutError:
-            raise Violation(f"{method}({shown}) has not come back after {PATIENCE_S:g} s") from None
+            told = self.explain_from(next(other for other in range(DRIVERS) if other != driver), args[0] if args else "")
+            raise Violation(f"{method}({shown}) has not come back after {PATIENCE_S:g} s: {told}") from None
         self.said[-1] += f" -> {given if isinstance(given, (Raised, str, int)) else type(given).__name__}"
         self.table[f"{method}, {given.classes[0]}" if isinstance(given, Raised) else method] += 1
         if isinstance(given, Raised) and not given.is_a(*may):
             raise Violation(f"{method}({shown}) raised {given}\n{given.where}")
         return given
+
+    def explain_from(self, driver: int, name: str) -> str:
+        """What another driver is told of a job that stands still."""
+        told = ""
+        for method in ("attach", "explain"):
+            self.drivers[driver].begin(method, name)
+            try:
+                told = str(self.drivers[driver].answer(LEFT_S))
+            except TimeoutError:
+                return f"{method}({name!r}) does not come back either"
+        return told
 
     def handle(self, name: str, job: JobModel, driver: int | None = None) -> int:
         """A driver that has a handle of the job, by attaching where it has none."""
