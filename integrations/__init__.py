@@ -16,6 +16,7 @@ from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
 from rayad.integrations.folder import FolderSource
 from rayad.integrations.kafka import KafkaSink, KafkaSource
 from rayad.integrations.parquet import ParquetSink, PublishedFiles
+from rayad.integrations.postgres import PostgresSink, PostgresSource
 from rayad.integrations.ray_data import RayDatasetSink, RayDatasetSource
 from rayad.integrations.spark.frames import SparkSink, SparkSource
 from rayad.integrations.spark.java import JavaHome, find_java
@@ -36,6 +37,8 @@ __all__ = [
     "KafkaSource",
     "ParquetSink",
     "ParquetSource",
+    "PostgresSink",
+    "PostgresSource",
     "PublishedFiles",
     "RayDatasetSink",
     "RayDatasetSource",

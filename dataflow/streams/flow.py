@@ -122,6 +122,11 @@ class Dataflow:
         """Parquet files, columnar."""
         return self.source(hooks.call("read_parquet", path, **options), name=name, base="parquet")
 
+    def read_postgres(self, uri: str, table: str, *, key: str, name: str | None = None, **options: Any) -> Stream:
+        """A PostgreSQL table, columnar, in ranges of ``key``, as it is when the run begins. ``options``: see
+        :class:`rayad.integrations.postgres.PostgresSource`."""
+        return self.source(hooks.call("read_postgres", uri, table, key=key, **options), name=name, base="postgres")
+
     def from_folder(self, path: Any, pattern: str = "*", *, name: str | None = None, **options: Any) -> Stream:
         """Files of a folder or bucket, and for ever those that appear in it: an epoch for each file. ``options``: see
         :class:`rayad.integrations.folder.FolderSource`."""

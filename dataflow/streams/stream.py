@@ -392,6 +392,11 @@ class Stream(Advising):
         """Write to a Kafka topic, a transaction for each snapshot. ``options``: see :class:`rayad.integrations.kafka.KafkaSink`."""
         return self._sink(hooks.call("write_kafka", servers, topic, **options), name, "kafka")
 
+    def write_postgres(self, uri: str, table: str, *, name: str | None = None, **options: Any) -> Stream:
+        """Append to a PostgreSQL table, a transaction for each snapshot. ``options``: see
+        :class:`rayad.integrations.postgres.PostgresSink`."""
+        return self._sink(hooks.call("write_postgres", uri, table, **options), name, "postgres")
+
     def to_ray_dataset(self, name: str | None = None, **options: Any) -> Stream:
         """``result[name]`` is a Ray Dataset."""
         return self._sink(hooks.call("to_ray_dataset", **options), name, "ray-dataset")

@@ -236,6 +236,8 @@ for _name, _attribute in {
     "from_folder": "FolderSource",
     "from_kafka": "KafkaSource",
     "read_parquet": "ParquetSource",
+    "read_postgres": "PostgresSource",
+    "write_postgres": "PostgresSink",
     "write_kafka": "KafkaSink",
     "write_parquet": "ParquetSink",
     "to_ray_dataset": "RayDatasetSink",

