@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
@@ -80,11 +79,17 @@ def rayad(server: JobServer, *words: str | Path, code: int = Exit.DONE, cwd: Pat
     return done.stdout if code == Exit.DONE else done.stderr
 
 
-def test_every_command_on_a_job_that_ray_job_submit_started(job_server: JobServer, tmp_path: Path) -> None:
-    program = tmp_path / "program"
+def written(folder: Path) -> Path:
+    """The program, in a folder of its own."""
+    program = folder / "program"
     program.mkdir()
     (program / "app.py").write_text(PROGRAM)
-    (program / "helping.py").write_text(textwrap.dedent(HELPING))
+    (program / "helping.py").write_text(HELPING)
+    return program
+
+
+def test_every_command_on_a_job_that_ray_job_submit_started(job_server: JobServer, tmp_path: Path) -> None:
+    program = written(tmp_path)
     storage = tmp_path / "jobs"
     assert rayad(job_server, "jobs") == "no job runs on this cluster\n"
     entry = [RAYAD, "run", "app.py:flow", "--storage", storage, "--max-failures", "2", "-p", "counts=2"]
@@ -121,27 +126,6 @@ def test_every_command_on_a_job_that_ray_job_submit_started(job_server: JobServe
     printed = ask(job_server, "logs", "ticks")
     assert "job 'ticks' is complete" in printed
     assert not re.search(r"(?i)warning|token|GcsClient|log level", printed), printed
-
-    resumed = ["resume", "app.py:flow", "--storage", storage, "--from", path, "--name", "again"]
-    with subprocess.Popen(
-        [RAYAD, *map(str, resumed)],
-        env={**job_server.env, "RAY_ADDRESS": job_server.address},
-        cwd=program,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as running:
-        until(lambda: "running" in rayad(job_server, "jobs"), "the job runs")
-        running.send_signal(2)
-        out, err = running.communicate(timeout=PATIENCE_S)
-    assert running.returncode == Exit.DONE, err
-    assert "the input ends here, and what is under way is finished; Ctrl-C again cancels the job" in err
-    assert "job 'again' is complete" in out
-
-    assert "counts: 3 records" in rayad(job_server, "run", "app.py:finite", cwd=program)
-    assert "job 'finite' runs; rayad status finite" in rayad(job_server, "run", "app.py:finite", "--detached", cwd=program)
-    assert "counts: 3 records" in rayad(job_server, "stop", "finite")
-    assert rayad(job_server, "jobs", "--json") == "[]\n"
 
 
 @pytest.mark.soak
