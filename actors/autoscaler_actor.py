@@ -25,7 +25,17 @@ from rayad.actors.cluster.actor_class import PULSE, actor_title, remote_class
 from rayad.actors.scaling.files import ControllerFolder, JournalFile, journal_of, read_lines
 from rayad.actors.scaling.loop import Listener, ScalingLoop, scaling_graph
 from rayad.actors.scaling.metrics import ScalingMetrics
-from rayad.autoscale import DecisionJournal, Policy, ReplicaReading, ScalingGraph, ScalingProgress, policy_for
+from rayad.autoscale import (
+    DecisionJournal,
+    DecisionOutcome,
+    JobSample,
+    Policy,
+    Record,
+    ReplicaReading,
+    ScalingGraph,
+    ScalingProgress,
+    policy_for,
+)
 from rayad.dataflow.config import ScalingConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import ConfigError, RayadError, say
@@ -82,6 +92,22 @@ class RayScaledJob:
             raise error.cause if isinstance(error.cause, Exception) else error from None
 
 
+class IntoJournal:
+    """A listener that tells the coordinator of decisions, for the journal of the job; not of those to change nothing."""
+
+    def __init__(self, coordinator: Any) -> None:
+        self._coordinator = coordinator
+
+    def on_sample(self, sample: JobSample, layout: Mapping[str, int]) -> None:
+        """Do nothing: samples are no events."""
+
+    def on_record(self, record: Record) -> None:
+        """Tell the decision, and later its outcome; what it got comes too late for anybody."""
+        if record.outcome is not DecisionOutcome.HELD and not record.got:
+            told = (record.outcome.value, record.decision.reason, dict(record.decision.changes), record.answer)
+            self._coordinator.note_decision.remote(*told)
+
+
 class Autoscaler:
     """Runs a :class:`ScalingLoop` until the job ends.
 
@@ -122,6 +148,7 @@ class Autoscaler:
             policy = folder
         else:
             policy = policy_of(scaling)
+        listeners.append(IntoJournal(coordinator))
         scaled = RayScaledJob(coordinator)
         options: dict[str, Any] = {"execute": executor.submit, "listeners": listeners, "journal": before}
         self.loop = ScalingLoop(scaled, graph, policy, scaling, clock.time, **options)

@@ -19,6 +19,7 @@ from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
 from rayad.actors.status.job_status import JobStatus
+from rayad.actors.status.journal import JobEvent
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import Timestamp
@@ -93,6 +94,12 @@ class Coordinator:
 
     def look(self, *arguments: Any) -> Look:
         return self._control.look(*arguments)
+
+    def journal(self) -> tuple[JobEvent, ...]:
+        return self._control.journal()
+
+    def note_decision(self, *arguments: Any) -> None:
+        self._control.note_decision(*arguments)
 
     def status(self) -> JobStatus:
         return self._control.status()

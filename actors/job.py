@@ -15,6 +15,7 @@ from rayad.actors.lead.job_leader import JobState as JobState
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs as SavedEpochs
 from rayad.actors.status.job_status import JobStatus as JobStatus
+from rayad.actors.status.journal import JobEvent as JobEvent
 from rayad.actors.status.silent import THE_COORDINATOR as THE_COORDINATOR
 from rayad.actors.status.silent import Silent as Silent
 from rayad.actors.status.table import as_html
@@ -309,6 +310,12 @@ class Job(ABC):
         """What is known of the job now: per vertex and replica rates, shares of time, backlog, state, frontier and its lag; the last
         snapshot; who is silent. On Ray within a second, whoever does not answer. The first call gives means since the start, later ones
         of the last second or more. Of a job that has ended only the state. In the local runtime the clock counts steps."""
+
+    @abstractmethod
+    def journal(self) -> tuple[JobEvent, ...]:
+        """What has happened to the job, oldest first: it runs, snapshots, failures, recoveries, changes of layout, decisions of the
+        autoscaler, its end; the newest 1,000. With ``storage_path`` they are also lines of JSON in ``<storage_path>/<job>/journal.jsonl``,
+        to which all its runs append; then those before this run come first."""
 
     @abstractmethod
     def cancel(self) -> None:

@@ -23,6 +23,7 @@ from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import PROGRESS
 from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.status.job_status import JobStatus
+from rayad.actors.status.journal import JobEvent
 from rayad.actors.status.taking import Seen, StatusTaker
 from rayad.dataflow.resources import told_resources
 from rayad.progress import ConfigError, RayadError, SnapshotError, Timestamp
@@ -131,6 +132,14 @@ class Control:
         seen = Seen(look.state, clock.time(), *found)
         with self._taking:
             return self._taker.take(job.plan, seen)
+
+    def journal(self) -> tuple[JobEvent, ...]:
+        """See Job.journal."""
+        return self._job.journal.events
+
+    def note_decision(self, outcome: str, reason: str, changes: dict[str, int], answer: str) -> None:
+        """The autoscaler has decided, or knows what became of a decision."""
+        self._job.journal.note("decision", f"{outcome}: {reason}", outcome=outcome, changes=changes, answer=answer)
 
     def look(self, with_blockers: bool = False, patience_s: float = LOOK_PATIENCE_S, with_readings: bool = False) -> Look:
         """State, what the replicas did, views by stage. Actors that do not answer within ``patience_s`` are named, with what they told

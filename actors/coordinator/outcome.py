@@ -10,6 +10,7 @@ from rayad.actors.job import JobState, JobStatistics, Silent
 from rayad.actors.lead.diagnosis import Finding
 from rayad.actors.lead.failure import Failure
 from rayad.actors.replica.report import ReplicaReport
+from rayad.actors.status.journal import JobEvent
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan, sinks_of
 from rayad.progress import RayadError, Timestamp
@@ -23,6 +24,7 @@ class JobOutcome:
     receipts: dict[int, Any]
     statistics: JobStatistics
     failure: Failure | None = None
+    journal: tuple[JobEvent, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -90,9 +90,11 @@ class Rescaler:
                 match outcome:
                     case lead.Finish(report):
                         self._wanted.update(wanted)
+                        job.journal.on_layout(report)
                         return report
                     case lead.Refuse(why, lacks_room):
                         free = f"; free resources now: {told_resources(ray.available_resources())}" if lacks_room else ""
+                        job.journal.note("layout refused", why + free, wanted=dict(wanted))
                         raise RescaleRefused(why + free)
                 if clock.monotonic() - asked_s > timeout_s:
                     raise RescaleRefused(f"rescale({dict(wanted)}): job {job.name!r} failed meanwhile, and is not back after {timeout_s} s")

@@ -6,6 +6,7 @@ The supervising thread changes it; a change of layout does so, too, while it has
 from __future__ import annotations
 
 import threading
+import time as clock
 from typing import Any
 
 from rayad.actors.coordinator.crew import Crew
@@ -16,6 +17,8 @@ from rayad.actors.job import JobState
 from rayad.actors.lead import layouts
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import PROGRESS, replica_name
+from rayad.actors.status.journal import Journal
+from rayad.actors.store.line_file import LineFile
 from rayad.actors.store.sink_calls import SinkCalls
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.logical_graph import NodeKind
@@ -43,6 +46,9 @@ class RunningJob:
         self.snapshots: CoordinatorSnapshots | None = None
         """Of its snapshots, if it keeps any."""
         self.sink_calls = SinkCalls(name)
+        self.journal = Journal(clock.time)
+        self.journal_file: LineFile | None = None
+        """Where the journal is kept, if the job keeps anything."""
         self.state = JobState.STARTING
         self.incarnation = 1
         self.failures = 0

@@ -21,6 +21,7 @@ from rayad.actors.plane.plane import Address, Frame, Plane
 from rayad.actors.plane.protocol import COORDINATOR, Kind, replica_name, stage_of, unpack_save
 from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.part_files import write_staged
+from rayad.actors.status.journal import Journal
 from rayad.actors.store.job_store import JobStore, Superseded, describe_snapshot
 from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError, SnapshotError
@@ -38,10 +39,12 @@ class CoordinatorSnapshots:
         plan: the dataflow.
         store: of the job.
         job, secret: of the plane.
+        journal: of the job.
     """
 
-    def __init__(self, plan: Plan, store: JobStore, *, job: str, secret: bytes) -> None:
+    def __init__(self, plan: Plan, store: JobStore, *, job: str, secret: bytes, journal: Journal) -> None:
         self.plan = plan
+        self._journal = journal
         self.store = store
         self.asked = layouts.asked_of(plan)
         self.final: Manifest | None = None
@@ -297,6 +300,7 @@ class CoordinatorSnapshots:
     def _act(self, effects: list[lead.Effect]) -> None:
         failure = ""
         for effect in effects:
+            self._journal.on_effect(effect)
             match effect:
                 case lead.Begin(barrier, replicas):
                     self._send(replicas, Kind.BEGIN, barrier.pack())
@@ -340,6 +344,7 @@ class CoordinatorSnapshots:
         with self._saved:
             self._saved.notify_all()
         assert self.newest is not None
+        self._journal.on_snapshot(self.newest)
         _log.info("job %r: %s", self.store.job, describe_snapshot(self.newest))
 
     @property

@@ -23,6 +23,7 @@ from rayad.actors.driver.top import follow, shown
 from rayad.actors.job import (
     THE_COORDINATOR,
     Job,
+    JobEvent,
     JobInput,
     JobProgress,
     JobState,
@@ -78,6 +79,7 @@ class RayJobHandle(Job):
         self._state = told.state
         self._seen = told
         self._status = JobStatus(name, told.state)
+        self._told: tuple[JobEvent, ...] = ()
         self._inputs: dict[str, JobInput] = {}
         self._probed = ProbedJob(
             self.name,
@@ -300,6 +302,11 @@ class RayJobHandle(Job):
             return dataclasses.replace(self._status, silent=(line.silence(GLANCE_S), *self._status.silent))
         self._status = dataclasses.replace(told, silent=())
         return told
+
+    def journal(self) -> tuple[JobEvent, ...]:
+        if self._outcome is None:
+            self._told = self._ask("journal", timeout_s=ANSWER_S, default=self._told)
+        return self._outcome.journal or self._told if self._outcome is not None else self._told
 
     def top(self, *, interval_s: float = 2.0, timeout_s: float | None = None, replicas: bool = False) -> None:
         """Show :meth:`status` as a table every ``interval_s``, until the job has ended, for ``timeout_s``, or until Ctrl-C, which does not

@@ -39,11 +39,12 @@ _log = logging.getLogger(__name__)
 _GROUPS = {
     PULSE: ("ping", "cancel"),
     "meets": ("about", "introduce"),
-    "looks": ("saved_inputs", "saved_epochs", "replicas", "look", "status", "look_at_snapshots", "hasten_snapshot", "not_stopped"),
+    "looks": ("saved_inputs", "saved_epochs", "replicas", "look", "look_at_snapshots", "hasten_snapshot", "not_stopped"),
+    "shows": ("status", "journal", "note_decision"),
     "waits": ("where", "frontier", "wait_epoch", "wait_saved"),
     "changes": ("stop", "savepoint", "rescale", "configure"),
 }
-_THREADS = {PULSE: 2, "meets": 1, "looks": 4, "waits": WAITING, "changes": 8}
+_THREADS = {PULSE: 2, "meets": 1, "looks": 4, "shows": 4, "waits": WAITING, "changes": 8}
 WATCH_EVERY_S = 0.5
 """Seconds between two checks whether the coordinator has ended or is silent."""
 

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from rayad.actors.job import Job, JobInput, JobProgress, JobState, JobStatistics, JobStatus, Probe, Result, SourcesOfJob, not_yet
+from rayad.actors.job import Job, JobEvent, JobInput, JobProgress, JobState, JobStatistics, JobStatus, Probe, Result, SourcesOfJob, not_yet
 from rayad.actors.lead import job_leader as lead
 from rayad.actors.lead import layouts, snapshot_leader
 from rayad.actors.lead import recovery_leader as recovery
@@ -34,6 +34,7 @@ from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.plane.protocol import replica_name
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.user_errors import restarts_of, sign_of
+from rayad.actors.status.journal import Journal
 from rayad.actors.status.taking import StatusTaker
 from rayad.actors.store.job_store import JobStore, NothingWhole, Superseded
 from rayad.dataflow.config import RunConfig, ScalingConfig, check_timeout, configured, not_changed_locally
@@ -86,6 +87,7 @@ class LocalJob(Job):
         self._clock = clock
         self._skipped_s = 0.0
         self._taker = StatusTaker(self.name)
+        self._journal = Journal(self.now_s)
         self._store = store
         self._leader = JobLeader(
             plan, run, restarts_of(run.failures, random.Random(seed)), keeps_snapshots=store is not None or run.keeps_snapshots
@@ -200,6 +202,7 @@ class LocalJob(Job):
 
     def _carry_out(self, effect: lead.Effect) -> Iterable[lead.Event] | None:
         """One effect; gives the answers that are there at once."""
+        self._journal.on_effect(effect)
         if isinstance(effect, lead.End):
             self._sources.ended()
         match effect:
@@ -257,6 +260,7 @@ class LocalJob(Job):
                 store = self._store or JobStore(self.name, network.plan, self.config)
                 snapshots = self.snapshots = self._recovery.snapshots = LocalSnapshots(self.name, network, store, self.asked, self.now_s)
                 snapshots.on_published = self._published.append
+                snapshots.journal = self._journal
             elif snapshots is not None and effect.region is not None:
                 void, all_because = snapshots.recover_upstream(effect.region, effect.incarnation)
             elif snapshots is not None:
@@ -527,6 +531,9 @@ class LocalJob(Job):
     def progress(self) -> JobProgress:
         return progress_of(self.state, self.network, self.snapshots)
 
+    def journal(self) -> tuple[JobEvent, ...]:
+        return self._journal.events
+
     def status(self) -> JobStatus:
         return status_of(self.name, self.state, self.network, self.snapshots, self._taker)
 
@@ -600,6 +607,7 @@ class LocalJob(Job):
             return RescaleReport(before, layouts.asked_of(self.network.plan))
         if change.report is None:
             raise RescaleRefused(change.refusal or f"rescale({dict(wanted)}): job {self.name!r} is over")
+        self._journal.on_layout(change.report)
         return change.report
 
     def _step_change(self, change: LocalRescale) -> None:

@@ -19,6 +19,7 @@ from rayad.actors.replica.part_files import dumped, write_rest, write_staged, wr
 from rayad.actors.replica.participant import Capture, Participant
 from rayad.actors.replica.rest import freeze
 from rayad.actors.replica.upstream import Region
+from rayad.actors.status.journal import Journal
 from rayad.actors.store.job_store import JobStore, Superseded
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.plan import Plan
@@ -51,6 +52,7 @@ class LocalSnapshots:
         self.failures = 0
         self.on_published: Callable[[Manifest], None] = lambda manifest: None
         """Called when a snapshot is in the store."""
+        self.journal = Journal(now_s)
         self.participants: dict[Where, Participant] = {}
         self.writing: dict[Where, deque[tuple[Capture, Pieces | None]]] = {}
         self.reports: deque[PartReport | tuple[int, str]] = deque()
@@ -140,6 +142,7 @@ class LocalSnapshots:
         ready = self.network.ready
         failure = ""
         for effect in effects:
+            self.journal.on_effect(effect)
             match effect:
                 case lead.Begin(barrier, replicas):
                     for name, replica in replicas:
@@ -235,6 +238,8 @@ class LocalSnapshots:
         self.store.note(manifest)
         self.on_published(manifest)
         self.tell(lead.Published(manifest))
+        if self.leader.newest is not None:
+            self.journal.on_snapshot(self.leader.newest)
 
     def _commit(self) -> None:
         manifest = self.committing

@@ -209,6 +209,11 @@ class JobStore:
         if manifest.kind == "savepoint":
             self.savepoints.append(manifest.number)
 
+    @property
+    def journal_path(self) -> str:
+        """Of the job's journal, on the file system of the snapshots, beside their folder."""
+        return f"{self.store.folder.rpartition('/')[0]}/journal.jsonl"
+
     def path_of(self, number: int) -> str:
         """The path of a snapshot, as ``resume=`` takes it."""
         return f"{self.store.folder}/{number:012d}"

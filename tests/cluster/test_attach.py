@@ -68,6 +68,9 @@ def test_another_handle_sees_saves_and_rescales_a_job_and_gets_its_results(nothi
         assert result["counts"] == job.wait(timeout_s=PATIENCE_S)["counts"]
         assert (rd.Timestamp(1), ("a", 3)) in result["counts"]
         assert other.state is job.state is JobState.COMPLETE
+        assert job.journal() == other.journal()
+        assert {"running", "snapshot", "layout", "stopping", "end"} <= {event.kind for event in job.journal()}
+        assert len((tmp_path / "found" / "journal.jsonl").read_text().splitlines()) == len(job.journal())
     until(lambda: rd.jobs() == {}, "the name is free again")
 
 
