@@ -11,6 +11,7 @@ from typing import Any
 
 from rayad.actors.cluster.actor_class import actor_title
 from rayad.actors.coordinator.control import Control
+from rayad.actors.coordinator.metrics import JobMetrics, Watch
 from rayad.actors.coordinator.outcome import About, Beat, JobOutcome, Look
 from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
@@ -31,6 +32,7 @@ class Coordinator:
 
     def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str = "") -> None:
         self._job = job
+        self._name = name or plan.name
         running = RunningJob(plan, config, job, secret, name or plan.name)
         rescaler = Rescaler(running)
         self._supervisor = Supervisor(running, rescaler)
@@ -41,7 +43,12 @@ class Coordinator:
 
     def run(self, run: str | None = None, earlier: Collection[str] = (), *, asked_s: float | None = None) -> JobOutcome:
         """See :meth:`Supervisor.run`."""
-        return self._supervisor.run(run, earlier, asked_s=asked_s)
+        watch = Watch(self._control.status, JobMetrics(self._name).show)
+        watch.start()
+        try:
+            return self._supervisor.run(run, earlier, asked_s=asked_s)
+        finally:
+            watch.stop()
 
     # -- control calls: see Control ----------------------------------------------------------------------
     def ping(self) -> Beat:

@@ -18,7 +18,6 @@ from rayad.actors.lead import layouts
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import PROGRESS, replica_name
 from rayad.actors.status.journal import Journal
-from rayad.actors.store.line_file import LineFile
 from rayad.actors.store.sink_calls import SinkCalls
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.logical_graph import NodeKind
@@ -47,8 +46,6 @@ class RunningJob:
         """Of its snapshots, if it keeps any."""
         self.sink_calls = SinkCalls(name)
         self.journal = Journal(clock.time)
-        self.journal_file: LineFile | None = None
-        """Where the journal is kept, if the job keeps anything."""
         self.state = JobState.STARTING
         self.incarnation = 1
         self.failures = 0

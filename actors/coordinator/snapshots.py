@@ -23,12 +23,15 @@ from rayad.actors.process.mailbox import Mailbox
 from rayad.actors.replica.part_files import write_staged
 from rayad.actors.status.journal import Journal
 from rayad.actors.store.job_store import JobStore, Superseded, describe_snapshot
+from rayad.actors.store.line_file import LineFile
 from rayad.dataflow.plan import Plan
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.attempts import ReplicaName, SnapshotStatistics
 from rayad.snapshots.barrier import Barrier
 from rayad.snapshots.store import Manifest
 
+JOURNAL_S = 1.0
+"""How long the end of a job waits for its journal to be written."""
 _log = logging.getLogger(__name__)
 
 
@@ -39,12 +42,14 @@ class CoordinatorSnapshots:
         plan: the dataflow.
         store: of the job.
         job, secret: of the plane.
-        journal: of the job.
+        journal: of the job; it is kept beside the snapshots from now on.
     """
 
     def __init__(self, plan: Plan, store: JobStore, *, job: str, secret: bytes, journal: Journal) -> None:
         self.plan = plan
         self._journal = journal
+        self._journal_file = LineFile(store.store.filesystem, store.journal_path)
+        journal.keep(self._journal_file.read(), self._journal_file.append)
         self.store = store
         self.asked = layouts.asked_of(plan)
         self.final: Manifest | None = None
@@ -181,6 +186,10 @@ class CoordinatorSnapshots:
         if self._plane is not None:
             self._plane.close(linger_s=0.0)
             self._plane = None
+
+    def close_journal(self) -> None:
+        """The job is over, and nothing more happens to it."""
+        self._journal_file.close(JOURNAL_S)
 
     def end(self, why: str) -> None:
         """The job is over: whoever still waits gets an answer."""

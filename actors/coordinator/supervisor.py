@@ -35,15 +35,12 @@ from rayad.actors.replica.report import ReplicaReport
 from rayad.actors.replica.source_parts import parts_of
 from rayad.actors.replica.user_errors import restarts_of
 from rayad.actors.store.job_store import JobStore, NothingWhole, Superseded
-from rayad.actors.store.line_file import LineFile
 from rayad.dataflow.resources import told_resources
 from rayad.progress import DataflowError, RayadError
 from rayad.snapshots.store import Manifest, StoreAwayError
 
 CALL_S = 30.0
 """For an answer that is there: only its transfer can take long."""
-JOURNAL_S = 1.0
-"""How long the end of a job waits for the journal to be written."""
 LOOK_S = 0.25
 """While actors start: how often it looks whether the job is cancelled, or time is up."""
 
@@ -99,8 +96,8 @@ class Supervisor:
             self._tell(recovery.Begin(succeeds=bool(earlier)))
             while self._outcome is None:
                 self._look()
-            if self._job.journal_file is not None:
-                self._job.journal_file.close(JOURNAL_S)
+            if self._job.snapshots is not None:
+                self._job.snapshots.close_journal()
             return dataclasses.replace(self._outcome, journal=self._job.journal.events)
         except Exception as error:  # a mistake of ours
             self._stop_all(JobState.FAILED)
@@ -302,8 +299,6 @@ class Supervisor:
                 run, earlier = self._store_of
                 store = JobStore(job.name, job.plan, job.config, run=run, earlier=earlier, calls=job.sink_calls)
                 snapshots = job.snapshots = CoordinatorSnapshots(job.plan, store, job=job.job, secret=job.secret, journal=job.journal)
-                file = job.journal_file = LineFile(store.store.filesystem, store.journal_path)
-                job.journal.keep(file.read(), file.append)
                 snapshots.on_published = self._published.append
                 if snapshots.resume_complete():
                     return [lead.FoundComplete()]

@@ -1,4 +1,4 @@
-"""What the autoscaler measures as metrics of Ray (``rayad_*``), for its dashboard and Prometheus. Made where the autoscaler runs."""
+"""What the autoscaler alone measures, as metrics of Ray (``rayad_*``); all else is in :mod:`rayad.actors.coordinator.metrics`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,8 @@ from ray.util import metrics
 from rayad.autoscale import DecisionOutcome, JobSample, Record
 
 GAUGES = {
-    "rayad_busy_share": ("busy_share", "share of time in which the replica worked, 0 to 1"),
-    "rayad_idle_share": ("idle_share", "share of time in which it waited for input"),
-    "rayad_backpressured_share": ("backpressured_share", "share of time in which it waited for its receivers"),
-    "rayad_observed_rate": ("observed_rate", "items consumed a second"),
     "rayad_true_rate": ("true_rate", "items that it could consume a second if it never waited"),
     "rayad_queue_items": ("queue_items", "items that wait in the replica"),
-    "rayad_queue_bytes": ("queue_bytes", "bytes that wait in the replica"),
-    "rayad_frontier_lag_seconds": ("frontier_lag_s", "how long its oldest incomplete time has been open"),
-    "rayad_state_bytes": ("state_bytes", "size of its state, about"),
 }
 """By name: the figure of a `ReplicaSample`, and what it is. Tags: job, vertex, replica."""
 COUNTERS = {
@@ -38,7 +31,6 @@ class ScalingMetrics:
         tags = ("job", "vertex", "replica")
         self._gauges = {name: metrics.Gauge(name, text, tag_keys=tags) for name, (_, text) in GAUGES.items()}
         self._counters = {name: metrics.Counter(name, text, tag_keys=tags) for name, (_, text) in COUNTERS.items()}
-        self._replicas = metrics.Gauge("rayad_replicas", "replicas of a vertex", tag_keys=("job", "vertex"))
         self._latency = metrics.Gauge(
             "rayad_latency_seconds", "from a batch's arrival to the end of its activation", tag_keys=("job", "vertex", "quantile")
         )
@@ -56,8 +48,6 @@ class ScalingMetrics:
                 latency_s = vertex.latency_s(share)
                 if latency_s is not None:
                     self._latency.set(latency_s, {"job": self._job, "vertex": name, "quantile": f"{share:g}"})
-        for name, replicas in layout.items():
-            self._replicas.set(replicas, {"job": self._job, "vertex": name})
         for name, number in self._known - present:
             self._set(name, number, None)
         self._known = present

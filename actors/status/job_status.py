@@ -64,6 +64,11 @@ class VertexStatus:
     """How long ago the slowest source left the epoch that is open here; 0 while it has not. None: it has ended, or that is not known."""
 
     @property
+    def parallelism(self) -> int:
+        """How many replicas there are."""
+        return len(self.replicas)
+
+    @property
     def rate_in(self) -> float | None:
         """Of all replicas together."""
         return _sum(one.rate_in for one in self.replicas)

@@ -71,9 +71,9 @@ class LineFile:
     def _run(self) -> None:
         is_open = True
         while is_open:
-            lines = [self._waiting.get()]
+            lines = [self._waiting.get()]  # ends with close(), or with the process
             while not self._waiting.empty():
-                lines.append(self._waiting.get())
+                lines.append(self._waiting.get_nowait())
             is_open = None not in lines
             try:
                 self._write([line for line in lines if line is not None])
