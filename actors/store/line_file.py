@@ -22,6 +22,14 @@ QUEUED_MOST = 1_000
 """So many lines wait for a store that is away; further ones are dropped."""
 
 
+def lines_of(filesystem: fs.FileSystem, path: str) -> list[str]:
+    """The lines at the end of a file. Raises OSError, FileNotFoundError."""
+    with filesystem.open_input_file(path) as file:
+        file.seek(max(0, file.size() - TAIL_BYTES))
+        text: str = file.read().decode(errors="replace")
+    return text.splitlines()
+
+
 class LineFile:
     """One file of lines.
 
@@ -43,9 +51,7 @@ class LineFile:
     def read(self) -> list[str]:
         """The newest lines that are there; none where there is no such file, or it cannot be read."""
         try:
-            with self._fs.open_input_file(self._path) as file:
-                file.seek(max(0, file.size() - TAIL_BYTES))
-                self._lines.extend(file.read().decode(errors="replace").splitlines())
+            self._lines.extend(lines_of(self._fs, self._path))
         except FileNotFoundError:
             pass
         except OSError as error:

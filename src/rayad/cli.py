@@ -11,6 +11,7 @@ from rayad.commands.logs import logs
 from rayad.commands.looking import explain, jobs, status
 from rayad.commands.plan import plan
 from rayad.commands.plot import plot
+from rayad.commands.report import report
 from rayad.commands.run import resume, run
 from rayad.commands.snapshots import snapshots
 from rayad.commands.state import state
@@ -19,7 +20,7 @@ from rayad.commands.top import top
 from rayad.commands.version import version
 
 OF_JOBS = (run, resume, jobs, status, top, explain, logs, savepoint, rescale, stop, cancel)
-OF_PROGRAMS_AND_STORES = (demo, doctor, plan, interval, snapshots, state, plot, version)
+OF_PROGRAMS_AND_STORES = (demo, doctor, plan, interval, snapshots, report, state, plot, version)
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 refused or failed; 2 wrong arguments; 3 no job of that name; 4 no cluster; 5 a time-out came first, and what "
