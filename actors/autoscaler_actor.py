@@ -131,7 +131,7 @@ class Autoscaler:
         journal: str | None,
         goes_on: bool,
     ) -> None:
-        self._job = job
+        self._shown_as = (job,)
         self._config = scaling
         self._ended = threading.Event()
         self._awake = threading.Event()
@@ -154,7 +154,7 @@ class Autoscaler:
         self.loop = ScalingLoop(scaled, graph, policy, scaling, clock.time, **options)
 
     def __repr__(self) -> str:
-        return actor_title(self, self._job)
+        return actor_title(self, *getattr(self, "_shown_as", ()))
 
     def run(self) -> None:
         """Rounds until :meth:`finish`; a round that fails is no reason to end."""

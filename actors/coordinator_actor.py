@@ -31,7 +31,7 @@ class Coordinator:
     """Runs one job; see :class:`RunningJob` for the arguments."""
 
     def __init__(self, plan: Plan, config: RunConfig, job: str, secret: bytes, name: str = "") -> None:
-        self._job = job
+        self._shown_as = (job,)
         self._name = name or plan.name
         running = RunningJob(plan, config, job, secret, name or plan.name)
         rescaler = Rescaler(running)
@@ -39,7 +39,7 @@ class Coordinator:
         self._control = Control(running, rescaler)
 
     def __repr__(self) -> str:
-        return actor_title(self, self._job)
+        return actor_title(self, *getattr(self, "_shown_as", ()))
 
     def run(self, run: str | None = None, earlier: Collection[str] = (), *, asked_s: float | None = None) -> JobOutcome:
         """See :meth:`Supervisor.run`."""

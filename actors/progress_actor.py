@@ -19,13 +19,14 @@ class ProgressActor:
     """The progress core of one job."""
 
     def __init__(self, plan: Plan, job: str, secret: bytes) -> None:
+        self._shown_as = (job,)
         self._plan = plan
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._host: ProgressHost | None = None
         self._node = ray.util.get_node_ip_address()
 
     def __repr__(self) -> str:
-        return actor_title(self, self._identity["job"])
+        return actor_title(self, *getattr(self, "_shown_as", ()))
 
     def listen(self, host: str | None, unix: str, incarnation: int, survives: bool, layout: Layout) -> Address | Failure:
         """Open the plane, with no progress made; again for each incarnation. ``survives``: the loss of replicas."""

@@ -29,6 +29,7 @@ class VertexActor:
 
     def __init__(self, plan: Plan, stage: int, replica: int, config: RunConfig, job: str, secret: bytes) -> None:
         self._who = f"{plan.stage(stage).name}[{replica}]"
+        self._shown_as = (job, self._who)
         self._arguments = (plan, stage, replica, config)
         self._identity: dict[str, Any] = {"job": job, "secret": secret}
         self._host: ReplicaHost | None = None
@@ -37,7 +38,7 @@ class VertexActor:
 
     def __repr__(self) -> str:
         """What Ray shows in its dashboard, ``ray list actors --detail`` and the prefix of log lines."""
-        return actor_title(self, self._identity["job"], self._who)
+        return actor_title(self, *getattr(self, "_shown_as", ()))
 
     def listen(
         self,

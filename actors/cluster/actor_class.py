@@ -26,10 +26,11 @@ def remote_class(cls: type, threads: Mapping[str, int], groups: Mapping[str, Col
     return ray.remote(concurrency_groups=dict(threads), **NO_RETRIES, **options)(type(cls.__name__, (cls,), grouped))
 
 
-def actor_title(actor: object, job: str, who: str = "") -> str:
+def actor_title(actor: object, job: str = "", who: str = "") -> str:
     """What Ray shows of an actor: its class, the job, and which replica. Ray takes it from ``__repr__`` once the actor is made.
 
-    Not a Ray name: such a name is not free again before the last handle of a dead actor has gone (docs/design/service.md).
+    Without a job: of the class, as Ray inherits its own objects from it. Not a Ray name: such a name is not free again before the last
+    handle of a dead actor has gone (docs/design/service.md).
     """
     return f"{type(actor).__name__}({job}{f': {who}' if who else ''})"
 
