@@ -191,7 +191,7 @@ def _clear(network: Network, region: Region) -> None:
         kind, at = event
         is_of_channel = kind in OF_CHANNELS
         is_gone = network.edges[at[0]].source in region.stages if is_of_channel else kind in OF_THE_COORDINATOR or at[0] in region.stages
-        if is_gone or kind in ("report", "write", "view"):  # earlier views are not true any more
+        if is_gone or kind in ("report", "view"):  # earlier views are not true any more
             network.ready.discard(event)
     for waiting in (network.blocked, network.aligning):
         for at in list(waiting):

@@ -7,7 +7,7 @@ two of them. :class:`SnapshotLeader` decides; here its effects become events.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import count
 from typing import Any
 
@@ -350,7 +350,7 @@ class LocalSnapshots:
 
     def recover(self, incarnation: int) -> None:
         """All replicas are gone: begin a new incarnation from the newest whole snapshot of this run."""
-        self._forget_all(incarnation)
+        self._forget(incarnation)
         self.participants.clear()
         self.forgetting.clear()
         self._act(self.leader.begin_anew(self.store.recover(), self._newest_number(), self._now_s()))
@@ -362,18 +362,22 @@ class LocalSnapshots:
             return 0, lead.ALL_OR_NONE
         pending = self.snapshots.pending
         self.tell(lead.RegionFailed())
-        self._forget_all(incarnation)
+        self._forget(incarnation, region.stages)
         for at in [at for at in self.participants if at[0] in region.stages]:
             del self.participants[at]
         newest = self.store.store.numbers()[-1]
         manifest = self.store.recover()
         return pending.number if pending is not None else 0, "" if manifest.number == newest else lead.NEWEST_DAMAGED
 
-    def _forget_all(self, incarnation: int) -> None:
-        """What was on its way to the coordinator or from it is lost."""
+    def _forget(self, incarnation: int, stages: Collection[int] | None = None) -> None:
+        """What was on its way to the coordinator or from it is lost. Replicas that live on keep what they are writing: while the store is
+        away the recovery waits, and they take steps; what belongs to the void attempt they give up when they roll back."""
         self.incarnation = incarnation
         self.recoveries += 1
-        self.writing.clear()
+        for at in [at for at in self.writing if stages is None or at[0] in stages]:
+            self.network.ready.discard(("write", at))
+            del self.writing[at]
+        self.network.ready.discard(("acknowledge", None))
         self.reports.clear()
         self._beginning.clear()
 

@@ -8,6 +8,10 @@ from typing import Any
 from rayad.actors.store.job_store import NothingWhole
 
 
+class FramesGone(NothingWhole):
+    """A snapshot is whole, but what a live input gave after it is not kept any more: only who sends can send it again."""
+
+
 class InputLog:
     """Frames of one live input, numbered from the beginning of the job; ``taken`` of them have been given out.
 
@@ -53,9 +57,9 @@ class InputLog:
         return frame
 
     def rewind(self, taken: int) -> None:
-        """Give out again from frame ``taken`` on. Raises SnapshotError when that is not kept any more, or was never sent."""
+        """Give out again from frame ``taken`` on. Raises FramesGone when that is not kept any more, or was never sent."""
         if not self.first <= taken <= self.first + len(self._frames):
-            raise NothingWhole(
+            raise FramesGone(
                 f"a live input must resume at frame {taken}, but frames {self.first} to {self.first + len(self._frames)} are there: "
                 "start the job again with resume='latest' and send from there"
             )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import rayad as rd
+from tests.patience import PATIENCE_S
 from tests.programs import model as m
 from tests.programs.program import Expected, Program
 from tests.programs.totals import first, second
@@ -156,12 +157,12 @@ def feed_live(job: Any) -> None:
     left.send([("a", 1), ("b", 2)])
     right.send([("a", 10)])
     left.advance_to(2)
-    assert job.probe("left seen").wait(1, timeout_s=30)  # nothing of the other input is needed for that
+    assert job.probe("left seen").wait(1, timeout_s=PATIENCE_S)  # nothing of the other input is needed for that
     assert not job.probe("both seen").complete(0)
     assert job.probe("both seen").less_equal(rd.Timestamp(0))
     left.send([("a", 3)])
     right.advance_to(1)
-    assert job.probe("both seen").wait(0, timeout_s=30)
+    assert job.probe("both seen").wait(0, timeout_s=PATIENCE_S)
     right.send([("b", 20), ("b", 21)])
     left.advance_to(7)
     left.advance_to(7)
@@ -170,7 +171,7 @@ def feed_live(job: Any) -> None:
         right.send([("a", 30)])
     left.close()
     left.close()
-    assert job.probe("both seen").wait(99, timeout_s=30)
+    assert job.probe("both seen").wait(99, timeout_s=PATIENCE_S)
     assert job.probe("both seen").done()
 
 
@@ -198,7 +199,7 @@ def feed_live_loop(job: Any) -> None:
         numbers.send([epoch + 5, 2 * epoch])
         numbers.advance_to(epoch + 1)
         if epoch % 2:
-            assert job.probe("out").wait(epoch, timeout_s=30)
+            assert job.probe("out").wait(epoch, timeout_s=PATIENCE_S)
     numbers.close()
 
 

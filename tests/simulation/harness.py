@@ -17,6 +17,7 @@ import rayad as rd
 from rayad.actors.lead.layouts import asked_of
 from rayad.actors.local import network as local_network
 from rayad.actors.local.local_job import LocalJob
+from rayad.actors.store.input_log import FramesGone
 from rayad.actors.store.job_store import JobStore
 from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
 from rayad.dataflow.items import CollectSink
@@ -262,7 +263,7 @@ class _Run:
                 refused(world, error, path)
             world.disk.mend()
             return True
-        return bool(world.damaged_numbers) and "live input shall go on" in str(error)  # only a driver can send so much again
+        return bool(world.damaged_numbers) and isinstance(error, FramesGone)  # only a driver can send so much again
 
     def _check_damage(self, job: SimulatedJob) -> None:
         """A new driver after damage: check that it says what it refused."""

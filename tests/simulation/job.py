@@ -124,11 +124,12 @@ class SimulatedJob(LocalJob):
             world.struck(kind)
             _raise()
 
-        vertex.__dict__[hook] = breaking
+        real = type(vertex)
+        vertex.__class__ = type(real.__name__, (real,), {hook: breaking})  # not in its __dict__, which may be its state
         try:
             return super()._perform(event)
         finally:
-            vertex.__dict__.pop(hook, None)
+            vertex.__class__ = real
 
     def _is_final(self, error: BaseException) -> bool:
         """Failures that were not simulated are violations, from which the job must not recover."""
