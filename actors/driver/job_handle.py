@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import threading
 import time as clock
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -81,6 +82,7 @@ class RayJobHandle(Job):
         self._status = JobStatus(name, told.state)
         self._told: tuple[JobEvent, ...] = ()
         self._inputs: dict[str, JobInput] = {}
+        self._opening = threading.Lock()
         self._probed = ProbedJob(
             self.name,
             patience_s=lambda: self._config.start_timeout_s + ANSWER_S,
@@ -397,9 +399,10 @@ class RayJobHandle(Job):
 
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)
-        if name not in self._inputs:
-            self._inputs[name] = self._open_input(name, stage)
-        return self._inputs[name]
+        with self._opening:  # which takes a while, and two threads must get the same one: each counts epochs
+            if name not in self._inputs:
+                self._inputs[name] = self._open_input(name, stage)
+            return self._inputs[name]
 
     def probe(self, name: str) -> Probe:
         return RayProbe(name, self._probed, self._known(name, "probe", self.plan.probes))
