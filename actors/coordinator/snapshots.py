@@ -68,6 +68,7 @@ class CoordinatorSnapshots:
         self._over = ""
         self._published_s: float | None = None
         self._is_live = self._is_connected = False
+        self._is_finished = False
         self._saved = threading.Condition()
         self.manifest = store.begin()
         """What a recovery resumes from."""
@@ -182,7 +183,7 @@ class CoordinatorSnapshots:
 
     def close(self) -> None:
         """Close the plane."""
-        self._is_live = self._is_connected = False
+        self._is_live = self._is_connected = self._is_finished = False
         if self._plane is not None:
             self._plane.close(linger_s=0.0)
             self._plane = None
@@ -269,6 +270,9 @@ class CoordinatorSnapshots:
         self._plane.take_lost()
         self._mailbox.serve()
         self._look_for_change()
+        if self._is_finished and self._all_connected():  # a job may be complete before all of its replicas have come here
+            self._is_finished = False
+            self._tell(lead.Finished())
         if self._is_live and self.final is None and self._all_connected():
             self._tell(lead.Tick())
         return self.final is not None
@@ -296,7 +300,7 @@ class CoordinatorSnapshots:
             number, _, why = bytes(frame.payload).decode().partition(" ")
             self._tell(lead.PartFailed(int(number), why))
         elif frame.kind == Kind.FINISHED:
-            self._tell(lead.Finished())
+            self._is_finished = True
         elif frame.kind == Kind.SAVE_WANTED:
             self._tell(lead.SnapshotWanted(*unpack_save(frame.payload)))
         else:

@@ -57,6 +57,7 @@ def test_state_holds_no_function_of_the_users(keyed: Keyed) -> None:
 
 
 @VERTICES
+@pytest.mark.thorough
 @settings(max_examples=max(2, _SOME // 4))
 @given(data=st.data())
 def test_state_that_is_written_from_its_tables_is_the_same(keyed: Keyed, data: st.DataObject) -> None:
