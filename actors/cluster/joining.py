@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import ray
 
+from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.saying import saying
 from rayad.dataflow.resources import Need, told_nodes, unplaceable
 from rayad.progress import ConfigError
@@ -94,8 +95,9 @@ class NoCluster(ConfigError):
 
 
 def join_ray(address: str | None = None) -> None:
-    """Join a running cluster, unless this process is in one. Raises NoCluster where there is none."""
+    """Join a running cluster, unless this process is in it. Raises NoCluster where there is none, or when the process is in another."""
     if ray.is_initialized():
+        _check_is_this(address)
         return
     wanted = address or os.environ.get("RAY_ADDRESS") or "auto"
     try:
@@ -131,6 +133,26 @@ def start_ray() -> None:
     """Start a Ray for this process alone, whatever others there are; it ends with the process."""
     with _many_workers_are_meant(), saying(lambda: "Ray starts on this machine"):
         ray.init(address="local", include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+
+
+def _check_is_this(address: str | None) -> None:
+    """Raise NoCluster unless ``host:port`` is that of the cluster that this process is in. Another form of address is not looked at."""
+    host, _, port = (address or "").rpartition(":")
+    here = ray_calls.cluster()
+    if here is None or is_ray_client() or not (host and port.isdigit()):
+        return
+    own_host, _, own_port = here.rpartition(":")
+    if port == own_port and (host == own_host or _hosts(host) & {*_hosts(own_host), "127.0.0.1", "::1"}):
+        return
+    raise NoCluster(f"this process is in the Ray cluster at {here!r}, and cannot join {address!r} too: ask from another process")
+
+
+def _hosts(host: str) -> set[str]:
+    """The addresses of a host; none when its name is not known."""
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+    except OSError:
+        return set()
 
 
 def _check_answers(address: str) -> None:

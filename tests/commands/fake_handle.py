@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
-from rayad.actors.job import JobProgress, JobState, JobStatistics, Result, Silent, StageProgress
+from rayad.actors.job import JobEvent, JobProgress, JobState, JobStatistics, JobStatus, Result, Silent, StageProgress
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.commands import on_cluster
 from rayad.snapshots.attempts import SnapshotStatistics
@@ -37,6 +37,14 @@ class Handle:
     def progress(self) -> JobProgress:
         self._note("progress")
         return PROGRESS
+
+    def status(self) -> JobStatus:
+        self._note("status")
+        return JobStatus(self.name, JobState.COMPLETE)  # of a job that runs it would be asked again
+
+    def journal(self) -> tuple[JobEvent, ...]:
+        self._note("journal")
+        return ()
 
     def explain_stuck(self) -> str:
         return "counts[1] is slow\nand more"

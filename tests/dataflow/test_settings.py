@@ -31,6 +31,7 @@ OTHERS: dict[str, Any] = {  # another value than the default of each field that 
     "termination_s": 1.0,
     "activation_timeout_s": 1.0,
     "input_log_bytes": 1,
+    "keep_results_s": 1.0,
 }
 
 
