@@ -13,9 +13,9 @@ from rayad.actors.local.local_job import LocalJob
 from rayad.actors.local.snapshots import LocalSnapshots
 from rayad.actors.replica import part_files
 
-BESIDE = frozenset({"job", "plan", "config", "_core", "core", "begun", "graph", "receipts", "taken"})
+BESIDE = frozenset({"job", "plan", "config", "_core", "core", "begun", "graph", "receipts", "taken", "journal"})
 """Attributes that belong to the program, or are followed elsewhere; a receipt tells of all the
-output there is, and figures of snapshots taken have a bound of their own, TAKEN_MAX."""
+output there is, and figures of snapshots taken and the journal have bounds of their own, TAKEN_MAX and EVENTS_MOST."""
 
 
 def entries(value: Any, seen: set[int]) -> int:

@@ -7,7 +7,8 @@ import os
 import signal
 import tempfile
 import time as clock
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -34,7 +35,6 @@ def demo(days: int, on_ray: bool) -> None:
     which is a loop. In the middle it loses its processes and resumes from its last snapshot; in the end its results are compared with
     those of plain Python. Exit code 1 if they differ.
     """
-    logging.getLogger("rayad").setLevel(logging.ERROR)  # a failure is meant here
     where = "on Ray, a process for each replica" if on_ray else "in this process"
     click.echo(f"{days} days, {days * demo_flights.FLIGHTS_A_DAY:,} flights, {where}")
     began_s = clock.monotonic()
@@ -45,8 +45,21 @@ def demo(days: int, on_ray: bool) -> None:
             snapshots=SnapshotConfig(interval_s=interval_s),
             failures=FailureConfig(max_failures=5, delay_s=0.1),
         )
-        result = _on_ray(days, config) if on_ray else _here(days, config)
+        with _a_failure_is_meant():
+            result = _on_ray(days, config) if on_ray else _here(days, config)
     _show(days, result, clock.monotonic() - began_s)
+
+
+@contextmanager
+def _a_failure_is_meant() -> Iterator[None]:
+    """Warnings of it are not shown."""
+    logger = logging.getLogger("rayad")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _here(days: int, config: RunConfig) -> Any:
