@@ -64,3 +64,11 @@ def test_the_whole_notebook_with_ray_and_spark(address: str) -> None:
     means = {shop: sum(i for i in range(1000) if i % 7 == shop) / len(range(shop, 1000, 7)) for shop in range(7)}
     shown = [line for line in from_spark.splitlines() if line.startswith("day")]
     assert shown == [f"day 2: shop {shop} sells at {mean:.2f}" for shop, mean in means.items()]
+
+
+@pytest.mark.spark
+def test_the_notebook_of_spark_streams_ends_with_what_plain_python_computes(address: str) -> None:
+    """All of ``spark_streams.py`` with Spark: a query in, windows and a loop, a replica that dies, queries that read the output."""
+    _, saved, killed, read, told = run_notebook("ray", "spark", name="spark_streams.ipynb", RAY_ADDRESS=address)
+    assert saved == "in a snapshot: day 0\n"
+    says_all_is_well(killed + read + told, kills=1)

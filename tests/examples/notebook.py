@@ -1,4 +1,4 @@
-"""Executes the notebook, or the cells of it that need neither Ray nor Spark."""
+"""Executes a notebook, or the cells of it that need neither Ray nor Spark."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from nbclient import NotebookClient
 
 from tests.examples.running import EXAMPLES, environment
 
-NOTEBOOK = EXAMPLES / "quickstart.ipynb"
+NOTEBOOKS = ("quickstart.ipynb", "spark_streams.ipynb")
 
 
-def read_notebook() -> Any:
-    """The notebook as it is stored."""
-    return nbformat.read(NOTEBOOK, as_version=4)
+def read_notebook(name: str = NOTEBOOKS[0]) -> Any:
+    """A notebook as it is stored."""
+    return nbformat.read(EXAMPLES / name, as_version=4)
 
 
-def run_notebook(*tags: str, timeout_s: int = 200, **env: str) -> list[str]:
+def run_notebook(*tags: str, name: str = NOTEBOOKS[0], timeout_s: int = 200, **env: str) -> list[str]:
     """What each code cell prints, in order. Cells with tags are run only where ``tags`` has all of theirs."""
-    notebook = read_notebook()
+    notebook = read_notebook(name)
     notebook.cells = [cell for cell in notebook.cells if set(cell.metadata.get("tags", ())) <= set(tags)]
     with tempfile.TemporaryDirectory(prefix="kernel-") as folder:
         # Unix sockets: over TCP anybody on the machine could read along.
