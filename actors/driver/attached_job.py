@@ -17,6 +17,7 @@ from rayad.actors.driver.coordinator_line import END_S, LOOK_AGAIN_S, Coordinato
 from rayad.actors.driver.job_handle import CANCEL_S, MOVE_S, STOP_S, RayJobHandle
 from rayad.actors.driver.keeper_line import KeeperLine
 from rayad.actors.driver.kept_input import KeptInput
+from rayad.actors.driver.ray_job import owned
 from rayad.actors.job import THE_COORDINATOR, JobInput, JobProgress, JobState, JobStatistics, Result
 from rayad.actors.lead.failure import Failure
 from rayad.autoscale import ScalingProgress
@@ -253,6 +254,9 @@ class AttachedJob(RayJobHandle):
     def _open_input(self, name: str, stage: int) -> JobInput:
         if self._keeper is not None:
             return KeptInput(name, self._keeper)
+        owner = owned(self.name, self._token)
+        if owner is not None:
+            return owner.input(name)
         raise DataflowError(
             f"input {name!r} of job {self.name!r} takes records from the process that started the job only: it keeps what may have to be "
             "sent again after a failure; submit(detached=True) gives a job whose inputs take them from anywhere"

@@ -8,6 +8,7 @@ import random
 import secrets
 import threading
 import time as clock
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +92,14 @@ def is_ending(actor: Any) -> bool | None:
     return True
 
 
+_OWNED: weakref.WeakSet[RayJob] = weakref.WeakSet()
+
+
+def owned(name: str, token: str) -> RayJob | None:
+    """The job of this name that this process has started, if ``token`` is of one of its actors' names."""
+    return next((job for job in list(_OWNED) if job.name == name and job.has_token(token)), None)
+
+
 class RayJob(RayJobHandle):
     """The owner's handle of a job on Ray: it starts the coordinator, and another one when that dies.
 
@@ -132,6 +141,7 @@ class RayJob(RayJobHandle):
                 files=kept.files if kept is not None else None,
             )
         )
+        _OWNED.add(self)
         threading.Thread(target=self._watch, name="rayad-coordinator", daemon=True).start()
 
     def _start_coordinator(self, asked_s: float) -> None:
@@ -307,6 +317,10 @@ class RayJob(RayJobHandle):
         return f", name={self.name!r} and storage_path={self._config.storage_path!r}" if self._config.storage_path is not None else ""
 
     # -- what only the owner has ----------------------------------------------------------
+    def has_token(self, token: str) -> bool:
+        """Whether this token is of a name that is or was this job's."""
+        return token in self._tokens
+
     def look_at_scaling(self) -> ScalingProgress | None:
         return self._autoscaler.look() if self._autoscaler is not None else None
 
