@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,26 @@ def test_every_command_on_a_job_that_ray_job_submit_started(job_server: JobServe
     printed = ask(job_server, "logs", "ticks")
     assert "job 'ticks' is complete" in printed
     assert not re.search(r"(?i)warning|token|GcsClient|log level", printed), printed
+
+
+def test_ctrl_c_finishes_what_is_under_way_and_a_detached_job_is_stopped_by_its_name(job_server: JobServer, tmp_path: Path) -> None:
+    program = written(tmp_path)
+    with subprocess.Popen(
+        [RAYAD, "run", "app.py:flow"],
+        env={**job_server.env, "RAY_ADDRESS": job_server.address},
+        cwd=program,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        until(lambda: running.poll() is not None or "running" in rayad(job_server, "jobs"), "the job runs")
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == Exit.DONE, err
+    assert "the input ends here, and what is under way is finished; Ctrl-C again cancels the job" in err
+    assert "job 'ticks' is complete" in out
+    assert "job 'finite' runs; rayad status finite" in rayad(job_server, "run", "app.py:finite", "--detached", cwd=program)
+    assert "counts: 3 records" in rayad(job_server, "stop", "finite")
 
 
 @pytest.mark.soak
