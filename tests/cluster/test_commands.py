@@ -146,7 +146,7 @@ def test_ctrl_c_finishes_what_is_under_way_and_a_detached_job_is_stopped_by_its_
     assert "the input ends here, and what is under way is finished; Ctrl-C again cancels the job" in err
     assert "job 'ticks' is complete" in out
     assert "job 'finite' runs; rayad status finite" in rayad(job_server, "run", "app.py:finite", "--detached", cwd=program)
-    assert "counts: 3 records" in rayad(job_server, "stop", "finite")
+    assert rayad(job_server, "stop", "finite").startswith("job 'finite' is complete\ncounts: ")  # of what it had read by then
 
 
 @pytest.mark.soak
