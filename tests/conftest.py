@@ -5,7 +5,9 @@ The rest is in pyproject.toml: 600 s for a test, warnings from our own modules a
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +58,18 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
     if collection_path.suffix == ".py" and not collection_path.name.startswith("test_") and collection_path.name != "conftest.py":
         return True
     return None
+
+
+@pytest.fixture(autouse=True)
+def logging_stays_as_it_was() -> Iterator[None]:
+    """A test that leaves warnings turned off (a library's main function does) hides them from every later test of its process."""
+    before = _logging_now()
+    yield
+    after = _logging_now()
+    assert after == before, "this test left logging changed"
+
+
+def _logging_now() -> dict[str, Any]:
+    ours = [logging.getLogger(name) for name in logging.root.manager.loggerDict if name.split(".")[0] == "rayad"]
+    off = sorted(one.name for one in ours if one.disabled or not one.propagate or one.level != logging.NOTSET)
+    return {"root": logging.root.level, "below": logging.root.manager.disable, "changed": off}

@@ -7,6 +7,7 @@ seed and shows its program; ``--shrink 17`` looks for a smaller case with a viol
 from __future__ import annotations
 
 import argparse
+import logging
 import multiprocessing
 import os
 import sys
@@ -27,7 +28,8 @@ def run_all(seeds: Iterable[int], processes: int) -> Iterator[Outcome]:
     if processes == 1:
         yield from map(run_seed, seeds)
         return
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
+    quiet = (logging.disable, (logging.WARNING,))  # each crash logs a warning
+    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn"), *quiet) as pool:
         yield from pool.map(run_seed, seeds, chunksize=16)
 
 

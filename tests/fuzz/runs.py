@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 import tempfile
 import traceback
@@ -51,8 +50,7 @@ def case_of(seed: int) -> Case:
 
 
 def run_seed(seed: int) -> Outcome:
-    """Run the case of a seed; for separate processes."""
-    logging.disable(logging.WARNING)
+    """Run the case of a seed."""
     return run(case_of(seed))
 
 
