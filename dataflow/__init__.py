@@ -6,23 +6,28 @@ if __name__ != "rayad.dataflow":  # pragma: no cover - a second copy would have 
         "install the project (pip install -e .) and import rayad.dataflow"
     )
 
-from rayad.dataflow import columns, windows
-from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
-from rayad.dataflow.operators.aggregates.aggregators import Aggregator
-from rayad.dataflow.plan import Plan, PlanEdge, Stage
-from rayad.dataflow.records.batches import Batch, to_record_batch, to_rows
-from rayad.dataflow.records.key_hashing import key_group, stable_hash
-from rayad.dataflow.resources import Resources
-from rayad.dataflow.sink import Sink, SinkWriter
-from rayad.dataflow.source import Source, SourceBatch, SourcePart
-from rayad.dataflow.streams.flow import Dataflow
-from rayad.dataflow.streams.keyed_stream import KeyedStream
-from rayad.dataflow.streams.loops import Feedback, Loop
-from rayad.dataflow.streams.stream import Stream
-from rayad.dataflow.streams.windowed_stream import WindowedStream
-from rayad.dataflow.vertex import EndVertex, Vertex
-from rayad.dataflow.windows import Window
+from typing import TYPE_CHECKING
+
+from rayad._exports import on_demand
 from rayad.progress import DataflowError, Timestamp, show
+
+if TYPE_CHECKING:
+    from rayad.dataflow import columns, windows
+    from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
+    from rayad.dataflow.operators.aggregates.aggregators import Aggregator
+    from rayad.dataflow.plan import Plan, PlanEdge, Stage
+    from rayad.dataflow.records.batches import Batch, to_record_batch, to_rows
+    from rayad.dataflow.records.key_hashing import key_group, stable_hash
+    from rayad.dataflow.resources import Resources
+    from rayad.dataflow.sink import Sink, SinkWriter
+    from rayad.dataflow.source import Source, SourceBatch, SourcePart
+    from rayad.dataflow.streams.flow import Dataflow
+    from rayad.dataflow.streams.keyed_stream import KeyedStream
+    from rayad.dataflow.streams.loops import Feedback, Loop
+    from rayad.dataflow.streams.stream import Stream
+    from rayad.dataflow.streams.windowed_stream import WindowedStream
+    from rayad.dataflow.vertex import EndVertex, Vertex
+    from rayad.dataflow.windows import Window
 
 __all__ = [
     "Aggregator",
@@ -59,3 +64,25 @@ __all__ = [
     "to_rows",
     "windows",
 ]
+
+__getattr__, __dir__ = on_demand(
+    __name__,
+    {
+        "rayad.dataflow.config": ("FailureConfig", "RunConfig", "ScalingConfig", "SnapshotConfig"),
+        "rayad.dataflow.operators.aggregates.aggregators": ("Aggregator",),
+        "rayad.dataflow.plan": ("Plan", "PlanEdge", "Stage"),
+        "rayad.dataflow.records.batches": ("Batch", "to_record_batch", "to_rows"),
+        "rayad.dataflow.records.key_hashing": ("key_group", "stable_hash"),
+        "rayad.dataflow.resources": ("Resources",),
+        "rayad.dataflow.sink": ("Sink", "SinkWriter"),
+        "rayad.dataflow.source": ("Source", "SourceBatch", "SourcePart"),
+        "rayad.dataflow.streams.flow": ("Dataflow",),
+        "rayad.dataflow.streams.keyed_stream": ("KeyedStream",),
+        "rayad.dataflow.streams.loops": ("Feedback", "Loop"),
+        "rayad.dataflow.streams.stream": ("Stream",),
+        "rayad.dataflow.streams.windowed_stream": ("WindowedStream",),
+        "rayad.dataflow.vertex": ("EndVertex", "Vertex"),
+        "rayad.dataflow.windows": ("Window",),
+    },
+    modules=("columns", "windows"),
+)

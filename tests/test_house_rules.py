@@ -7,9 +7,11 @@ Ruff, mypy and import-linter hold the rest: run ``make lint``. Where a rule turn
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -208,3 +210,25 @@ def test_every_test_file_is_collected() -> None:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
         ]
     )
+
+
+@pytest.mark.parametrize("package", ["rayad", "rayad.autoscale", "rayad.dataflow"])
+def test_what_a_package_imports_on_demand_is_what_type_checkers_read(package: str) -> None:
+    """Name by name, from the same module; and each is the object that its module defines."""
+    module = importlib.import_module(package)
+    assert module.__file__ is not None
+    source = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    block = next(node for node in source.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    read = {(one.module, alias.name) for one in block.body if isinstance(one, ast.ImportFrom) for alias in one.names}
+    table = next(node.value for node in source.body if isinstance(node, ast.Assign) and "on_demand" in ast.unparse(node.value))
+    assert isinstance(table, ast.Call)
+    where = ast.literal_eval(table.args[1])
+    inside = [name for given in table.keywords for name in ast.literal_eval(given.value)]
+    given = {(of, name) for of, names in where.items() for name in names} | {(package, name) for name in inside}
+    others = {("rayad", name) for name in ("actors", "autoscale", "graphs", "integrations", "snapshots")} if package == "rayad" else set()
+    assert given == read | others
+    for of, name in given:
+        assert getattr(module, name) is getattr(importlib.import_module(of), name)
+    assert set(module.__all__) <= set(dir(module))
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'no_such_name'"):
+        getattr(module, "no_such_name")  # noqa: B009

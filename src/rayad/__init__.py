@@ -12,39 +12,11 @@
 from __future__ import annotations
 
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rayad import _worker as _worker  # first: it must come before Arrow is loaded
-from rayad.dataflow import (
-    Aggregator,
-    Batch,
-    Dataflow,
-    EndVertex,
-    FailureConfig,
-    Feedback,
-    KeyedStream,
-    Loop,
-    Resources,
-    RunConfig,
-    ScalingConfig,
-    Sink,
-    SinkWriter,
-    SnapshotConfig,
-    Source,
-    SourceBatch,
-    SourcePart,
-    Stream,
-    Vertex,
-    Window,
-    WindowedStream,
-    columns,
-    hooks,
-    key_group,
-    stable_hash,
-    to_record_batch,
-    to_rows,
-    windows,
-)
+from rayad._exports import on_demand
+from rayad.dataflow import hooks
 from rayad.dataflow.records import calling, wrong_calls
 from rayad.progress import (
     Antichain,
@@ -58,6 +30,37 @@ from rayad.progress import (
     SnapshotError,
     Timestamp,
 )
+
+if TYPE_CHECKING:
+    from rayad.dataflow import (
+        Aggregator,
+        Batch,
+        Dataflow,
+        EndVertex,
+        FailureConfig,
+        Feedback,
+        KeyedStream,
+        Loop,
+        Resources,
+        RunConfig,
+        ScalingConfig,
+        Sink,
+        SinkWriter,
+        SnapshotConfig,
+        Source,
+        SourceBatch,
+        SourcePart,
+        Stream,
+        Vertex,
+        Window,
+        WindowedStream,
+        columns,
+        key_group,
+        stable_hash,
+        to_record_batch,
+        to_rows,
+        windows,
+    )
 
 __version__ = "0.1.0"
 
@@ -110,6 +113,42 @@ __all__ = [
     "windows",
     "write_state",
 ]
+
+__getattr__, __dir__ = on_demand(
+    __name__,
+    {
+        "rayad.dataflow": (
+            "Aggregator",
+            "Batch",
+            "Dataflow",
+            "EndVertex",
+            "FailureConfig",
+            "Feedback",
+            "KeyedStream",
+            "Loop",
+            "Resources",
+            "RunConfig",
+            "ScalingConfig",
+            "Sink",
+            "SinkWriter",
+            "SnapshotConfig",
+            "Source",
+            "SourceBatch",
+            "SourcePart",
+            "Stream",
+            "Vertex",
+            "Window",
+            "WindowedStream",
+            "columns",
+            "key_group",
+            "stable_hash",
+            "to_record_batch",
+            "to_rows",
+            "windows",
+        ),
+    },
+    modules=("actors", "autoscale", "graphs", "integrations", "snapshots"),
+)
 
 
 def committed_files(*args: Any, **kwargs: Any) -> Any:
@@ -173,14 +212,6 @@ def stop_spark(*args: Any, **kwargs: Any) -> None:
     from rayad.integrations import stop_spark as stop
 
     stop(*args, **kwargs)
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("graphs", "integrations", "actors", "snapshots", "autoscale"):
-        import importlib
-
-        return importlib.import_module(f"rayad.{name}")
-    raise AttributeError(f"module 'rayad' has no attribute {name!r}")
 
 
 LOCAL_OPTIONS = {"check_records", "clock", "store"}
