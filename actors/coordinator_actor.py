@@ -54,8 +54,8 @@ class Coordinator:
     def ping(self) -> Beat:
         return self._control.ping()
 
-    def introduce(self, outcome: list[Any]) -> None:
-        self._control.introduce(outcome)
+    def introduce(self, outcome: list[Any], runs: tuple[str, ...]) -> None:
+        self._control.introduce(outcome, runs)
 
     def about(self) -> About:
         return self._control.about()

@@ -110,16 +110,17 @@ class Control:
         """Answer, if the process lives."""
         job = self._job
         job.sink_calls.activity()  # logs one that takes long, also while nobody looks
-        return Beat(job.state, job.is_stopping, dict(job.changes))
+        return Beat(job.state, job.cancelled.is_set(), job.is_stopping, dict(job.changes))
 
-    def introduce(self, outcome: list[Any]) -> None:
-        """The owner tells the reference of the long call, for others who look for the job."""
+    def introduce(self, outcome: list[Any], runs: tuple[str, ...]) -> None:
+        """The owner tells the reference of the long call and the job's runs, for others who look for the job."""
+        self._job.runs = runs
         self._job.outcome = outcome[0]
 
     def about(self) -> About:
         """What a handle of this job stands on."""
         job = self._job
-        return About(plan_to_show(job.plan), job.config, job.outcome)
+        return About(plan_to_show(job.plan), job.config, job.outcome, job.runs)
 
     def status(self) -> JobStatus:
         """See Job.status."""

@@ -32,6 +32,7 @@ class Beat:
     """What a coordinator answers to a heartbeat: where its job is, and what has been asked of it that the one after it must know."""
 
     state: JobState
+    is_cancelled: bool = False
     is_stopping: bool = False
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Of the configuration, since the job began."""
@@ -41,12 +42,14 @@ class Beat:
 class About:
     """What a handle of a job stands on.
 
-    ``plan`` is without code and data; ``outcome`` is the reference of the coordinator's long call, None until its owner has given it.
+    ``plan`` is without code and data; ``outcome`` is the reference of the coordinator's long call, None until its owner has given it;
+    ``runs`` are those of the job's coordinators so far, the newest last: a coordinator of the same name without them is another job's.
     """
 
     plan: Plan
     config: RunConfig
     outcome: Any
+    runs: tuple[str, ...]
 
 
 Blockers = list[tuple[str, Timestamp, list[tuple[str, Timestamp, int]]]]

@@ -64,6 +64,8 @@ class RunningJob:
         """Stopping closes live inputs where they are; else who feeds them closes them, behind what was sent."""
         self.changes: dict[str, Any] = {}
         """Of the configuration, since the job began."""
+        self.runs: tuple[str, ...] = ()
+        """Of the job's coordinators, this one's last, once the owner has told them."""
         self.outcome: Any = None
         """The reference of the long call, once the owner has told it."""
 

@@ -137,12 +137,15 @@ class AttachedJob(RayJobHandle):
     def __init__(self, name: str, found: _Found) -> None:
         about = found.about
         super().__init__(name, about.plan, about.config, JobProgress(JobState.STARTING, (), 0))
-        self._line, self._token = self._line_to(found), found.token
+        self._take_up(found)
         self._gone_since_s: float | None = None
         self._keeper = _keeper_of(name)
         self._has_told_fetched = False
         if found.actor is None:
             self.settle(END_S)
+
+    def _take_up(self, found: _Found) -> None:
+        self._line, self._token, self._runs = self._line_to(found), found.token, frozenset(found.about.runs)
 
     def _line_to(self, found: _Found) -> CoordinatorLine:
         config = found.about.config
@@ -164,16 +167,25 @@ class AttachedJob(RayJobHandle):
             return False  # a coordinator of that name is another job's
         found = _look_up(self.name, besides=self._token)
         if found is not None:
-            self._line, self._token, self._gone_since_s = self._line_to(found), found.token, None
-            if self._stopping and self._keeper is None:
-                ray_calls.call(found.actor.stop)
+            if not self._runs <= {*found.about.runs}:
+                return False  # another job has taken the name
+            self._take_up(found)
+            self._gone_since_s = None
+            if self._keeper is None:  # which tells it itself
+                self._tell_again(found.actor)
             return True
+        if names.find(self.name).keys() - {self._token}:
+            self._gone_since_s = None
+            return True  # it does not say yet whose it is
         now_s = clock.monotonic()
         self._gone_since_s = now_s if self._gone_since_s is None else self._gone_since_s
-        failures = self._config.failures
-        survives = self._config.keeps_snapshots and failures.max_failures > 0 and not self._cancelling
+        survives = self._config.keeps_snapshots and self._config.failures.max_failures > 0
         survives = survives or self._keeper is not None  # which tells how the job ended
-        return survives and now_s - self._gone_since_s < failures.delay_max_s + failures.heartbeat_timeout_s
+        return survives and now_s - self._gone_since_s < self._succession_s()
+
+    def _succession_s(self) -> float:
+        """How long a coordinator that died may be without a successor: the owner hears of its death, waits, and starts one."""
+        return self._config.failures.delay_max_s + self._config.failures.heartbeat_timeout_s
 
     def _on_outcome(self, line: CoordinatorLine, outcome: JobOutcome) -> JobOutcome:
         return outcome
@@ -200,17 +212,20 @@ class AttachedJob(RayJobHandle):
                     self._keeper.call("fetched", timeout_s=ANSWER_S)  # repeated where the keeper is being replaced: else it keeps them
 
     def cancel(self) -> None:
-        """See :meth:`Job.cancel`. Raises TimeoutError when the coordinator, or the keeper, does not answer: repeat it once it has been
-        replaced."""
+        """See :meth:`Job.cancel`; it has ended, or can begin no more, when this returns. A coordinator that dies meanwhile may have a
+        successor whose owner knows of no cancel: that one is waited for, and told. Raises TimeoutError when the coordinator, or the keeper,
+        does not answer, or no end comes in time: repeat it once it has been replaced."""
         if self._outcome is not None:
             return
+        self._cancelling = True
         if self._keeper is None:
-            self._ask_again("cancel", timeout_s=CANCEL_S, successor_s=CANCEL_S)
+            most_s = self._succession_s() + CANCEL_S
+            self._ask_again("cancel", timeout_s=CANCEL_S, successor_s=most_s)
+            self.settle(most_s)
         else:
             with suppress(Gone):
                 self._keeper.call("cancel", timeout_s=self._config.start_timeout_s + CANCEL_S)
-        self._cancelling = True
-        self.settle(CANCEL_S)
+            self.settle(CANCEL_S)
 
     def drain(self) -> None:
         if self._keeper is None:

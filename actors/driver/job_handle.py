@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.saying import saying
 from rayad.actors.coordinator.outcome import JobOutcome, Look, rebuild_error
 from rayad.actors.driver.coordinator_line import ANSWER_S, END_S, GLANCE_S, LOOK_AGAIN_S, CoordinatorLine, Gone, NoAnswer
@@ -227,6 +228,13 @@ class RayJobHandle(Job):
         except NoAnswer:
             _log.warning("job %r: the coordinator does not answer: the job drains when it does, or in the one after it", self.name)
 
+    def _tell_again(self, actor: Any) -> None:
+        """Tell a coordinator that replaces one that died what this handle has asked of the job: nobody else may have heard of it."""
+        if self._cancelling:
+            ray_calls.call(actor.cancel)
+        elif self._stopping:
+            ray_calls.call(actor.stop, self._cuts_inputs)
+
     # -- looking ---------------------------------------------------------------------------
 
     def _ask(self, method: str, *args: Any, timeout_s: float, default: Any = None) -> Any:
@@ -370,11 +378,12 @@ class RayJobHandle(Job):
         own = self._configure_scaling(changes) if self._outcome is None else changes
         if self._outcome is not None:
             raise ConfigError(f"configure({changes}): job {self.name!r} is {self._outcome.state.value}")
-        config = configured(self._config, own) if own or not changes else self._config
+        if own or not changes:
+            configured(self._config, own)  # raises
         if own:
             most_s = self._config.start_timeout_s + MOVE_S
             self._change("configure", own, refused=ConfigError, what=f"configure({own})", most_s=most_s)
-        self._config = config
+            self._config = configured(self._config, own)  # which may be another one by now: a coordinator has died
 
     def _change(self, method: str, *args: Any, refused: type[RayadError], what: str, most_s: float) -> Any:
         """Ask the coordinator for a change; if it dies meanwhile, ask the one that replaces it."""

@@ -287,7 +287,7 @@ class Keeper:
             return None
         if self._plan is None:
             self._plan = cloudpickle.loads(b"".join(self._pieces)).plan
-        return About(plan_to_show(self._plan), self._config, self._kept.reference)
+        return About(plan_to_show(self._plan), self._config, self._kept.reference, self._record.runs)
 
     def look_at_scaling(self) -> ScalingProgress | None:
         """What the autoscaler has seen and done, where there is one."""

@@ -117,6 +117,7 @@ class RayJob(RayJobHandle):
         self.sources = SourcesOfJob(plan)
         self._failed_by: RayadError | None = None
         self._coordinators_lost = 0
+        self._heeded: Beat | None = None
         self._failures_max = config.failures.max_failures
         self._kept = kept
         self._cuts_inputs = kept is None
@@ -155,14 +156,13 @@ class RayJob(RayJobHandle):
         actor = self._claim_name(lambda options: ray_calls.create(coordinator, options, *arguments))
         self._runs.append(run)
         outcome = ray_calls.call(actor.run, run, earlier, asked_s=asked_s)
-        ray_calls.call(actor.introduce, [outcome])
+        ray_calls.call(actor.introduce, [outcome], (*earlier, run))
         patience_s, start_s = self._config.failures.heartbeat_timeout_s, self._config.start_timeout_s
         self._line = CoordinatorLine(actor, outcome, self.name, patience_s, start_s)
         self._succession.on_start(clock.monotonic())
         if self._autoscaler is not None:
             self._autoscaler.start(actor, goes_on=bool(earlier) or self._config.resume not in (None, "never"))
-        if self._stopping:
-            ray_calls.call(actor.stop, self._cuts_inputs)
+        self._tell_again(actor)
 
     def _claim_name(self, start: Callable[[Mapping[str, str]], Any]) -> Any:
         """Start the coordinator under the job's name."""
@@ -235,6 +235,7 @@ class RayJob(RayJobHandle):
                     self.settle(END_S)
                 else:
                     line.listen()
+                    self._heed(line.beat)
             except Exception:
                 if self._outcome is not None or not ray.is_initialized():
                     return  # calls that wait report it
@@ -247,6 +248,7 @@ class RayJob(RayJobHandle):
         with self._restarting:
             if self._line is not line:
                 return True  # another thread has done so
+            self._heed(line.beat)
             if self._cancelling or not self._survives() or not line.is_connected():
                 return False
             if not line.given_up and line.has_ended():
@@ -265,7 +267,6 @@ class RayJob(RayJobHandle):
             told = "job %r: the coordinator died; after %.1f s another one resumes from the last snapshot: %s"
             _log.warning(told, self.name, decision.delay_s, gone)
             try:
-                self._heed(line.beat)
                 self._start_coordinator(clock.time())
             except names.NameTaken as error:
                 _log.warning("job %r: nobody takes the place of its coordinator: %s", self.name, error)
@@ -273,8 +274,10 @@ class RayJob(RayJobHandle):
             return True
 
     def _heed(self, beat: Beat | None) -> None:
-        """Pass on what other handles asked of the coordinator that died to the next one."""
-        if beat is not None:
+        """What other handles asked of the coordinator that died: a cancel ends the job, the rest is passed on to the next one."""
+        if beat is not None and beat is not self._heeded:
+            self._heeded = beat  # once: what this handle has asked since then is newer
+            self._cancelling = self._cancelling or beat.is_cancelled
             self._stopping = self._stopping or beat.is_stopping
             self._config = configured(self._config, beat.changes) if beat.changes else self._config
 
