@@ -110,7 +110,7 @@ class Control:
         """Answer, if the process lives."""
         job = self._job
         job.sink_calls.activity()  # logs one that takes long, also while nobody looks
-        return Beat(job.state, job.cancelled.is_set(), job.is_stopping, dict(job.changes))
+        return Beat(job.state, job.cancelled.is_set(), job.is_stopping, dict(job.changes), node=self._own_node)
 
     def introduce(self, outcome: list[Any], runs: tuple[str, ...]) -> None:
         """The owner tells the reference of the long call and the job's runs, for others who look for the job."""

@@ -36,6 +36,8 @@ class Beat:
     is_stopping: bool = False
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Of the configuration, since the job began."""
+    node: str = ""
+    """The address of its node."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

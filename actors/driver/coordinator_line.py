@@ -171,4 +171,5 @@ class CoordinatorLine:
 
     def silence(self, at_least_s: float) -> Silent:
         """The coordinator, as one that does not answer."""
-        return Silent(THE_COORDINATOR, "", max(at_least_s, self._beats.silence_s(THE_COORDINATOR)))
+        node = self.beat.node if self.beat is not None else ""
+        return Silent(THE_COORDINATOR, node, max(at_least_s, self._beats.silence_s(THE_COORDINATOR)))

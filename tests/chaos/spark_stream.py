@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,8 @@ class Killer:
             if not found:
                 return False  # the process has ended and is being replaced
             self.note(kind, step, number)
-            os.kill(self.rng.choice(found), signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it ended after it was listed
+                os.kill(self.rng.choice(found), signal.SIGKILL)
         elif kind == "executor":
             try:
                 executor = ray.get_actor("raydp-executor-0")

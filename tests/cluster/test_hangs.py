@@ -154,7 +154,10 @@ def test_no_call_of_the_handle_waits_for_a_coordinator_that_is_gone(nothing_left
     if strike == "suspend":
         for name in ("state", "progress", "explain_stuck", "repr"):
             assert ended[name][0] < GLANCE_S, (name, ended[name])
-        named = r"the coordinator has not answered for \d+\.\d s: its process is stopped, or its node is gone; after 4 s it counts as dead"
+        named = (
+            r"the coordinator on node [\d.]+ has not answered for \d+\.\d s: its process is stopped, or its node is gone; "
+            r"after 4 s it counts as dead"
+        )
         assert re.fullmatch(named, told["explain_stuck"])
         assert [one.who for one in told["progress"].silent] == ["the coordinator"]
         assert isinstance(told["wait for 2 s"], TimeoutError)

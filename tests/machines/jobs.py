@@ -111,6 +111,11 @@ def snapshots(name: str) -> int:
     return taken.number if taken is not None else 0
 
 
+def explain_stuck(name: str) -> str:
+    """What it waits for."""
+    return KEPT[name].explain_stuck()
+
+
 def failures(name: str) -> int:
     """The number of failures so far."""
     return int(KEPT[name].progress().failures)
