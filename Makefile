@@ -27,7 +27,7 @@ endif
 unexport PYTHONPATH PYTHONHOME
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: help venv demo test soak chaos simulate fuzz lint lowest bench lock clean
+.PHONY: help venv demo test soak chaos simulate fuzz lint lowest bench docs lock clean
 
 help: ## Show the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -63,6 +63,10 @@ lowest: ## Some tests with the lowest and with the newest of every range in pypr
 
 bench: $(STAMP) ## Run the benchmarks
 	$(BIN)/python -m benchmarks $(ARGS)
+
+docs: $(STAMP) ## Build the documentation as a site: out/site/index.html
+	$(BIN)/python -m pip install --quiet --constraint requirements.lock --requirement docs/requirements.txt
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs out/site
 
 lock: ## Write requirements.lock anew from pyproject.toml, in a fresh environment
 	scripts/lock.sh "$(PYTHON)"
