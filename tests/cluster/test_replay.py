@@ -96,3 +96,37 @@ def test_a_spark_frame_is_computed_again_or_staged(spark: Any, tmp_path: Path) -
     assert input_changes(fingerprint(source), fingerprint(again)) == []
     with pytest.raises(DataflowError, match="schema drift in from_spark: the staged input"):
         SparkSource(spark.range(2), replay="stage", staging_path=str(tmp_path / "in"))
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("ray_cluster")
+@pytest.mark.parametrize("kind", ["parquet", "images", *(pytest.param(kind, marks=pytest.mark.soak) for kind in ("csv", "json"))])
+def test_what_ray_data_reads_is_bounded_input_whose_parts_are_in_the_snapshots(tmp_path: Path, kind: str) -> None:
+    """Each of its readers: a run that resumes goes on with the same files, and is refused with others."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+
+    def write(number: int) -> None:
+        if kind == "images":
+            from PIL import Image
+
+            Image.new("RGB", (4, 2), (number, 0, 0)).save(folder / f"{number}.png")
+        else:
+            table = pa.table({"n": pa.array([number, number + 10], pa.int64())})
+            getattr(ray.data.from_arrow(table), f"write_{kind}")(str(folder))
+
+    def value(row: Any) -> Any:
+        return int(row["image"][0][0][0]) if kind == "images" else row["n"]
+
+    def run(resume: str | None) -> list[Any]:
+        flow = rd.Dataflow("read-by-ray")
+        flow.from_ray_dataset(getattr(ray.data, f"read_{kind}")(str(folder)), name="files").map(value).collect("out")
+        return sorted(record for _, record in flow.run(rd.RunConfig(storage_path=str(tmp_path / "runs"), resume=resume))["out"])
+
+    write(1)
+    write(2)
+    expected = [1, 2] if kind == "images" else [1, 2, 11, 12]
+    assert run(None) == run("latest") == expected
+    write(3)
+    with pytest.raises(rd.RayadError, match="the input of 'files' has changed: blocks: "):
+        run("latest")
