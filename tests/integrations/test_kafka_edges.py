@@ -12,7 +12,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 import rayad as rd
 from rayad.integrations.kafka import KafkaSink, KafkaSource
-from rayad.integrations.kafka.client import ANSWER_S
 from rayad.integrations.kafka.source import Lane
 from tests.integrations.broker import QUIET, Broker, broker
 from tests.integrations.mock_kafka import MockCluster, mock_cluster
@@ -203,15 +202,16 @@ def test_a_broker_that_stays_away_ends_the_job_in_time_and_a_bounded_read_too(ka
 SASL = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "wrong", **QUIET}
 
 
-def test_a_wrong_password_is_refused_at_once_and_not_at_the_end_of_a_wait(kafka: Broker) -> None:
-    began_s = time.monotonic()
+def test_a_wrong_password_is_refused_at_once_and_not_at_the_end_of_a_wait(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait to its end would be longer than a test may take."""
+    for module in ("asking", "client", "sink"):
+        monkeypatch.setattr(f"rayad.integrations.kafka.{module}.ANSWER_S", 1200.0)
     told = r"the brokers of topic 't' refuse this client, see options: _AUTHENTICATION: .*wrong user or password"
     with pytest.raises(rd.DataflowError, match=rf"^from_kafka: {told}"):
         source(kafka.servers, "t", options=SASL).list_parts()
-    sink = KafkaSink(kafka.servers, "t", options=SASL, wait_s=PATIENCE_S)
+    sink = KafkaSink(kafka.servers, "t", options=SASL, wait_s=1200.0)
     with pytest.raises(rd.DataflowError, match=rf"^write_kafka: {told}"):
         sink.check()
-    assert time.monotonic() - began_s < ANSWER_S, "two refusals in less than the wait for one answer"
 
 
 def test_a_topic_that_does_not_exist_is_refused_at_the_start(mock: MockCluster) -> None:
