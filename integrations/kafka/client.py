@@ -35,6 +35,8 @@ FINAL = frozenset(
     }
 )
 """Errors after which trying again does not help, by librdkafka's names."""
+_PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
+"""Messages of a transaction that is aborted: what happened, not why."""
 _log = logging.getLogger("rayad.kafka")
 
 
@@ -69,6 +71,11 @@ class Heard:
     def __call__(self, error: Any) -> None:
         self._errors.pop(error.name(), None)
         self._errors[error.name()] = error
+
+    def undelivered(self, error: Any, message: Any) -> None:
+        """A producer's ``on_delivery``: why a message did not reach its partition. The transaction's own error does not say it."""
+        if error is not None and error.name() not in _PURGED:
+            self(error)
 
     def take(self) -> list[Any]:
         """The errors since the last call, the newest of each kind."""

@@ -47,7 +47,16 @@ MESSAGE_BYTES = 1_000_000
 PAUSE_S = 0.05
 PAUSE_S_MAX = 2.0
 ABORT_S = 5.0
-_OWNED = ("transactional.id", "enable.idempotence", "acks", "group.id", "transaction.timeout.ms")
+_OWNED = (
+    "transactional.id",
+    "enable.idempotence",
+    "acks",
+    "group.id",
+    "transaction.timeout.ms",
+    "on_delivery",
+    "dr_cb",
+    "delivery.report.only.error",
+)
 _NUMBER_BITS = 32
 _STAGED = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 _log = logging.getLogger("rayad.kafka")
@@ -265,7 +274,8 @@ class KafkaSink(Sink):
 
     def _made(self) -> Any:
         ours = {"transactional.id": self._id, "transaction.timeout.ms": int(1000 * self._transaction_s)}
-        return client_library(self.where).Producer(settings_of({**self._settings, **ours}, self._heard))
+        failures = {"on_delivery": self._heard.undelivered, "delivery.report.only.error": True}
+        return client_library(self.where).Producer(settings_of({**self._settings, **ours, **failures}, self._heard))
 
     def _let_go(self) -> None:
         self._producer = self._known = None

@@ -32,8 +32,8 @@ def printed() -> list[str]:
     found = set()
     for page in PAGES:
         for words in re.findall(r"(?:^|/|-- )rayad ([a-z]+[^\n#]*)", code_in(page.read_text(encoding="utf-8")), flags=re.MULTILINE):
-            if words.startswith("demo --ray"):
-                continue  # starts a Ray: tests/cluster/test_commands.py
+            if words.startswith(("demo --ray", "doctor --address")):
+                continue  # on a Ray: tests/cluster/test_commands.py
             if (" " in words.strip() or words.strip() in ALONE) and not re.search(r"[A-Z]{3,}|\.\.\.|<", words):
                 found.add(words.strip())
     return sorted(found)
