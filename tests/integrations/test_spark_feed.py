@@ -17,8 +17,8 @@ import pytest
 import rayad as rd
 from rayad.integrations.spark.streaming import kept as kept_module
 from rayad.integrations.spark.streaming.feed import BatchFeed
-from rayad.integrations.spark.streaming.kept import FolderKept
-from rayad.progress import ConfigError
+from rayad.integrations.spark.streaming.kept import BlocksKept, FolderKept
+from rayad.progress import ConfigError, DataflowError
 
 STEPS = ("begun", "kept", "sent", "advanced", "saved", "released")
 SCHEMA = pa.schema([("batch", pa.int64()), ("attempt", pa.int64()), ("row", pa.int64())])
@@ -355,3 +355,25 @@ def test_windows_that_the_end_of_the_input_has_completed_are_not_continued(tmp_p
     for _ in range(2):
         with pytest.raises(rd.RayadError, match=r"cannot resume: the job was complete, and the end of its input has completed all windows"):
             submit_fed(tmp_path, windowed).wait()
+
+
+def test_a_micro_batch_that_is_computed_after_the_end_of_the_job_is_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's ``query.stop()`` returns while the Python function of the micro-batch still computes it."""
+    kept, released = BlocksKept(), []
+
+    class Computed:
+        blocks = ("a block",)
+
+        def __init__(self, frame: str) -> None:
+            self.frame = frame
+            if frame == "second":
+                kept.close()
+
+        def release(self) -> None:
+            released.append(self.frame)
+
+    monkeypatch.setattr(kept_module, "SparkBlocks", Computed)
+    assert kept.keep("q", 0, "first") == ("a block",)
+    with pytest.raises(DataflowError, match=r"^from_spark: micro-batch 1 was computed when the job had ended"):
+        kept.keep("q", 1, "second")
+    assert released == ["first", "second"]

@@ -7,6 +7,7 @@ With ``commit="stage"``, in a folder: Spark is told as soon as the folder is com
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,17 +28,26 @@ class BlocksKept:
     """In the storage of Spark's executors, memory first, then their disks; a replica fetches a partition from there when it has room.
 
     Each micro-batch is computed once, with state or without: a recovery reads the same rows again.
+
+    A query that is stopped does not interrupt the Python function of its micro-batch: :meth:`keep` may end after :meth:`close`.
     """
 
     lag_max = 0
 
     def __init__(self) -> None:
         self._held: dict[int, SparkBlocks] = {}
+        self._closing = threading.Lock()
+        self._is_closed = False
 
     def keep(self, query: str, number: int, frame: Any) -> Sequence[SparkBlock]:
-        """Compute the frame in Spark."""
-        held = self._held[number] = SparkBlocks(frame)
-        return held.blocks
+        """Compute the frame in Spark. Raises DataflowError if the job has ended meanwhile."""
+        held = SparkBlocks(frame)
+        with self._closing:
+            if not self._is_closed:
+                self._held[number] = held
+                return held.blocks
+        held.release()
+        raise DataflowError(f"{WHERE}: micro-batch {number} was computed when the job had ended; the next run gets it again")
 
     def found(self, query: str) -> Sequence[tuple[int, Sequence[Any]]]:
         """Nothing: Spark's storage ended with the earlier driver."""
@@ -45,11 +55,15 @@ class BlocksKept:
 
     def release(self, below: float) -> None:
         """Release these in Spark's executors."""
-        for number in [number for number in self._held if number < below]:
-            self._held.pop(number).release()
+        with self._closing:
+            done = [self._held.pop(number) for number in list(self._held) if number < below]
+        for held in done:
+            held.release()
 
     def close(self) -> None:
-        """Release all in Spark's executors."""
+        """Release all in Spark's executors, and what is computed from now on at once."""
+        with self._closing:
+            self._is_closed = True
         self.release(float("inf"))
 
 
