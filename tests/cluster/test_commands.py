@@ -141,7 +141,11 @@ def test_ctrl_c_finishes_what_is_under_way_and_a_detached_job_is_stopped_by_its_
     ) as running:
         until(lambda: running.poll() is not None or "running" in rayad(job_server, "jobs"), "the job runs")
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=PATIENCE_S)
+        try:
+            out, err = running.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            running.kill()
+            out, err = running.communicate()
     assert running.returncode == Exit.DONE, err
     assert "the input ends here, and what is under way is finished; Ctrl-C again cancels the job" in err
     assert "job 'ticks' is complete" in out

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -134,15 +136,33 @@ def test_ctrl_c_ends_a_command_and_not_the_job(monkeypatch: pytest.MonkeyPatch) 
     assert (shown.exit_code, shown.output) == (Exit.INTERRUPTED, "Error: interrupted; a job that runs goes on\n")
 
 
+class Pressed(Handle):
+    """Ctrl-C is pressed in each of these calls; the signal comes where nothing can be raised."""
+
+    def __init__(self, *calls: str) -> None:
+        super().__init__()
+        self._pressed = calls
+
+    def _note(self, call: str, *arguments: Any) -> None:
+        super()._note(call, *arguments)
+        if call in self._pressed:
+            signal.raise_signal(signal.SIGINT)
+            raise TimeoutError
+
+
 def test_the_first_ctrl_c_of_run_drains_and_the_second_cancels() -> None:
-    drained = Handle(wait=KeyboardInterrupt())
+    before = signal.getsignal(signal.SIGINT)
+    drained = Pressed("wait")
     assert dict(wait(drained))["files"] is None
-    assert drained.calls == [("wait",), ("stop", True, None)]
-    cancelled = Handle(wait=KeyboardInterrupt(), stop=KeyboardInterrupt())
+    assert drained.calls == [("wait",), ("stop", True, 1.0)]
+    cancelled = Pressed("wait", "stop")
     with pytest.raises(on_cluster.Told, match=r"^job 'wordcount' was cancelled by Ctrl-C$") as told:
         wait(cancelled)
     assert told.value.exit_code == Exit.INTERRUPTED
-    assert cancelled.calls[-1] == ("cancel",)
+    assert cancelled.calls == [("wait",), ("stop", True, 1.0), ("cancel",)]
+    with pytest.raises(KeyboardInterrupt):
+        wait(Pressed("wait", "stop", "cancel"))
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 PROGRAM = """

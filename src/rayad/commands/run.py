@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time as clock
 import traceback
@@ -160,33 +161,61 @@ def _parallelism(replicas: tuple[tuple[str | None, int], ...]) -> Any:
     return for_all[0] if for_all else named or None
 
 
+class _CtrlC:
+    """While it is entered, the first two SIGINTs are counted, and only a later one raises KeyboardInterrupt.
+
+    Python raises it between any two instructions of the main thread: it can leave a lock taken, and is lost where a callback ignores it.
+    """
+
+    HEARD = 2
+
+    def __init__(self) -> None:
+        self.times = 0
+        self._before: Any = None
+
+    def __enter__(self) -> _CtrlC:
+        self._before = signal.signal(signal.SIGINT, self._count)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _count(self, number: int, frame: Any) -> None:
+        self.times += 1
+        if self.times > self.HEARD:
+            raise KeyboardInterrupt
+
+
 def wait(job: Any) -> Any:
     """The results of the job. Says on stderr what a long one waits for; Ctrl-C ends its input, a second one the job.
 
     Raises what ended the job; Told with exit code 130 when it was cancelled here.
     """
-    try:
-        return _wait(job)
-    except KeyboardInterrupt:
-        click.echo("the input ends here, and what is under way is finished; Ctrl-C again cancels the job", err=True)
-    try:
-        return job.stop()
-    except KeyboardInterrupt:
-        job.cancel()
-        raise on_cluster.Told(f"job {job.name!r} was cancelled by Ctrl-C", on_cluster.Exit.INTERRUPTED) from None
+    with _CtrlC() as pressed:
+        results = _wait(job, job.wait, lambda: pressed.times > 0)
+        if results is None:
+            click.echo("the input ends here, and what is under way is finished; Ctrl-C again cancels the job", err=True)
+            results = _wait(job, job.stop, lambda: pressed.times > 1)
+        if results is None:
+            job.cancel()
+            raise on_cluster.Told(f"job {job.name!r} was cancelled by Ctrl-C", on_cluster.Exit.INTERRUPTED)
+    return results
 
 
-def _wait(job: Any) -> Any:
+def _wait(job: Any, first: Callable[..., Any], is_interrupted: Callable[[], bool]) -> Any:
+    """What ``first`` gives, or ``job.wait`` after it, each within :data:`LOOK_EVERY_S`; None when it is interrupted."""
     began_s, pause_s, due_s = clock.monotonic(), TOLD_AFTER_S, TOLD_AFTER_S
-    while True:
+    call = first
+    while not is_interrupted():
         try:
-            return job.wait(timeout_s=LOOK_EVERY_S)  # shorter than what makes wait() itself say what it waits for
+            return call(timeout_s=LOOK_EVERY_S)  # shorter than what makes wait() itself say what it waits for
         except TimeoutError:
-            waited_s = clock.monotonic() - began_s
-        if waited_s >= due_s:
+            waited_s, call = clock.monotonic() - began_s, job.wait
+        if waited_s >= due_s and not is_interrupted():
             click.echo(f"{waited_s:5.0f} s: {_told(job)}", err=True)
             pause_s = min(2 * pause_s, TOLD_EVERY_S)
             due_s = waited_s + pause_s
+    return None
 
 
 def _told(job: Any) -> str:
