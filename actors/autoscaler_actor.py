@@ -1,7 +1,7 @@
 """The Ray actor of a job's autoscaler: one for each job that has a policy, ranges or a controller's folder.
 
-It asks the coordinator for the layout and the replicas' handles, the replicas for their readings (control calls, so that none has to leave
-its loop), and the coordinator for changes. It holds nothing that the job needs: when it fails the job goes on as it is.
+It asks the coordinator for the layout and the replicas' handles, the replicas for their readings (by control calls, which do not interrupt
+a replica's loop), and the coordinator for changes. It has nothing that the job needs: if it fails, the job keeps its layout and runs on.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from rayad.dataflow.plan import Plan
 from rayad.progress import ConfigError, RayadError, say
 
 READ_TIMEOUT_S = 1.0
-"""How long a round waits for the readings of replicas; who has not answered is not in it."""
+"""How long a round waits for the readings of replicas; a replica that has not answered by then is left out."""
 ASK_TIMEOUT_S = 10.0
 LOOK_TIMEOUT_S = 1.0
 _log = logging.getLogger(__name__)
 FINISH_TIMEOUT_S = 2.0
-"""How long the end of the job waits for the end of a round."""
+"""How long :meth:`Autoscaler.finish` waits for the round that is under way."""
 
 
 class RayScaledJob:
@@ -78,7 +78,7 @@ class RayScaledJob:
             try:
                 reading = ray.get(ref, timeout=READ_TIMEOUT_S)
             except RayError:
-                continue  # it has just died: the coordinator sees to it
+                continue  # the replica has just died: the coordinator decides on recovery
             if reading is not None:
                 found.append(reading)
         return found
@@ -93,7 +93,7 @@ class RayScaledJob:
 
 
 class IntoJournal:
-    """A listener that tells the coordinator of decisions, for the journal of the job; not of those to change nothing."""
+    """A listener that tells the coordinator of every decision except holds, for the journal of the job."""
 
     def __init__(self, coordinator: Any) -> None:
         self._coordinator = coordinator
@@ -102,7 +102,7 @@ class IntoJournal:
         """Do nothing: samples are no events."""
 
     def on_record(self, record: Record) -> None:
-        """Tell the decision, and later its outcome; what it got comes too late for anybody."""
+        """Tell the decision, and later its outcome; what is measured after the change is not told, since nobody uses it there."""
         if record.outcome is not DecisionOutcome.HELD and not record.got:
             told = (record.outcome.value, record.decision.reason, dict(record.decision.changes), record.answer)
             self._coordinator.note_decision.remote(*told)
@@ -118,7 +118,7 @@ class Autoscaler:
         layout: replicas by vertex, at the beginning.
         scaling: what the user asked for.
         journal: path of the journal's file; None: there is none.
-        goes_on: whether the job continues an earlier run, and the autoscaler resumes from its journal.
+        resumes: whether the job resumes an earlier run; then the autoscaler continues its journal.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Autoscaler:
         layout: Mapping[str, int],
         scaling: ScalingConfig,
         journal: str | None,
-        goes_on: bool,
+        resumes: bool,
     ) -> None:
         self._shown_as = (job,)
         self._config = scaling
@@ -137,7 +137,7 @@ class Autoscaler:
         self._awake = threading.Event()
         self._turn = threading.Lock()
         executor = ThreadPoolExecutor(1, thread_name_prefix="rayad-rescale")
-        before = _journal_before(journal) if goes_on and journal is not None else None
+        before = _journal_before(journal) if resumes and journal is not None else None
         listeners: list[Listener] = [ScalingMetrics(job)]
         if journal is not None:
             listeners.append(JournalFile(journal, job))
@@ -157,7 +157,7 @@ class Autoscaler:
         return actor_title(self, *getattr(self, "_shown_as", ()))
 
     def run(self) -> None:
-        """Rounds until :meth:`finish`; a round that fails is no reason to end."""
+        """Do rounds until :meth:`finish`; a round that fails does not end them."""
         while not self._ended.is_set():
             began_s = clock.monotonic()
             try:
@@ -177,7 +177,7 @@ class Autoscaler:
         return self.loop.look()
 
     def configure(self, report_interval_s: float) -> None:
-        """From now on a round begins so many seconds after the one before, the next one included."""
+        """From now on, beginning with the next round, a round starts this many seconds after the start of the one before."""
         self._config = replace(self._config, report_interval_s=report_interval_s)
         self._awake.set()
 
@@ -194,15 +194,15 @@ class Autoscaler:
 
 
 class AutoscalerHandle:
-    """The autoscaler as the job's handle in the driver sees it, which owns it: it ends with the handle.
+    """The driver's side of the autoscaler. The job's handle owns it, and it ends with that handle.
 
     Args:
         job: the job's name.
-        plan: as it is at the beginning.
+        plan: the plan with which the job starts.
         scaling: what the user asked for.
-        storage_path: where the job keeps what it keeps.
+        storage_path: as in `RunConfig`: the folder for snapshots and the journal, or None.
 
-    Raises ConfigError or DataflowError where a policy or a range cannot be.
+    Raises ConfigError or DataflowError if the policy or a range is not valid.
     """
 
     def __init__(self, job: str, plan: Plan, scaling: ScalingConfig, storage_path: str | None) -> None:
@@ -216,20 +216,21 @@ class AutoscalerHandle:
         self._arguments = (job, graph, layout, replace(scaling, mpr_folder=folder), os.path.abspath(journal) if journal else None)
         self._actor: Any = None
         self.told = ScalingProgress(layout, {})
-        """What it said last; from the start what the plan says."""
+        """The actor's last answer; before the first, the layout of the plan."""
         self._finishing = threading.Lock()
 
-    def start(self, coordinator: Any, *, goes_on: bool) -> None:
-        """Start it for a coordinator, instead of the one for the coordinator before. Its files are on this node, if that is possible."""
+    def start(self, coordinator: Any, *, resumes: bool) -> None:
+        """Start an actor for this coordinator, and end the one for the coordinator before. It runs on this node, if possible: its files are
+        here."""
         self._end()
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         groups = {PULSE: ("ping",), "control": ("look", "configure", "finish")}
         actor = remote_class(Autoscaler, {PULSE: 1, "control": 4}, groups, num_cpus=0, scheduling_strategy=here)
-        self._actor = ray_calls.create(actor, {}, coordinator, *self._arguments, goes_on)
+        self._actor = ray_calls.create(actor, {}, coordinator, *self._arguments, resumes)
         ray_calls.call(self._actor.run)
 
     def look(self) -> ScalingProgress:
-        """What it has seen and done; what it said last when it does not answer within a second."""
+        """What it has seen and done; its last answer if it does not give one within a second."""
         actor = self._actor
         if actor is not None:
             try:
@@ -239,14 +240,14 @@ class AutoscalerHandle:
         return self.told
 
     def configure(self, report_interval_s: float) -> None:
-        """See :meth:`rayad.actors.job.Job.configure`. Raises ConfigError for an interval that cannot be."""
+        """See :meth:`rayad.actors.job.Job.configure`. Raises ConfigError for an interval that is not valid."""
         job, graph, layout, scaling, journal = self._arguments
         self._arguments = (job, graph, layout, replace(scaling, report_interval_s=report_interval_s), journal)
         if self._actor is not None:
             ray_calls.get(ray_calls.call(self._actor.configure, report_interval_s), timeout=ASK_TIMEOUT_S)
 
     def finish(self) -> ScalingProgress:
-        """The job is over: end it, and give what it has seen and done. Several threads may see the job end."""
+        """The job is over: end the actor, and give what it has seen and done. Several threads may call this."""
         with self._finishing:
             if self._actor is not None:
                 try:
@@ -295,5 +296,7 @@ def _journal_before(path: str) -> DecisionJournal | None:
     try:
         return journal_of(read_lines(path))
     except (ConfigError, KeyError, TypeError, ValueError):
-        _log.warning("the journal %s cannot be resumed from; a new one begins behind it", path, exc_info=True)
+        _log.warning(
+            "the journal %s cannot be read; the autoscaler starts without earlier decisions and appends to the file", path, exc_info=True
+        )
         return None

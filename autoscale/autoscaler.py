@@ -1,10 +1,10 @@
 """The autoscaler's core: monitor, analyse, plan; executing is the shell's (seed 002, 7.1, calls the four MAPE).
 
-The shell collects the readings of all replicas every few seconds and calls :meth:`AutoscalerCore.on_readings`. Where the decision has
-changes it asks the coordinator for that layout and reports what came of it: :meth:`on_rescaled` or :meth:`on_refused`. Until then every
-further round gives `Hold`.
+The shell collects the readings of all replicas every few seconds and calls :meth:`AutoscalerCore.on_readings`. If the decision changes the
+layout, the shell asks the coordinator for the new layout and reports the outcome: :meth:`on_rescaled` or :meth:`on_refused`. Until then
+every further round gives `Hold`.
 
-A policy that fails must not end a job that runs well without it: its error becomes a hold, with the error as its reason, in the journal.
+A policy that fails must not end a job that runs well without it: the journal gets a hold whose reason is the error.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ ROUNDS_MOST = 1000
 
 
 class AutoscalerCore:
-    """One job's autoscaler. All times are seconds of one clock, the one that the readings bear.
+    """One job's autoscaler. All times are seconds of the clock that stamps the readings.
 
     Args:
         graph, policy: what is scaled, and how.
         layout: replicas by vertex, now.
         now_s: when this layout began.
         window_s: length of a sample (at least back to the round before): longer is steadier and slower.
-        warm_up_s: a sample does not begin earlier than this after the last change, once a later round has passed; see `WarmUp`.
-        retry_s: for so long after a refusal nothing is asked for.
-        journal: of an autoscaler before this one; a new one by default.
+        warm_up_s: a sample begins at least this long after the last change, as soon as there has been a round that late; see `WarmUp`.
+        retry_s: how long after a refusal no change is asked for.
+        journal: the journal of the autoscaler before this one, which is continued; a new one by default.
     """
 
     def __init__(
@@ -83,19 +83,19 @@ class AutoscalerCore:
         return decision
 
     def on_rescaled(self, layout: ReplicaCounts, now_s: float, answer: str = "") -> None:
-        """A layout is in effect: the one asked for, or one that a user asked for."""
+        """A layout took effect: the one that the last decision asked for, or one that a user asked for."""
         if self.journal.waiting is not None:
             if {**self._layout, **self.journal.waiting.decision.changes} == dict(layout):
                 self.journal.on_applied(now_s, answer)
             else:
-                self.journal.on_refused(answer or "another layout was asked for meanwhile")
+                self.journal.on_refused(answer or "another layout took effect first")
         self._layout = dict(layout)
         self._changed_s = now_s
         self._refused_s = None
         self.state()
 
     def on_refused(self, answer: str, now_s: float) -> Record | None:
-        """The change that was asked for will not come (no room for new replicas, a failure): the old layout stays. Gives its record."""
+        """The change asked for was refused (no room for new replicas, a failure): the old layout stays. Gives the decision's record."""
         number = self.journal.waiting.number if self.journal.waiting is not None else None
         self.journal.on_refused(answer)
         self._refused_s = now_s
@@ -106,7 +106,7 @@ class AutoscalerCore:
         self._rounds.clear()
 
     def _before(self, now_s: float) -> tuple[ReplicaReading, ...]:
-        """The readings at which the window begins; forgets rounds at which no later window begins."""
+        """The readings at which the window begins; drops the rounds at which no later window can begin."""
         warm_s, begin_s = self._changed_s + self._warm_up_s, now_s - self._window_s
         while len(self._rounds) > 1 and (self._rounds[1][0] <= begin_s or self._rounds[0][0] < warm_s):
             self._rounds.popleft()
@@ -123,7 +123,7 @@ class AutoscalerCore:
         try:
             decision = self.policy(samples, state, now_s)
             if not isinstance(decision, Decision):
-                raise ConfigError(f"the policy gave {decision!r}, which is no decision; FunctionPolicy takes plain answers")
+                raise ConfigError(f"the policy gave {decision!r}, which is not a Decision; FunctionPolicy allows plain answers")
             check_target(decision.changes, state, "the policy")
         except Exception as error:  # a user's code: whatever it raises
             return Hold(reason=f"the policy failed: {type(error).__name__}: {say(error)}")

@@ -25,8 +25,8 @@ class Expected:
     """What a policy expects of one vertex after its decision.
 
     Args:
-        rate: items that the vertex will have to consume, a second.
-        capacity: items that it will be able to consume, a second.
+        rate: items a second that the vertex will have to consume.
+        capacity: items a second that it will be able to consume.
     """
 
     rate: float
@@ -105,7 +105,7 @@ class Rescale(_Change):
 
 
 def decision_for(layout: ReplicaCounts, target: ReplicaCounts, decision: Decision) -> Decision:
-    """The decision that leads from ``layout`` to ``target`` (vertices that it does not name stay), with all else as in ``decision``.
+    """The decision that leads from ``layout`` to ``target``, with all else as in ``decision``. Vertices that ``target`` does not name stay.
 
     >>> decision_for({"a": 1, "b": 3}, {"a": 2, "b": 3}, Hold(reason="twice the load")).changes
     {'a': 2}
@@ -121,7 +121,7 @@ def decision_for(layout: ReplicaCounts, target: ReplicaCounts, decision: Decisio
 
 
 def with_target(decision: Decision, layout: ReplicaCounts, target: ReplicaCounts, note: str) -> Decision:
-    """The decision changed to another target, with a note at the end of its reason; as it is, where nothing changes."""
+    """The decision changed to another target, with a note at the end of its reason; the same decision if the target is the same."""
     if {**layout, **target} == {**layout, **decision.changes}:
         return decision
     return decision_for(layout, target, replace(decision, reason=f"{decision.reason}; {note}"))
@@ -139,7 +139,7 @@ class DecisionOutcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a decision saw of one vertex, or what came of it: rates in items a second, shares of time, items."""
+    """One vertex as a decision saw it, or as it was after the change: rates in items a second, shares of time, items."""
 
     parallelism: int
     observed_rate: float
@@ -207,8 +207,8 @@ class ScalingProgress:
 
     Args:
         layout: replicas by vertex, as far as it knows.
-        decisions: for each vertex the newest decision that changed it or tried to, with its reason and what came of it.
-        latest: the newest decision of all, mostly to hold.
+        decisions: for each vertex the newest decision that changed it or tried to, with its reason and its outcome.
+        latest: the newest decision of all; most are holds.
         sample: the sample of that decision.
         changes: how many decisions were applied.
         refused: and how many were refused.

@@ -1,9 +1,9 @@
 """DS2: the replicas of all vertices in one decision, from true rates (Kalavri et al., *Three steps is all you need*, OSDI 2018).
 
-For each vertex: the items a second that it must consume so that the sources are never held back (`rates`), over what one replica can
-consume a second while it is busy, rounded up. With the example of the authors' implementation: a source of 100/s; op1 consumes 50/s and
-gives 8 for each; op2 consumes 100/s. op1 needs 100 / 50 = 2; with 2 it gives 800/s, so op2 needs 8. All of it is known at once, although
-with one op1 op2 never saw more than 400/s.
+For each vertex: the items a second that it must consume so that the sources are never back-pressured (`rates`), divided by what one replica
+can consume in a busy second, rounded up. The example of the authors' implementation: a source of 100/s; op1 consumes 50/s and gives 8 items
+for each; op2 consumes 100/s. op1 needs 100 / 50 = 2 replicas; with 2 it gives 800/s, so op2 needs 8. Both numbers are known at once,
+although op2 has never seen more than 400/s, since there was one replica of op1.
 
 Beyond the paper: loops (its sweep needs an acyclic graph), broadcast edges, unevenly divided key-groups, a margin against flapping, and
 the time to work off what has queued up.
@@ -23,9 +23,9 @@ from rayad.autoscale.scaling_graph import EdgeView, ScalingGraph, Spread, Vertex
 from rayad.progress import ConfigError
 
 ROUNDING = 1e-3
-"""Replicas that would be too full by less than this share are enough: counters and clocks are not that exact."""
+"""Replicas are enough if their capacity is too low by less than this share: counters and clocks are not more exact."""
 UNEVEN_MOST = 1.05
-"""Key-groups may make the fullest replica this much fuller than the mean before more replicas are taken instead."""
+"""How much fuller than the mean the fullest replica may be, since key-groups cannot be split; above that, more replicas are taken."""
 CORRECTION_MOST = 4.0
 TRACE_PER_S = 1e-9
 
@@ -36,14 +36,14 @@ class DS2:
 
     Args:
         source_rates: items a second that sources must be able to read, by name; others are measured (:func:`source_rate`).
-        utilization: the share of time in which replicas shall be busy at most. The paper's scaling factor f is ``1 / utilization - 1``.
-        down_margin: replicas are taken away only where the rest would stay this share below ``utilization``: noise does not flap.
-        catch_up_s: what has queued up, inside and outside, shall be worked off within this time; None: as the paper, which ignores it.
-        lag_s: so many seconds' worth of queue are no reason to catch up.
-        target_rate_ratio: where no vertex needs more by the model, yet a source reads this much less than it must, the model errs: all
-            is multiplied by what is missing (the paper's target-rate-ratio). Infinite: never.
-        amplifying: what to do with a loop that makes more of its items than it gets, and all behind it: ``"hold"``, or ``"arrivals"``:
-            enough for what arrives there now.
+        utilization: the share of time for which replicas may be busy. The paper's scaling factor f is ``1 / utilization - 1``.
+        down_margin: replicas are taken away only if the rest would stay this share below ``utilization``: noise causes no flapping.
+        catch_up_s: within this time all queues are worked off, those outside the job too; None: queues are ignored, as in the paper.
+        lag_s: a queue of at most this many seconds' worth of items is not worked off.
+        target_rate_ratio: if no vertex needs more replicas by the model, yet a source must read more than this many times what it reads,
+            then the model errs: all rates are multiplied by that shortfall (the paper's target-rate-ratio). Infinite: never.
+        amplifying: how to size a loop that gives back more items than it gets, and all vertices behind it: ``"hold"``: they keep their
+            replicas; ``"arrivals"``: enough replicas for what arrives there now.
     """
 
     source_rates: Mapping[str, float] = field(default_factory=dict)
@@ -77,10 +77,10 @@ class DS2:
         correction = next((found for r in reversed(state.history) if (found := r.decision.correction) is not None), 1.0)
         why = "as found before"
         target = model.target(correction)
-        shortfall, held_back = model.shortfall()
+        shortfall, behind = model.shortfall()
         if shortfall > self.target_rate_ratio and not any(target[name] > state.layout[name] for name in target):
             correction = min(CORRECTION_MOST, correction * shortfall)
-            why = f"because {held_back!r} must read {shortfall:.3g} times what it reads, though the model finds enough everywhere"
+            why = f"because {behind!r} must read {shortfall:.3g} times what it reads, though by the model every vertex has enough replicas"
             target = model.target(correction)
         figures = model.figures() | ({"correction": correction} if correction != 1.0 else {})
         reason = model.reason(target) + (f"; times {correction:.3g}, {why}" if correction != 1.0 else "")
@@ -92,8 +92,8 @@ class DS2:
 def source_rate(sample: VertexSample) -> float:
     """Items a second that a source has to read, as far as can be measured.
 
-    Where it knows what waits outside (a Kafka lag): what it reads plus what that grows by. Else what it reads a second of the time in which
-    nothing holds it back: its true output rate if it never waits for input, the rate of arrival if it does.
+    If the source knows its backlog (a Kafka lag): what it reads plus the growth of the backlog. Otherwise what it reads per second of the
+    time in which it is not back-pressured: its true output rate if it never waits for input, the rate of arrival if it does.
     """
     growth = sample.backlog_growth_per_s
     if growth is not None:
@@ -106,7 +106,8 @@ def replicas_needed(vertex: VertexView, required: float, copied: float, true_rat
     """The fewest replicas that keep up, not bounded by ``most``.
 
     Args:
-        required: items a second for all replicas together, a broadcast counted once; ``copied`` of them reach each replica.
+        required: items a second for all replicas together, a broadcast counted once.
+        copied: how many of these reach each replica.
         true_rate: items that one replica consumes a busy second.
         utilization: how busy a replica may be.
 
@@ -141,7 +142,7 @@ class _Model:
     """By vertex, items that one replica consumes a busy second."""
     selectivity: Mapping[int, float]
     unmeasured: frozenset[str]
-    """Vertices that have never consumed anything, and those behind them: what they need may be more than it seems."""
+    """Vertices that have never consumed anything, and those behind them: they may need more than the measured rates say."""
 
     @classmethod
     def of(cls, policy: DS2, samples: JobSample, state: ScalingState) -> _Model:
@@ -190,7 +191,7 @@ class _Model:
             return needed
         if name in self.unmeasured:
             return now
-        # Going down: with the margin, and not below what it is doing now: a queue or a loop may still be full of what came earlier.
+        # Going down: with the margin, and not below the present rate: a queue or a loop may still be full of earlier items.
         observed = self.samples.vertices[name].observed_rate
         with_margin = replicas_needed(vertex, rate, copied, self.capacity[name], room * (1.0 - self.policy.down_margin))
         under_way = replicas_needed(vertex, observed, 0.0, self.capacity[name], 1.0)
@@ -220,7 +221,7 @@ class _Model:
         """In words: the vertices that change, loops that amplify, what was not measured."""
         layout, graph = self.state.layout, self.state.graph
         parts = [
-            f"{name} needs {self.rates.total[name]:.6g}/s, a replica can {self.capacity[name]:.6g}/s: {layout[name]} -> {count}"
+            f"{name} needs {self.rates.total[name]:.6g}/s, one replica can do {self.capacity[name]:.6g}/s: {layout[name]} -> {count}"
             for name, count in target.items()
             if count != layout[name] and name in self.capacity
         ]
@@ -231,9 +232,9 @@ class _Model:
                 f"the loop of {', '.join(members)} amplifies: {self.rates.gains[members]:.4g} items come back for one, "
                 f"no number of replicas is enough; {', '.join(held)} {then}"
             )
-        silent = sorted(self.unmeasured & set(graph.scalable))
-        if silent:
-            parts.append(f"{', '.join(silent)} not taken away from: nothing has ever gone through them or what is before them")
+        unmeasured = sorted(self.unmeasured & set(graph.scalable))
+        if unmeasured:
+            parts.append(f"no replicas are taken from {', '.join(unmeasured)}: a vertex there or upstream has never consumed anything")
         return "; ".join(parts) or "every vertex has what it needs"
 
 
@@ -246,27 +247,27 @@ def _selectivity_figure(edge: EdgeView) -> str:
 
 
 def _remembered(state: ScalingState) -> Mapping[str, float]:
-    """The figures of the last decision that measured a vertex: what is not measured now is what it was then."""
+    """The figures of the last decision that had measured a vertex: they stand in for what this sample could not measure."""
     measured = (r.decision.figures for r in reversed(state.history) if any(_capacity_figure(n) in r.decision.figures for n in state.layout))
     return next(measured, {})
 
 
 def _logical_items_in(samples: JobSample, graph: ScalingGraph, name: str) -> float:
-    """Items consumed, of a broadcast one for all copies."""
+    """Items consumed; all copies of a broadcast item count as one."""
     vertex = samples.vertices[name]
     copies = sum(samples.received(name, e.id) for e in graph.incoming[name] if e.spread is Spread.COPIED)
     return vertex.items_in - copies + copies / max(1, vertex.parallelism)
 
 
 def _arrivals(samples: JobSample, graph: ScalingGraph, name: str) -> float:
-    """Items a second that were sent to it in the window."""
+    """Items a second that were sent to the vertex in the window."""
     return sum(samples.sent(e.source, e.id) for e in graph.incoming[name]) / samples.duration_s if samples.duration_s > 0 else 0.0
 
 
 def _outside(policy: DS2, samples: JobSample, graph: ScalingGraph, sources: Mapping[str, float]) -> dict[str, float]:
-    """What arrives from outside, and what queues give while they are worked off: those count as arriving where they wait.
+    """Items a second that arrive from outside. While a queue is worked off, its items count as arriving at the vertex where they wait.
 
-    What goes round in a loop counts as entering it, if only as a trace: a loop that amplifies must be noticed also when nothing new comes.
+    A loop in which items go round gets a trace of input: a loop that amplifies must be noticed even when nothing new enters it.
     """
     out = dict(sources)
     for members in graph.loops:

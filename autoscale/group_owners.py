@@ -26,7 +26,7 @@ def even_owners(replicas: int, key_groups: int) -> Owners:
 def owners_for(owners: Sequence[int], replicas: int) -> Owners:
     """The assignment to replicas ``0 .. replicas - 1`` that moves the fewest groups and whose sizes differ by at most one.
 
-    Takes and gives groups of every part of a range alike, so that groups that are hot side by side are spread.
+    It takes and gives groups evenly from all parts of a range: this spreads hot groups that lie side by side.
 
     >>> owners_for((0, 0, 0, 0), 2)
     (0, 1, 0, 1)
@@ -39,14 +39,14 @@ def owners_for(owners: Sequence[int], replicas: int) -> Owners:
     sizes = Counter(dict.fromkeys(range(replicas), 0))
     sizes.update(owner for owner in owners if owner < replicas)
     least, larger = divmod(len(owners), replicas)
-    # Those that have most keep one more.
+    # The groups that are left over after an even division go to the replicas that own the most now.
     by_size = sorted(range(replicas), key=lambda replica: (-sizes[replica], replica))
     wanted = {replica: least + (place < larger) for place, replica in enumerate(by_size)}
     free = [group for group, owner in enumerate(owners) if owner >= replicas]
     for replica in range(replicas):
         mine = [group for group, owner in enumerate(owners) if owner == replica]
         surplus = len(mine) - wanted[replica]
-        if surplus > 0:  # evenly from all of them
+        if surplus > 0:  # taken at even distances
             free.extend(mine[(2 * i + 1) * len(mine) // (2 * surplus)] for i in range(surplus))
     after = list(owners)
     takers = [replica for replica in range(replicas) if sizes[replica] < wanted[replica]]
@@ -62,7 +62,7 @@ def owners_for(owners: Sequence[int], replicas: int) -> Owners:
 
 
 def step_towards(owners: Sequence[int], target: Sequence[int], groups: int) -> Owners:
-    """The next assignment on the way: at most so many groups change hands, of every pair of old and new owner alike.
+    """The next assignment on the way: at most ``groups`` key-groups change hands, in turn from each pair of old and new owner.
 
     >>> step_towards((0, 0, 0, 0), (0, 1, 0, 1), 1)
     (0, 1, 0, 0)

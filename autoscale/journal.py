@@ -39,7 +39,7 @@ class Comparison:
 
     @property
     def accuracy(self) -> float | None:
-        """Found over expected; None where nothing was measured."""
+        """Measured capacity over expected capacity; None if nothing was measured."""
         if self.got_capacity is None or self.expected_capacity <= 0.0:
             return None
         return self.got_capacity / self.expected_capacity
@@ -60,10 +60,10 @@ class DecisionJournal:
 
     Args:
         changes_keep: how many decisions that changed something, or tried to, are kept.
-        holds_keep: how many others, which come every round.
-        records: what an earlier one kept, whose numbers are continued.
+        holds_keep: how many holds are kept; most rounds add one.
+        records: the records of an earlier journal; numbers continue after the last of them.
 
-    Law: at most one record, the last that is not a hold, is waiting for its outcome.
+    Law: at most one record waits for its outcome, and it is the last that is not a hold.
     """
 
     def __init__(self, *, changes_keep: int = 256, holds_keep: int = 64, records: Iterable[Record] = ()) -> None:
@@ -84,7 +84,7 @@ class DecisionJournal:
         return next((r for r in reversed(self._records) if r.outcome is DecisionOutcome.ASKED), None)
 
     def add(self, samples: JobSample | None, layout: ReplicaCounts, decision: Decision, now_s: float) -> Record:
-        """A decision that has been made; one with changes waits for its outcome."""
+        """Add a decision; one with changes waits for its outcome."""
         if decision.changes and self.waiting is not None:
             raise InternalError(f"decision {self.waiting.number} has no outcome yet, and another one is added: {decision.reason}")
         outcome = DecisionOutcome.ASKED if decision.changes else DecisionOutcome.HELD
@@ -104,7 +104,7 @@ class DecisionJournal:
         self._answer(DecisionOutcome.REFUSED, None, answer)
 
     def on_samples(self, samples: JobSample) -> None:
-        """The effect of the last change, from a sample of its layout alone; later samples replace it, so that rates may settle."""
+        """Keep the effect of the last change, from a sample of the new layout alone. Later samples replace it: rates settle by then."""
         for i in reversed(range(len(self._records))):
             record = self._records[i]
             if record.outcome is DecisionOutcome.ASKED:
@@ -115,7 +115,7 @@ class DecisionJournal:
                 return
 
     def compare(self, number: int) -> tuple[Comparison, ...]:
-        """Expected beside got, by vertex, of one applied decision; empty while nothing has been measured since."""
+        """Expected and measured rates of each vertex after one applied decision; empty until a sample has come after the change."""
         record = next((r for r in self._records if r.number == number), None)
         if record is None:
             raise ConfigError(f"decision {number} is not in the journal, which has {[r.number for r in self._records]}")
@@ -138,7 +138,7 @@ class DecisionJournal:
         return journal
 
     def check_invariants(self) -> None:
-        """Numbers rise, and at most one record waits, the last of all that are no holds. Raises InternalError."""
+        """Numbers rise; at most one record waits, and it is the last that is not a hold. Raises InternalError."""
         numbers = [r.number for r in self._records]
         changes = [r for r in self._records if r.outcome is not DecisionOutcome.HELD]
         if numbers != sorted(set(numbers)) or any(r.outcome is DecisionOutcome.ASKED for r in changes[:-1]):

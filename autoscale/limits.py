@@ -18,7 +18,7 @@ from rayad.progress import ConfigError, show
 class WarmUp:
     """Holds until a layout has been in effect for ``seconds`` and the sample is of that layout alone.
 
-    New replicas load code, fill caches and catch up; what is measured meanwhile, or across the change, describes no layout.
+    New replicas load code, fill caches and catch up: what is measured meanwhile, or across the change, says nothing about the new layout.
     """
 
     policy: Policy
@@ -32,7 +32,8 @@ class WarmUp:
         begin = state.changed_s + self.seconds
         if samples.since_s < begin:
             early_s = begin - samples.since_s
-            return Hold(reason=f"warming up: the sample begins {early_s:.4g} s before this layout counts, {self.seconds:g} s after it came")
+            early = f"the sample begins {early_s:.4g} s too early: samples count from {self.seconds:g} s after a change of layout"
+            return Hold(reason=f"warming up: {early}")
         return self.policy(samples, state, now_s)
 
 
@@ -65,7 +66,7 @@ class CoolDown:
 class Hysteresis:
     """Changes a vertex only when the policy has wanted it in the same direction for several rounds in a row.
 
-    Of the counts that it wanted in these rounds the one nearest to the present count is taken, so that outliers decide nothing.
+    It takes the count nearest to the present one of those that the policy wanted in these rounds: an outlier decides nothing.
 
     Args:
         policy: whose decisions are counted.
@@ -94,11 +95,11 @@ class Hysteresis:
                 target[name] = min(wishes)
             elif count < now and max(wishes) < now:
                 target[name] = max(wishes)
-        return with_target(decision, state.layout, target, "not wanted for long enough to do all of it now")
+        return with_target(decision, state.layout, target, "the rest has not been wanted for enough rounds in a row")
 
 
 def _wishes(name: str, state: ScalingState, rounds: int) -> list[int]:
-    """What was wanted for a vertex in the last rounds at this layout, latest first; it ends where nothing was wanted."""
+    """What was wanted for a vertex in the last rounds at this layout, latest first, back to the first round in which nothing was wanted."""
     found: list[int] = []
     for record in reversed(state.history):
         wish = record.decision.wanted.get(name)
@@ -110,9 +111,9 @@ def _wishes(name: str, state: ScalingState, rounds: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class MaxStep:
-    """No vertex grows beyond ``up_factor`` times, or shrinks below ``1 / down_factor`` of, its replicas in one decision; one always may.
+    """Bounds one decision: a vertex gets at most ``up_factor`` times its replicas, and keeps at least ``1 / down_factor`` of them.
 
-    Up rounds down and down rounds up, but a change by one replica is never refused.
+    Fractions are rounded towards the present count, but a change by one replica is always allowed.
     """
 
     policy: Policy
@@ -132,16 +133,16 @@ class MaxStep:
             most = max(now + 1, int(now * self.up_factor))
             least = min(now - 1, -int(-now // self.down_factor))
             target[name] = max(least, min(most, count))
-        return with_target(decision, state.layout, target, "not further in one step")
+        return with_target(decision, state.layout, target, "no further in one step")
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Keeps every vertex, and all together, within bounds; also a layout that is outside of them already is brought inside.
+    """Keeps each vertex, and all of them together, within bounds. A layout that is already outside the bounds is brought inside.
 
     Args:
         policy: whose decisions are bounded.
-        least, most: by vertex name; the graph's own bounds hold besides.
+        least, most: by vertex name; the graph's own bounds apply too.
         total_most: replicas of all vertices together, fixed ones included. Where more are wanted, they are assigned one by one to the
             vertex that would be furthest behind: that gives the highest throughput for so many replicas.
     """
@@ -178,7 +179,7 @@ class Bounds:
 
 
 def share_out(wanted: ReplicaCounts, least: ReplicaCounts, replicas: int) -> dict[str, int]:
-    """At most so many replicas for all together (but never fewer than ``least``), in proportion to what is wanted.
+    """At most ``replicas`` for all vertices together (but never fewer than ``least`` of each), in proportion to what is wanted.
 
     >>> share_out({"parse": 2, "count": 8}, {"parse": 1, "count": 1}, 5)
     {'parse': 1, 'count': 4}

@@ -1,7 +1,8 @@
 """MPR's self-adaptive algorithm (seed 002, listings 7.1 and 7.2) and its files (listings 5.11 and 5.12), by the letter.
 
-One vertex, one goal: items produced a second. Thresholds on throughput over goal say how many replicas come or go. It is kept as it is,
-oscillation included, as the yardstick and as the interface for controllers in any language; `ds2` is what to run.
+One vertex, one goal: items produced a second. Thresholds on the quotient of throughput and goal say how many replicas are added or removed.
+It is kept as it was published, oscillation included, as the yardstick and as the interface for controllers in any language; to run a job,
+use `ds2`.
 
 Where text and listing of the seed disagree, the listing counts: "100% lower" is below half of the goal (line 12), "25% lower" below three
 quarters. Line 16 compares with ``<``, so 48 is never reached; line 9 with ``>``, so one replica always stays.
@@ -51,12 +52,12 @@ def thresholds(replicas: int, throughput: float, goal: float, below: int = REPLI
 class MprThresholds:
     """The policy of listing 7.2 for one vertex.
 
-    The loop around it is listing 7.1: throughput is what all replicas produced since the last look, over the time, whatever was added or
-    removed in between; the first look only remembers where it was (the autoscaler has no sample then and holds).
+    The loop around it is listing 7.1: throughput is what all replicas produced since the last look, divided by the time since then, even if
+    replicas were added or removed in between. The first look only notes the counts (the autoscaler has no sample then and holds).
 
     Args:
         vertex: whose throughput is compared, and who is scaled.
-        goal_per_s: items that it shall produce, a second.
+        goal_per_s: items a second that it shall produce.
         below: the count stays below this.
     """
 
@@ -69,7 +70,7 @@ class MprThresholds:
             raise ConfigError(f"MprThresholds.goal_per_s is {self.goal_per_s!r}: it must be above 0")
 
     def __call__(self, samples: JobSample, state: ScalingState, now_s: float) -> Decision:
-        """Compare, and answer with the vertex' new replicas."""
+        """Compare, and answer with the vertex's new replicas."""
         if self.vertex not in state.graph.scalable:
             raise ConfigError(f"MprThresholds is for {self.vertex!r}: the vertices that can be scaled are {list(state.graph.scalable)}")
         sample = samples.vertices.get(self.vertex)
@@ -108,11 +109,11 @@ def statistics_entry(sample: VertexSample, now_ms: int) -> dict[str, Any]:
 
 
 def throughput_since(stage: Mapping[str, Mapping[str, Mapping[str, float]]], last: str | None) -> tuple[float | None, str | None]:
-    """Listing 7.1: items a second produced since a time of the file, and the file's last time to ask with next time.
+    """Listing 7.1: items a second produced since ``last``, and the file's latest time, which is ``last`` in the next call.
 
     Args:
-        stage: what stands in the file under the vertex' name.
-        last: the time that the call before gave; None at the first look, which gives no throughput.
+        stage: the file's entry for the vertex.
+        last: the time that the previous call gave; None at the first look, which gives no throughput.
 
     >>> stage = {"1000": {"Compute0": {"ItemsProduced": 7}}, "3000": {"Compute0": {"ItemsProduced": 50}, "Compute1": {"ItemsProduced": 30}}}
     >>> throughput_since(stage, None), throughput_since(stage, "1000"), throughput_since(stage, "3000")

@@ -6,10 +6,10 @@ edge's selectivity), and ``b[v]`` what arrives from outside (at sources). What a
     r[v] = b[v] + sum over edges e = (u, v) of a[e] * r[u]          that is   (I - A) r = b,   A[v, u] = sum of a[e]
 
 Without loops A is strictly triangular in topological order, and solving is DS2's sweep from the sources to the sinks (equation 8 of its
-paper). With loops it is not, but the system is as good: ``r = b + A b + A^2 b + ...`` says that an item arrives, comes round again, and
-again. That series is finite exactly if the spectral radius of A is below 1 wherever something arrives. Then ``I - A`` is a nonsingular
-M-matrix and the solution is unique and non-negative; else a loop makes more of its items than it gets, and no number of replicas is
-enough (the loop *amplifies*).
+paper). With loops A is not triangular, but the system still holds: ``r = b + A b + A^2 b + ...`` says that an item arrives, comes round
+again, and again. That series is finite exactly if the spectral radius of A is below 1 wherever something arrives. Then ``I - A`` is a
+nonsingular M-matrix and the solution is unique and non-negative; otherwise a loop gives back more items than it gets, and no number of
+replicas is enough (the loop *amplifies*).
 
 The test comes with the solution: for A >= 0, all pivots of Gaussian elimination of ``I - A`` without exchanges are positive if and only if
 the spectral radius is below 1 (Berman and Plemmons, *Nonnegative Matrices in the Mathematical Sciences*, chapter 6, theorem 2.3). Each
@@ -107,7 +107,7 @@ def solve_rates(graph: ScalingGraph, selectivity: Mapping[int, float], outside: 
 
 
 def _arriving(graph: ScalingGraph, name: str, selectivity: Mapping[int, float], known: Mapping[str, float]) -> float:
-    """From vertices that are solved already: not those of the same component."""
+    """Items a second from the vertices of other components, which are solved already."""
     return sum(selectivity.get(edge.id, 0.0) * known[edge.source] for edge in graph.incoming[name] if edge.source in known)
 
 
@@ -125,7 +125,7 @@ def _block(graph: ScalingGraph, members: Sequence[str], selectivity: Mapping[int
 def solve_block(block: Sequence[Sequence[float]], enters: Sequence[float]) -> list[float] | None:
     """The smallest non-negative solution of ``(I - A) r = b`` for A >= 0, b >= 0; None where it is not finite.
 
-    Rows and columns that nothing reaches are left out first: a loop may amplify what never enters it.
+    Rows and columns that nothing reaches are left out first: an amplifying loop that nothing enters has the rate 0.
 
     >>> solve_block([[0.0, 0.5], [1.0, 0.0]], [10.0, 0.0])
     [20.0, 20.0]
@@ -159,7 +159,7 @@ def solve_block(block: Sequence[Sequence[float]], enters: Sequence[float]) -> li
 
 
 def spectral_radius(block: Sequence[Sequence[float]], rounds: int = 500) -> float:
-    """Of a non-negative square matrix that is irreducible, to about six digits; it is reported, nothing is decided by it.
+    """Of a non-negative square matrix that is irreducible, to about six digits; for reports only, no decision depends on it.
 
     Power iteration of ``A + cI``: the shift makes it converge for cycles too, where A's powers would swing for ever. The quotients bound
     the radius from both sides (Collatz and Wielandt), so it ends when they meet.

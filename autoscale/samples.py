@@ -23,7 +23,7 @@ BUSY_LEAST_S = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class ReplicaSample:
-    """One replica in one window. Shares of time add up to one; counts are of the window, queues at its end (``_before``: at its begin)."""
+    """One replica in one window. Shares of time add up to one; counts are of the window, queues of its end (``_before``: of its start)."""
 
     vertex: str
     replica: int
@@ -156,10 +156,10 @@ class VertexSample:
 
     @property
     def unhindered_rate(self) -> float | None:
-        """Items a second of the time in which nothing held it back: ``items / (busy + idle)``; None where it was always held back.
+        """Items per second of the time in which it was not back-pressured: ``items / (busy + idle)``; None if it always was.
 
-        Of a source this is the rate that it would have with no back-pressure: all that it can read where it never waits for input (DS2's
-        true output rate), and what arrives where it does.
+        For a source this is its rate without back-pressure: all that it can read if it never waits for input (DS2's true output rate), and
+        what arrives if it does.
         """
         free_s = sum((r.busy_share + r.idle_share) * r.duration_s for r in self.replicas)
         return self.items_in / free_s * self.parallelism if free_s > BUSY_LEAST_S else None
@@ -187,7 +187,7 @@ class VertexSample:
 
     @property
     def frontier_lag_s(self) -> float | None:
-        """The longest of the replicas."""
+        """The longest lag of its replicas; None if none has one."""
         return max((r.frontier_lag_s for r in self.replicas if r.frontier_lag_s is not None), default=None)
 
     @property
@@ -247,10 +247,10 @@ class JobSample:
 
 
 def sample_between(before: Iterable[ReplicaReading], after: Iterable[ReplicaReading]) -> JobSample | None:
-    """The window between two rounds of readings; None if no replica has a reading in ``after`` that is later than its one before.
+    """The window between two rounds of readings; None if no reading in ``after`` is later than the same replica's reading in ``before``.
 
-    A replica that is new in ``after`` counts from its start, also one that replaced another of the same number (another ``started_s``).
-    One that is gone counts no more. Raises ProtocolError where a counter went down without a new start.
+    A replica that is new in ``after`` counts from its start; so does one that replaced another of the same number (another ``started_s``).
+    A replica that is gone is left out. Raises ProtocolError if a counter went down although the replica did not start anew.
     """
     earlier = {(r.vertex, r.replica): r for r in before}
     found: dict[str, list[ReplicaSample]] = {}

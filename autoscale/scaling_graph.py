@@ -1,8 +1,8 @@
 """The graph that policies see: vertices by name, edges by id, which vertices may be scaled and how far, loops.
 
-A vertex here is what the plan calls a stage: the unit that is placed and scaled. Only what the arithmetic needs is in it, so that a policy
-can be tried on four lines of made-up graph; :func:`graph_of_plan` makes it from a compiled plan. It takes the plan by its shape and not by
-its class, because this folder imports `progress` alone.
+A vertex here is what the plan calls a stage: the unit that is placed and scaled. The graph holds only what the arithmetic needs: a policy
+can be tried on a graph of four lines. :func:`graph_of_plan` makes one from a compiled plan. It takes the plan by its shape and not by its
+class, because this folder imports `progress` alone.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class EdgeView:
 
 @dataclass(frozen=True)
 class ScalingGraph:
-    """Vertices and edges; raises DataflowError where a name is used twice or an edge leads to none.
+    """Vertices and edges; raises DataflowError if a name is used twice, or an edge begins or ends at an unknown vertex.
 
     >>> graph = ScalingGraph.of(["in", "step", "out"], [("in", "step"), ("step", "step"), ("step", "out")], sources=["in"])
     >>> graph.components, graph.loops, graph.scalable

@@ -1,4 +1,4 @@
-"""What a replica counts, and its readings: plain ints and floats, added to in place, so cheap that they stay on.
+"""What a replica counts, and its readings: plain ints and floats, added to in place, cheap enough to be always on.
 
 A replica is busy, idle or back-pressured; :meth:`ReplicaCounters.turn_to` moves the clock's time to the activity that ends, so the
 three add up to the time since the start by construction, however often the runtime switches. *Busy* is all work on records: decoding,
@@ -39,7 +39,7 @@ class LatencyHistogram:
         self.counts = [0] * self.BUCKETS
 
     def add(self, latency_s: float, times: int = 1) -> None:
-        """So many records (or batches) with this latency; below zero, where clocks differ, counts as zero."""
+        """Count ``times`` records (or batches) of this latency; a negative one, which comes of clocks that differ, counts as zero."""
         micros = int(latency_s * 1e6)
         if micros < 4:
             self.counts[max(micros, 0)] += times
@@ -106,7 +106,9 @@ class ReplicaReading:
         """Raises ProtocolError where a name is unknown or missing."""
         known = {f.name for f in fields(cls)}
         if not set(value) <= known or not {"vertex", "replica", "started_s", "now_s"} <= set(value):
-            raise ProtocolError(f"a reading has the fields {sorted(value)}: of {sorted(known)} it needs vertex, replica, started_s, now_s")
+            raise ProtocolError(
+                f"a reading has the fields {sorted(value)}: it may have {sorted(known)} and needs vertex, replica, started_s, now_s"
+            )
         out = dict(value)
         for name in ("received", "sent"):
             out[name] = {int(k): (int(v[0]), int(v[1])) for k, v in value.get(name, {}).items()}
@@ -175,12 +177,12 @@ class ReplicaCounters:
     ) -> ReplicaReading:
         """The counts so far, with values that only the runtime knows at this moment.
 
-        It changes nothing and may be taken in another thread. ``now_s`` must be read before the call, so that a switch in between
-        is later and counts as a whole.
+        It changes nothing and may be taken in another thread. Read ``now_s`` before the call: a switch of activity in between is then later
+        than ``now_s``, and the reading ends at the switch.
         """
         activity, since_s, seconds = self.activity, self.since_s, list(self.seconds)
         counted_s = self.started_s + sum(seconds)
-        if counted_s > since_s + 1e-6:  # in the midst of a switch
+        if counted_s > since_s + 1e-6:  # read in the middle of a switch
             since_s = counted_s
         if now_s > since_s:
             seconds[activity] += now_s - since_s
@@ -213,4 +215,4 @@ class ReplicaCounters:
             raise ProtocolError(f"{self.vertex!r}[{self.replica}]: busy, idle and back-pressured {self.seconds} do not add up to {total} s")
         counts = (*self.received_items.values(), *self.sent_items.values(), self.read_items, self.written_items)
         if min(counts) < 0:
-            raise ProtocolError(f"{self.vertex!r}[{self.replica}] counted fewer than none: {counts}")
+            raise ProtocolError(f"{self.vertex!r}[{self.replica}] has a negative count: {counts}")

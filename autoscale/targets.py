@@ -1,8 +1,8 @@
 """Targets for latency and lag, on top of DS2: they choose the utilization of its replicas.
 
-*Lag*: what waits in queues and outside is worked off in a given time; that is DS2 with ``catch_up_s``. *Latency*: a record waits for
-others, the more the busier its replica is. For one server waiting grows like ``u / (1 - u)`` with its utilization u (Kingman's formula,
-whatever the distributions), so from the latency L at utilization u the utilization that gives the target T follows::
+*Lag*: what waits in queues and outside is worked off in a given time; that is DS2 with ``catch_up_s``. *Latency*: the busier a replica is,
+the longer a record waits there for others. For one server the wait grows like ``u / (1 - u)`` with its utilization u (Kingman's formula,
+for any distributions). If the latency is L at utilization u, then the target T is met at u'::
 
     u' / (1 - u') = (T / L) * u / (1 - u)        u' = T u / (T u + L (1 - u))
 

@@ -161,7 +161,7 @@ class RayJob(RayJobHandle):
         self._line = CoordinatorLine(actor, outcome, self.name, patience_s, start_s)
         self._succession.on_start(clock.monotonic())
         if self._autoscaler is not None:
-            self._autoscaler.start(actor, goes_on=bool(earlier) or self._config.resume not in (None, "never"))
+            self._autoscaler.start(actor, resumes=bool(earlier) or self._config.resume not in (None, "never"))
         self._tell_again(actor)
 
     def _claim_name(self, start: Callable[[Mapping[str, str]], Any]) -> Any:

@@ -146,11 +146,11 @@ class SimulatedDataflow:
             divided, copied = self.queues[name, Spread.DIVIDED], self.queues[name, Spread.COPIED]
         load = divided / count + copied
         share = min(1.0, each / load) if load > 0.0 else 0.0
-        allowed, held_back = self._room(name, (divided + copied) * share)
+        allowed, is_blocked = self._room(name, (divided + copied) * share)
         share *= allowed
         self._consume(name, divided * share, copied * share, is_source)
         busy_s = min(usable_s, load * share / one) if one > 0.0 else 0.0
-        rest = BACKPRESSURED if halted or held_back or (work.overhead and load * share >= each * 0.999) else IDLE
+        rest = BACKPRESSURED if halted or is_blocked or (work.overhead and load * share >= each * 0.999) else IDLE
         waits = (divided / count + copied) * (1.0 - share) / one
         latency_s = waits + (1.0 + self.utilization[name] / max(0.02, 1.0 - self.utilization[name])) / one
         self.utilization[name] += 0.02 * (busy_s / step_s - self.utilization[name])

@@ -89,7 +89,7 @@ def test_a_user_may_rescale_in_between() -> None:
     assert scaler.on_readings(readings(2.0, 2), 2.0).changes == {"work": 3}
     scaler.on_rescaled({"in": 1, "work": 9}, 3.0)
     assert [r.outcome for r in scaler.journal.records] == [DecisionOutcome.HELD, DecisionOutcome.REFUSED]
-    assert scaler.journal.records[1].answer == "another layout was asked for meanwhile"
+    assert scaler.journal.records[1].answer == "another layout took effect first"
     assert scaler.layout["work"] == 9
 
 
@@ -105,7 +105,7 @@ def broken(samples: Any, state: Any, now_s: float) -> Any:
     ("policy", "reason"),
     [
         (broken, "BrokenError: division by a wish"),
-        (lambda samples, state, now_s: 3, "ConfigError: the policy gave 3, which is no decision; FunctionPolicy takes"),
+        (lambda samples, state, now_s: 3, "ConfigError: the policy gave 3, which is not a Decision; FunctionPolicy"),
         (to(nowhere=3), "DataflowError: the policy <lambda> names 'nowhere': the vertices are ['in', 'work']"),
         (to(work=0), "DataflowError: the policy <lambda> asks for 0 replicas of 'work': it must be an int of at least 1"),
         (to(work=257), "DataflowError: the policy <lambda> asks for 257 replicas of 'work': it can have 1 to 256"),

@@ -42,7 +42,7 @@ def test_two_and_eight() -> None:
     decision = DS2(source_rates={"source": 100.0})(sample, state_of(PIPELINE, ONE_EACH), 10.0)
     assert isinstance(decision, ScaleUp)
     assert decision.changes == {"op1": 2, "op2": 8}
-    assert decision.reason == "op1 needs 100/s, a replica can 50/s: 1 -> 2; op2 needs 800/s, a replica can 100/s: 1 -> 8"
+    assert decision.reason == "op1 needs 100/s, one replica can do 50/s: 1 -> 2; op2 needs 800/s, one replica can do 100/s: 1 -> 8"
     assert decision.figures["op2.required_per_s"] == pytest.approx(800.0)
     assert {name: (e.rate, e.capacity) for name, e in decision.expected.items()} == {
         "op1": (pytest.approx(100.0), pytest.approx(100.0)),
@@ -117,7 +117,7 @@ def test_an_amplifying_loop_is_left_alone_with_all_behind_it() -> None:
     sample = sample_of(graph, layout, consumed, true, selectivity)
     decision = DS2(utilization=0.8)(sample, state_of(graph, layout), 10.0)
     assert decision.changes == {"aside": 3}
-    assert decision.reason == f"aside needs 100/s, a replica can 50/s: 2 -> 3; {AMPLIFIES}"
+    assert decision.reason == f"aside needs 100/s, one replica can do 50/s: 2 -> 3; {AMPLIFIES}"
     by_arrivals = DS2(amplifying="arrivals")(sample, state_of(graph, layout), 10.0)
     assert by_arrivals.changes["step"] == 4  # 100/s from the source and 1.2 * 240/s from check arrive: 388 / 120
 
@@ -171,7 +171,7 @@ def test_a_vertex_that_was_not_measured_keeps_its_replicas() -> None:
     sample = sample_of(PIPELINE, layout, {"source": 100.0, "op1": 0.0, "op2": 0.0}, true, selectivity)
     decision = DS2()(sample, state_of(PIPELINE, layout), 10.0)
     assert isinstance(decision, Hold)
-    assert decision.reason == "op1, op2 not taken away from: nothing has ever gone through them or what is before them"
+    assert decision.reason == "no replicas are taken from op1, op2: a vertex there or upstream has never consumed anything"
 
 
 def test_a_vertex_behind_one_that_was_not_measured_keeps_its_replicas() -> None:
@@ -199,7 +199,7 @@ def test_a_missing_vertex_holds() -> None:
     assert decision == Hold(reason="nothing was measured of op2")
 
 
-def held_back_sample():  # type: ignore[no-untyped-def]
+def back_pressured_sample():  # type: ignore[no-untyped-def]
     """The model finds enough everywhere, yet the source reads 80 of 100 a second."""
     layout = {"source": 1, "op1": 2, "op2": 8}
     true = {"source": 1e6, "op1": 50.0, "op2": 100.0}
@@ -207,14 +207,14 @@ def held_back_sample():  # type: ignore[no-untyped-def]
 
 
 def test_an_error_of_the_model_is_corrected_once_and_remembered() -> None:
-    layout, sample = held_back_sample()
+    layout, sample = back_pressured_sample()
     policy = DS2(source_rates={"source": 100.0}, target_rate_ratio=1.1)
     assert isinstance(DS2(source_rates={"source": 100.0})(sample, state_of(PIPELINE, layout), 10.0), Hold)
     first = policy(sample, state_of(PIPELINE, layout), 10.0)
     assert first.changes == {"op1": 3, "op2": 10}
     assert first.correction == pytest.approx(1.25)
     assert first.reason.endswith(
-        "; times 1.25, because 'source' must read 1.25 times what it reads, though the model finds enough everywhere"
+        "; times 1.25, because 'source' must read 1.25 times what it reads, though by the model every vertex has enough replicas"
     )
     layout = {"source": 1, "op1": 3, "op2": 10}
     true = {"source": 1e6, "op1": 50.0, "op2": 100.0}
@@ -227,7 +227,7 @@ def test_an_error_of_the_model_is_corrected_once_and_remembered() -> None:
 
 
 def test_unknown_sources_and_wrong_figures_are_refused() -> None:
-    layout, sample = held_back_sample()
+    layout, sample = back_pressured_sample()
     with pytest.raises(ConfigError, match=r"DS2.source_rates names \['op1'\], which are no sources of this dataflow"):
         DS2(source_rates={"op1": 1.0})(sample, state_of(PIPELINE, layout), 10.0)
     for wrong in (

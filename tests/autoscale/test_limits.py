@@ -53,7 +53,7 @@ def ask(policy: Policy, given_state: ScalingState, now_s: float = 100.0, since_s
 def test_warm_up_waits_for_a_sample_of_this_layout_alone() -> None:
     policy = WarmUp(wants(a=4), 5.0)
     early = ask(policy, state(1, 1, changed_s=86.0))
-    assert early == Hold(reason="warming up: the sample begins 1 s before this layout counts, 5 s after it came")
+    assert early == Hold(reason="warming up: the sample begins 1 s too early: samples count from 5 s after a change of layout")
     assert ask(policy, state(1, 1, changed_s=85.0)).changes == {"a": 4}
 
 

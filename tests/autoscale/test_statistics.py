@@ -105,7 +105,7 @@ def test_readings_survive_json(by_edge: dict[int, tuple[int, int]], backlog: int
 
 def test_readings_of_another_shape_are_refused() -> None:
     with pytest.raises(
-        ProtocolError, match=r"a reading has the fields \['vertex', 'weight'\]: of .* it needs vertex, replica, started_s, now_s"
+        ProtocolError, match=r"a reading has the fields \['vertex', 'weight'\]: it may have .* and needs vertex, replica, started_s, now_s"
     ):
         ReplicaReading.from_json({"vertex": "v", "weight": 1})
 
@@ -138,7 +138,7 @@ def test_pooling_does_not_believe_a_replica_that_did_next_to_nothing() -> None:
     assert vertex.imbalance == pytest.approx(2.0, rel=1e-3)
 
 
-def test_a_source_that_is_held_back_would_read_more() -> None:
+def test_a_source_that_is_back_pressured_would_read_more() -> None:
     held = ReplicaReading("s", 0, 0.0, 10.0, 2.0, 0.0, 8.0, read=(1000, 0))
     free = ReplicaReading("s", 0, 0.0, 10.0, 2.0, 8.0, 0.0, read=(1000, 0))
     rates = []
@@ -152,7 +152,7 @@ def test_a_source_that_is_held_back_would_read_more() -> None:
 def test_invariants_name_what_is_broken() -> None:
     counters = ReplicaCounters("v", 1, inputs=[1], now_s=0.0)
     counters.received_items[1] = -1
-    with pytest.raises(ProtocolError, match=r"'v'\[1\] counted fewer than none"):
+    with pytest.raises(ProtocolError, match=r"'v'\[1\] has a negative count"):
         counters.check_invariants()
     counters.seconds[BUSY] = 5.0
     with pytest.raises(ProtocolError, match=r"do not add up to 0.0 s"):

@@ -130,8 +130,8 @@ class Run:
         self.kills += 1
 
     def stop(self, kind: str) -> None:
-        """SIGSTOP for a while. Shorter than the heartbeat's timeout: the job waits for it. Longer: it is replaced, and must do no harm
-        when it continues."""
+        """SIGSTOP of a process for a while. If it is shorter than the heartbeat's timeout, the job waits for it. If it is longer, the
+        process is replaced, and must do no harm when it continues."""
         victim = self.victim
         found = victim.processes(kind)
         if not found:

@@ -1,6 +1,6 @@
 """A driver that does what it is told, and may be killed: ``python -m tests.chaos.caller <address of Ray> <file descriptor>``.
 
-It takes ``(method, arguments)`` from a pipe, calls the method of `Caller`, and gives back what that gave, or what it raised.
+It takes ``(method, arguments)`` from a pipe, calls that method of `Caller`, and sends back its result or its error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KEYS = 8
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a call raised."""
+    """The error that a call raised."""
 
     classes: tuple[str, ...]
     """Names of its class and of those above it."""
@@ -52,7 +52,7 @@ def program(name: str) -> rd.Dataflow:
 
 
 def configuration(folder: str) -> rd.RunConfig:
-    """A job that survives what may happen to it, and begins afresh."""
+    """The configuration of a job that survives all faults and begins afresh."""
     return rd.RunConfig(
         storage_path=folder,
         resume="never",
@@ -142,11 +142,11 @@ class Driver:
         theirs.close()
 
     def begin(self, method: str, *args: Any) -> None:
-        """Ask; :meth:`answer` gives what came of it."""
+        """Begin a call; :meth:`answer` gives its outcome."""
         self._pipe.send((method, args))
 
     def answer(self, timeout_s: float) -> Any:
-        """What the call gave, or `Raised`. Raises TimeoutError."""
+        """The result of the call, or `Raised`. Raises TimeoutError."""
         if not self._pipe.poll(timeout_s):
             raise TimeoutError
         return self._pipe.recv()

@@ -44,16 +44,16 @@ DETACHED = 0.6
 DURING = 0.25
 """The share of calls during which something is killed."""
 DURING_S = 1.0
-"""The kill strikes so many seconds after the call has begun, at the most."""
+"""The kill strikes at most this many seconds after the call has begun."""
 LEFT_S = 60.0
-"""How long the last of it may stay when all jobs have ended."""
+"""How long names, processes and sockets may remain after all jobs have ended."""
 VICTIMS = {"keeper": "Keeper", "coordinator": "Coordinator", "replica": "VertexActor", "progress actor": "ProgressActor"}
 ALIVE = ("starting", "running")
 Table = collections.Counter[str]
 
 
 class Life(Enum):
-    """Where a job of a name is, as far as the calls can know."""
+    """The state of a job, as far as the calls can know it."""
 
     ABSENT = auto()
     RUNNING = auto()
@@ -63,7 +63,7 @@ class Life(Enum):
 
 @dataclass
 class JobModel:
-    """What is known of the job of a name."""
+    """What the model knows of the job of one name."""
 
     life: Life = Life.ABSENT
     is_detached: bool = False
@@ -75,18 +75,18 @@ class JobModel:
     sent: list[tuple[int, list[int]]] = field(default_factory=list)
     """Epoch and numbers of each call that was accepted."""
     is_disturbed: bool = False
-    """Something was killed, and it has not been seen to go on since."""
+    """A process of the job was killed, and the job has not been seen to run since."""
 
     def end(self, life: Life) -> None:
-        """It runs no more."""
+        """The job runs no more."""
         self.life, self.handles = life, set()
 
     def ended_states(self) -> tuple[str, ...]:
-        """As what a complete job may show: the successor of a keeper that died looks into the store first."""
+        """The states that a complete job may show: the successor of a dead keeper reads the store before it knows that it is complete."""
         return ("complete", *ALIVE) if self.is_disturbed else ("complete",)
 
     def check(self, given: dict[str, Any], is_cut: bool) -> None:
-        """Raise Violation when these cannot be its results. ``is_cut``: what was sent last may be missing."""
+        """Raise Violation if these cannot be the job's results. ``is_cut``: the records that were sent last may be missing."""
         seen = collections.Counter((time.epoch, number) for time, number in given[SINK])
         wanted: collections.Counter[tuple[int, int]] = collections.Counter()
         for epoch, numbers in self.sent:
@@ -137,7 +137,7 @@ class Sequence:
 
     # -- asking ------------------------------------------------------------------------------------------------------------------
     def ask(self, driver: int, method: str, *args: Any, may: tuple[str, ...] = (), strike: bool = False) -> Any:
-        """What a call gives; Violation where it raises what it may not. With ``strike`` something may be killed meanwhile."""
+        """The result of a call; raises Violation for an error that the call may not raise. With ``strike`` a process may die meanwhile."""
         shown = ", ".join(repr(arg) if len(repr(arg)) < 60 else "..." for arg in args)
         self.said.append(f"driver {driver}: {method}({shown})")
         self.drivers[driver].begin(method, *args)
@@ -156,7 +156,7 @@ class Sequence:
         return given
 
     def explain_from(self, driver: int, name: str) -> str:
-        """What another driver is told of a job that stands still."""
+        """What ``explain_stuck`` tells another driver of a job that makes no progress."""
         told = ""
         for method in ("attach", "explain"):
             self.drivers[driver].begin(method, name)
@@ -167,14 +167,14 @@ class Sequence:
         return told
 
     def handle(self, name: str, job: JobModel, driver: int | None = None) -> int:
-        """A driver that has a handle of the job, by attaching where it has none."""
+        """A driver with a handle of the job; it attaches if it has none."""
         driver = self.rng.randrange(DRIVERS) if driver is None else driver
         if driver not in job.handles:
             self.attach(name, job, driver)
         return driver
 
     def until(self, condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> None:
-        """Raises Violation when it does not come."""
+        """Wait for a condition; raises Violation if it does not come in time."""
         deadline_s = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > deadline_s:
@@ -182,7 +182,7 @@ class Sequence:
             time.sleep(0.1)
 
     def settled(self, name: str, job: JobModel) -> None:
-        """Wait until a job that was disturbed runs again: all that is complete comes through."""
+        """Wait until a job that was disturbed runs again: the epochs before the current one are complete."""
         driver = self.handle(name, job)
         self.until(lambda: self.ask(driver, "progress", name) == "running", f"job {name!r} runs again")
         job.is_disturbed = False
@@ -209,11 +209,11 @@ class Sequence:
                 raise Violation(f"job {name!r} is {state}, and it runs")
 
     def explain(self, name: str, job: JobModel) -> None:
-        """Whatever it says, it says it."""
+        """Ask for an explanation; any answer is right."""
         self.ask(self.handle(name, job), "explain", name)
 
     def look_at_all(self, name: str, job: JobModel) -> None:
-        """All that run are listed, and nothing that is not there."""
+        """All running jobs are listed, and no others."""
         listed = self.ask(self.rng.randrange(DRIVERS), "jobs")
         sure = {n for n, j in self.jobs.items() if j.life is Life.RUNNING and (j.is_detached or not j.is_disturbed)}
         if not sure <= set(listed) <= {n for n, j in self.jobs.items() if j.life is not Life.ABSENT}:
@@ -228,7 +228,7 @@ class Sequence:
             raise Violation(f"two jobs of the name {name!r} run")
 
     def send(self, name: str, job: JobModel) -> None:
-        """Some numbers; then perhaps the next epoch."""
+        """Send some numbers; then perhaps advance to the next epoch."""
         driver = self.handle(name, job, None if job.is_detached else job.owner)
         numbers = list(range(self.next, self.next + self.rng.randint(1, 20)))
         self.next += len(numbers)
@@ -238,7 +238,7 @@ class Sequence:
             self.advance(name, job)
 
     def advance(self, name: str, job: JobModel) -> None:
-        """The next epoch, by any sender; one that another sender has left behind is refused."""
+        """Advance to the next epoch, by any sender; an epoch that another sender has passed already is refused."""
         driver = self.handle(name, job, None if job.is_detached else job.owner)
         self.ask(driver, "advance", name, job.epoch + 1, strike=True)
         job.epoch += 1
@@ -248,7 +248,7 @@ class Sequence:
                 raise Violation(f"epoch {job.epoch} was left for {job.epoch - 1}")
 
     def send_by_another(self, name: str, job: JobModel) -> None:
-        """The sending end is passed on to another process."""
+        """Another process sends by the input handle that it was given."""
         if not job.is_detached:
             other = self.handle(name, job, (job.owner + 1) % DRIVERS)
             if not isinstance(self.ask(other, "send", name, [0], may=("DataflowError",)), Raised):
@@ -261,13 +261,13 @@ class Sequence:
         job.sent.append((job.epoch, [number]))
 
     def complete(self, name: str, job: JobModel) -> None:
-        """What epochs before the current one were given comes through."""
+        """Wait until the epochs before the current one are complete."""
         driver = self.handle(name, job)
         if job.epoch and self.ask(driver, "is_complete", name, job.epoch - 1, PATIENCE_S, strike=True) is not True:
             raise Violation(f"epoch {job.epoch - 1} is not complete after {PATIENCE_S:g} s")
 
     def save(self, name: str, job: JobModel) -> None:
-        """A savepoint; it may fail of a kill."""
+        """Take a savepoint; a kill may make it fail."""
         driver, disturbed = self.handle(name, job), job.is_disturbed
         given = self.ask(driver, "savepoint", name, may=("SnapshotError",), strike=True)
         if isinstance(given, Raised):
@@ -277,29 +277,29 @@ class Sequence:
             raise Violation(f"there is no savepoint {given}")
 
     def rescale(self, name: str, job: JobModel) -> None:
-        """Other replicas."""
+        """Change the number of replicas."""
         driver, replicas = self.handle(name, job), self.rng.randint(1, 3)
         there = self.ask(driver, "rescale", name, replicas, strike=True)
         if there != replicas and not job.is_disturbed:
             raise Violation(f"rescale to {replicas} replicas gave {there}")
 
     def configure(self, name: str, job: JobModel) -> None:
-        """Another size of batches."""
+        """Change the size of batches."""
         self.ask(self.handle(name, job), "configure", name, self.rng.randint(10, 5000), strike=True)
 
     def wait_in_vain(self, name: str, job: JobModel) -> None:
-        """It goes on as long as its input is open."""
+        """A wait ends without results: the job runs as long as its input is open."""
         if not isinstance(self.ask(self.handle(name, job), "wait", name, 0.2, may=("TimeoutError",)), Raised):
             raise Violation(f"job {name!r} is complete, and its input is open")
 
     # -- the end of a job --------------------------------------------------------------------------------------------------------
     def stop(self, name: str, job: JobModel) -> None:
-        """Drain: the results are there. A job that is not detached drops what of a live input it has not taken yet."""
+        """Drain: there are results. A job that is not detached drops the records of a live input that it has not read yet."""
         given = self.ask(self.handle(name, job), "stop", name, PATIENCE_S, strike=True)
         self.results(given, job, is_cut=not job.is_detached)
 
     def close(self, name: str, job: JobModel) -> None:
-        """Its input is closed: it completes by itself, and a detached one is kept."""
+        """Close the input: the job completes by itself, and the results of a detached one are kept."""
         driver = self.handle(name, job, None if job.is_detached else job.owner)
         self.ask(driver, "close", name, strike=True)
         self.until(lambda: self.ask(driver, "state", name) == "complete", f"job {name!r} is complete")
@@ -316,12 +316,12 @@ class Sequence:
         self.results(self.ask(driver, "wait", name, PATIENCE_S), job)
 
     def results(self, given: Any, job: JobModel, is_cut: bool = False) -> None:
-        """They are the model's."""
+        """Check the results against the model."""
         job.check(given, is_cut)
         job.end(Life.OVER)
 
     def cancel(self, name: str, job: JobModel) -> None:
-        """No results; it may have to be said again while the job is being started again."""
+        """Cancel: there are no results. The call may have to be repeated while the job is being started again."""
         driver = self.handle(name, job)
         said = lambda: self.ask(driver, "cancel", name, may=("TimeoutError",), strike=True)  # noqa: E731
         self.until(lambda: not isinstance(said(), Raised), f"job {name!r} is cancelled")
@@ -331,7 +331,7 @@ class Sequence:
 
     # -- kills -------------------------------------------------------------------------------------------------------------------
     def kill(self, name: str, job: JobModel) -> None:
-        """A process; then, perhaps, see that its job goes on."""
+        """Kill a process; then, perhaps, check that its job still runs."""
         self.kill_process("")
         if job.life is Life.RUNNING and self.rng.random() < 0.5:
             self.settled(name, job)
@@ -351,7 +351,7 @@ class Sequence:
             job.is_disturbed = job.life in (Life.RUNNING, Life.ENDED)
 
     def kill_driver(self, name: str, job: JobModel) -> None:
-        """SIGKILL of a driver: what is not detached ends with it; another driver takes its place."""
+        """SIGKILL of a driver: its jobs that are not detached end with it; another driver takes its place."""
         driver = self.rng.randrange(DRIVERS)
         self.drivers[driver].kill()
         self.table["SIGKILL driver"] += 1
@@ -370,7 +370,7 @@ class Sequence:
 
     # -- calls on a job that does not run -----------------------------------------------------------------------------------------
     def submit(self, name: str, job: JobModel) -> None:
-        """The name is free; what a job before it has left is given up."""
+        """Submit under a free name; the snapshots of an earlier job of the name are given up."""
         driver, detached = self.rng.randrange(DRIVERS), self.rng.random() < self.detached
         may = ("NameTaken",) if job.life is Life.OVER and job.is_disturbed else ()
         asked = lambda: self.ask(driver, "submit", name, detached, str(self.folder), may=may)  # noqa: E731
@@ -378,7 +378,7 @@ class Sequence:
         self.jobs[name] = JobModel(Life.RUNNING, detached, driver, {driver})
 
     def attach_in_vain(self, name: str, job: JobModel) -> None:
-        """There is none, or one that has ended."""
+        """Attach to a job that does not exist or has ended."""
         given = self.ask(self.rng.randrange(DRIVERS), "attach", name, may=("NoSuchJob",))
         is_none = isinstance(given, Raised)
         is_back = given in ALIVE and not job.is_disturbed
@@ -387,13 +387,13 @@ class Sequence:
             raise Violation(f"attach({name!r}) gave {given}, and the job is {job.life.name}")
 
     def fetch_if_there(self, name: str, job: JobModel) -> None:
-        """Results that are kept."""
+        """Fetch results that are kept."""
         if job.life is Life.ENDED:
             self.fetch(name, job)
 
     # -- the end ------------------------------------------------------------------------------------------------------------------
     def nothing_stays(self) -> None:
-        """No name, no process, no socket."""
+        """Check that no name, process or socket is left."""
 
         def left() -> list[Any]:
             return [*_named(), *job_processes(), *(socket_names() - self.sockets)]
@@ -404,7 +404,7 @@ class Sequence:
             raise Violation(f"left behind after {LEFT_S:g} s: {left()}") from None
 
     def end(self) -> None:
-        """Its drivers end, and with them what is left."""
+        """End the drivers, and with them what is left of the jobs."""
         for actor in _named():
             with suppress(ValueError):
                 ray.kill(ray.get_actor(actor, namespace=NAMESPACE), no_restart=True)
@@ -427,7 +427,7 @@ def _named() -> list[str]:
 
 
 def title(process: psutil.Process) -> str:
-    """What Ray calls it; "" when it is gone."""
+    """Ray's title of a process; "" if it is gone."""
     try:
         return " ".join(process.cmdline())
     except psutil.NoSuchProcess:
@@ -435,7 +435,7 @@ def title(process: psutil.Process) -> str:
 
 
 def run(seed: int, table: Table, calls: int = CALLS, detached: float = DETACHED) -> str:
-    """One sequence; gives what went wrong, and its calls; "" when all was as the model says."""
+    """Run one sequence; gives the violation and the calls before it, or "" if all was as the model says."""
     sequence = Sequence(seed, table, calls, detached)
     wrong = ""
     try:
@@ -454,7 +454,7 @@ def run(seed: int, table: Table, calls: int = CALLS, detached: float = DETACHED)
 
 
 def main(options: argparse.Namespace) -> int:
-    """So many sequences as ``--sequences`` says."""
+    """Run as many sequences as ``--sequences`` says."""
     ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     table: Table = collections.Counter()
     began_s, done, violations = time.monotonic(), 0, 0

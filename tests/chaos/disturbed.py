@@ -22,7 +22,7 @@ from tests.programs.catalog import TOPOLOGIES
 PAUSE_S = 0.03
 """How long each batch of a source takes."""
 TARDY_S = 0.25
-"""How long a batch of the tardy source takes: its barrier may be late by so much, while the vertices behind it align."""
+"""How long a batch of the tardy source takes: its barrier may be late by as much, and the vertices behind it align meanwhile."""
 WRITING_S = 0.15
 """How long pickling the state of the watching vertex takes, in the forked copy of its process."""
 COMMIT_S = 0.1
@@ -84,7 +84,7 @@ class SlowPickle:
 
 
 class Watch(rd.Vertex):
-    """Sends records on, and marks when they come."""
+    """Sends records on, and writes a mark when they arrive."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -109,7 +109,7 @@ class Watch(rd.Vertex):
 
 
 class SlowParquet(ParquetSink):
-    """A sink with slow commits, which marks their begin and end."""
+    """A sink with slow commits, which marks their beginning and end."""
 
     def __init__(self, folder: str) -> None:
         super().__init__(f"{folder}/out", epoch_column="epoch", mode="overwrite")

@@ -1,4 +1,5 @@
-"""The script of a driver, which may be killed, too: runs the job, from its latest snapshot if there is one, and writes its results.
+"""The script of a driver, which may be killed, too. It runs the job, resuming from the latest snapshot if there is one, and writes the
+results.
 
 ``python -m tests.chaos.driver <address of Ray> <topology> <seed> <epochs> <folder> <heartbeat timeout in s> <CPUs per replica> <rescales>``
 

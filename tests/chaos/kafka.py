@@ -1,5 +1,5 @@
-"""``python -m tests.chaos --kafka``: a job from Kafka to Kafka on real Ray whose processes are killed; readers must see the oracle's
-records.
+"""``python -m tests.chaos --kafka``: a job from Kafka to Kafka on real Ray, whose processes are killed. Readers must see the records of the
+oracle.
 
 Processes are killed at any moment (driver, replica, coordinator, progress actor). Also the coordinator kills itself between two steps of a
 commit: before and after ``init_transactions``, the reading of what is committed, ``begin_transaction``, ``produce``,
@@ -46,7 +46,7 @@ BATCH_PAUSE_S = 0.03
 KILLS = (*["replica"] * 5, *["coordinator"] * 3, *["progress"] * 2, *["driver"] * 2, *["step"] * 8)
 STEPS = tuple(f"{when} {what}" for what in (*PRODUCER_STEPS, "committed", "stage") for when in ("before", "behind"))
 RARE = ("init_transactions", "committed")
-"""The steps that a coordinator does once: so the coordinator is killed first, and its successor dies there."""
+"""The steps that a coordinator does once, at its start: the first coordinator is killed anywhere, and its successor dies at the step."""
 KILLS_OF_A_RUN = 12
 STEP_S = 15.0
 STUCK_S = 150.0
@@ -159,11 +159,11 @@ class Run:
         )
 
     def is_over(self) -> bool:
-        """Whether the driver has ended, and the job with it."""
+        """Whether the driver has ended; the job has then ended as well."""
         return self.driver.poll() is not None
 
     def go(self) -> None:
-        """Kill until there were enough kills, then wait for the end."""
+        """Kill processes until there were enough kills, then wait for the end."""
         self.wait_until(lambda: bool(self.seen()), "a first commit")
         while self.kills < KILLS_OF_A_RUN and not self.is_over():
             time.sleep(self.rng.choice([0.05, 0.5, 1.0, 2.0, 3.0]) * self.rng.random())

@@ -80,7 +80,7 @@ class Victim:
 
     # -- phases --------------------------------------------------------------------------------------------------------------------
     def struck(self, what: str) -> None:
-        """From now on the job counts as recovering, until records reach the end again."""
+        """From now on the job counts as recovering, until records reach the sink again."""
         self._struck_s, self._struck, self._is_back = time.time(), what, False
 
     def marks(self) -> list[Mark]:
@@ -90,7 +90,7 @@ class Victim:
         return self._marks
 
     def is_back(self) -> bool:
-        """Whether records have reached the end since the last fault, and sources have read."""
+        """Whether, since the last fault, sources have read and records have reached the sink."""
         if not self._is_back:
             marks = self.marks()
             begun = [one.when_s for one in marks if one.what == "source" and one.when_s > self._struck_s]

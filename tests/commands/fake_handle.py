@@ -1,4 +1,4 @@
-"""A handle of a job that is none: it notes what is asked of it."""
+"""A fake job handle, without a job: it notes the calls that it gets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROGRESS = JobProgress(JobState.RUNNING, STAGES, 3, SNAPSHOT, 10.0, 1, silent=(S
 
 
 class Handle:
-    """Notes what is asked of it; a call whose name is in ``fails`` raises that."""
+    """Notes its calls; a call whose name is in ``fails`` raises the error given there."""
 
     def __init__(self, **fails: BaseException) -> None:
         self.calls: list[Any] = []
@@ -75,7 +75,7 @@ class Handle:
 
 
 def attached(monkeypatch: pytest.MonkeyPatch, handle: Handle | BaseException) -> None:
-    """Commands get this handle, or this error."""
+    """Commands that attach to a job get this handle, or this error."""
 
     def attach(name: str, address: str | None) -> Handle:
         if isinstance(handle, BaseException):

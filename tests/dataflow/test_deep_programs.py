@@ -91,7 +91,7 @@ def test_hundreds_of_exchanges_unions_and_loops_in_a_row_run() -> None:
     assert {value for _, value in flow.run(runtime="local")["out"]} == {1}
 
 
-def test_loops_nest_as_deep_as_one_writes_them() -> None:
+def test_sixty_nested_loops_run() -> None:
     flow = rd.Dataflow("deep")
     stream, loops = flow.from_items([1]), []
     for _ in range(60):

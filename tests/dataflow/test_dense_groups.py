@@ -1,4 +1,4 @@
-"""Group-by by place gives what Arrow's hash tables give, for all that it accepts; what it does not accept it leaves alone."""
+"""Group-by with keys as array indexes (``dense_group``) equals Arrow's group-by where it applies, and gives None where it does not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def by_arrow(table: pa.Table, aggregations: list[Any]) -> dict[Any, tuple[Any, .
 
 @settings(max_examples=200, deadline=None)
 @given(st.data(), st.sampled_from(KINDS), st.sampled_from(VALUES))
-def test_it_gives_what_arrow_gives(data: st.DataObject, kind: pa.DataType, value: pa.DataType) -> None:
+def test_dense_groups_equal_those_of_arrow(data: st.DataObject, kind: pa.DataType, value: pa.DataType) -> None:
     keys = data.draw(st.lists(st.integers(0 if str(kind).startswith("u") else -20, 100), min_size=1, max_size=60))
     low = 0 if str(value).startswith("u") else -100
     values = data.draw(st.lists(st.none() | st.integers(low, 100), min_size=len(keys), max_size=len(keys)))
@@ -56,7 +56,7 @@ def test_it_gives_what_arrow_gives(data: st.DataObject, kind: pa.DataType, value
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 9), st.none() | st.floats(allow_nan=True, width=32)), min_size=1, max_size=40))
-def test_sums_of_floats_are_added_in_the_order_of_the_rows(rows: list[tuple[int, float | None]]) -> None:
+def test_floats_are_added_in_the_order_of_the_rows(rows: list[tuple[int, float | None]]) -> None:
     table = pa.table({"k": pa.array([k for k, _ in rows], pa.int64()), "v": pa.array([v for _, v in rows], pa.float64())})
     dense = dense_group(table, "k", [("v", SUM)])
     assert dense is not None
@@ -92,7 +92,7 @@ def test_functions_with_rules_of_their_own_are_left_to_arrow() -> None:
     assert dense_group(table, "k", [("v", MEAN)]) is None
 
 
-def test_the_range_is_judged_by_the_rows_to_come() -> None:
+def test_the_range_is_compared_with_the_expected_number_of_rows() -> None:
     keys = pa.array([0, 1000])
     assert not has_dense_range(keys, 10)
     assert has_dense_range(keys, 1000)

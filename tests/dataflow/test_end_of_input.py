@@ -1,7 +1,7 @@
-"""What is said at the end of the input has one time, whatever order things came in: the latest epoch that an input before it reached.
+"""Output at the end of the input has one time, whatever the order of arrival: the latest epoch that any input before the vertex reached.
 
-Found by `make fuzz` (seed 30042): where the records of the last epochs were all filtered out, windows that were open at the end came in the
-last epoch whose frontier their vertex happened to see.
+Found by `make fuzz` (seed 30042): if the records of the last epochs were all filtered out, windows that were open at the end were emitted
+in the last epoch whose frontier their vertex happened to see.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import rayad as rd
 
 SEEDS = range(12)
 GONE = 20
-"""Records from here on do not reach the vertex that has the last word."""
+"""Records from this number on are filtered out before the vertex that emits at the end."""
 
 
 def windows(stream: rd.Stream) -> rd.Stream:
@@ -69,7 +69,7 @@ def beside_a_longer_one(flow: rd.Dataflow) -> rd.Stream:
 
 @pytest.mark.parametrize("said", [windows, sessions, window_join, last_word, through_a_loop])
 @pytest.mark.parametrize("source", [one_source, many_parts, two_sources, beside_a_longer_one])
-def test_it_comes_in_the_last_epoch_of_the_input(
+def test_output_at_the_end_has_the_last_epoch_of_the_input(
     source: Callable[[rd.Dataflow], rd.Stream], said: Callable[[rd.Stream], rd.Stream]
 ) -> None:
     for seed in SEEDS:
@@ -86,7 +86,7 @@ def two_inputs() -> rd.Dataflow:
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
-def test_live_inputs_end_where_they_had_advanced_to(order: str) -> None:
+def test_output_at_the_end_has_the_latest_epoch_of_the_live_inputs(order: str) -> None:
     for seed in SEEDS:
         job = two_inputs().submit(runtime="local", seed=seed)
         job.input("a").send([11])
@@ -117,7 +117,7 @@ def test_a_resumed_job_remembers_where_inputs_ended(seed: int, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("parts_after", [1, 3])
-def test_a_source_that_is_read_on_by_other_replicas_remembers_it_too(parts_after: int, tmp_path: Path) -> None:
+def test_a_source_resumed_with_other_replicas_remembers_where_it_ended(parts_after: int, tmp_path: Path) -> None:
     def flow() -> rd.Dataflow:
         made = rd.Dataflow("shared")
         windows(many_parts(made).union(made.input("b"))).collect("out")

@@ -1,4 +1,4 @@
-"""Values become columns, and columns other types, exactly or not at all."""
+"""Values become columns, and columns become columns of other types, exactly; or the conversion is refused."""
 
 from __future__ import annotations
 
@@ -84,13 +84,13 @@ def test_values_that_a_type_cannot_hold_are_refused_with_value_and_types(values:
     ],
     ids=str,
 )
-def test_it_is_refused_too(values: list[Any], kind: pa.DataType | None) -> None:
+def test_other_values_without_an_exact_column_are_refused(values: list[Any], kind: pa.DataType | None) -> None:
     with pytest.raises(Inexact):
         array_of(values, kind)
 
 
 def infers_uuids() -> bool:
-    """Arrow does so from some version on; before, UUIDs stay in rows."""
+    """Whether this version of Arrow makes columns of UUIDs; with earlier ones they stay in rows."""
     try:
         pa.array([uuid.UUID(int=1)])
     except pa.ArrowInvalid:
@@ -144,7 +144,7 @@ kinds = st.sampled_from([
 
 
 def alike(value: Any, back: Any) -> bool:
-    """Python's equality with the allowances that the module names."""
+    """Python's equality, but NaN equals NaN, a missing field of a struct is null, a date equals its midnight, and a bool is no number."""
     if isinstance(value, float) and value != value:
         return bool(back != back)
     if isinstance(value, dict):
@@ -230,12 +230,12 @@ def test_a_cast_that_loses_nothing_is_done(column: pa.Array, kind: pa.DataType) 
     ],
     ids=str,
 )
-def test_the_type_in_common(left: pa.DataType, right: pa.DataType, wide: pa.DataType | None) -> None:
+def test_the_common_type_of_two_columns(left: pa.DataType, right: pa.DataType, wide: pa.DataType | None) -> None:
     assert wider_type(left, right) == wider_type(right, left) == wide or (wide is not None and pa.types.is_struct(wide))
     assert wider_type(left, right) == wide
 
 
-def test_what_python_cannot_hold_of_a_column_is_refused() -> None:
+def test_a_column_with_values_that_python_cannot_hold_is_refused() -> None:
     for column in (pa.array([1001], pa.time64("ns")), pa.array([5], pa.int64()).view(pa.date64())):
         with pytest.raises(Inexact, match="column 'a' of type"):
             to_rows(pa.record_batch({"a": column}))

@@ -94,12 +94,12 @@ BULK: list[list[Any]] = [
 
 
 @pytest.mark.parametrize("keys", BULK)
-def test_keys_in_bulk_hash_as_one_by_one(keys: list[Any]) -> None:
+def test_keys_hashed_in_bulk_equal_keys_hashed_one_by_one(keys: list[Any]) -> None:
     assert hash_keys(keys).tolist() == [stable_hash(key) for key in keys]
 
 
 @pytest.mark.parametrize("groups", [{3}, {3, 5, 8}, set(range(11))], ids=["few", "some", "most"])
-def test_moved_state_is_not_in_a_restored_vertex(groups: set[int]) -> None:
+def test_state_that_was_given_away_is_not_in_a_restored_vertex(groups: set[int]) -> None:
     run = Driven(lambda: Totals(Sum()))
     run.context.key_groups = KEY_GROUPS
     for epoch in range(2):

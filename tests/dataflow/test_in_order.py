@@ -1,4 +1,5 @@
-"""``lag`` and ``head``: each record with the one before it of its key, and the first ones of each key, whatever the order of arrival."""
+"""``lag`` pairs each record with the one before it of the same key; ``head`` gives the first records of each key. The order of arrival does
+not matter."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ def lagged(rounds: Rounds) -> Counter[Any]:
 
 
 def headed(rounds: Rounds) -> Counter[Any]:
-    """The same of the first three."""
+    """The same for ``head``: the first three records of each key."""
     out: Counter[Any] = Counter()
     given: Counter[str] = Counter()
     for at, key, value in ordered(rounds):
@@ -60,7 +61,7 @@ def distance(value: int) -> int:
 @OPERATORS
 @settings(max_examples=30, deadline=None)
 @given(epochs=EPOCHS, parallelism=st.integers(1, 3), seed=st.integers(0, 99))
-def test_it_is_what_plain_python_gives(operator: Operator, epochs: list[Any], parallelism: int, seed: int) -> None:
+def test_lag_and_head_equal_those_of_plain_python(operator: Operator, epochs: list[Any], parallelism: int, seed: int) -> None:
     flow = rd.Dataflow()
     keyed = flow.from_epochs(epochs, parts=2, batch_rows=2).key_by(lambda pair: pair[0])
     operator.apply(keyed, distance, lambda pair: pair[1]).collect("out")
@@ -87,7 +88,7 @@ def test_inside_a_loop_a_round_is_a_time(operator: Operator, records: list[Any],
     assert Counter(record for _, record in flow.run(runtime="local", parallelism=parallelism)["out"]) == expected
 
 
-def test_a_column_may_say_the_order() -> None:
+def test_the_order_may_be_a_column() -> None:
     flow = rd.Dataflow()
     keyed = flow.from_epochs([pa.record_batch({"k": [1, 1, 1], "at": [3, 1, 2]})]).key_by("k")
     keyed.lag("at").map(lambda pair: (pair[1][0] and pair[1][0]["at"], pair[1][1]["at"])).collect("lag")

@@ -1,4 +1,4 @@
-"""Sources in memory: any offset can be taken up again, parts share out every epoch, and a vertex may have no output at all."""
+"""Sources in memory: a part resumes at any offset, and every epoch is divided among the parts. Also: a vertex may have no output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def read(source: ItemsSource, part: Any, resume: Any | None = None, limit: int =
 
 
 @given(EPOCHS, st.integers(1, 3), st.integers(1, 4), st.booleans())
-def test_reading_goes_on_where_an_offset_was_taken(epochs: list[list[int]], batch_rows: int, parts: int, columns: bool) -> None:
+def test_reading_resumes_at_any_offset(epochs: list[list[int]], batch_rows: int, parts: int, columns: bool) -> None:
     held = [pa.record_batch({"n": pa.array(items, pa.int64())}) for items in epochs] if columns else epochs
     source = ItemsSource(held, batch_rows, parts)
     seen: list[Any] = []
@@ -41,7 +41,7 @@ def test_reading_goes_on_where_an_offset_was_taken(epochs: list[list[int]], batc
 
 
 @pytest.mark.parametrize("items", [[], (), iter([]), pa.table({"a": []}), pa.record_batch({"a": pa.array([], pa.int64())})])
-def test_nothing_is_no_records(items: Any) -> None:
+def test_empty_items_give_no_records(items: Any) -> None:
     flow = rd.Dataflow()
     flow.from_items(items).collect("out")
     assert flow.run(runtime="local")["out"] == []

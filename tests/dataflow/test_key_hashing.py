@@ -1,4 +1,4 @@
-"""Keys: equal ones hash alike, in rows and in columns, today and tomorrow; key-groups are partitioned exactly."""
+"""Equal keys have equal hashes, in rows and in columns, and in every version of Rayad; each key-group has exactly one owner."""
 
 from __future__ import annotations
 
@@ -101,13 +101,13 @@ def test_equal_moments_in_different_zones_hash_alike() -> None:
     assert stable_hash(dt.datetime(2024, 5, 1)) != stable_hash(dt.date(2024, 5, 1))
 
 
-def test_what_is_not_compared_does_not_count() -> None:
+def test_fields_that_equality_ignores_do_not_change_the_hash() -> None:
     assert stable_hash(Point(1, 2, "a")) == stable_hash(Point(1, 2, "b"))
     assert stable_hash(frozenset({1, 2, 3})) == stable_hash(frozenset({3.0, True, 2}))
     assert stable_hash(Custom("x")) == stable_hash(("custom", "x"))
 
 
-def test_keys_that_differ_in_kind_or_structure_hash_apart() -> None:
+def test_keys_that_differ_in_kind_or_structure_have_different_hashes() -> None:
     keys = [*golden(), Custom("x"), "1", b"1", ("1",), (b"1",), (1, "a"), ("a", 1, None), ((), ()), ((),), (None,), "None", "n", b"n"]
     assert len({stable_hash(key) for key in keys}) == len({(type(key), repr(key)) for key in keys})
 
@@ -387,7 +387,7 @@ HASHES_OF_COLUMNS = {
 
 
 def test_a_snapshot_finds_its_key_groups_with_any_version_of_xxhash_numpy_and_pyarrow() -> None:
-    """``pyproject.toml`` gives ranges; ``make lowest`` runs this at both ends. The pin of xxhash had stood for it."""
+    """``pyproject.toml`` gives ranges of versions; ``make lowest`` runs this test at both ends of each."""
     found = {name: f"{stable_hash(key):016x}" for name, key in more_keys().items()}
     assert found == HASHES_OF_TYPES
     found = {name: " ".join(f"{one:016x}" for one in hash_array(column).tolist()) for name, column in golden_columns().items()}

@@ -1,4 +1,5 @@
-"""Keys that are null, of several types, or in dictionaries; columns called like something of ours; what top_k and distinct take."""
+"""Keys that are null, of several types, or dictionary-encoded; key columns with names that Rayad uses itself; the values that top_k and
+distinct compare; and the advice on methods of another kind of stream."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ NAMES = ["price_count", "price_sum", "price_min", "count_all", "sum(price)", "co
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_name_of_a_key_column_is_taken_by_ours(name: str) -> None:
+def test_a_key_column_may_have_any_name_that_rayad_uses_itself(name: str) -> None:
     records = [{name: "x", "price": 1, "t": 1}, {name: "y", "price": 2, "t": 1}, {name: "x", "price": 4, "t": 1}]
     builds: dict[str, Callable[[rd.Stream], rd.Stream]] = {
         "sum": lambda s: s.key_by(name).sum("price"),
@@ -157,7 +158,7 @@ SAME: list[Any] = [
 ]
 
 
-def test_distinct_tells_records_apart_by_what_they_hold() -> None:
+def test_distinct_compares_the_contents_of_records() -> None:
     for epochs in ([SAME, SAME], [pa.RecordBatch.from_pylist(SAME)] * 2):
         found = ran(epochs, lambda s: s.key_by("k").distinct())
         assert [(epoch, key) for epoch, (key, _) in found] == [(0, "a"), (0, "a")]
@@ -180,7 +181,7 @@ def test_distinct_still_refuses_what_cannot_be_compared() -> None:
 RANKED = [{"k": "a", "v": 1.0}, {"k": "a", "v": None}, {"k": "a", "v": NAN}, {"k": "a", "v": 3.0}, {"k": "a", "v": 2.0}]
 
 
-def test_top_k_by_a_column_passes_null_and_nan_over() -> None:
+def test_top_k_by_a_column_ignores_null_and_nan() -> None:
     for epoch in (RANKED, pa.RecordBatch.from_pylist(RANKED)):
         assert ran([epoch], lambda s: s.key_by("k").top_k(2, by="v")) == [(0, ("a", [{"k": "a", "v": 3.0}, {"k": "a", "v": 2.0}]))]
         assert ran([epoch], lambda s: s.key_by("k").top_k(9, "v")) == [(0, ("a", [3.0, 2.0, 1.0]))]

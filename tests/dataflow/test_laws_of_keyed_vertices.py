@@ -1,4 +1,4 @@
-"""The laws of state by key, of every operator that has some: a snapshot changes nothing, and neither do key-groups that move."""
+"""The laws of keyed state, tried on every operator that has any: neither snapshots nor moves of key-groups change results."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def test_state_holds_no_function_of_the_users(keyed: Keyed) -> None:
 @pytest.mark.thorough
 @settings(max_examples=max(2, _SOME // 4))
 @given(data=st.data())
-def test_state_that_is_written_from_its_tables_is_the_same(keyed: Keyed, data: st.DataObject) -> None:
+def test_state_restored_from_its_tables_is_the_same(keyed: Keyed, data: st.DataObject) -> None:
     check_tables(keyed.make, data.draw(keyed.steps()))
 
 
-def test_only_operators_of_one_time_keep_nothing_that_could_be_written() -> None:
+def test_only_operators_with_state_of_one_epoch_have_no_tables() -> None:
     kinds = {type(vertex).__name__ for vertex in map(_begun, ALL) if not names_that_stay(tables_in(vertex))}
     assert kinds == {"EpochTotals", "EpochWindows", "EpochBest", "LateRecords"}
 

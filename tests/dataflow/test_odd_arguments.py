@@ -1,7 +1,7 @@
-"""Odd arguments to every public name: each works, or gives one error of ours where the program is written.
+"""Odd arguments to every public name: each works, or the call raises one of Rayad's errors.
 
-Issue 11: "Errors and crashes where there should be none" (`KeyedStream.map` a bare AttributeError, `tumbling(np.int64(10))`), and their
-siblings: wrong arity, numpy's numbers, bools for ints, NaN and infinite durations, misspelt keywords, paths, `submit(config, 2)`.
+Issue 11: "Errors and crashes where there should be none" (`KeyedStream.map` raised a bare AttributeError, `tumbling(np.int64(10))` failed),
+and similar cases: wrong arity, numpy's numbers, bools for ints, NaN and infinite durations, misspelt keywords, paths, `submit(config, 2)`.
 """
 
 from __future__ import annotations
@@ -171,7 +171,9 @@ OF_STREAMS = ("other", "loop", "table", "edges", "of", "stream")
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_argument_of_a_public_name_is_taken_or_refused_in_our_words(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_argument_of_a_public_name_is_accepted_or_refused_with_an_error_of_rayads(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder))
     find, given = CALLS[name]
@@ -352,7 +354,7 @@ def raises(error: Exception) -> Any:
     raise error
 
 
-def test_calls_without_a_slip_work(folder: Path) -> None:
+def test_valid_calls_with_unusual_arguments_work(folder: Path) -> None:
     @functools.wraps(two)
     def wrapped(*args: Any) -> Any:  # shows the arguments of two, and takes one
         return args[0]

@@ -1,4 +1,4 @@
-"""The table of docs/design/totals.md: what does not depend on the order in which records come, on how they are cut, or on the replicas."""
+"""The table of docs/design/totals.md: results that depend neither on the order of arrival, nor on the batches, nor on the replicas."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ran(build: Build, records: list[Any], *, columnar: bool, rows: int, parallel
 
 
 @pytest.mark.parametrize("operator", FIXED)
-def test_results_that_the_table_calls_fixed_are_fixed(operator: str) -> None:
+def test_fixed_results_do_not_depend_on_order_batches_and_replicas(operator: str) -> None:
     build = FIXED[operator]
     expected = ran(build, RECORDS, columnar=False, rows=100, parallelism=1, seed=0)
     for seed, columnar in ((1, False), (2, True), (3, False), (4, True)):
@@ -78,7 +78,7 @@ def test_a_reduce_that_is_not_commutative_gives_each_record_once_in_some_order(r
 
 @pytest.mark.parametrize("how", ["min", "max", "top_k"])
 @pytest.mark.parametrize("seed", range(3))
-def test_of_equal_values_of_several_types_one_is_shown(how: str, seed: int) -> None:
+def test_one_of_several_equal_values_of_different_types_is_given(how: str, seed: int) -> None:
     values: list[Any] = [1, 1.0, True, Decimal(1)]
     random.Random(seed).shuffle(values)
     flow = rd.Dataflow()

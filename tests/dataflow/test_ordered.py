@@ -1,4 +1,4 @@
-"""``ordered()``: the order of the input again, under any interleaving, with any number of replicas, after crashes, in rows and columns."""
+"""``ordered()`` restores the order of the input: under any interleaving, with any parallelism, after crashes, in rows and columns."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def timed(epochs: list[list[int]], names: list[str]) -> list[tuple[rd.Timestamp,
 
 
 def program(epochs: list[list[int]], names: list[str], batch_rows: int, memory_bytes: int) -> tuple[rd.Dataflow, list[Any]]:
-    """A flow, and the list into which what comes out is put as it comes."""
+    """A flow, and the list to which its output is appended in the order of arrival."""
     flow = rd.Dataflow("ordered")
     stream = flow.from_epochs(epochs, batch_rows=batch_rows).rebalance().inspect(str)
     for name in names:
@@ -102,7 +102,7 @@ def test_many_seeds_disturb_the_order_and_none_shows_it() -> None:
             stream = STEPS[name][0](stream)
         stream.single().map(lambda n: n).collect("out")
         disturbed += other.run(runtime="local", seed=seed, parallelism=3)["out"] != timed(EPOCHS, names)
-    assert disturbed > 30, "else this shows nothing"
+    assert disturbed > 30, "without ordered() most seeds must disturb the order, else this test shows nothing"
 
 
 def test_epochs_come_one_after_the_other() -> None:
@@ -135,7 +135,7 @@ def test_batches_of_both_kinds_in_one_stream() -> None:
     assert [n for _, n in flow.run(runtime="local", seed=3, parallelism=4)["out"]] == list(range(60))
 
 
-def test_what_is_taken_without_order_is_complete_and_made_once() -> None:
+def test_streams_taken_before_ordered_are_complete_and_computed_once() -> None:
     calls: list[int] = []
 
     def noted(n: int) -> int:
@@ -159,7 +159,7 @@ def test_what_is_taken_without_order_is_complete_and_made_once() -> None:
         assert sorted(count for _, count in result["counts"]) == [(n, 10) for n in range(5)]
 
 
-def test_inside_a_loop() -> None:
+def test_ordered_inside_a_loop() -> None:
     for seed in range(10):
         flow = rd.Dataflow("loop")
 
@@ -181,7 +181,7 @@ def test_inside_a_loop() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("recovery", ["graph", "upstream"])
 @pytest.mark.parametrize("alignment_timeout_s", [None, 0.0])
-def test_after_crashes_it_goes_on_in_order(recovery: Any, alignment_timeout_s: float | None, tmp_path: Path) -> None:
+def test_after_crashes_output_is_still_in_order(recovery: Any, alignment_timeout_s: float | None, tmp_path: Path) -> None:
     names = ["map", "flat_map", "rebalance", "filter"]
     snapshots = 0
     seeds = amount(each_run=8, soak=24)
@@ -220,7 +220,7 @@ def test_statistics_count_records_and_not_numbered_batches() -> None:
     assert records == {"items": 100, "rebalance.number": 100, "rebalance": 100, "in order": 100}
 
 
-def test_while_replicas_come_and_go_nothing_loses_its_place() -> None:
+def test_the_order_stays_while_replicas_come_and_go() -> None:
     changes = late = 0
     for seed in range(60):
         chance = random.Random(seed)
@@ -241,7 +241,7 @@ def test_while_replicas_come_and_go_nothing_loses_its_place() -> None:
         expected = [(t, n) for t, n in timed(EPOCHS, []) for _ in range(n % 3) if n % 7]
         assert job.wait()["out"] == expected, seed
     assert changes > 100
-    assert late > 20, "else nothing was out of order"
+    assert late > 20, "in many changes records must wait for their order, else this test shows nothing"
 
 
 def numbered(start: int, *records: int) -> list[Numbered]:
@@ -258,14 +258,14 @@ def test_a_gap_keeps_later_batches_waiting_and_its_arrival_sends_all() -> None:
         driven.step(("recv", 0, numbered(start, record), time))
     assert [batch for _, _, batch in driven.context.sent] == [[100], [101], [102]]
     driven.step(("recv", 0, numbered(3), time))
-    assert driven.vertex.following == {time: 3}, "a batch of no records takes no place"
+    assert driven.vertex.following == {time: 3}, "an empty batch takes no number"
     driven.step(("recv", 0, [Numbered(3, 1, [])], time))
     assert driven.context.sent[-1][2] == [104]
     driven.notify()
     assert driven.vertex.following == {}
 
 
-def test_a_number_that_never_comes_is_an_error_of_ours() -> None:
+def test_a_number_that_never_comes_is_an_error() -> None:
     driven, time = Driven(restoring), rd.Timestamp(0)
     driven.step(("recv", 0, numbered(0, 1), time))
     driven.step(("recv", 0, numbered(3, 1), time))
@@ -273,7 +273,7 @@ def test_a_number_that_never_comes_is_an_error_of_ours() -> None:
         driven.notify()
 
 
-def test_memory_is_bounded_and_given_back() -> None:
+def test_memory_is_bounded_and_released() -> None:
     vertex, time = RestoreOrder(10_000, None), rd.Timestamp(0)
     driven = Driven(lambda: vertex)
     records = [bytes([i]) * 1000 for i in range(100)]

@@ -1,4 +1,4 @@
-"""Partial aggregates: what each promises, and that a new one needs no edit anywhere else."""
+"""Partials: the laws that each must keep, and that a new one needs no edit in any other file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def of_each(name: str, values: Sequence[Any]) -> list[pa.Array]:
 @pytest.mark.parametrize("name", EACH)
 @settings(max_examples=25, deadline=None)
 @given(rows=ROWS)
-def test_merging_by_group_by_run_and_at_slots_is_one_thing(name: str, rows: list[tuple[int, int | None]]) -> None:
+def test_merging_by_group_by_run_and_at_slots_gives_the_same(name: str, rows: list[tuple[int, int | None]]) -> None:
     partial, kinds = EACH[name]
     partials = Partials([partial])
     rows.sort(key=lambda row: row[0])
@@ -83,7 +83,7 @@ def test_a_sum_that_leaves_64_bits_changes_nothing() -> None:
     assert partials.group(table, 1, table.schema) is None
 
 
-def test_a_subclass_of_an_aggregation_is_of_rows_unless_it_says_its_partials() -> None:
+def test_a_subclass_of_an_aggregation_works_on_rows_unless_it_declares_partials() -> None:
     class Doubled(Sum):
         def create(self, value: Any) -> Any:
             return 2 * value
@@ -93,7 +93,7 @@ def test_a_subclass_of_an_aggregation_is_of_rows_unless_it_says_its_partials() -
 
 
 class Range(rd.Aggregator):
-    """A user's aggregation with partials: it is in columns wherever the built-in ones are."""
+    """A user's aggregation with partials: it works on columns wherever the built-in ones do."""
 
     name = "range"
     partials = (SMALLEST, LARGEST, COUNT_VALID)
@@ -116,9 +116,8 @@ class Range(rd.Aggregator):
         return pa.array(totals[1] - totals[0], mask=totals[2] == 0)
 
 
-class Bits(Partial):
-    """A partial that Arrow does not know: the number of the highest bit of any value. It is made by one of Arrow's functions and merged
-    by numpy alone."""
+class Extremes(Partial):
+    """A partial of two columns, the least and the largest value and 0: Arrow's functions make it, and only numpy merges it."""
 
     columns = ("low", "high")
     of_rows = (MIN, MAX)
@@ -141,7 +140,7 @@ class Reach(Range):
     """The largest distance from 0."""
 
     name = "reach"
-    partials = (Bits(), COUNT_VALID)
+    partials = (Extremes(), COUNT_VALID)
 
     def result(self, accumulator: Any) -> Any:
         return None if accumulator is None else max(0, accumulator[1], -accumulator[0])
@@ -160,7 +159,7 @@ WINDOWS = {"per epoch": rd.windows.per_epoch(), "tumbling": rd.windows.tumbling(
 )
 @settings(max_examples=15, deadline=None)
 @given(epochs=st.lists(st.lists(RECORD, min_size=1, max_size=8), min_size=1, max_size=3), seed=st.integers(0, 99))
-def test_an_aggregation_of_ones_own_is_the_same_in_rows_and_columns(aggregator: Any, epochs: list[list[Any]], seed: int) -> None:
+def test_a_users_aggregation_gives_the_same_in_rows_and_columns(aggregator: Any, epochs: list[list[Any]], seed: int) -> None:
     def results(columnar: bool) -> dict[str, Any]:
         flow = rd.Dataflow()
         made = [pa.RecordBatch.from_pylist(rows, schema=SCHEMA) for rows in epochs] if columnar else epochs

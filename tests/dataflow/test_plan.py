@@ -1,4 +1,4 @@
-"""The plan: what is fused into which stage, how many replicas, where batches are counted; and how it is shown."""
+"""The plan: which operators are fused into which stage, how many replicas there are, where batches are counted; and how it is shown."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_ingress_feedback_and_egress_are_fused() -> None:
     assert feedback.max_rounds == 5
 
 
-def test_edges_know_where_they_are_counted_and_which_come_round() -> None:
+def test_edges_know_where_they_are_counted_and_which_are_feedback() -> None:
     plan = loop_plan()
     describe = plan.progress.describe_location
     assert [(e.name, e.is_feedback, describe(e.count_location), e.count_depth) for e in plan.edges] == [
@@ -146,7 +146,7 @@ def test_a_loop_of_a_feedback_alone_has_a_head() -> None:
     ids=["one", "three", "by name", "ranges"],
 )
 def test_parallelism(parallelism: Any, expected: dict[str, int]) -> None:
-    """Sources have at most as many replicas as parts; keyed and spread vertices what was asked; others as many as what feeds them."""
+    """Sources have at most as many replicas as parts, keyed and rebalanced vertices as many as asked for, others as many as their input."""
     flow = rd.Dataflow()
     s = flow.from_items([1], name="s", parts=2)
     s.key_by(identity).vertex(rd.Vertex, name="keyed")
@@ -158,7 +158,7 @@ def test_parallelism(parallelism: Any, expected: dict[str, int]) -> None:
     assert {stage.name: stage.parallelism for stage in plan.stages} == expected
     assert plan.replicas == sum(expected.values())
     kinds = {edge.name: edge.partition for edge in plan.edges}
-    # What stays in its replica must change replica where the counts differ.
+    # A forward edge keeps records in their replica; between different numbers of replicas it becomes a rebalance.
     assert kinds["s->plain"] is PartitionKind.FORWARD
     assert kinds["wide->behind"] is PartitionKind.FORWARD
     assert kinds["s->wide"] is PartitionKind.REBALANCE
@@ -178,7 +178,7 @@ def test_a_rebalance_names_the_vertex_whose_replicas_do_the_work() -> None:
         numbers.rebalance(name="a/b")
 
 
-def test_a_default_stands_beside_the_named_ones() -> None:
+def test_a_default_parallelism_holds_for_vertices_that_are_not_named() -> None:
     flow = rd.Dataflow()
     keyed = flow.from_items([1], parts=9, name="s").key_by(identity)
     keyed.count(name="a")
@@ -323,7 +323,7 @@ ODD = ["end", "subgraph", "a - b", "style n0", "x.y", "0", "graph TD"]
 
 
 def test_mermaid_is_valid_for_odd_names() -> None:
-    """Quoted labels take everything but quotes; what HTML or Markdown would read is written as an entity."""
+    """Labels are quoted. Quotes in them, and characters with a meaning in HTML or Markdown, are written as entities."""
     flow = rd.Dataflow("end")
     stream = flow.from_items([1], name="end")
     for i, name in enumerate(ODD[1:]):

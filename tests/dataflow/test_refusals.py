@@ -1,4 +1,4 @@
-"""Calls that are refused while a dataflow is built or planned: the whole message, and that nothing was added to the graph."""
+"""Calls that are refused while a dataflow is built or planned: each gives this whole message and adds nothing to the graph."""
 
 from __future__ import annotations
 
@@ -387,7 +387,7 @@ def test_wrong_settings_are_refused(make: Callable[[], Any], message: str) -> No
     assert str(caught.value) == message
 
 
-def test_running_asks_for_what_it_needs() -> None:
+def test_run_and_submit_say_which_arguments_they_need() -> None:
     flow = rd.Dataflow("d")
     flow.input("x")
     attempts: list[tuple[Callable[[], Any], str]] = [

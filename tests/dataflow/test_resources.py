@@ -1,4 +1,4 @@
-"""What a vertex asks of its nodes: how it is written, where a stage begins for it, and what is refused."""
+"""Resources that an operator asks for: how they are written, which stages they make, and what is refused."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def stages(plan: Plan) -> dict[str, tuple[int, rd.Resources | None]]:
     return {stage.name: (stage.parallelism, stage.resources) for stage in plan.stages}
 
 
-def test_an_operator_that_asks_has_replicas_of_its_own_and_what_is_behind_it_runs_in_them() -> None:
+def test_an_operator_that_asks_for_resources_begins_a_stage_in_which_later_operators_run() -> None:
     plan = embedding(num_gpus=1, resources={"disk": 0.5}).plan(scaling=ScalingConfig(parallelism={"embed": 2, "words": 3}))
     asked = rd.Resources(num_gpus=1, resources={"disk": 0.5})
     assert stages(plan) == {"words": (3, None), "embed": (2, asked), "counts": (1, None)}
@@ -36,24 +36,24 @@ def test_an_operator_that_asks_has_replicas_of_its_own_and_what_is_behind_it_run
     assert plan.needs(0.01)[1] == Need("embed", 2, {"CPU": 0.01, "GPU": 1, "disk": 0.5})
 
 
-def test_without_a_parallelism_of_its_own_it_has_as_many_replicas_as_what_feeds_it() -> None:
+def test_an_operator_with_resources_has_by_default_the_parallelism_of_its_input() -> None:
     assert stages(embedding(num_cpus=1).plan(3))["embed"][0] == 3
 
 
 @pytest.mark.parametrize("asked", [{}, {"num_cpus": 1}])
-def test_what_is_asked_for_changes_no_result(asked: dict[str, Any]) -> None:
+def test_resources_change_no_result(asked: dict[str, Any]) -> None:
     result = embedding(**asked).run(runtime="local", parallelism=2)
     assert sorted(record for _, record in result["out"]) == [("B", 4), ("C", 4)]
 
 
-def test_an_error_names_the_operator_and_not_what_it_is_made_of() -> None:
+def test_an_error_names_the_operator_and_not_the_nodes_it_consists_of() -> None:
     flow = rd.Dataflow("failing")
     flow.from_items([0]).map(lambda n: 1 / n, name="divide", num_cpus=1).collect("out")
     with pytest.raises(rd.DataflowError, match=r"^'divide'"):
         flow.run(runtime="local")
 
 
-def test_it_works_in_loops_and_behind_exchanges() -> None:
+def test_resources_work_in_loops_and_behind_exchanges() -> None:
     flow = rd.Dataflow("loop")
     stream = flow.from_items([3, 5], name="items").rebalance()
 
@@ -69,7 +69,7 @@ def test_it_works_in_loops_and_behind_exchanges() -> None:
     assert [record for _, record in flow.run(runtime="local", parallelism=2)["out"]] == [0, 0]
 
 
-def test_vertices_and_sources_ask_as_operators_do_and_a_run_says_more_by_name() -> None:
+def test_vertices_and_sources_ask_for_resources_and_a_run_adds_to_them_by_name() -> None:
     flow = rd.Dataflow("vertices")
 
     class Pass(rd.Vertex):
@@ -113,7 +113,7 @@ def test_a_misspelled_keyword_is_refused_as_python_does() -> None:
     )
 
 
-def test_the_sum_may_be_too_much_where_each_one_fits() -> None:
+def test_the_sum_of_resources_may_be_too_large_although_each_fits() -> None:
     needs = [Need("a", 1, {"CPU": 1}), Need("b", 3, {"CPU": 2})]
     assert unplaceable(needs, [{"CPU": 4}, {"CPU": 3}]) == ""
     assert unplaceable(needs, [{"CPU": 4}, {"CPU": 2}]) == (

@@ -1,4 +1,4 @@
-"""Every setting works, or warns that it does not. And the effects of the local runtime's clock.
+"""Every setting has an effect in the local runtime, or warns that it has none. And: the effects of the local runtime's clock.
 
 Issue 11: '"deterministic" where the local runtime reads the clock, parameters that the local runtime ignores in silence', and
 'run(timeout_s=) says "it goes on" and cancels'.
@@ -19,7 +19,7 @@ from rayad.dataflow.config import AUTOSCALER, CHANGEABLE, OF_MACHINES, USED_LOCA
 
 NOTHING = "does nothing in the local runtime: it is one process, without actors, connections and heartbeats"
 NO_AUTOSCALER = "is for the autoscaler, and this job has none: give a policy, or a range (least, most)"
-OTHERS: dict[str, Any] = {  # another value than the default of each field that the local runtime does not act on
+OTHERS: dict[str, Any] = {  # for each field that the local runtime ignores, a value that is not the default
     **dict.fromkeys(("combine_hold_s", "start_timeout_s", "cpus_per_replica", "heartbeat_timeout_s"), 1.0),
     **dict.fromkeys(("report_interval_s", "window_s", "warm_up_s", "timeout_s"), 1.0),
     "rescale_pause_s": None,
@@ -43,7 +43,7 @@ def small() -> rd.Dataflow:
 
 @pytest.mark.parametrize("config", [rd.RunConfig, rd.SnapshotConfig, rd.FailureConfig, rd.ScalingConfig])
 def test_each_setting_is_known_to_work_locally_or_not_to(config: type) -> None:
-    """A new field belongs into USED_LOCALLY, or into what is passed over with a warning."""
+    """A new field must be in USED_LOCALLY, or be ignored with a warning."""
     passed_over = AUTOSCALER if config is rd.ScalingConfig else OF_MACHINES.get(config, frozenset())
     assert USED_LOCALLY[config] | passed_over == {field.name for field in fields(config)}
     assert not USED_LOCALLY[config] & passed_over
@@ -57,7 +57,7 @@ def told_fields(config: type) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("config", [rd.RunConfig, rd.SnapshotConfig, rd.FailureConfig, rd.ScalingConfig])
-def test_each_setting_says_at_its_place_whether_it_is_for_ray_alone(config: type) -> None:
+def test_the_docstring_of_each_setting_says_whether_it_is_for_ray_alone(config: type) -> None:
     told = told_fields(config)
     assert told.keys() == {field.name for field in fields(config)}
     assert {name for name, text in told.items() if text.startswith("on Ray: ")} == told.keys() - USED_LOCALLY[config]

@@ -1,4 +1,4 @@
-"""A function that changes what it is given is found where somebody else holds it, and nowhere else.
+"""A function that changes its argument in place is an error if another consumer has the same object, and only then.
 
 Issue 11: "a function that changes its argument in place changes what other branches and emitted state see: say what is allowed and check
 it in the local runtime".

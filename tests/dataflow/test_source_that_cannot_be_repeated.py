@@ -1,4 +1,4 @@
-"""A source like a socket: what it gave once it cannot give again."""
+"""A source like a socket: it cannot give the same records twice."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def flow() -> rd.Dataflow:
     return flow
 
 
-def test_without_snapshots_it_is_read(flow: rd.Dataflow) -> None:
+def test_it_is_read_without_snapshots(flow: rd.Dataflow) -> None:
     assert [record for _, record in flow.run(runtime="local")["out"]] == ["a", "b"]
 
 
-def test_with_snapshots_it_is_refused_before_anything_starts(flow: rd.Dataflow, tmp_path: Path) -> None:
+def test_it_is_refused_with_snapshots_before_anything_starts(flow: rd.Dataflow, tmp_path: Path) -> None:
     told = r"^'socket' \(.*\): Lines cannot be read again from an offset \(replays = False\), .* Send what it gives to a live input"
     for runtime in ("local", "ray"):
         with pytest.raises(rd.ConfigError, match=told):

@@ -1,4 +1,4 @@
-"""Snapshots of distinct, stateful_map and join: state alone, what has changed, and what is gone."""
+"""Snapshots of distinct, stateful_map and join: they hold only state; increments hold what was changed and what was removed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def join_steps(how: str, columns: bool, rows: bool) -> st.SearchStrategy[list[St
 
 
 def kept(vertex: Any) -> Any:
-    """The rows of both sides, whatever the runs they are in."""
+    """The rows of both sides, however they are divided into runs."""
     sides = vertex.sides.columns.as_rows() if vertex.sides.columns.is_used else vertex.sides.rows.kept
     return [{key: sorted(map(repr, rows)) for key, rows in side.items()} for side in sides]
 

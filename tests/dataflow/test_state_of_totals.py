@@ -1,4 +1,4 @@
-"""Snapshots of running totals: state alone, compact, and only what has changed."""
+"""Snapshots of running totals: they hold only state, are compact, and increments hold only changes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def combined(aggregator: Any, records: list[Any], schema: pa.Schema | None) -> tuple[int, Any]:
-    """What a sender makes of records: pairs, or columns where a schema is given and the aggregation has them."""
+    """Records combined as a sender does it: pairs, or columns if a schema is given and the aggregation works on columns."""
     value = ValueSelector(function=lambda row: (row["v"],) * 3) if isinstance(aggregator, Several) else ValueSelector(column="v")
     element = Combine(KeySelector(columns=("k",)), value, aggregator)
     if schema is not None:
@@ -77,7 +77,7 @@ def sums_of(rows: bool, keys: Any) -> Any:
 
 
 @pytest.mark.parametrize("rows", [True, False], ids=["rows", "columns"])
-def test_what_is_written_grows_with_what_has_changed(rows: bool) -> None:
+def test_the_size_of_a_snapshot_grows_with_the_changes(rows: bool) -> None:
     run = Driven(lambda: Totals(Sum()))
     sizes = []
     for epoch, keys in enumerate([range(20_000), [3, 5], [3, 99_999], range(15_000), range(7)]):
@@ -105,7 +105,7 @@ def test_a_switch_to_rows_is_written_in_full() -> None:
         assert len(run.chain) == [1, 2, 1, 2][epoch]
 
 
-def test_totals_that_are_never_asked_remember_no_keys() -> None:
+def test_totals_without_snapshots_remember_no_changed_keys() -> None:
     run = Driven(lambda: Totals(Sum()))
     for epoch in range(50):
         run.step(("recv", 0, sums_of(epoch > 25, range(100)), Timestamp(epoch)))
@@ -115,7 +115,7 @@ def test_totals_that_are_never_asked_remember_no_keys() -> None:
 
 
 def test_a_sum_beyond_64_bits_beside_another_aggregation_finds_room_for_new_keys() -> None:
-    """The first column of totals had room for new keys and overflowed, the others had none yet: turning into rows failed."""
+    """The conversion to rows failed when the first column of totals had grown for new keys and overflowed, before the others had grown."""
     run = Driven(lambda: Totals(Several({"total": Sum(), "n": Count()}, [ValueSelector(column="v")] * 2)))
     for epoch, keys in enumerate([range(2), range(3_000)]):
         ones = np.ones(len(keys), np.int64)

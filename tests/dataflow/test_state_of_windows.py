@@ -1,4 +1,4 @@
-"""Snapshots of windows over event time: open windows, watermarks, and what waits for its time."""
+"""Snapshots of windows over event time: open windows, watermarks, and batches that wait for their time."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FIRST = [record(k, t, 1) for k in range(12) for t in (20, 30)]
 
 
 def sent(element: Any, records: list[Any], columnar: bool) -> Any:
-    """What a sender makes of records."""
+    """Records combined as a sender does it."""
     batch = pa.RecordBatch.from_pylist(records, schema=SCHEMA) if columnar else records
     gatherer = element.gatherer() if columnar else None
     if gatherer is None:
@@ -81,7 +81,7 @@ def window_steps(element: AssignWindows, columns: bool, rows: bool) -> st.Search
 
 
 def view_of(make: Any) -> Any:
-    """The results that what is open would give, however it is kept."""
+    """The results that the open windows would give, in whatever form their state is kept."""
 
     def view(vertex: Any) -> Any:
         copy = make()
@@ -135,7 +135,7 @@ def view_of_join(vertex: Any) -> Any:
 
 
 def switches(sender: Any, marks: tuple[int, ...]) -> list[list[Step]]:
-    """Epochs of columns, of rows, and of a watermark that expires what was there, in every order, each with a snapshot or without."""
+    """Epochs of columns, of rows, and of a watermark that closes all windows, in every order, each with a snapshot or without."""
     out = []
     for kinds in itertools.product(["columns", "rows", "expire"], repeat=4):
         for snapshots in itertools.product([False, True], repeat=3):
@@ -152,7 +152,7 @@ def switches(sender: Any, marks: tuple[int, ...]) -> list[list[Step]]:
 
 
 @pytest.mark.parametrize("windows", ["tumbling", "session"])
-def test_windows_that_switch_between_rows_and_columns_go_on_from_a_snapshot(windows: str) -> None:
+def test_windows_that_switch_between_rows_and_columns_resume_from_a_snapshot(windows: str) -> None:
     def make() -> EventWindows:
         return EventWindows(Sum(), WINDOWS[windows], (4,))
 
@@ -160,7 +160,7 @@ def test_windows_that_switch_between_rows_and_columns_go_on_from_a_snapshot(wind
         check(make, steps, view=view_of(make))
 
 
-def test_window_joins_that_switch_between_rows_and_columns_go_on_from_a_snapshot() -> None:
+def test_window_joins_that_switch_between_rows_and_columns_resume_from_a_snapshot() -> None:
     for steps in switches(PLACED, (2, 3)):
         check(lambda: WindowJoin(WINDOWS["tumbling"], (2, 6)), steps, view=view_of_join)
 
@@ -171,7 +171,7 @@ def many(count: int, at: int) -> list[Any]:
 
 @pytest.mark.parametrize("columnar", [True, False], ids=["columns", "rows"])
 @pytest.mark.parametrize("windows", ["sliding", "session"])
-def test_what_is_written_of_windows_grows_with_what_has_come(windows: str, columnar: bool) -> None:
+def test_the_size_of_a_snapshot_of_windows_grows_with_the_new_records(windows: str, columnar: bool) -> None:
     element = element_of(windows, Sum())
     run = Driven(lambda: EventWindows(Sum(), WINDOWS[windows], (100,)))
     sizes = []

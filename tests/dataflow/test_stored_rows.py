@@ -1,4 +1,4 @@
-"""State in a dict as snapshots hold it by position: the same items in the same order come back, whatever keys and values are."""
+"""State in a dict, stored by position in snapshots: restoring gives the same items in the same order, for any keys and values."""
 
 from __future__ import annotations
 
@@ -99,22 +99,24 @@ def test_numbers_are_taken_in_the_replica_and_other_values_in_a_copy(value: Any,
 @pytest.mark.parametrize(
     ("values", "inline"), [([], True), ([None], True), ([1] * 9, True), (["a"] * 9, False), ([1] * 11, False)], ids=repr
 )
-def test_a_stateful_map_is_forked_for_only_where_much_is_kept(monkeypatch: pytest.MonkeyPatch, values: list[Any], inline: bool) -> None:
+def test_a_process_is_forked_only_for_a_stateful_map_with_much_state(
+    monkeypatch: pytest.MonkeyPatch, values: list[Any], inline: bool
+) -> None:
     monkeypatch.setattr(by_key, "FEW_ROWS", 10)
     run = Driven(lambda: StatefulMap(lambda state, value: (value, None), 0))
     run.step(("recv", 0, list(enumerate(values)), Timestamp(0)))
     assert run.vertex.checkpoint_inline == inline
 
 
-def test_state_that_has_changed_since_it_was_looked_at_is_given_as_it_is() -> None:
+def test_state_that_changed_after_it_was_inspected_is_given_unprepared() -> None:
     rows, state = states(10, 1)
     state[99] = 1
     assert rows.checkpoint(state) is state
     other = dict(state)
-    assert rows.take(other) is None, "another dict: nothing is known of it"
+    assert rows.take(other) is None, "nothing was inspected of another dict"
 
 
-def test_keys_that_cannot_be_pickled_alone_leave_the_state_to_others() -> None:
+def test_keys_that_cannot_be_pickled_alone_are_left_to_plain_pickling() -> None:
     rows, state = StoredRows(), {1: 1, 2: 1, Key(): 1, 3: 1, 4: 1}
     for _ in range(3):
         rows.take(state)
@@ -146,8 +148,8 @@ def test_large_batches_are_kept_and_small_ones_and_slices_are_copied(monkeypatch
     assert taken_back(pickle.loads(pickle.dumps(parts, protocol=2))) == batches
 
 
-def test_what_was_restored_can_be_garbage() -> None:
-    """A PickleBuffer of a memoryview in a cycle of references crashed the interpreter."""
+def test_restored_state_can_be_garbage_collected() -> None:
+    """The interpreter crashed when a PickleBuffer of a memoryview was part of a cycle of references."""
     rows, state = states(10, 1)
     again = StoredRows()
     again.restore(through_a_file(rows.checkpoint(state)))
@@ -157,6 +159,6 @@ def test_what_was_restored_can_be_garbage() -> None:
     assert gc.collect() > 0
 
 
-def test_what_does_not_change_is_read_only_when_it_comes_back() -> None:
+def test_unchanging_state_is_read_only_after_it_was_restored() -> None:
     again = through_a_file(Unchanging(pa.record_batch({"a": range(3)}))).value
     assert not again.column(0).buffers()[1].is_mutable

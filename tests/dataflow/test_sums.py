@@ -1,4 +1,4 @@
-"""What sums and means are of which values, by rows and by columns."""
+"""Sums and means: of which types they are defined, and their exact values, in rows and in columns."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rows(values: list[Any], how: str, *, each: bool = False, **options: Any) -> 
 
 
 def columns(values: Any, how: str, **options: Any) -> Any:
-    """The same of a column."""
+    """The same, with the values in a column."""
     batch = pa.record_batch({"k": ["a"] * len(values), "v": values})
     return one([batch], lambda s: getattr(s.key_by("k"), how)("v", **options))
 
@@ -52,7 +52,7 @@ def test_sums_of_decimals_are_exact(each: bool) -> None:
     assert columns(pa.array([BIG, Decimal("0.01")]), "sum") == Decimal("12345678901234567890123456789.13")
 
 
-def test_sums_and_means_of_decimals_know_no_context() -> None:
+def test_sums_and_means_of_decimals_ignore_the_decimal_context() -> None:
     with decimal.localcontext(decimal.Context(prec=3, rounding=decimal.ROUND_UP)):
         assert str(rows([BIG, BIG], "sum")) == "24691357802469135780246913578.24"
         assert str(rows([BIG, BIG], "mean")) == "12345678901234567890123456789.12"
@@ -69,7 +69,7 @@ def test_a_sum_of_decimals_that_would_have_to_be_rounded_is_refused() -> None:
 
 @pytest.mark.parametrize("how", ["sum", "mean"])
 @pytest.mark.parametrize("value", ["x", b"x", [1], (1, 2, 3), {1}, dt.date(2020, 1, 1), np.datetime64("2020-01-01")], ids=repr)
-def test_what_has_no_sum_is_refused_even_when_it_is_alone(value: Any, how: str) -> None:
+def test_a_single_value_without_a_sum_is_refused(value: Any, how: str) -> None:
     with pytest.raises(rd.DataflowError) as caught:
         rows([value], how)
     assert f"{how} was given {value!r:.60} of type {type(value).__name__}: it adds numbers and durations" in str(caught.value)
@@ -143,7 +143,7 @@ def test_exact_totals_are_those_of_fractions_however_they_are_cut(values: list[A
         assert found == expected
 
 
-def test_an_exact_sum_passes_null_over() -> None:
+def test_an_exact_sum_ignores_null() -> None:
     pairs = [("a", None), ("b", None), ("a", 1.5)]
     flow = rd.Dataflow()
     flow.from_items(pairs).key_by(first).sum(second, exact=True).collect("out")
@@ -158,13 +158,13 @@ def test_sums_of_floats_are_the_same_up_to_rounding(values: list[float]) -> None
         assert abs(found - math.fsum(values)) <= bound
 
 
-# -- the value that is meant when none was named ---------------------------------------------------------------------------------
+# -- the default value -----------------------------------------------------------------------------------------------------------
 
 RECORDS = [{"k": "a", "v": 1}, {"k": "a", "v": 3}]
 
 
 @pytest.mark.parametrize("how", ["sum", "min", "max", "mean"])
-def test_without_a_value_rows_and_columns_take_the_one_column_besides_the_key(how: str) -> None:
+def test_the_default_value_is_the_only_column_besides_the_key(how: str) -> None:
     expected = {"sum": 4, "min": 1, "max": 3, "mean": 2.0}[how]
     for epoch, key in itertools.product((RECORDS, pa.RecordBatch.from_pylist(RECORDS)), ("k", ["k"])):
         assert one([epoch], lambda s, key=key: getattr(s.key_by(key), how)()) == expected
@@ -177,7 +177,7 @@ def test_without_a_value_rows_and_columns_take_the_one_column_besides_the_key(ho
 
 @pytest.mark.parametrize("key", ["k", first], ids=["column", "function"])
 @pytest.mark.parametrize("columnar", [False, True])
-def test_without_a_value_it_must_be_clear_which_column_is_meant(key: Any, columnar: bool) -> None:
+def test_a_default_value_among_several_columns_is_refused(key: Any, columnar: bool) -> None:
     records = [{"k": "a", "v": 1, "w": 2}]
     epoch = pa.RecordBatch.from_pylist(records) if columnar else records
     with pytest.raises(rd.DataflowError) as caught:
@@ -186,6 +186,6 @@ def test_without_a_value_it_must_be_clear_which_column_is_meant(key: Any, column
     assert str(caught.value).endswith(f"which column to aggregate is not clear: besides the key {keys} there are {rest}; name one")
 
 
-def test_without_a_value_pairs_give_their_second_and_others_themselves() -> None:
+def test_the_default_value_is_the_second_of_a_pair_or_the_record_itself() -> None:
     assert one([[("a", 1), ("a", 2)]], lambda s: s.key_by(first).sum()) == 3
     assert one([[1, 3, 5]], lambda s: s.key_by(lambda n: n % 2).sum()) == 9

@@ -1,4 +1,4 @@
-"""Running totals are updates, not records: where operators with state refuse them when the program is written, and where not."""
+"""Running totals are updates, not records: which operators with state refuse them when the program is written, and which accept them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TAKERS: dict[str, Callable[[rd.KeyedStream], Any]] = {
 
 
 @pytest.mark.parametrize("taker", TAKERS)
-def test_running_totals_are_refused_where_they_would_be_taken_for_records(taker: str) -> None:
+def test_running_totals_are_refused_by_operators_that_would_take_updates_for_records(taker: str) -> None:
     flow = rd.Dataflow()
     totals = counts(flow)
     nodes = len(flow.graph.nodes)
@@ -152,7 +152,7 @@ def test_as_records_takes_every_change_for_a_record() -> None:
 
 
 @pytest.mark.parametrize("source", ["items", "arrow", "text", "csv", "union", "loop"])
-def test_where_the_program_has_one_epoch_totals_come_once(source: str, tmp_path: Any) -> None:
+def test_totals_of_a_program_with_one_epoch_are_no_updates(source: str, tmp_path: Any) -> None:
     (tmp_path / "a.txt").write_text("w\nb\n")
     flow = rd.Dataflow()
     streams = {
@@ -175,7 +175,7 @@ def test_count_of_counts_of_one_epoch() -> None:
 
 
 @pytest.mark.parametrize("source", ["epochs", "arrow with epochs", "live", "own", "vertex"])
-def test_where_there_may_be_more_epochs_they_are_refused(source: str) -> None:
+def test_totals_of_a_program_that_may_have_several_epochs_are_refused(source: str) -> None:
     flow = rd.Dataflow()
     table = pa.table({"e": [0], "w": ["a"]})
 
@@ -197,7 +197,7 @@ def test_where_there_may_be_more_epochs_they_are_refused(source: str) -> None:
         streams[source]().key_by(str).count().key_by(second).count()
 
 
-def test_a_source_of_ones_own_can_say_that_it_has_one_epoch() -> None:
+def test_a_users_source_can_say_that_it_has_one_epoch() -> None:
     class Own(rd.Source):
         one_epoch = True
 

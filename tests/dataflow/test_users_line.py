@@ -1,4 +1,4 @@
-"""Error messages name the user's line, wherever the user's code comes from."""
+"""Error messages name the user's line, whether the code is in a file, a notebook cell or a string."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def make(flow):
 
 
 def where_of(code: str, filename: str, **names: Any) -> list[str]:
-    """The lines that a piece of the user's code gives to the nodes it makes."""
+    """The lines that are noted for the nodes which a piece of user code makes."""
     space: dict[str, Any] = dict(names)
     exec(compile(code, filename, "exec"), space)
     flow = rd.Dataflow()
@@ -44,7 +44,7 @@ def test_in_a_script(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("filename", ["<stdin>", "<string>", "<ipython-input-3-0a1b2c>", "<doctest x[0]>"])
 def test_in_code_without_a_file(filename: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(Path(rayad.__file__).parent / "dataflow")  # a made-up name is no path of ours, wherever we are
+    monkeypatch.chdir(Path(rayad.__file__).parent / "dataflow")  # a made-up file name is not a path of Rayad's, in any current folder
     assert where_of(CODE, filename)[0] == f"{filename}:3"
 
 
@@ -57,7 +57,7 @@ def test_in_a_notebook() -> None:
 
 
 @pytest.mark.parametrize("folder", ["", "dataflow", "graphs", "integrations", "actors"])
-def test_our_own_lines_are_passed_over_through_links_and_without(folder: str) -> None:
+def test_rayads_own_lines_are_skipped_with_and_without_symbolic_links(folder: str) -> None:
     package = Path(rayad.__file__).parent / folder
     for path in {package / "made_up.py", package.resolve() / "made_up.py"}:
         assert set(where_of(CODE, str(path))) == {f"test_users_line.py:{_line_of_make()}"}

@@ -41,7 +41,7 @@ def records(kind: str) -> Any:
 @pytest.mark.parametrize("kind", ["int", "float"])
 @settings(max_examples=12, deadline=None)
 @given(data=st.data(), ddof=st.integers(0, 2), parallelism=st.integers(1, 3))
-def test_variance_is_what_it_is_defined_to_be(kind: str, columnar: bool, data: st.DataObject, ddof: int, parallelism: int) -> None:
+def test_variance_equals_its_definition(kind: str, columnar: bool, data: st.DataObject, ddof: int, parallelism: int) -> None:
     epochs = data.draw(records(kind))
     batches = [pa.RecordBatch.from_pylist(rows, schema=SCHEMA[kind]) for rows in epochs] if columnar else epochs
     flow = rd.Dataflow()
@@ -95,7 +95,7 @@ def test_whole_numbers_that_floats_do_not_hold_go_to_rows(first: int) -> None:
     assert flow.run(runtime="local")["out"] == [(rd.Timestamp(0), (1, float(statistics.variance(map(Fraction, values)))))]
 
 
-def test_a_large_mean_does_not_drown_a_small_variance() -> None:
+def test_a_small_variance_around_a_large_mean_keeps_its_digits() -> None:
     values = [1e9 + x for x in (4.0, 7.0, 13.0, 16.0)]
     assert spread(values) == 30.0
     flow = rd.Dataflow()
@@ -116,7 +116,7 @@ def test_nan_and_infinity_have_no_variance(odd: float, columnar: bool) -> None:
     assert math.isnan(out[1])
 
 
-def test_decimals_are_floats_and_null_is_passed_over() -> None:
+def test_decimals_count_as_floats_and_null_is_ignored() -> None:
     assert spread([Decimal("1.5"), None, Decimal("2.5")]) == 0.5
     assert spread([None]) is None
     assert spread([3]) is None

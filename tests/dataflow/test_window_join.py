@@ -110,7 +110,7 @@ def test_pairs_stay_columns_and_open_into_plain_ones() -> None:
     ]
 
 
-def test_what_a_join_in_windows_refuses() -> None:
+def test_invalid_joins_in_windows_are_refused() -> None:
     flow = rd.Dataflow()
     timed = flow.from_items([("a", 1)]).assign_timestamps(lambda r: r[1])
     keyed = timed.key_by(lambda r: r[0])

@@ -1,4 +1,4 @@
-"""Windows over event time are exact: every record is in the windows that hold its time, or late, or refused; in rows and in columns.
+"""Windows over event time are exact, in rows and in columns: every record is in all windows that contain its time, or late, or refused.
 
 The model is plain Python: bounds are exact multiples, rounded once where lengths are floats, and a window holds a time when
 ``start <= time < end`` does.
@@ -49,7 +49,7 @@ def number_of(value: Any) -> Fraction:
 
 
 def windows_of(time: Any, size: Any, slide: Any, offset: Any) -> list[tuple[Any, Any]]:
-    """Bounds as fractions, or as floats where a length is one."""
+    """Bounds as fractions; as floats if a length is a float."""
     lengths = [size, slide, 0 if offset is None else offset]
     floats = any(isinstance(length, float) for length in lengths)
     size, slide, offset = map(number_of, lengths)
@@ -176,7 +176,7 @@ TIMES: dict[str, tuple[Any, Any, pa.DataType | None]] = {
 @settings(max_examples=5)
 @given(data=st.data())
 def test_every_time_is_in_exactly_the_windows_that_hold_it(name: str, data: st.DataObject) -> None:
-    """tumbling(0.1) counted 40 of 100 records, sliding(0.3, 0.1) put times into 2 or 3 windows, negative Decimals into two."""
+    """tumbling(0.1) counted 40 of 100 records; sliding(0.3, 0.1) put times into 2 or 3 windows, and negative Decimals into two."""
     times, lengths, kind = TIMES[name]
     size, slide = data.draw(lengths), data.draw(st.none() | lengths)
     assume(slide is None or size / slide < 30)
@@ -212,8 +212,8 @@ SESSION_TIMES: dict[str, tuple[Any, Any, pa.DataType | None]] = {
 @pytest.mark.parametrize("name", SESSION_TIMES)
 @settings(max_examples=8)
 @given(data=st.data())
-def test_sessions_merge_what_is_a_gap_apart_and_nothing_else(name: str, data: st.DataObject) -> None:
-    """Sessions of 1 us over timestamp[ns] columns merged what rows kept apart."""
+def test_sessions_merge_records_within_the_gap_and_no_others(name: str, data: st.DataObject) -> None:
+    """Sessions with a gap of 1 us over timestamp[ns] columns merged records that were separate sessions in rows."""
     some, gaps, kind = SESSION_TIMES[name]
     gap = data.draw(gaps)
     times = data.draw(st.lists(some, min_size=1, max_size=12))
@@ -261,7 +261,7 @@ ODD: dict[str, tuple[Any, Any, str]] = {
 
 @pytest.mark.parametrize("name", ODD)
 def test_a_time_that_no_window_can_hold_is_refused(name: str) -> None:
-    """Infinite times vanished; date32 crashed."""
+    """Records with infinite times were lost, and date32 columns crashed."""
     time, size, message = ODD[name]
     for windows in (rd.windows.tumbling(size), rd.windows.session(size)):
         if "begins" in message and windows != rd.windows.tumbling(size):

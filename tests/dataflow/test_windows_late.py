@@ -1,4 +1,4 @@
-"""Late records come as they came, for all kinds of windows; unions keep event times; and each record is in a window or late."""
+"""Late records are given unchanged, for all kinds of windows; each record is in a window or late; unions keep event times."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def expected_late(epochs: list[Any], windows: Any, delay: int) -> Counter[Any]:
 def test_each_record_is_in_its_windows_or_late_for_them(
     windows: str, epochs: list[Any], delay: int, parallelism: int, seed: int, to: int
 ) -> None:
-    """`.late` gave the aggregate of late records. Replicas come and go meanwhile."""
+    """`.late` used to give an aggregate of the late records. Meanwhile replicas are added and removed."""
     batches = [pa.RecordBatch.from_pylist(rows, schema=SCHEMA) for rows in epochs]
     expected = expected_late(epochs, WINDOWS[windows], delay)
     all_windows = sum(len(windows_of(WINDOWS[windows], record)) for records in epochs for record in records)
@@ -102,7 +102,7 @@ def test_late_records_of_columns_stay_columns_and_open_into_plain_ones() -> None
     ]
 
 
-def test_nobody_who_does_not_ask_for_late_records_pays_for_them() -> None:
+def test_a_program_that_does_not_use_late_has_no_vertex_for_late_records() -> None:
     def vertices(late: bool) -> list[str]:
         flow = rd.Dataflow()
         counted = flow.from_items([{"t": 1}]).assign_timestamps("t").window(rd.windows.tumbling(5)).count()
@@ -133,7 +133,7 @@ def key_of(record: Any) -> Any:
 def test_a_union_keeps_event_times_with_the_lower_watermark(
     left: list[Any], right: list[Any], filtered: bool, parallelism: int, seed: int
 ) -> None:
-    """`union` lost event times unless they were the same; each side says where its own are."""
+    """`union` lost event times unless both sides had them in the same place; now each side has its own."""
     windows = rd.windows.tumbling(4)
     flow = rd.Dataflow()
     counted = union_of(flow, left, right, filtered=filtered).key_by(key_of).window(windows).count()
@@ -192,7 +192,7 @@ def test_a_union_of_streams_with_and_without_event_times_is_refused() -> None:
     assert bare.union(bare).event_time is None
 
 
-def test_behind_an_exchange_a_union_keeps_event_times_that_are_in_one_place() -> None:
+def test_a_union_behind_an_exchange_keeps_event_times_of_one_column() -> None:
     flow = rd.Dataflow()
     a, b = (flow.from_items([{"t": 1}]).assign_timestamps("t") for _ in range(2))
     a.union(b).rebalance().filter(lambda r: True).window(rd.windows.tumbling(5)).count().collect("out")

@@ -17,7 +17,7 @@ MOMENT = dt.datetime(2024, 2, 28, 23, 59, 58)
 
 
 def spread(values: Sequence[Any]) -> list[Any]:
-    """A dozen of a few values, each at least twice, the fourth a null."""
+    """A dozen values made of a few, each at least twice; the fourth is null."""
     out = [values[i % len(values)] for i in range(ROWS)]
     return [*out[:3], None, *out[4:]]
 
@@ -33,7 +33,7 @@ def cast(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
 
 
 def integers(kind: pa.DataType, bits: int, *, signed: bool) -> pa.Array:
-    """The ends of the type and a few between."""
+    """The smallest and the largest value of the type, and a few between."""
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
     return column(kind, [low, high, 0, 1, high - 1])
 

@@ -19,7 +19,7 @@ from tests.every_type.operators import Epochs, Operator, operators
 
 EXACT, REFUSED, ABSENT = "exact", "refused", "absent"
 INEXACT = {"time64[ns]"}
-"""pyarrow's ``to_pylist`` loses digits of these: no Python value is right, so what needs rows must refuse."""
+"""Types of which pyarrow's ``to_pylist`` loses digits: no Python value is right, so whatever needs rows must refuse them."""
 TWO_EPOCHS = 7
 
 
@@ -42,17 +42,17 @@ def batch_of(kind: str) -> pa.RecordBatch:
 
 
 def is_length(kind: str) -> bool:
-    """Whether its event times are moments, dates or lengths, not numbers."""
+    """Whether values of the type, as event times, are moments, dates or durations instead of numbers."""
     return kind.startswith(("timestamp", "date", "duration"))
 
 
 def is_time(kind: str) -> bool:
-    """Whether it can be an event time: then it is tried without its null, which must be refused."""
+    """Whether the column can be the event time: then it is tried without its null, which would be refused."""
     return is_length(kind) or kind.startswith(("int", "uint", "float", "decimal"))
 
 
 def wanted(kind: str, operator: Operator, epochs: Epochs) -> Any:
-    """What must come out; None where plain Python has no answer."""
+    """The result that plain Python gives; None if it has none."""
     if kind in INEXACT:
         return None
     try:
@@ -63,7 +63,7 @@ def wanted(kind: str, operator: Operator, epochs: Epochs) -> Any:
 
 
 def run_operator(operator: Operator, epochs: list[Any], *, of_epochs: bool) -> Any:
-    """What comes out, or the refusal."""
+    """The operator's result, or its refusal."""
     flow = rd.Dataflow()
     operator.build(flow.from_epochs(epochs)).collect("out")
     found = flow.run(runtime="local", parallelism=2)["out"]
@@ -132,7 +132,8 @@ def tried_ends(kind: str) -> Iterator[Tried]:
 
 
 def as_spark_has_it(batch: pa.RecordBatch, *, in_rows: bool) -> pa.RecordBatch:
-    """Spark has no unsigned integers of 64 bits, they become decimals; nor extension types, whose storage it gets (rows have none)."""
+    """The batch in Spark's types: unsigned integers of 64 bits become decimals, and extension types become their storage. A bool8 from
+    Python rows is a plain bool already."""
     column = batch.column("x")
     if column.type == pa.uint64():
         column = column.cast(pa.decimal128(20, 0))
@@ -142,7 +143,7 @@ def as_spark_has_it(batch: pa.RecordBatch, *, in_rows: bool) -> pa.RecordBatch:
 
 
 def judged_in_columns(batch: pa.RecordBatch, flow: rd.Dataflow, take: Any) -> tuple[str, str]:
-    """For types without right Python values: what comes as rows is wrong, what comes in columns must be equal."""
+    """For types without right Python values: a result in rows is wrong, a result in columns must be equal."""
     try:
         found = take(flow.run(runtime="local", parallelism=2))
     except rd.DataflowError:
@@ -156,7 +157,7 @@ def judged_in_columns(batch: pa.RecordBatch, flow: rd.Dataflow, take: Any) -> tu
 
 
 def rows_of(found: Any) -> list[Any]:
-    """Rows of what a sink gives."""
+    """A sink's result as rows."""
     return list(found.to_pylist()) if isinstance(found, pa.Table) else list(found)
 
 

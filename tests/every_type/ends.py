@@ -1,4 +1,4 @@
-"""Every source and sink of one machine, for records that are passed on as they are. Those of Ray and Spark: tests/cluster/."""
+"""Every source and sink that needs neither Ray nor Spark, for records that are passed on unchanged. The others: tests/cluster/."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Source = Callable[[rd.Dataflow, pa.RecordBatch, Path], rd.Stream]
 
 
 class NoFile(Exception):
-    """The format cannot hold this type: nothing to read."""
+    """The file format cannot hold this type, so there is no file to read."""
 
 
 def from_rows(flow: rd.Dataflow, batch: pa.RecordBatch, folder: Path) -> rd.Stream:
@@ -48,7 +48,7 @@ def from_parquet(flow: rd.Dataflow, batch: pa.RecordBatch, folder: Path) -> rd.S
 
 
 def from_csv(flow: rd.Dataflow, batch: pa.RecordBatch, folder: Path) -> rd.Stream:
-    """A CSV file that pyarrow wrote, read with its schema; null and an empty string are the same there."""
+    """A CSV file that pyarrow wrote, read with its schema; in CSV null and an empty string are the same."""
     if any(value in ("", b"") for value in batch.column("x").to_pylist()):
         raise NoFile
     options = pacsv.ConvertOptions(column_types=batch.schema, strings_can_be_null=True)
@@ -84,7 +84,7 @@ SOURCES: dict[str, Source] = {
 
 
 class Kept(rd.Sink):
-    """A sink of one's own: the batches as they came."""
+    """A user's sink: it keeps the batches unchanged."""
 
     def open(self, replica: int, parallelism: int) -> rd.SinkWriter:
         return KeptWriter()
@@ -125,13 +125,13 @@ def written(stream: rd.Stream, folder: Path) -> Callable[[Any], Any]:
 
 
 def kept(stream: rd.Stream, folder: Path) -> Callable[[Any], list[Any]]:
-    """A sink of one's own."""
+    """A user's sink."""
     stream.sink(Kept(), "out")
     return lambda result: list(result["out"])
 
 
 def for_sparks_types(stream: rd.Stream, folder: Path) -> Callable[[Any], Any]:
-    """``to_spark`` as far as its types go; with real Spark and Ray Data: tests/cluster/test_spark_sink.py."""
+    """The types that ``to_spark`` makes; with real Spark and Ray Data: tests/cluster/test_spark_sink.py."""
     stream.collect("out", columnar=True)
     return lambda result: for_spark(result["out"])
 

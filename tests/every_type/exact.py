@@ -17,7 +17,7 @@ from tests.every_type.operators import Instant, instant
 
 
 def form(value: Any, *, near: bool = False) -> Any:
-    """Something hashable that is equal only for the same values. Whole numbers are one kind, whatever their width; so are moments."""
+    """A hashable form that is equal only for the same values. All whole numbers are one kind, whatever their width; so are all moments."""
     if value is None or isinstance(value, (bool, str, bytes)):
         return type(value).__name__, value
     if isinstance(value, np.generic):

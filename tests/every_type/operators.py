@@ -1,8 +1,8 @@
-"""Every operator, with what plain Python makes of the same records.
+"""Every operator, with a model in plain Python.
 
-A record has ``k`` (a key, 0 to 2), ``t`` (a time), ``v`` (a small number) and ``x``, the column of the type that is tried: as what is
-passed on, as the key, as the value, or as the event time. A model gives the records of each epoch; what raises TypeError in plain Python (a
-sum of dates, a list as a key) must be refused.
+A record has ``k`` (a key, 0 to 2), ``t`` (a time), ``v`` (a small number) and ``x``, the column of the type that is tried: as a column that
+is passed on, as the key, as the value, or as the event time. A model gives the results of each epoch; where plain Python raises TypeError
+(a sum of dates, a list as a key), the operator must refuse.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Refused(TypeError):
 
 @dataclass(frozen=True)
 class Operator:
-    """``build`` adds it to a stream; ``model`` gives what must come out; ``near``: a mean of numbers, equal up to rounding."""
+    """``build`` adds it to a stream; ``model`` gives the right result; ``near``: a mean of numbers, equal up to rounding."""
 
     role: str
     name: str
@@ -39,7 +39,7 @@ class Operator:
 
 
 class Echo(rd.Vertex):
-    """Gives what comes."""
+    """Sends each batch on."""
 
     def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
         self.send_by(0, batch, time)
@@ -78,7 +78,7 @@ def by_key(records: Iterable[Record], key: str) -> dict[Any, list[Record]]:
 
 
 def running(key: str, result: Callable[[list[Record]], Any]) -> Callable[[Epochs], Out]:
-    """Of each key that an epoch touched, ``result`` of all its records so far."""
+    """For each key that an epoch touches, ``result`` of all records of the key so far."""
 
     def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
         so_far: dict[Any, list[Record]] = {}
@@ -98,7 +98,7 @@ def window_of(epoch: int) -> tuple[Instant, Instant]:
 
 
 def of_epoch(key: str, result: Callable[[list[Record]], Any]) -> Callable[[Epochs], Out]:
-    """Of each key and epoch by itself, with the window of the epoch."""
+    """For each key and epoch, ``result`` of the records of that epoch alone, with the window of the epoch."""
 
     def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
         for epoch, records in enumerate(epochs):
@@ -121,7 +121,7 @@ def best_of_epoch(largest: bool) -> Callable[[Epochs], Out]:
 
 
 def joined(key: str) -> Callable[[Epochs], Out]:
-    """Pairs of all records so far of which one is new; null joins nothing."""
+    """All pairs of records so far of which at least one is new; a null key joins nothing."""
 
     def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
         before: list[Record] = []
@@ -149,7 +149,7 @@ def distinct(key: str, value: str) -> Callable[[Epochs], Out]:
 
 
 def each(key: str, value: str) -> Callable[[Epochs], Out]:
-    """A pair of each record."""
+    """One pair for each record."""
     return lambda epochs: [(epoch, (hashable(record[key]), record[value])) for epoch, record in passed_on(epochs)]
 
 
@@ -173,7 +173,7 @@ def windowed(size: Any, slide: Any, key: str, time: str, result: Callable[[list[
 
 
 def session(gap: Any, key: str, time: str, result: Callable[[list[Record]], Any]) -> Callable[[Epochs], Out]:
-    """Records of a key no more than ``gap`` apart, as a chain; the window ends ``gap`` behind the last."""
+    """A window holds a chain of records of one key, each at most ``gap`` after the one before; it ends ``gap`` after the last."""
 
     def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
         for name, records in by_key((record for _, record in passed_on(epochs)), key).items():
@@ -235,7 +235,7 @@ def known(records: list[Record], name: str) -> list[Any]:
 
 
 def total(name: str) -> Callable[[list[Record]], Any]:
-    """The exact sum of what is not null; None where there is nothing; numbers and durations only."""
+    """The exact sum of the values that are not null, None if there are none; of numbers and durations only."""
 
     def result(records: list[Record]) -> Any:
         values = known(records, name)
@@ -325,7 +325,7 @@ def window_join(stream: rd.Stream, key: str = "x") -> rd.Stream:
 
 
 def window_joined(epochs: Epochs, key: str = "x") -> Iterator[tuple[int, Any]]:
-    """Every pair of one key and window; null joins nothing."""
+    """Every pair of records with one key in one window; a null key joins nothing."""
     for name, records in by_key((record for _, record in passed_on(epochs)), key).items():
         for left, right in itertools.product(records, records):
             start = left["t"] // 5 * 5

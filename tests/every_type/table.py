@@ -1,4 +1,4 @@
-"""The table of all types, for the documents: written from what was tried, so that it cannot say more than is true."""
+"""The table of all types for docs/types.md, written from the combinations that were tried."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ BOTH, ONLY_ROWS, ONLY_COLUMNS, NEITHER = "=", "rows", "columns", "no"
 
 
 def cell(outcomes: Sequence[Tried]) -> str:
-    """One operator and type: ``=`` exact as rows and as columns, which of the two where the other is refused, ``no`` refused."""
+    """One operator and type. ``=``: exact in rows and in columns; ``rows``, ``columns``: exact only in these; ``no``: both are refused."""
     found = {tried.how: tried.outcome == EXACT for tried in outcomes}
     exact = [how for how, is_exact in found.items() if is_exact]
     return BOTH if len(exact) == len(found) else exact[0] if exact else NEITHER
 
 
 def end_cell(outcomes: Sequence[Tried]) -> str:
-    """One source or sink and type: ``=`` exact wherever the other side is there, ``no`` refused everywhere, blank: no such file."""
+    """One source or sink and type. ``=``: exact with every other end; ``no``: always refused; ``some``: both occur; blank: no such file."""
     there = {tried.outcome for tried in outcomes if tried.outcome != ABSENT}
     return {frozenset(): "", frozenset({EXACT}): BOTH, frozenset({REFUSED}): NEITHER}.get(frozenset(there), "some")
 
@@ -42,7 +42,7 @@ def markdown(tried: Sequence[Tried]) -> str:
 
 
 def summary(tried: Sequence[Tried]) -> str:
-    """How many there are."""
+    """How many combinations are exact, and how many are refused."""
     counts = {outcome: sum(one.outcome == outcome for one in tried) for outcome in (EXACT, REFUSED)}
     kinds = len({one.kind for one in tried})
     return f"{sum(counts.values()):,} combinations of {kinds} types: {counts[EXACT]:,} exact, {counts[REFUSED]:,} refused, nothing else."

@@ -16,7 +16,7 @@ from tests.every_type.exact import form
 from tests.every_type.table import BEGIN, END, markdown
 
 ABSENT_TYPES = {"Type_INTERVAL_MONTHS", "Type_INTERVAL_DAY_TIME"}
-"""pyarrow has only the third kind of intervals."""
+"""Of Arrow's three interval types pyarrow has only the third."""
 
 
 @cache

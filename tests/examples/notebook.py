@@ -20,7 +20,7 @@ def read_notebook(name: str = NOTEBOOKS[0]) -> Any:
 
 
 def run_notebook(*tags: str, name: str = NOTEBOOKS[0], timeout_s: int = 200, **env: str) -> list[str]:
-    """What each code cell prints, in order. Cells with tags are run only where ``tags`` has all of theirs."""
+    """What each code cell prints, in order. A cell with tags runs only if ``tags`` has all of them."""
     notebook = read_notebook(name)
     notebook.cells = [cell for cell in notebook.cells if set(cell.metadata.get("tags", ())) <= set(tags)]
     with tempfile.TemporaryDirectory(prefix="kernel-") as folder:

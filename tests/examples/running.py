@@ -1,4 +1,4 @@
-"""Runs the examples as a user does: as programs of their own, with what they print."""
+"""Runs the examples as a user does, each as a program of its own, and gives what they print."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ EXAMPLES = ROOT / "examples"
 
 
 def environment(**more: str) -> dict[str, str]:
-    """This process' environment, with the checkout's package first; no colours, no terminal."""
+    """This process's environment variables, with the checkout's package first; no colours, no terminal."""
     paths = [str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     kept = {name: value for name, value in os.environ.items() if name not in {"FORCE_COLOR", "RAY_ADDRESS"}}
     return {**kept, "PYTHONPATH": os.pathsep.join(paths), "COLUMNS": "100", "RAY_USAGE_STATS_ENABLED": "0", **more}
 
 
 def run_example(name: str, *arguments: str | Path, cwd: Path, timeout_s: float = 100, **env: str) -> str:
-    """What ``python examples/<name>`` prints; fails with all that it said when it does not end well."""
+    """What ``python examples/<name>`` prints; if it fails, the assertion shows all of its output."""
     command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, env=environment(**env), capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"

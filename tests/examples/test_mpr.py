@@ -1,4 +1,4 @@
-"""The four MPR applications in one process: every version gives the same bytes, and these are right. On Ray: tests/cluster."""
+"""The four MPR applications in one process: all versions give the same bytes, and these are right. On Ray: tests/cluster."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_how_many_items_travel_together_changes_nothing(batch_items: int, tmp_pa
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_reader_goes_on_where_another_stopped(name: str, tmp_path: Path) -> None:
+def test_a_reader_resumes_where_another_stopped(name: str, tmp_path: Path) -> None:
     app = small(name, tmp_path)
     source = module("versions").Items(app.items, 3)
     first = source.build_part(0, None)
@@ -137,7 +137,7 @@ def test_the_borders_of_the_lane_are_where_the_road_has_them() -> None:
     assert abs(right - (320 + 0.45 * 640 * 0.95)) < 40
 
 
-def test_segments_are_averaged_by_side_and_flat_ones_passed_over() -> None:
+def test_segments_are_averaged_by_side_and_flat_ones_ignored() -> None:
     borders = module("kernels").lane_borders
     segments = np.array([[[20, 100, 60, 60]], [[180, 100, 140, 60]], [[0, 80, 200, 81]]])
     assert borders(segments, 100) == [((20, 100), (58, 62)), ((180, 100), (142, 62))]
@@ -191,14 +191,14 @@ def test_a_waiting_kernel_waits_by_the_load_of_its_result(name: str, waits: int,
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("seed", range(3))
 def test_changes_of_replicas_while_it_runs_change_no_byte(name: str, seed: int, tmp_path: Path) -> None:
-    """The local runtime runs a job in slices, so that changes at the very beginning come while most of the items are still to come."""
+    """The local runtime runs a job in slices: changes at the very beginning happen before most of the items have been read."""
     app = replace(small(name, tmp_path), batch_items=20 if name == "primes" else 1)
     adapting = module("adapting").Adapting(changes=((0.0, 3), (0.0, 1), (0.0, 4)))
     changed = module("versions").run(app, "local", 2, seed=seed, adapting=adapting)
     assert changed.md5 == module("versions").run(app, "sequential").md5
 
 
-def test_items_that_come_by_the_clock_are_the_same(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_items_that_arrive_by_the_clock_give_the_same_result(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     versions, now_s = module("versions"), [100.0]
     monkeypatch.setattr(versions.time, "monotonic", lambda: now_s[0])
     part = versions.Items(partial(range, 9), 4, rate_per_s=2.0).build_part(0, None)
@@ -270,7 +270,7 @@ def test_an_example_compares_with_the_sequential_version(name: str, arguments: l
         assert (tmp_path / "pictures" / "mandelbrot-000.pgm").read_bytes().startswith(b"P5 30 30 255\n")
 
 
-def test_another_result_than_the_sequential_versions_is_a_failure() -> None:
+def test_a_result_that_differs_from_the_sequential_version_is_a_failure() -> None:
     program = module("primes")
     with pytest.raises(SystemExit, match="is not that of the sequential version"):
         module("command_line").execute(program.application(100), program.application(200), runtime="local")

@@ -1,4 +1,4 @@
-"""The operators' page: its examples give what stands there, and no operator is missing."""
+"""The page on operators: its examples give the results printed there, and no operator is missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.checkout import ROOT
 PAGE = (ROOT / "docs" / "operators.md").read_text(encoding="utf-8")
 
 
-def test_each_example_gives_what_stands_behind_it() -> None:
+def test_each_example_gives_the_result_in_its_comment() -> None:
     """In one process and one namespace, as a reader would type them."""
     examples = "\n".join(re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL))
     test = doctest.DocTestParser().get_doctest(examples, {}, "docs/operators.md", "docs/operators.md", 0)

@@ -1,4 +1,4 @@
-"""The example of streams in one process: its dataflow on files that appear, crashed on the way, and read back by Spark's rules."""
+"""The example of streams, in one process: its dataflow reads files as they appear, crashes, resumes, and is read back by Spark's rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.integrations.sparks_reader import rows_listed
 
 @pytest.fixture(scope="module")
 def example() -> Any:
-    """Its module; it finds its neighbours in their own folder."""
+    """The example's module, with its folder on the path for the modules that it imports."""
     if str(EXAMPLES) not in sys.path:
         sys.path.append(str(EXAMPLES))
     import spark_streams

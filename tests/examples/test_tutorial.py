@@ -1,4 +1,4 @@
-"""The tutorial's Python, block by block in one process, and what its comments promise."""
+"""The tutorial's Python, block by block in one process, with the results that its comments promise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "tutorial.md").re
 
 
 def run_blocks(word: str, *, before: str = "") -> dict[str, Any]:
-    """Execute the block that contains ``word``; its names."""
+    """Execute the block that contains ``word``; gives its namespace."""
     (block,) = [block for block in BLOCKS if word in block]
     names: dict[str, Any] = {"rd": rd}
     exec(compile(before + block, "docs/tutorial.md", "exec"), names)
@@ -46,7 +46,7 @@ def test_running_totals_and_each_epoch_alone() -> None:
     assert (rd.Timestamp(1), ("apples", rd.Window(1, 2), 2)) in result["each"]
 
 
-def test_windows_and_what_comes_late() -> None:
+def test_windows_and_late_records() -> None:
     result = run_blocks('rd.Dataflow("sensors")')["flow"].run(runtime="local")
     first, last = rd.Timestamp(1), rd.Timestamp(2)
     windows = [(first, ("a", rd.Window(0, 10), 21.0)), (first, ("a", rd.Window(10, 20), 24.0)), (last, ("a", rd.Window(20, 30), 19.0))]

@@ -44,7 +44,7 @@ def summary(outcomes: list[Outcome]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Parse arguments, run, show; 1 when something was wrong."""
+    """Parse arguments, run, show; the exit code is 1 if there was a violation."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--runs", type=int, default=10_000, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")

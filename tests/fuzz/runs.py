@@ -1,4 +1,4 @@
-"""One random program with crashes, changes of layout, and a resume with other replicas. All is drawn from a seed."""
+"""One random program with crashes, changes of layout, and a resume with another parallelism. All of it is drawn from a seed."""
 
 from __future__ import annotations
 

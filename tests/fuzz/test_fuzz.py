@@ -17,7 +17,7 @@ SEEDS = 30
 UNDISTURBED = 60
 
 
-def test_random_programs_give_what_the_model_says_whatever_happens_to_them() -> None:
+def test_random_programs_with_faults_give_what_the_model_says() -> None:
     outcomes = [run(case_of(seed)) for seed in range(SEEDS)]
     assert [f"seed {outcome.seed}: {outcome.violation}" for outcome in outcomes if outcome.violation] == []
     assert sum(outcome.crashes for outcome in outcomes) > 0

@@ -133,7 +133,7 @@ def test_rows_may_be_dicts_and_lists() -> None:
 
 
 @pytest.mark.parametrize("function", ALL)
-def test_no_edges_no_results(function: str) -> None:
+def test_without_edges_there_are_no_results(function: str) -> None:
     assert run([[], []], ALL[function], parallelism=2) == [[], []]
 
 

@@ -27,7 +27,7 @@ def reference(edges: list[Any], sources: list[Any], directed: bool = True) -> di
 
 @given(growing_graphs(), st.sets(st.integers(0, 14), min_size=1, max_size=3), st.booleans(), st.integers(1, 3), st.integers(0, 99))
 @settings(max_examples=100)
-def test_each_epoch_emits_what_came_closer(epochs: Epochs, picks: set[int], directed: bool, parallelism: int, seed: int) -> None:
+def test_each_epoch_emits_the_nodes_that_came_closer(epochs: Epochs, picks: set[int], directed: bool, parallelism: int, seed: int) -> None:
     sources = [make(i) for i in sorted(picks) for make in KINDS.values()]  # of every kind: most are not in the graph
     emitted = run(epochs, lambda e: bfs(e, sources, directed=directed), parallelism=parallelism, seed=seed)
     check_changes(epochs, emitted, lambda edges: reference(edges, sources, directed))
@@ -47,7 +47,7 @@ def test_a_source_appears_with_its_first_edge() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_an_edge_more_costs_little(parallelism: int) -> None:
+def test_one_more_edge_costs_little(parallelism: int) -> None:
     rng = np.random.default_rng(2)
     base = [(int(u), int(v)) for u, v in rng.integers(0, 5_000, (30_000, 2))]
 

@@ -27,7 +27,7 @@ def reference(edges: list[Any]) -> dict[Any, Any]:
 
 @given(growing_graphs(), st.integers(1, 3), st.integers(0, 99))
 @settings(max_examples=80)
-def test_each_epoch_emits_what_changed(epochs: Epochs, parallelism: int, seed: int) -> None:
+def test_each_epoch_emits_the_nodes_that_changed(epochs: Epochs, parallelism: int, seed: int) -> None:
     check_changes(epochs, run(epochs, connected_components, parallelism=parallelism, seed=seed), reference)
 
 
@@ -60,7 +60,7 @@ def test_a_long_path_takes_few_rounds(parallelism: int) -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_an_edge_more_costs_little(parallelism: int) -> None:
+def test_one_more_edge_costs_little(parallelism: int) -> None:
     rng = np.random.default_rng(2)
     base = [(int(u), int(v)) for u, v in rng.integers(0, 5_000, (20_000, 2))]
     once = statistics_of("components", connected_components, [base], parallelism)["records_in"]

@@ -51,7 +51,7 @@ def test_a_forest_has_the_components_of_the_edges(batches: list[list[tuple[int, 
     assert parts_of(contraction) == {frozenset(part) for part in nx.connected_components(graph)}
 
 
-def test_a_contraction_goes_on_after_it_was_asked() -> None:
+def test_a_contraction_continues_after_its_result_was_read() -> None:
     contraction = Contraction()
     contraction.add(NumberEdges()([("a", "b"), (1, 2)]))
     assert parts_of(contraction) == {frozenset({"a", "b"}), frozenset({1, 2})}
@@ -59,7 +59,7 @@ def test_a_contraction_goes_on_after_it_was_asked() -> None:
     assert parts_of(contraction) == {frozenset({"a", "b", 1, 2})}
 
 
-def test_what_a_large_epoch_leaves_waiting_does_not_grow_with_its_edges() -> None:
+def test_the_state_that_waits_for_a_large_epoch_does_not_grow_with_its_edges() -> None:
     random = np.random.default_rng(3)
     contraction = Contraction()
     waiting = []
@@ -91,7 +91,7 @@ def test_both_indexes_find_what_a_dict_finds(parts: list[list[int]]) -> None:
         assert nodes.find(np.array(asked, np.int64)).tolist() == [model.get(number, -1) for number in asked]
 
 
-def test_numbers_that_turn_out_to_be_close_leave_the_hash_table_and_far_ones_go_there() -> None:
+def test_close_numbers_move_to_the_array_and_distant_ones_to_the_hash_table() -> None:
     nodes = Nodes(0, 1, 256)
     numbers = np.random.default_rng(1).permutation(1 << 17)
     nodes.add(numbers[:500])

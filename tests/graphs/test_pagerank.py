@@ -60,7 +60,7 @@ def test_columns_give_what_rows_give(epochs: Epochs) -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_the_seed_changes_no_bit(parallelism: int) -> None:
+def test_ranks_are_the_same_bits_for_every_seed(parallelism: int) -> None:
     """Sums of floats depend on their order; which batch came first must not decide it."""
     rng = np.random.default_rng(4)
     epochs = [[(f"n{u}", f"n{v}") for u, v in rng.integers(0, 40, (60, 2))] for _ in range(2)]

@@ -132,7 +132,7 @@ def test_labels_as_in_connected_components() -> None:
     check_changes(both, run(both, lambda e: pregel(e, Smallest()), parallelism=2), reference)
 
 
-def test_max_supersteps_drops_what_comes_later() -> None:
+def test_messages_after_max_supersteps_are_dropped() -> None:
     path = [[(i, i + 1, 1.0) for i in range(9)]]
     reached = [node for node, length in run(path, lambda e: pregel(e, Nearest(0), max_supersteps=4), parallelism=2)[0] if length < FAR]
     assert sorted(reached) == [0, 1, 2, 3]
@@ -153,7 +153,7 @@ def test_columns_with_values_and_chosen_columns() -> None:
     assert sorted(record for _, record in flow.run(runtime="local")["out"]) == [("a", 0.0), ("b", 2.0), ("c", 5.0)]
 
 
-def test_an_edge_more_costs_little() -> None:
+def test_one_more_edge_costs_little() -> None:
     base: Any = [(i, (i * 7 + 1) % 200, 1.0) for i in range(200)]
 
     def search(edges: Any) -> Any:

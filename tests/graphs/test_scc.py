@@ -24,7 +24,7 @@ def reference(edges: list[Any]) -> dict[Any, Any]:
 
 @given(growing_graphs(edges_max=24), st.integers(1, 3), st.integers(0, 99))
 @settings(max_examples=120)
-def test_each_epoch_emits_what_changed(epochs: Epochs, parallelism: int, seed: int) -> None:
+def test_each_epoch_emits_the_nodes_that_changed(epochs: Epochs, parallelism: int, seed: int) -> None:
     check_changes(epochs, run(epochs, strongly_connected_components, parallelism=parallelism, seed=seed), reference)
 
 

@@ -112,7 +112,7 @@ def plain(value: Any) -> Any:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @settings(max_examples=40)
 @given(epochs=growing_graphs(), parallelism=st.integers(1, 3), seed=st.integers(0, 99))
-def test_graphs_go_on_from_a_snapshot(algorithm: str, epochs: Epochs, parallelism: int, seed: int) -> None:
+def test_graphs_resume_from_a_snapshot(algorithm: str, epochs: Epochs, parallelism: int, seed: int) -> None:
     check(algorithm, epochs, parallelism, seed, {})
 
 
@@ -129,7 +129,7 @@ def check(algorithm: str, epochs: Epochs, parallelism: int, seed: int, seen: dic
 
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_larger_graphs_go_on_from_increments(algorithm: str, parallelism: int) -> None:
+def test_larger_graphs_resume_from_increments(algorithm: str, parallelism: int) -> None:
     edges = [(u, v) for u, v in nx.gnm_random_graph(300, 500, seed=4, directed=True).edges]
     seen: dict[str, int] = {}
     check(algorithm, [edges, *([edge] for edge in [(0, 299), (7, 400), (1, 2)])], parallelism, 5, seen)
@@ -142,7 +142,7 @@ def increment(part: Any) -> bytes:
     return pickle.dumps(changes())
 
 
-def test_parts_of_graphs_write_what_is_new() -> None:
+def test_parts_of_graphs_write_only_new_state() -> None:
     edges, nodes = Adjacency(), Nodes(0, 1, 256)
     sets = DisjointSets(nodes)
     rng = np.random.default_rng(1)
@@ -161,7 +161,7 @@ def test_parts_of_graphs_write_what_is_new() -> None:
     assert wholes[1] < 50_000 * 6
 
 
-def test_a_contraction_goes_on_in_the_middle() -> None:
+def test_a_contraction_resumes_in_the_middle() -> None:
     whole, again = Contraction(), Contraction()
     whole.ROWS_MIN = again.ROWS_MIN = 4
     rng = np.random.default_rng(2)

@@ -1,6 +1,7 @@
-"""Twice as much of anything is twice the work, counted in lines of code that run: the ladders that found what was quadratic.
+"""Twice the size takes twice the work, counted in lines of code that run; these ladders have found quadratic code.
 
-What one rung costs more than the one before is compared, so a fixed part does not hide the growth: 2 is linear, 4 quadratic.
+The increase from one rung to the next is compared with the increase before it, so that a fixed part does not hide the growth: a ratio of 2
+is linear, 4 is quadratic.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def test_twice_as_much_is_twice_the_work(build: Callable[[int], Run]) -> None:
 
 
 def test_an_iteration_costs_the_same_at_every_depth_up_to_the_depth_itself() -> None:
-    """Loops in loops, 1 to 8 deep: a level more adds its own work and that of passing it, to each of those inside."""
+    """Loops in loops, 1 to 8 deep: each further level adds its own work, and the work of passing through it for every level inside."""
 
     def build(depth: int) -> Run:
         def around(levels: int) -> Callable[[rd.Stream], tuple[rd.Stream, rd.Stream]]:

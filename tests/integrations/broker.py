@@ -19,7 +19,7 @@ _names = itertools.count()
 
 
 class Broker:
-    """Where it listens, and what tests do with it."""
+    """The broker's address, and the calls that tests make."""
 
     def __init__(self, servers: str, proxy: Proxy) -> None:
         self.servers = servers
@@ -34,7 +34,7 @@ class Broker:
         return name
 
     def later(self, partitions: int, shown: int) -> str:
-        """A new topic of which so many partitions are there; :meth:`add` shows the others."""
+        """A new topic that shows only some of its partitions; :meth:`add` shows the others."""
         name = f"topic-{next(_names)}"
         self.proxy.visible[name] = shown
         for made in self._admin.create_topics([NewTopic(name, partitions)]).values():
@@ -42,7 +42,7 @@ class Broker:
         return name
 
     def add(self, topic: str, partitions: int) -> None:
-        """From now on it has so many."""
+        """From now on the topic shows this many partitions."""
         self.proxy.visible[topic] = partitions
 
     def send(self, topic: str, messages: list[tuple[int, int, Any]]) -> None:
@@ -77,7 +77,7 @@ class Broker:
 
 @contextmanager
 def broker() -> Iterator[Broker]:
-    """A broker, for as long as it is needed. Clients reach it through a proxy, whose address is the one that it tells them."""
+    """A broker for the duration of the context. Clients reach it through a proxy, whose address the broker advertises."""
     listener = socket.create_server(("127.0.0.1", 0))
     front = listener.getsockname()[1]
     with tansu(advertised=front) as port:

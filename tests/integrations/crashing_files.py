@@ -1,4 +1,4 @@
-"""A file system that dies at a chosen operation, before or after it took effect."""
+"""A file system that stops working at a chosen operation, before or after that operation takes effect."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pyarrow import fs
 
 
 class Crash(Exception):
-    """The process is gone."""
+    """Stands for the death of the process."""
 
 
 class CrashingFiles(fs.FileSystemHandler):  # type: ignore[misc]
-    """The local files; after ``left`` more changes each further operation raises Crash. ``changes`` counts them."""
+    """The local file system; after ``left`` more changes, each operation raises Crash. ``changes`` counts the changes."""
 
     def __init__(self) -> None:
         self.local = fs.LocalFileSystem()

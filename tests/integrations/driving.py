@@ -43,7 +43,7 @@ def records(source: Source) -> list[Any]:
 
 
 def read_on(reader: SourcePart) -> list[tuple[int, SourceBatch | None, int]]:
-    """The batches to come, each with the floor before and after it, and at last the floor behind the end."""
+    """The remaining batches, each with the floor before and after it, and last the floor after the end."""
     seen: list[tuple[int, SourceBatch | None, int]] = []
     batch: SourceBatch | None = SourceBatch(0, [])
     while batch is not None:
@@ -61,8 +61,8 @@ def same(a: SourceBatch | None, b: SourceBatch | None) -> bool:
 
 
 def check_resume(source: Source) -> None:
-    """From each offset of each part, before the first batch to behind the end, what follows (epochs, floors, contents) is exactly what a
-    part that was never closed gives; in a copy of the source that lists its parts anew, as another run does."""
+    """Resume at each offset of each part, from before the first batch to after the end, in a copy of the source that lists its parts anew,
+    as another run does. The rest (epochs, floors, contents) must equal what a part gives that was never closed."""
     another: Source = pickle.loads(pickle.dumps(source))
     for part in source.list_parts():
         reader = source.build_part(part, None)
@@ -92,7 +92,7 @@ def check_resume(source: Source) -> None:
 
 
 def run_sink(sink: Sink, replicas: Sequence[Sequence[tuple[int, Any]]]) -> Any:
-    """Write (epoch, batch) pairs in each replica, stage, publish twice (it has to be repeatable), and give the result."""
+    """Write (epoch, batch) pairs in each replica, stage, publish twice (publishing must be repeatable), and give the result."""
     copy: Sink = pickle.loads(pickle.dumps(sink))
     writers = [copy.open(i, len(replicas)) for i in range(len(replicas))]
     for writer, batches in zip(writers, replicas, strict=True):

@@ -1,9 +1,10 @@
-"""Between clients and a broker: hides partitions until they are to appear, cuts connections in a request, is away for a while,
+"""A proxy between clients and a broker: it hides partitions until they are added, cuts connections during a request, goes away for a while,
 refuses passwords.
 
-Tansu cannot add partitions to a topic. Here it has them from the beginning, and this proxy leaves them out of what it tells of the topic.
-Tansu does not say which transactions were aborted either, so that readers in read-committed mode would see what they wrote; its log has the
-marks of their ends, from which this proxy fills in what Apache Kafka says (for transactions that one response holds whole).
+Tansu cannot add partitions to a topic. So a topic has all its partitions from the beginning, and this proxy removes the hidden ones from
+the responses. Nor does Tansu say which transactions were aborted: readers in read-committed mode would see their records. But its log has
+the control records that end transactions, and from these the proxy fills in the list that Apache Kafka sends (for transactions that one
+response contains completely).
 
 Kafka's protocol: https://kafka.apache.org/protocol (frames of a length and a body; requests begin with key, version, correlation id).
 """
@@ -29,7 +30,7 @@ class Proxy:
 
     def __init__(self, listener: socket.socket, upstream: int) -> None:
         self.visible: dict[str, int] = {}
-        """Of these topics so many partitions are shown."""
+        """How many partitions are shown, by topic."""
         self.asked: list[int] = []
         """The keys of all requests."""
         self._upstream = upstream
@@ -41,7 +42,7 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, key: int, when: Literal["before", "behind"]) -> None:
-        """Cut the connection of the next request of this key: before it reaches the broker, or behind it, so that the answer is lost."""
+        """Cut the connection at the next request of this key: before it reaches the broker, or after that, so that the answer is lost."""
         self._cuts.append((key, when))
 
     def go_away(self) -> None:
@@ -54,7 +55,7 @@ class Proxy:
         self._is_away = False
 
     def close(self) -> None:
-        """For good."""
+        """Close the proxy for good."""
         self._listener.close()
         self._close_all()
 
@@ -123,7 +124,7 @@ class Proxy:
 
 
 def _refusal(key: int) -> bytes:
-    """To whoever gives a password: the mechanism is known, the password is wrong."""
+    """The response to a request with a password: the mechanism is known, the password is wrong."""
     if key == SASL_HANDSHAKE:
         return struct.pack(">hih", 0, 1, 5) + b"PLAIN"
     told = b"wrong user or password"
@@ -166,7 +167,7 @@ def _shut(one: socket.socket) -> None:
 
 
 class _Cursor:
-    """Reads what a response consists of, one after the other."""
+    """Reads the fields of a response, one after the other."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self.data, self.at = data, at
@@ -190,7 +191,7 @@ class _Cursor:
         return self.data[self.at - length : self.at].decode()
 
     def numbers(self) -> None:
-        """A compact array of 32 bits each."""
+        """A compact array of 32-bit integers."""
         count = max(0, self.varint() - 1)
         self.at += 4 * count
 
@@ -290,7 +291,8 @@ def aborted_in(records: bytes) -> list[tuple[int, int]]:
 
 
 def _is_abort(records: bytes, at: int) -> bool:
-    """The key of a control record is its version and what it is: 0 an abort, 1 a commit. Before it: length, attributes, deltas, length."""
+    """Whether a control record is an abort. Its key is a version and a type (0: abort, 1: commit); before the key there are a length,
+    attributes, deltas and the length of the key."""
     cursor = _Cursor(records, at)
     cursor.varint()
     cursor.number(1)

@@ -1,8 +1,8 @@
 """A Kafka job whose process dies between any two steps of a commit, again and again; a new process resumes it.
 
-A step is a call of the client's producer, the reading of what is committed, the staging of a replica's messages, the publication of a
-snapshot's manifest. At the one that is drawn :class:`Killed` is raised, through everything; the job is left as it is, nothing of it is
-called again, and another job of the same program goes on from the store: as after SIGKILL, but hundreds of times a minute.
+A step is a call of the client's producer, the reading of what is committed, the staging of a replica's messages, or the publication of a
+snapshot's manifest. At the step that is drawn :class:`Killed` is raised, and nothing catches it. The job is left as it is: nothing of it is
+called again, and another job of the same program resumes from the store. That is what SIGKILL does, but hundreds of times a minute.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tests.integrations.broker import Broker
 PRODUCER_STEPS = ("init_transactions", "begin_transaction", "produce", "send_offsets_to_transaction", "commit_transaction")
 KEYS = 5
 STEPS_MAX = (10, 30, 100, 300)
-"""A process dies at the latest at one of these steps, unless it is done before."""
+"""The step at which a process dies is drawn from this many; a process that is done earlier does not die."""
 
 
 class Killed(BaseException):
-    """The process is gone."""
+    """Stands for the death of the process."""
 
 
 class Steps:
@@ -50,7 +50,7 @@ class Steps:
             raise Killed(what)
 
     def around(self, what: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        """``call`` with a step before it and one behind it."""
+        """``call`` with a step before it and a step after it."""
 
         def stepped(*args: Any, **options: Any) -> Any:
             self.at(f"before {what}")
@@ -63,7 +63,7 @@ class Steps:
 
 @contextmanager
 def steps_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
-    """Everything that commits calls steps."""
+    """Make every call that takes part in a commit count as steps."""
     steps = Steps()
     real = confluent_kafka.Producer
 
@@ -98,7 +98,7 @@ def messages(count: int, partitions: int) -> list[tuple[int, int, str]]:
 
 
 def program(servers: str, start: str, end: str, *, pause_s: float = 0.0, sink: rd.Sink | None = None, **options: Any) -> rd.Dataflow:
-    """Kafka -> keyed -> Kafka: what each key has come to, in each epoch that touches it. Each batch takes ``pause_s``."""
+    """Kafka -> keyed -> Kafka: the running total of each key in each epoch that touches it. Each batch takes ``pause_s``."""
     flow = rd.Dataflow("kafka")
     read = flow.from_kafka(
         servers, start, **{"parts": 2, "stop": "latest", "batch_rows": 8, "options": {"fetch.wait.max.ms": 5}, **options}
@@ -110,7 +110,7 @@ def program(servers: str, start: str, end: str, *, pause_s: float = 0.0, sink: r
 
 
 def oracle(count: int) -> list[bytes]:
-    """What has to be in the topic, in any order."""
+    """The messages that must be in the topic, in any order."""
     out: list[bytes] = []
     totals: collections.Counter[int] = collections.Counter()
     epochs: dict[int, list[int]] = {}
@@ -123,7 +123,7 @@ def oracle(count: int) -> list[bytes]:
 
 
 def run_with_kills(kafka: Broker, steps: Steps, folder: str, count: int, seed: int, partitions: int = 2) -> tuple[list[bytes], int]:
-    """What is committed in the end, sorted, and how often it was killed on the way."""
+    """The messages that are committed at the end, sorted, and the number of kills."""
     draw = random.Random(seed)
     start, end = kafka.topic(partitions), kafka.topic(partitions)
     kafka.send(start, messages(count, partitions))
@@ -146,7 +146,7 @@ def run_with_kills(kafka: Broker, steps: Steps, folder: str, count: int, seed: i
 
 
 def copying(servers: str, start: str, end: str, *, parts: int = 4, **options: Any) -> rd.Dataflow:
-    """Messages as they are, for ever."""
+    """Copies messages unchanged, without end."""
     flow = rd.Dataflow("copy")
     flow.from_kafka(servers, start, name="in", parts=parts, options={"fetch.wait.max.ms": 5}, **options).write_kafka(
         servers, end, value="value"

@@ -28,7 +28,7 @@ class MockCluster:
         return name
 
     def fail_topic(self, name: str, error: int) -> None:
-        """Whoever asks for the topic gets this error, from now on."""
+        """From now on every request for the topic gets this error."""
         self._library.rd_kafka_mock_topic_set_error(self._cluster, name.encode(), error)
 
     def fail(self, request: int, *errors: int) -> None:
@@ -41,13 +41,13 @@ class MockCluster:
         self._library.rd_kafka_mock_broker_set_down(self._cluster, 1)
 
     def come_back(self) -> None:
-        """Accept them again."""
+        """Accept connections again."""
         self._library.rd_kafka_mock_broker_set_up(self._cluster, 1)
 
 
 @contextmanager
 def mock_cluster() -> Iterator[MockCluster]:
-    """A cluster, for as long as it is needed."""
+    """A cluster for the duration of the context."""
     folder = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
     (path,) = folder.glob("librdkafka-*.so*")
     library = ctypes.CDLL(str(path))

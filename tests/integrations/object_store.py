@@ -1,4 +1,4 @@
-"""A server that speaks S3, in this process: what is on it is gone with it."""
+"""An S3 server in this process; its contents end with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ObjectStore:
     bucket: str
 
     def uri(self, path: str) -> str:
-        """Of something in the bucket, with all that is needed to open it from any process."""
+        """The URI of an object in the bucket, with all that any process needs to open it."""
         return f"s3://key:secret@{self.bucket}/{path}?endpoint_override={self.endpoint}&scheme=http&region=us-east-1"
 
     def paths(self) -> list[str]:

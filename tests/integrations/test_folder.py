@@ -1,4 +1,4 @@
-"""Files as they appear in a folder: each once, whole, in an epoch of its own, whatever dies meanwhile."""
+"""Files that appear in a folder: each is read once, completely, in an epoch of its own, also if the job crashes meanwhile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.integrations.object_store import serving
 
 
 class Watched(FolderSource):
-    """Looks all the time, and counts how often."""
+    """Lists its folder continuously, and counts the listings."""
 
     looks = 0
 
@@ -93,7 +93,7 @@ def test_a_folder_keeps_the_contract_of_sources(tmp_path: Path, form: str, ends:
     )
 
 
-def test_a_column_may_say_the_epoch(tmp_path: Path) -> None:
+def test_the_epoch_may_be_a_column(tmp_path: Path) -> None:
     records = write(tmp_path / "in", "parquet")
     (tmp_path / "in" / "_DONE").touch()
     check_source(
@@ -119,7 +119,7 @@ def test_a_file_that_appears_late_with_an_older_time_is_read(tmp_path: Path) -> 
     assert read(source, part) == []
 
 
-def test_a_file_counts_when_it_has_its_name(tmp_path: Path) -> None:
+def test_a_file_is_read_once_it_has_its_final_name(tmp_path: Path) -> None:
     source, part = text_folder(tmp_path)
     for name in ("a.txt.tmp", "_b.txt", ".c.txt", "d.csv", "_temporary/e.txt", "f.txt._COPYING_"):
         lines(tmp_path, name, "not yet")
@@ -141,7 +141,7 @@ def test_a_writer_that_does_not_rename_is_given_time(tmp_path: Path, monkeypatch
     assert part.next_batch() is None
 
 
-def test_the_input_ends_with_the_file_that_says_so(tmp_path: Path) -> None:
+def test_the_input_ends_with_the_end_marker_file(tmp_path: Path) -> None:
     source, part = text_folder(tmp_path, until="_DONE")
     lines(tmp_path, "a.txt", "a")
     assert read(source, part) == [(0, ["a"])]
@@ -154,7 +154,7 @@ def test_the_input_ends_with_the_file_that_says_so(tmp_path: Path) -> None:
 
 
 def test_files_that_appear_with_the_end_marker_are_read(tmp_path: Path) -> None:
-    """A listing is not taken at one moment: it may have the marker and not a file that was there before."""
+    """A listing is not of one moment: it may contain the marker and lack a file that was there before the marker."""
     lines(tmp_path, "a.txt", "a")
     (tmp_path / "_DONE").touch()
 
@@ -169,7 +169,7 @@ def test_files_that_appear_with_the_end_marker_are_read(tmp_path: Path) -> None:
     assert [one.batch for one in given] == [["a"]]
 
 
-def test_a_resumed_part_reads_what_was_not_read(tmp_path: Path) -> None:
+def test_a_resumed_part_reads_the_files_that_were_not_read(tmp_path: Path) -> None:
     source, part = text_folder(tmp_path, batch_rows=1)
     lines(tmp_path, "a.txt", "a", at=5)
     lines(tmp_path, "b.txt", "b", "c", at=6)
@@ -196,7 +196,7 @@ def test_a_file_that_grows_after_it_was_read_is_an_error(tmp_path: Path) -> None
         read(source, part)
 
 
-def test_a_file_that_is_taken_away_before_it_is_read_is_passed_over(tmp_path: Path) -> None:
+def test_a_file_that_is_removed_before_it_is_read_is_skipped(tmp_path: Path) -> None:
     lines(tmp_path, "a.txt", "a", at=0)
     gone = lines(tmp_path, "b.txt", "b", at=1)
     lines(tmp_path, "c.txt", "c", at=2)
@@ -207,7 +207,7 @@ def test_a_file_that_is_taken_away_before_it_is_read_is_passed_over(tmp_path: Pa
     assert read(source, part) == [(1, ["c"])]
 
 
-def test_names_are_forgotten_when_they_have_been_gone_for_long(tmp_path: Path, monkeypatch: Any) -> None:
+def test_names_of_files_are_forgotten_long_after_the_files_were_removed(tmp_path: Path, monkeypatch: Any) -> None:
     now_s = [0.0]
     monkeypatch.setattr("rayad.integrations.folder.clock.monotonic", lambda: now_s[0])
     source, part = text_folder(tmp_path)
@@ -217,7 +217,7 @@ def test_names_are_forgotten_when_they_have_been_gone_for_long(tmp_path: Path, m
         now_s[0] += seconds
         found, before = [], source.looks
         while source.looks < before + 3:
-            now_s[0] += 1e-5  # little: the loop turns thousands of times while a thread lists the folder
+            now_s[0] += 1e-5  # a little: the loop runs thousands of times while a thread lists the folder
             given = part.next_batch()
             found += given.batch
         return found
@@ -235,7 +235,7 @@ def test_names_are_forgotten_when_they_have_been_gone_for_long(tmp_path: Path, m
     assert later(1) == ["new"]
 
 
-def test_a_folder_that_is_out_of_reach_is_an_error_after_a_while(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_folder_that_stays_unreachable_is_an_error(tmp_path: Path, monkeypatch: Any) -> None:
     now_s = [0.0]
     monkeypatch.setattr("rayad.integrations.folder.clock.monotonic", lambda: now_s[0])
 
@@ -287,7 +287,7 @@ def first(part: Any) -> Any:
             return given.batch
 
 
-def test_a_file_that_is_not_whole_says_what_to_do(tmp_path: Path) -> None:
+def test_the_error_on_an_incomplete_file_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"PAR1 half of it")
     source = Watched(tmp_path, "*.parquet")
     with pytest.raises(DataflowError, match=r"a\.parquet.*; a file has to be whole when it gets its name: write it as 'name\.tmp' and"):
@@ -326,7 +326,7 @@ def test_invalid_arguments_are_refused_where_they_are_written(tmp_path: Path, gi
         rd.Dataflow("refused").from_folder(path, **given)
 
 
-def test_a_bucket_is_a_folder(tmp_path: Path) -> None:
+def test_a_bucket_is_read_like_a_folder(tmp_path: Path) -> None:
     with serving() as store:
         home, root = fs.FileSystem.from_uri(store.uri("in"))
         source = Watched(store.uri("in"), "*.txt", until="_DONE")

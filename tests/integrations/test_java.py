@@ -1,4 +1,4 @@
-"""Which Java is chosen, and what is said when none will do."""
+"""Which Java is chosen, and the error if none is suitable."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def test_path_comes_first_then_java_home_then_the_wheel(tmp_path: Path, monkeypa
 
 
 @pytest.mark.usefixtures("no_java")
-def test_a_java_of_another_version_is_passed_over_and_all_that_was_tried_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_of_another_version_is_skipped_and_the_error_lists_all_that_were_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     system = fake_java(tmp_path / "system", 'openjdk version "21.0.1" 2023')
     monkeypatch.setenv("PATH", f"{system}/bin")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))

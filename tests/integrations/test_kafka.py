@@ -47,7 +47,7 @@ def values(rows: list[Any]) -> list[int]:
 
 
 def read_all(source: KafkaSource, lanes: int, batches: int) -> list[tuple[int, list[int]]]:
-    """So many batches that hold something, lane after lane."""
+    """``count`` batches that are not empty, lane after lane."""
     out = []
     for number in range(lanes):
         part = source.build_part(Lane(number, lanes), None)
@@ -88,10 +88,10 @@ def test_partitions_of_a_lane_are_merged_by_epoch(kafka: Broker) -> None:
     got = read_all(source(kafka, topic, parts=1), 1, 9)
     assert [epoch for epoch, _ in got] == sorted(epoch for epoch, _ in got)
     seen = {n for _, some in got for n in some}
-    assert len(seen) == 9, "the tenth waits: it is of a later epoch than what the other partition may still give"
+    assert len(seen) == 9, "the tenth message waits: the other partition may still give messages of an earlier epoch"
 
 
-def test_a_silent_partition_does_not_hold_epochs_up(kafka: Broker) -> None:
+def test_an_idle_partition_does_not_hold_epochs_back(kafka: Broker) -> None:
     topic = kafka.topic(2)
     kafka.send(topic, [(0, 1000 * n, str(n)) for n in range(1, 6)])
     got = read_all(source(kafka, topic, parts=1, idle_s=0.2), 1, 5)
@@ -117,7 +117,7 @@ def test_latest_reads_what_comes_after_the_beginning(kafka: Broker) -> None:
 
 
 @pytest.mark.parametrize("taken", ["enable.auto.commit", "bootstrap.servers", "isolation.level"])
-def test_settings_that_exactly_once_rests_on_are_refused(taken: str) -> None:
+def test_client_settings_that_would_break_exactly_once_are_refused(taken: str) -> None:
     told = rf"^from_kafka: options sets \['{taken}'\], which from_kafka sets itself: exactly-once rests on them; leave them out$"
     with pytest.raises(rd.ConfigError, match=told):
         KafkaSource("localhost:1", "t", options={taken: "x"})
@@ -131,7 +131,7 @@ def test_settings_that_exactly_once_rests_on_are_refused(taken: str) -> None:
     ],
 )
 def test_errors_after_which_trying_again_does_not_help_end_the_job(kafka: Broker, code: int, told: str) -> None:
-    """Tansu gives none of them: it makes each topic that is asked for, and says nothing of an offset that it does not have."""
+    """Tansu gives none of these errors: it creates each topic that is asked for, and reports no missing offset."""
     part = LanePart(source(kafka, kafka.topic(1), parts=1), Lane(0, 1), {"floor": 0, "partitions": {0: (99, 0)}})
     with pytest.raises(rd.DataflowError, match=told):
         part.look_at(KafkaError(code), 0)
@@ -154,7 +154,7 @@ def test_a_topic_keeps_the_contract_of_sinks(kafka: Broker) -> None:
     check_sink(lambda: to_topic(kafka, kafka.topic()), rows, histories=4, steps=8, takes_back=False)
 
 
-def test_what_is_committed_cannot_be_taken_back(kafka: Broker) -> None:
+def test_committed_messages_cannot_be_taken_back(kafka: Broker) -> None:
     topic = kafka.topic()
     sink = to_topic(kafka, topic)
     staged = []
@@ -184,7 +184,7 @@ def test_messages_are_bytes_or_text(kafka: Broker) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_job_that_crashes_gives_each_message_once(kafka: Broker, tmp_path: Path, seed: int) -> None:
+def test_a_job_that_crashes_writes_each_message_once(kafka: Broker, tmp_path: Path, seed: int) -> None:
     start, end = kafka.topic(2), kafka.topic(2)
     kafka.send(start, numbers(200))
     flow = rd.Dataflow("copy")

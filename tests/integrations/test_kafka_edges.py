@@ -42,19 +42,19 @@ def open_part(servers: str, topic: str, resume: Any = None, **options: Any) -> A
 
 
 def at(offset: int, **more: Any) -> Any:
-    """Where a part resumes that stands at this offset of partition 0."""
+    """The offset of a part that has read partition 0 up to this offset."""
     return {"floor": 0, "partitions": {0: (offset, 0)}, **more}
 
 
 def read(part: Any, count: int) -> list[Any]:
-    """So many rows."""
+    """Read this many rows."""
     rows: list[Any] = []
     poll(part, lambda: len(rows) >= count, rows)
     return rows
 
 
 def poll(part: Any, condition: Callable[[], bool], rows: list[Any] | None = None) -> None:
-    """Read until something is so."""
+    """Read until a condition holds."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline_s
@@ -99,7 +99,7 @@ def test_a_log_that_was_truncated_is_an_error(mock: MockCluster) -> None:
     part.close()
 
 
-def test_a_topic_that_was_created_again_is_not_read_on(kafka: Broker) -> None:
+def test_a_topic_that_was_created_again_is_not_read_from_the_old_offset(kafka: Broker) -> None:
     topic = kafka.topic(1)
     kafka.send(topic, [(0, 1000, "0"), (0, 1001, "1")])
     part = open_part(kafka.servers, topic, discover_s=0.02)
@@ -129,7 +129,7 @@ def test_a_topic_that_was_created_again_is_not_read_on(kafka: Broker) -> None:
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, r"cannot be read: TOPIC_AUTHORIZATION_FAILED"),
     ],
 )
-def test_a_topic_that_goes_ends_the_job(mock: MockCluster, error: int, told: str) -> None:
+def test_a_topic_that_disappears_ends_the_job(mock: MockCluster, error: int, told: str) -> None:
     """It is deleted while it is read, or the right to read it is taken away."""
     topic = mock.topic("gone")
     send(mock.servers, topic, b"0")
@@ -141,7 +141,7 @@ def test_a_topic_that_goes_ends_the_job(mock: MockCluster, error: int, told: str
     part.close()
 
 
-def test_a_topic_that_may_not_be_seen_is_refused_at_the_start(mock: MockCluster) -> None:
+def test_a_topic_without_read_permission_is_refused_at_the_start(mock: MockCluster) -> None:
     mock.topic("secret")
     mock.fail_topic("secret", KafkaError.TOPIC_AUTHORIZATION_FAILED)
     with pytest.raises(rd.DataflowError, match=r"^from_kafka: there is no topic 'secret', or you may not see it: .*; create it, or check"):
@@ -165,7 +165,7 @@ def test_a_broker_that_is_away_is_waited_for_and_epochs_stand_still(kafka: Broke
         floor = part.epoch_floor()
         began_s = time.monotonic()
         poll(part, lambda: time.monotonic() - began_s > 0.6)
-        assert part.epoch_floor() == floor, "a partition of which nobody can tell is not idle"
+        assert part.epoch_floor() == floor, "a partition whose broker is away is not idle"
     finally:
         kafka.proxy.come_back()
     kafka.send(topic, [(0, 2000, "1")])
@@ -175,7 +175,7 @@ def test_a_broker_that_is_away_is_waited_for_and_epochs_stand_still(kafka: Broke
 
 
 def test_a_broker_that_stays_away_ends_the_job_in_time_and_a_bounded_read_too(kafka: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    """It waits, says so, goes on when the broker is there in time, and else fails."""
+    """The source waits and says so; it continues if the broker is back in time, and fails otherwise."""
     topic = kafka.topic(1)
     kafka.send(topic, [(0, 1000 + n, str(n)) for n in range(4)])
     for options in ({}, {"stop": "latest"}):
@@ -203,7 +203,7 @@ SASL = {"security.protocol": "sasl_plaintext", "sasl.mechanism": "PLAIN", "sasl.
 
 
 def test_a_wrong_password_is_refused_at_once_and_not_at_the_end_of_a_wait(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wait to its end would be longer than a test may take."""
+    """If it waited to the end of its timeout, this test would take too long."""
     for module in ("asking", "client", "sink"):
         monkeypatch.setattr(f"rayad.integrations.kafka.{module}.ANSWER_S", 1200.0)
     told = r"the brokers of topic 't' refuse this client, see options: _AUTHENTICATION: .*wrong user or password"
@@ -224,7 +224,7 @@ def test_a_topic_that_does_not_exist_is_refused_at_the_start(mock: MockCluster) 
             act()
 
 
-def test_where_to_go_on_after_a_loss_is_not_left_to_the_client() -> None:
+def test_the_client_does_not_choose_the_offset_after_a_loss() -> None:
     with pytest.raises(rd.ConfigError, match=r"^from_kafka: options sets \['auto\.offset\.reset'\], which from_kafka sets itself"):
         KafkaSource("localhost:1", "t", options={"auto.offset.reset": "earliest"})
 
@@ -233,7 +233,7 @@ def test_where_to_go_on_after_a_loss_is_not_left_to_the_client() -> None:
 
 
 def test_records_of_an_aborted_transaction_are_not_read(kafka: Broker) -> None:
-    """What it leaves are gaps between the offsets, as compaction does."""
+    """Like compaction, it leaves gaps between the offsets."""
     topic = kafka.topic(1)
     producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": topic, **QUIET})
     producer.init_transactions(30)
@@ -328,7 +328,7 @@ def test_a_bounded_read_ends_where_the_topic_ended(kafka: Broker) -> None:
 
 
 @pytest.mark.parametrize("options", [{"stop": "now"}, {"start": "latest", "stop": "latest"}])
-def test_a_stop_that_means_nothing_is_refused(options: dict[str, Any]) -> None:
+def test_an_invalid_stop_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(rd.ConfigError, match=r"^from_kafka: (stop='now': give 'latest'|start='latest' and stop='latest' leave nothing)"):
         KafkaSource("localhost:1", "t", **options)
 
@@ -347,7 +347,7 @@ def test_partitions_that_are_added_are_read_from_their_first_record(kafka: Broke
     assert sorted(part.offset()["partitions"]) == [0, 1]
     kafka.add(topic, 4)
     kafka.send(topic, [(n % 4, 5000 + n, str(n)) for n in range(8, 16)])
-    assert values(read(part, 8)) == list(range(8, 16)), "of the old ones from the end on, of the new ones from the first on"
+    assert values(read(part, 8)) == list(range(8, 16)), "old partitions are read from their end, new ones from their first record"
     offset = part.offset()
     part.close()
     kafka.send(topic, [(3, 9000, "99")])
@@ -369,8 +369,9 @@ def test_partitions_that_were_added_between_two_runs_are_read(kafka: Broker) -> 
     again.close()
 
 
-def test_lanes_deal_partitions_out_evenly() -> None:
-    """To the replica with the fewest, for as long as there are more lanes than partitions; lane n is read by replica n % replicas."""
+def test_partitions_are_spread_evenly_over_lanes() -> None:
+    """Each partition goes to the replica with the fewest, as long as there are more lanes than partitions; replica n % replicas reads lane
+    n."""
     for replicas in range(1, 6):
         counts = [0] * replicas
         for partition in range(16):

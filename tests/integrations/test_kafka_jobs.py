@@ -1,4 +1,4 @@
-"""Kafka in whole jobs on the local runtime: event time with a silent partition, partitions that are added on the way."""
+"""Kafka in whole jobs on the local runtime: event time with an idle partition, and partitions that are added while the job runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def step_for(job: Any, seconds: float) -> None:
 
 
 class Windows:
-    """Counts of event-time windows of one second, and what came too late for them."""
+    """Counts in event-time windows of one second, and the late records."""
 
     def __init__(self, kafka: Broker, topic: str, idle_s: float) -> None:
         self.counts: list[tuple[int, int]] = []
@@ -76,7 +76,7 @@ def test_windows_wait_for_the_partition_that_is_behind(kafka: Broker, tmp_path: 
     job.cancel()
 
 
-def test_a_silent_partition_holds_no_window_up_and_what_it_gives_later_is_late(kafka: Broker, tmp_path: Path) -> None:
+def test_an_idle_partition_holds_no_window_back_and_its_later_records_are_late(kafka: Broker, tmp_path: Path) -> None:
     topic = kafka.topic(2)
     kafka.send(topic, events(0, 500, 1500, 2500))
     windows = Windows(kafka, topic, idle_s=0.1)
@@ -97,7 +97,7 @@ def test_a_silent_partition_holds_no_window_up_and_what_it_gives_later_is_late(k
     assert [event for _, _, event in again.late] == [800], "it is as late after a resume"
     kafka.send(topic, events(0, 6000))
     step_until(job, lambda: bool(again.counts))
-    assert again.counts == [(2000, 3)], "2500 of before, 2600 and 2700 of the silent one"
+    assert again.counts == [(2000, 3)], "2500 from before the resume, 2600 and 2700 from the partition that was idle"
     job.cancel()
 
 

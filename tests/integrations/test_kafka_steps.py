@@ -1,4 +1,4 @@
-"""A process dies between any two steps of a commit to Kafka, and its successor gives each record once."""
+"""A process dies between any two steps of a commit to Kafka, and after its successor's commit each record is there once."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def test_a_process_that_dies_at_any_step_is_survived(kafka: Broker, tmp_path: Pa
     assert kills == sum(steps.kills.values())
 
 
-def test_a_commit_that_was_overtaken_after_it_had_looked_is_not_made_twice(kafka: Broker) -> None:
-    """Two coordinators, one of them taken for dead: the other commits while the first is between reading and producing."""
+def test_a_commit_that_another_coordinator_made_meanwhile_is_not_made_twice(kafka: Broker) -> None:
+    """Two coordinators, the first of which was taken for dead: the second commits while the first is between reading and producing."""
     first = KafkaSink(kafka.servers, kafka.topic())
     second = successor(first)
     values = staged(first, "a", "b")
@@ -76,8 +76,8 @@ def test_a_void_snapshot_cannot_be_committed_between_a_roll_back_and_the_next_co
 
 @pytest.mark.parametrize("request_key", [INIT_PRODUCER_ID, TXN_OFFSET_COMMIT, END_TXN])
 @pytest.mark.parametrize("when", ["before", "behind"])
-def test_a_connection_that_is_cut_in_a_commit_makes_nothing_twice(kafka: Broker, request_key: int, when: Any) -> None:
-    """Behind the end of a transaction: it is committed, and the answer is lost."""
+def test_a_connection_that_is_cut_in_a_commit_duplicates_nothing(kafka: Broker, request_key: int, when: Any) -> None:
+    """If the connection is cut after the end of a transaction, it is committed and the answer is lost."""
     sink = KafkaSink(kafka.servers, kafka.topic())
     sink.commit(2, staged(sink, "a"))
     if request_key == INIT_PRODUCER_ID:

@@ -93,7 +93,7 @@ def config(objects: ObjectStore, **more: Any) -> rd.RunConfig:
     return rd.RunConfig(storage_path=objects.uri("jobs"), snapshots=rd.SnapshotConfig(interval_s=0.5), failures=failures, **more)
 
 
-def test_a_job_goes_on_after_a_crash_and_another_from_its_savepoint(objects: ObjectStore) -> None:
+def test_a_job_resumes_after_a_crash_and_another_from_its_savepoint(objects: ObjectStore) -> None:
     out = objects.uri("crashed")
     job = counting(out).submit(config(objects), runtime="local", seed=3, parallelism=2)
     assert isinstance(job, LocalJob)
@@ -109,7 +109,7 @@ def test_a_job_goes_on_after_a_crash_and_another_from_its_savepoint(objects: Obj
 
 
 def told_to_spark(objects: ObjectStore, folder: str) -> list[str]:
-    """What the log says from its compact entry on: the savepoint took back what had been committed after it."""
+    """The files in the log from its compact entry on: the resume took back what had been committed after the savepoint."""
     home, _ = fs.FileSystem.from_uri(objects.uri(folder))
     log = [key for key in objects.paths() if key.startswith(f"{folder}/_spark_metadata/")]
     assert [key.rsplit("/", 1)[1] for key in log] == ["0", "1", "10", "9.compact"]

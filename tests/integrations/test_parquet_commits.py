@@ -1,4 +1,4 @@
-"""ParquetSink with snapshots: after any crash and from any snapshot that the job resumes from, the committed output is the model's."""
+"""ParquetSink with snapshots: after any crash, and after a resume from any snapshot, the committed output is the model's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def names(path: Path) -> list[str]:
 
 
 class Coordinator:
-    """What the runtime does with one sink: a store of snapshots that outlives runs, and the calls in their order."""
+    """Does with one sink what the runtime does: it makes the calls in their order, and its store of snapshots outlives runs."""
 
     def __init__(self, path: Path, replicas: int, **options: Any) -> None:
         self.path, self.replicas, self.options = path, replicas, options
@@ -76,7 +76,7 @@ class Coordinator:
         self.receipt = self.current.commit(self.last, staged)
 
     def go_on(self, last: int, *, new_run: bool) -> None:
-        """From a snapshot, in a new run or in this one."""
+        """Resume from a snapshot, in a new run or in this one."""
         first_new = self.newest + 1
         self.last = last
         if new_run:
@@ -193,7 +193,7 @@ def test_a_commit_of_nothing_writes_nothing(tmp_path: Path) -> None:
     job.check_committed()
 
 
-def test_a_replica_that_ends_early_leaves_the_files_that_a_snapshot_names(tmp_path: Path) -> None:
+def test_a_replica_that_ends_early_keeps_the_files_that_a_snapshot_names(tmp_path: Path) -> None:
     job = Coordinator(tmp_path / "out", 1, partition_by_epoch=True)
     job.write(0, 0, 1)
     staged = job.writers[0].stage()
@@ -219,7 +219,7 @@ def test_a_job_that_failed_before_its_first_commit_leaves_nothing_of_its_own(tmp
     assert committed(job.path) == []
 
 
-def test_going_on_with_ones_own_files_is_not_refused_and_another_start_is(tmp_path: Path) -> None:
+def test_resuming_with_the_jobs_own_files_is_not_refused_and_a_fresh_start_is(tmp_path: Path) -> None:
     job = Coordinator(tmp_path / "out", 1, mode="error")
     job.write(0, 0, 2)
     job.snapshot()

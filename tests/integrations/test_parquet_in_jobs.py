@@ -1,4 +1,4 @@
-"""write_parquet in jobs that crash, lose their driver, and resume from their latest or an older snapshot: always exactly the records."""
+"""write_parquet in jobs that crash, lose their driver, and resume from their latest or an older snapshot: each record is there once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ParquetSink: nothing is seen before publish, publish can be repeated, names stay inside."""
+"""ParquetSink: nothing is visible before publish, publish can be repeated, and no name leads out of the directory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_nothing_is_visible_before_publish_and_abort_removes_it(tmp_path: Path) 
     assert names(tmp_path / "out") == []
 
 
-def test_publishing_that_was_cut_off_is_finished_by_repeating_it(tmp_path: Path) -> None:
+def test_publishing_that_was_interrupted_is_finished_by_repeating_it(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path / "out")
     staged = []
     for i in range(2):
@@ -140,7 +140,7 @@ def test_replicas_of_different_columns_are_refused(tmp_path: Path) -> None:
         run_sink(ParquetSink(tmp_path / "out"), [[(0, [{"a": 1}])], [(0, [{"a": "x"}])]])
 
 
-def test_a_given_schema_decides(tmp_path: Path) -> None:
+def test_a_given_schema_has_priority(tmp_path: Path) -> None:
     schema = pa.schema([("a", pa.float64()), ("b", pa.string())])
     sink = ParquetSink(tmp_path / "out", schema=schema)
     run_sink(sink, [[(0, [{"a": 1}]), (0, pa.record_batch({"a": [2], "b": ["x"]}))], [(0, [{"a": None, "b": "y"}])]])

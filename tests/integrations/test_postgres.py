@@ -1,4 +1,5 @@
-"""A PostgreSQL of its own (tests/integrations/postgres_server.py): tables are read as of one moment, and get each row once."""
+"""The source reads a table as of one moment, and the sink writes each row once, on a real server
+(tests/integrations/postgres_server.py)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _names = itertools.count()
 
 
 class Database:
-    """Where it is, and what tests do with it."""
+    """The database's address, and the calls that tests make."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -40,7 +41,7 @@ class Database:
             return list(cursor.fetchall())
 
     def table(self, columns: str = "n bigint, word text", *then: str) -> str:
-        """A new table, filled by statements in which it is called T."""
+        """A new table, filled by statements in which T stands for its name."""
         name = f"t{next(_names)}"
         self.do(f"CREATE TABLE {name} ({columns})", *(re.sub(r"\bT\b", name, statement) for statement in then))
         return name
@@ -66,7 +67,7 @@ def test_the_source_keeps_the_contract(db: Database) -> None:
 
 
 def test_parts_are_ranges_of_the_key_whatever_it_is(db: Database) -> None:
-    """Text with quotes, keys that come often, null, and no rows at all; numeric has all its digits."""
+    """Keys that are text with quotes, frequent, or null; an empty table; numeric values keep all their digits."""
     table = db.table("k text, x numeric", "INSERT INTO T VALUES ('a''b', 0.10), (NULL, 1e30), ('c', NULL), ('c', 2), ('c', 1), ('d', 3)")
     source = PostgresSource(db.uri, table, key="k", rows_per_part=2)
     parts = source.list_parts()
@@ -87,8 +88,8 @@ def _read(source: PostgresSource, part: Any) -> list[Any]:
     return rows
 
 
-def test_all_parts_are_of_one_moment(db: Database, tmp_path: Path) -> None:
-    """What others write while the job runs is not seen, in no part, not even in one that is read again after a crash."""
+def test_all_parts_show_the_table_at_one_moment(db: Database, tmp_path: Path) -> None:
+    """Rows that others write while the job runs are not seen in any part, not even in one that is read again after a crash."""
     table = db.numbers()
     flow = rd.Dataflow("moment")
     flow.read_postgres(db.uri, table, key="n", rows_per_part=5, batch_rows=1).collect("out")
@@ -99,7 +100,7 @@ def test_all_parts_are_of_one_moment(db: Database, tmp_path: Path) -> None:
     job.crash()
     assert sorted(row["n"] for _, row in job.wait()["out"]) == list(range(1, ROWS + 1))
     assert {row["word"] for _, row in job.wait()["out"]} == {f"w{n}" for n in range(1, ROWS + 1)}
-    assert db.rows("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'") == [(0,)], "the snapshot is let go"
+    assert db.rows("SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'") == [(0,)], "the snapshot was released"
 
 
 def test_a_run_that_resumes_needs_the_same_rows(db: Database, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Columns that pyarrow cannot measure go to Ray Data, which measures its blocks, as others of the same values."""
+"""Ray Data measures its blocks: columns whose size pyarrow cannot measure are converted to types of the same values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ VIEWS = {
 
 
 @pytest.mark.parametrize("kind", VIEWS)
-def test_views_keep_their_values_where_they_cannot_be_measured(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_views_that_cannot_be_measured_become_columns_with_the_same_values(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(ray_data, "_is_measured", lambda column: False)
     array, expected = VIEWS[kind]
     table = pa.table({"n": range(len(array)), "x": array})

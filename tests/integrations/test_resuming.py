@@ -1,4 +1,4 @@
-"""Every source, resumed at every offset, gives the same epochs, floors and contents; changed input is named."""
+"""Every source, resumed at every offset, gives the same epochs, floors and contents; errors name input that has changed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_text(folder: Path, files: list[bytes], batch_rows: int, split: int, rea
 
 
 class HeldBlocks(RefSource):
-    """Blocks that are their own references: what RefSource does, without Ray."""
+    """RefSource without Ray: each block is its own reference."""
 
     def _fetch(self, part: Any) -> pa.Table:
         return part.ref if not isinstance(part, StagedBlock) else super()._fetch(part)
@@ -127,7 +127,7 @@ def test_blocks_by_reference_and_staged(
 
 
 def changes(before: Callable[[], Source], change: Callable[[], Any], now: Callable[[], Source] | None = None) -> list[str]:
-    """What differs, after JSON, as a manifest has it; nothing without the change."""
+    """The differences of two fingerprints after a round trip through JSON, as in a manifest; none without the change."""
     prints = []
     for make in (before, before, now or before):
         if len(prints) == 2:
@@ -227,7 +227,7 @@ def test_blocks_that_were_staged_again_are_another_input(tmp_path: Path) -> None
         HeldBlocks(pa.schema([("e", pa.string())]), None, epoch=None, folder=place, staged=place.read())
 
 
-def test_a_staging_folder_in_other_use_is_refused_and_a_damaged_block_named(tmp_path: Path) -> None:
+def test_a_staging_folder_with_other_files_is_refused_and_a_damaged_block_is_named(tmp_path: Path) -> None:
     place = BlockFolder(str(tmp_path), "from_spark")
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match=r"from_spark: staging_path=.* holds 'notes.txt', which is no staged block"):
@@ -244,6 +244,6 @@ def test_a_staging_folder_in_other_use_is_refused_and_a_damaged_block_named(tmp_
 
 
 @pytest.mark.parametrize(("replay", "path"), [("again", None), ("stage", None), ("recompute", "x")])
-def test_replay_and_its_folder_go_together(replay: str, path: str | None) -> None:
+def test_replay_needs_a_folder_and_a_folder_needs_replay(replay: str, path: str | None) -> None:
     with pytest.raises(ConfigError, match=f"from_spark: replay='{replay}'"):
         check_replay(replay, path, "from_spark")

@@ -1,7 +1,7 @@
-"""What is done with micro-batches, against a Spark that dies between any two steps and computes other rows each time: local runtime.
+"""Micro-batches from a model of Spark that dies between any two steps and computes other rows each time, on the local runtime.
 
-The driver's death is an exception out of the feed, after which nothing of that driver is used again. The real query, and real deaths of
-processes, are in tests/cluster/test_spark_stream.py and tests/chaos/spark_stream.py.
+An exception from the feed stands for the driver's death: nothing of that driver is used afterwards. Tests with a real query and killed
+processes: tests/cluster/test_spark_stream.py and tests/chaos/spark_stream.py.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ ROWS = 5
 
 
 class Died(BaseException):
-    """The driver is gone."""
+    """Stands for the death of the driver."""
 
 
 class Rows:
-    """A reference to rows that somebody holds."""
+    """A reference to rows that are kept elsewhere."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -40,7 +40,7 @@ class Rows:
 
 
 class InMemory:
-    """As Spark's storage: it ends with the driver."""
+    """Keeps rows as Spark's storage does: until the driver ends."""
 
     lag_max = 0
 
@@ -64,7 +64,7 @@ class InMemory:
 
 
 class Computed:
-    """In the place of what Spark has computed: the frame is a list of tables."""
+    """Stands for a frame that Spark has computed: it is a list of tables."""
 
     def __init__(self, frame: list[pa.Table]) -> None:
         self.blocks = frame
@@ -83,7 +83,7 @@ def write_here(blocks: Sequence[Any], folder: Any, copy: str, names: Sequence[st
 
 
 class Spark:
-    """A query: it numbers batches, repeats the last one that it has not noted as done, and computes something else each time."""
+    """A query: it numbers batches, repeats the last batch that it has not noted as done, and computes other rows each time."""
 
     def __init__(self) -> None:
         self.query = "q-1"
@@ -121,7 +121,7 @@ def staged_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def drive(path: Path, spark: Spark, make: Callable[[], Any], until: int, dies: tuple[str, int] | None = None) -> tuple[Any, Any]:
-    """One driver, to its end; gives its job and what it kept."""
+    """Run one driver to its end; gives its job and the rows that it kept."""
 
     def at(step: str, number: int) -> None:
         if (step, number) == dies:
@@ -179,7 +179,7 @@ def test_a_driver_may_die_in_each_batch_twice(tmp_path: Path, commit: str, stage
 
 
 @pytest.mark.parametrize("commit", ["snapshot", "stage"])
-def test_a_batch_whose_commit_was_deleted_by_hand_is_known_again(tmp_path: Path, commit: str, staged_here: None) -> None:
+def test_a_batch_whose_commit_was_deleted_by_hand_is_recognised(tmp_path: Path, commit: str, staged_here: None) -> None:
     make = InMemory if commit == "snapshot" else lambda: make_folder(tmp_path)
     spark = Spark()
     drive(tmp_path, spark, make, 3)
@@ -211,17 +211,17 @@ def test_a_snapshot_between_a_batch_and_the_end_of_its_epoch_holds_the_batch(tmp
 
 
 def test_rows_are_released_when_all_kept_snapshots_hold_them(tmp_path: Path, staged_here: None) -> None:
-    """Two snapshots are kept, and the older ones are forgotten a moment after the newest is complete."""
+    """Two snapshots are kept, and older ones are deleted a moment after the newest is complete."""
     _, kept = drive(tmp_path / "a", Spark(), InMemory, 8)
     assert kept.most <= 3
     assert set(kept.held) <= {6, 7}
 
     drive(tmp_path / "b", Spark(), lambda: make_folder(tmp_path / "b"), 14)
     left = sorted(int(path.name) for path in (tmp_path / "b" / "staging" / "q-1").iterdir())
-    assert set(left) <= set(range(6, 14)), "a snapshot comes with every third: the older of the two holds those before 9, or 6"
+    assert set(left) <= set(range(6, 14)), "every third batch there is a snapshot: the older of the two holds the batches before 9, or 6"
 
 
-def test_another_checkpoint_folder_is_no_repetition(tmp_path: Path) -> None:
+def test_another_checkpoint_folder_is_not_a_repeated_batch(tmp_path: Path) -> None:
     spark = Spark()
     drive(tmp_path, spark, InMemory, 2)
     other = Spark()
@@ -242,7 +242,7 @@ def test_a_job_that_begins_afresh_does_not_continue_a_checkpoint(tmp_path: Path)
 
 
 def test_an_input_that_others_have_fed_is_refused(tmp_path: Path) -> None:
-    """Its epochs below would be taken for micro-batches."""
+    """The epochs that are there already would be taken for micro-batches."""
     live = submit(tmp_path).input("batches")
     live.advance_to(3)
     told = r"it resumes in epoch 3 and has no micro-batch of any query, whose numbers begin at 0: initial state"
@@ -289,7 +289,7 @@ def test_snapshots_that_would_hold_references_are_refused() -> None:
 
 
 def submit_fed(path: Path, make: Callable[[rd.Stream], Any]) -> Any:
-    """A job whose input a connector feeds, resumed where there is something to resume from."""
+    """A job whose input a connector feeds; it resumes if there is a snapshot."""
     from rayad.dataflow.items import FedInput
 
     class Fed(FedInput):
@@ -308,7 +308,7 @@ def counted(stream: rd.Stream) -> None:
 
 @pytest.mark.parametrize("end", ["closed", "drained"])
 def test_a_complete_job_is_continued_by_a_later_run(tmp_path: Path, end: str) -> None:
-    """As with availableNow: each run takes what is there, and ends. Counts, query id and batch numbers go on; a crash meanwhile, too."""
+    """As with availableNow: each run reads what is there, and ends. Counts, query id and batch numbers continue, also after a crash."""
     spark = Spark()
     for run in range(4):
         job = submit_fed(tmp_path, counted)

@@ -1,4 +1,4 @@
-"""Whether Spark fits is said at once, with what is short and what to do."""
+"""If Spark does not fit into the cluster, an error says at once which resource is short and what to do."""
 
 from __future__ import annotations
 

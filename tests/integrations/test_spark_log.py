@@ -1,4 +1,4 @@
-"""The log for Spark's file source, read by Spark's rules: at any step of any commit it says what one manifest said."""
+"""The log for Spark's file source, read by Spark's rules: after any step of any commit it lists the files of one manifest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def job_with_log(folder: Path, replicas: int = 1, **options: Any) -> Coordinator
 
 
 def to_spark(folder: Path) -> list[int]:
-    """What Spark sees, by the log."""
+    """The files that Spark sees, by the log."""
     return sorted(row["a"] for row in rows_listed(folder)) if has_log(folder) else []
 
 
@@ -51,7 +51,7 @@ def commits(job: Coordinator, count: int) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(STEPS)
-def test_after_any_crash_spark_sees_what_a_manifest_said(steps: list[Any]) -> None:
+def test_after_any_crash_spark_sees_the_files_of_one_manifest(steps: list[Any]) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         job = job_with_log(folder / "out", 2)
@@ -131,7 +131,7 @@ def test_files_come_in_the_order_of_their_commits_though_the_clock_stands_still(
 
 
 def test_times_of_files_stay_when_they_are_listed_again(tmp_path: Path) -> None:
-    """Spark forgets the names of old files, and would read again one that comes with a later time."""
+    """Spark forgets the names of old files, and would read a file again that is listed with a later time."""
     job = job_with_log(tmp_path / "out")
     commits(job, 9)
     before = {file["path"]: file for file in listed(job.path)}
@@ -286,7 +286,7 @@ def test_columns_are_written_in_types_that_spark_has(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["out", 1, None])
-def test_spark_log_says_whether_or_where(tmp_path: Path, wrong: Any) -> None:
+def test_spark_log_is_a_flag_or_a_uri(tmp_path: Path, wrong: Any) -> None:
     with pytest.raises(ConfigError, match=r"spark_log is .*: it must be True, False, or the URI under which Spark knows the directory"):
         ParquetSink(tmp_path / "out", spark_log=wrong)
 

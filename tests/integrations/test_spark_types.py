@@ -81,7 +81,7 @@ def test_windows_and_pairs_are_structs_for_spark() -> None:
     assert table.slice(0, 1).to_pylist() == [{"window": {"start": 0, "end": 10}, "pair": {"left": side, "right": side}}]
 
 
-def test_null_lists_of_a_fixed_size_have_nothing_behind_them_in_files() -> None:
+def test_null_lists_of_a_fixed_size_have_no_values_in_files() -> None:
     pairs = pa.array([[1, 2], None, [3, 4]], pa.list_(pa.int32(), 2))
     (column,) = for_sparks_files(pa.table({"pairs": pairs})).columns
     assert column.to_pylist() == pairs.to_pylist()

@@ -1,4 +1,4 @@
-"""TextSource: every line once however files are cut, and the same batches after a resume."""
+"""TextSource: every line is read once, however files are split into parts, and a resume gives the same batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What sinks keep is what they were given: exactly, or refused; in types that follow the records until something is written."""
+"""Sinks keep values exactly or refuse them; the types of columns follow the records until something is written."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_has_no_type_in_common_is_refused_with_value_and_types(tmp_path: Pa
     assert "give schema=" in str(caught.value)
 
 
-def test_types_stay_once_something_is_written(tmp_path: Path) -> None:
+def test_types_are_fixed_once_something_is_written(tmp_path: Path) -> None:
     sink = ParquetSink(tmp_path / "out", row_group_rows=2)
     writer = sink.open(0, 1)
     writer.write(Timestamp(0), [{"a": 1}])
@@ -125,7 +125,8 @@ def test_a_writer_that_replaces_another_keeps_the_types_that_are_committed(tmp_p
 
 
 def test_collected_columns_hold_every_batch() -> None:
-    """Batches of rows were dropped: of ``max`` of dates or strings all, of a union the rows, of a sum beyond 64 bits the latest totals."""
+    """Batches of rows were dropped: all results of ``max`` of dates or strings, the rows of a union of rows and columns, and the latest
+    totals of a sum beyond 64 bits."""
     dates = pa.table({"k": ["a", "b"], "d": [DAY, DAY + dt.timedelta(1)]})
     flow = rd.Dataflow("x")
     flow.from_items(dates).key_by("k").max("d").collect("max", columnar=True)
@@ -169,7 +170,7 @@ def test_reading_before_the_first_commit_gives_nothing(tmp_path: Path) -> None:
     assert rd.read_committed(tmp_path / "out").to_table().to_pydict() == {"a": [1], "e": [0]}
 
 
-def test_columns_that_differ_at_a_sink_are_told_what_to_do_at_a_sink(tmp_path: Path) -> None:
+def test_the_error_on_differing_columns_at_a_sink_says_what_to_do(tmp_path: Path) -> None:
     flow = rd.Dataflow("x")
     left, right = flow.from_arrow(pa.table({"a": [1]})), flow.from_arrow(pa.table({"b": [1]}))
     left.union(right.rebalance().map_batches(lambda batch: batch)).write_parquet(str(tmp_path / "out"))

@@ -12,7 +12,7 @@ from tests.machines.machines import Machines
 
 @pytest.fixture(scope="session")
 def machines() -> Iterator[Machines]:
-    """Two machines; tests add others, and leave two behind. Skips, with the reason, where there can be none."""
+    """Two machines. A test may add others, and must leave two. Skips, with the reason, if machines cannot be made here."""
     reason = links.why_not()
     if reason:
         pytest.skip(f"no machines can be made here: {reason}")

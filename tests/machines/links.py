@@ -3,7 +3,7 @@
 Each machine has an address, loopback, /tmp/ray and /dev/shm of its own; a bridge connects them and the host. Unlike several Ray
 nodes on one host they do not share the address, abstract Unix sockets and loopback, and their links can be cut, slowed and restored.
 
-Names have the id of the process that made them. So the next run finds and removes what a killed run and its killed guard have left.
+Names contain the id of the process that made them: so the next run finds and removes what a killed run and its killed guard have left.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ PORT = 6399
 START_S = 300.0
 ROOT = Path(__file__).resolve().parents[2]
 HEALTH = {"period": 1000, "timeout": 1000, "initial_delay": 1000}
-"""In ms. By default Ray takes a minute to notice a lost node; with this some 12 s, which is longer than a cut that a job has to survive."""
+"""In ms. By default Ray takes a minute to notice a lost node; with this about 12 s, longer than the cuts that a job must survive."""
 HEALTH_FAILURES = 12
 
 

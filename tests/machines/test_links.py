@@ -1,4 +1,4 @@
-"""The machines themselves: they work as described, and nothing of them stays, however the run that made them ends."""
+"""The machines themselves: they work as described, and nothing of them remains, however the run that made them ends."""
 
 from __future__ import annotations
 

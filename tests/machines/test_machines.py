@@ -1,4 +1,4 @@
-"""Jobs on machines with addresses of their own, whose links are cut, and which die."""
+"""Jobs on machines with addresses of their own: links are cut, and machines die."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_loop_over_two_machines(machines: Machines) -> None:
 
 
 def test_a_single_closed_connection_is_replaced_without_a_failure(machines: Machines) -> None:
-    """Each TCP connection between replicas on the two machines, one after the other; the job may not survive any failure."""
+    """Close each TCP connection between replicas on the two machines, one after the other. The job allows no failure (max_failures = 0)."""
     submit(machines, "closed", 400)
     hosts = machines.call(jobs.hosts, "closed")
     until(lambda: machines.call(jobs.is_running, "closed"), "the job runs")

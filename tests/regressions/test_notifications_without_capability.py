@@ -42,7 +42,7 @@ def test_it_is_delivered_over_the_data_plane() -> None:
 
 
 class WaitsForItself(rd.Vertex):
-    """Keeps the right to send in this round while it waits for a later one, which that right could reach round the loop."""
+    """Keeps a capability of this round while it waits for a later round, which records sent by that capability could still reach."""
 
     def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
         self.notify_at(rd.Timestamp(time.epoch, (time.counters[0] + 2,)), capability=time)

@@ -25,7 +25,7 @@ def both(rows: list[list[dict[str, Any]]], schema: pa.Schema, build: Any, parall
 
 
 def test_negative_zero_is_the_key_zero_in_columns() -> None:
-    """Arrow groups -0.0 apart; two rows for one slot then lost one of the two."""
+    """Arrow groups -0.0 and 0.0 apart; then there were two rows for one slot, and one of them was lost."""
     schema = pa.schema([("k", pa.float64()), ("v", pa.int64())])
     rows, columns = both([[{"k": 0.0, "v": 1}, {"k": -0.0, "v": 2}]], schema, lambda s: s.key_by("k").sum("v"))
     assert rows == columns == [(rd.Timestamp(0), (0.0, 3))]
@@ -33,7 +33,7 @@ def test_negative_zero_is_the_key_zero_in_columns() -> None:
 
 @pytest.mark.parametrize("per_epoch", [False, True])
 def test_integer_sums_do_not_wrap_around(per_epoch: bool) -> None:
-    """Arrow and numpy wrap beyond 64 bits, within one batch and from one epoch to the next; rows do not."""
+    """Arrow's and numpy's sums wrap around beyond 64 bits, within one batch and from one epoch to the next; Python's do not."""
     big = 2**62
     schema = pa.schema([("k", pa.string()), ("v", pa.int64())])
     epochs = [
@@ -52,7 +52,7 @@ def test_integer_sums_do_not_wrap_around(per_epoch: bool) -> None:
 
 
 def test_nan_is_passed_over_by_min_and_max() -> None:
-    """What came out of rows depended on their order; columns gave something else again."""
+    """The result over rows depended on their order, and the result over columns was another one."""
     schema = pa.schema([("k", pa.string()), ("v", pa.float64())])
     epochs = [[{"k": "a", "v": math.nan}, {"k": "a", "v": 1.0}, {"k": "a", "v": math.nan}, {"k": "b", "v": math.nan}]]
     for how, value in (("min", 1.0), ("max", 1.0)):
@@ -61,7 +61,7 @@ def test_nan_is_passed_over_by_min_and_max() -> None:
 
 
 def test_a_key_column_may_be_called_count() -> None:
-    """The result's column got the same name, and the exchange could not tell them apart."""
+    """The column with the counts got the same name, and the exchange could not tell the two apart."""
     schema = pa.schema([("count", pa.string()), ("v", pa.int64())])
     rows, columns = both([[{"count": "a", "v": 5}], [{"count": "a", "v": 6}]], schema, lambda s: s.key_by("count").count())
     assert rows == columns == [(rd.Timestamp(0), ("a", 1)), (rd.Timestamp(1), ("a", 2))]
@@ -92,8 +92,8 @@ class Gather(rd.Aggregator):
         return left
 
 
-def test_what_was_emitted_does_not_change_when_the_state_does() -> None:
-    """The local runtime gave the accumulator itself, which later epochs went on changing."""
+def test_an_emitted_value_does_not_change_when_the_state_changes() -> None:
+    """The local runtime emitted the accumulator itself, and later epochs changed it."""
     flow = rd.Dataflow()
     keyed = flow.from_epochs([[1], [2], [3]]).key_by(lambda n: 0)
     keyed.aggregate(Gather(), lambda n: n).collect("aggregate")
@@ -121,14 +121,14 @@ class Absolute(Sum):
 
 
 def test_a_subclass_of_a_built_in_aggregation_is_not_taken_for_it() -> None:
-    """Columns went through Arrow's sum and never met the subclass' create()."""
+    """Columns were summed by Arrow, and the create() of the subclass was never called."""
     schema = pa.schema([("k", pa.string()), ("v", pa.int64())])
     rows, columns = both([[{"k": "a", "v": -5}, {"k": "a", "v": 3}]], schema, lambda s: s.key_by("k").aggregate(Absolute(), "v"))
     assert rows == columns == [(rd.Timestamp(0), ("a", 8))]
 
 
 def test_windows_of_times_with_a_zone_are_the_same_from_rows_and_columns() -> None:
-    """Rows began windows at local midnight and ended them by the clock on the wall, columns at midnight UTC."""
+    """Over rows, windows began at local midnight and followed local time; over columns they began at midnight UTC."""
     zone = ZoneInfo("America/New_York")
     times = [dt.datetime(2024, 3, 9, 22, tzinfo=zone), dt.datetime(2024, 3, 10, 22, tzinfo=zone)]
     schema = pa.schema([("k", pa.string()), ("t", pa.timestamp("us", "America/New_York"))])
@@ -140,7 +140,7 @@ def test_windows_of_times_with_a_zone_are_the_same_from_rows_and_columns() -> No
 
 
 def test_many_diamonds_in_a_row_do_not_double_the_plan_each_time() -> None:
-    """Each union of a stream with itself copied all that was behind it."""
+    """Each union of a stream with itself copied all operators behind it."""
     flow = rd.Dataflow()
     stream = flow.from_items([1])
     for _ in range(40):

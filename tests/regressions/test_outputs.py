@@ -1,4 +1,4 @@
-"""Bugs of what lies behind a vertex's outputs: sinks, errors, routing. One test per bug, named after it."""
+"""Bugs in what follows a vertex's outputs: routing, sinks, and errors there. One test per bug, named after it."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ class NumbersWriter(rd.SinkWriter):
 
 
 def test_writers_of_two_stages_have_different_numbers() -> None:
-    """Both sources opened writer 0 of 1: a sink that names files after it would have overwritten one of them."""
+    """Both sources opened writer 0 of 1: a sink that names its files by this number would have overwritten one of them."""
     flow = rd.Dataflow()
     flow.from_items([1]).union(flow.from_items([2, 3], parts=2)).sink(Numbers(), "out")
     assert flow.run(runtime="local", parallelism=2)["out"] == [(0, 4), (1, 4), (3, 4)]
 
 
 def test_an_error_that_happens_to_hold_the_operators_name_still_says_where() -> None:
-    """Our errors were passed on as they were when their text held the name of the vertex, which may be any short word."""
+    """An error of Rayad's got no location added if its text contained the name of the vertex, which may be any short word."""
 
     class A(rd.Vertex):
         def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
@@ -67,7 +67,7 @@ def test_an_error_that_happens_to_hold_the_operators_name_still_says_where() -> 
 
 
 def test_no_error_is_its_own_cause() -> None:
-    """``raise error from error`` made a loop of causes."""
+    """``raise error from error`` made an error its own cause."""
     flow = rd.Dataflow()
     flow.from_items([1]).vertex(lambda: Reraises()).map(lambda n: 1 // 0)
     with pytest.raises(rd.DataflowError) as caught:
@@ -81,7 +81,7 @@ class Reraises(rd.Vertex):
 
 
 def test_columnar_partials_stay_columnar_after_the_plan_was_pickled() -> None:
-    """The selector of pairs was recognised by identity: behind a pickle, as on Ray, columns were taken apart into rows."""
+    """The selector of pairs was recognised by identity: after pickling, as on Ray, columns were converted to rows."""
     flow = rd.Dataflow()
     flow.from_epochs([pa.record_batch({"k": ["a", "b"], "v": [1, 2]})]).key_by("k").sum("v")
     plan = pickle.loads(cloudpickle.dumps(flow.plan(2)))
@@ -96,8 +96,8 @@ def test_columnar_partials_stay_columnar_after_the_plan_was_pickled() -> None:
     assert all(isinstance(outgoing.batch, pa.RecordBatch) for outgoing in core.outputs.outbox)
 
 
-def test_a_list_that_a_vertex_goes_on_changing_is_sent_as_it_was() -> None:
-    """The local runtime kept the vertex' own list in its queue."""
+def test_a_list_that_a_vertex_changes_after_sending_is_sent_as_it_was() -> None:
+    """The local runtime queued the vertex's own list, not a copy."""
 
     class Buffers(rd.Vertex):
         def on_recv(self, edge: int, batch: Any, time: rd.Timestamp) -> None:
@@ -128,7 +128,7 @@ class Aborts(rd.Sink):
 
 @pytest.mark.parametrize("keeps_snapshots", [False, True])
 def test_staged_output_stays_while_the_job_can_resume(tmp_path: Path, keeps_snapshots: bool) -> None:
-    """A failed job removed all that its sinks had staged, also what a snapshot named."""
+    """A failed job removed all output that its sinks had staged, even that which a snapshot named."""
     sink = Aborts()
     flow = rd.Dataflow("aborts")
     flow.from_items([1]).sink(sink)

@@ -30,8 +30,8 @@ def core_of(flow: rd.Dataflow, name: str) -> ReplicaCore:
     return core
 
 
-def test_the_time_of_the_last_word_does_not_depend_on_which_frontiers_were_seen() -> None:
-    """The progress actor may publish several steps as one view; the flush at the end then came at an earlier time."""
+def test_the_time_of_on_end_does_not_depend_on_which_frontiers_were_seen() -> None:
+    """The progress actor may publish several steps as one view; then ``on_end`` ran at an earlier time."""
     times = []
     for views in ([View((T(3),), ()), View((), ())], [View((), ())]):
         flow = rd.Dataflow()
@@ -50,8 +50,8 @@ def test_the_time_of_the_last_word_does_not_depend_on_which_frontiers_were_seen(
 
 
 def test_a_parked_batch_gives_its_credit_back() -> None:
-    """stateful_map parks what comes early. With the credit kept, a full window of early batches shut out the late one that they
-    waited for."""
+    """stateful_map parks batches of later times. While they kept their credit, a full send window of them blocked the batch of the earlier
+    time that they waited for."""
     flow = rd.Dataflow()
     flow.from_epochs([[("k", 1)], [("k", 2)]]).key_by(lambda r: r[0]).stateful_map(lambda s, r: (r, r), name="held").collect("out")
     core = core_of(flow, "held")
@@ -66,8 +66,8 @@ def test_a_parked_batch_gives_its_credit_back() -> None:
 
 
 @pytest.mark.parametrize("wait", ["probe", "send"])
-def test_an_error_met_while_waiting_on_a_probe_or_an_input_ends_the_job(wait: str) -> None:
-    """The failing batch was gone, the job went on running and completed without it."""
+def test_an_error_found_by_a_probe_or_an_input_ends_the_job(wait: str) -> None:
+    """The failing batch was lost: the job ran on and completed without it."""
     flow = rd.Dataflow()
     flow.input("in").map(lambda n: 1 // n).probe("seen").collect("out")
     job = flow.submit(runtime="local")
@@ -88,7 +88,7 @@ def test_an_error_met_while_waiting_on_a_probe_or_an_input_ends_the_job(wait: st
 
 
 def test_a_probe_of_a_cancelled_job_says_so() -> None:
-    """It ran the dataflow on, with closed vertices."""
+    """Waiting on the probe ran the cancelled dataflow further, with closed vertices."""
     flow = rd.Dataflow("gone")
     flow.input("in").probe("seen").collect("out")
     job = flow.submit(runtime="local")
@@ -99,7 +99,7 @@ def test_a_probe_of_a_cancelled_job_says_so() -> None:
 
 
 class Scripted(rd.Source):
-    """Each part gives its list of answers of next_batch."""
+    """A source whose parts give prepared lists as the results of next_batch."""
 
     interleave = True
 
@@ -130,7 +130,7 @@ class ScriptedPart(rd.SourcePart):
 
 
 def test_a_quiet_part_does_not_silence_the_others() -> None:
-    """Only the part with the lowest epoch was asked, for ever, while others had records."""
+    """Only the part with the lowest epoch was ever asked for records, while other parts had some."""
     quiet = [rd.SourceBatch(0, [])] * 50
     flow = rd.Dataflow()
     flow.source(Scripted([quiet, [rd.SourceBatch(4, ["x"]), rd.SourceBatch(5, ["y"])]]), name="source").collect("out")
@@ -142,7 +142,7 @@ def test_a_quiet_part_does_not_silence_the_others() -> None:
 
 
 def test_an_epoch_below_the_floor_that_a_part_has_promised_is_refused() -> None:
-    """It was sent behind the frontier."""
+    """Its records were sent at a time that the frontier had passed."""
     flow = rd.Dataflow()
     flow.source(Scripted([[rd.SourceBatch(0, ["x"]), rd.SourceBatch(3, ["y"])]], [5, 5, 5, 5]), name="source").collect("out")
     with pytest.raises(rd.DataflowError) as caught:
@@ -151,7 +151,7 @@ def test_an_epoch_below_the_floor_that_a_part_has_promised_is_refused() -> None:
 
 
 def test_an_end_vertex_from_a_factory_in_a_loop_is_refused() -> None:
-    """Only the class itself was recognised when the plan was made; a factory's vertex took a time of the wrong depth."""
+    """The plan recognised only the class itself; an EndVertex from a factory then used a time of the wrong depth."""
     flow = rd.Dataflow()
     flow.from_items([1]).iterate(lambda inner: (inner.vertex(lambda: Says(), name="last"), inner))
     with pytest.raises(rd.DataflowError) as caught:

@@ -1,4 +1,4 @@
-"""What the simulation of changes of layout has found: each of these was wrong once."""
+"""Bugs that the simulation of changes of layout has found."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def submitted(flow: rd.Dataflow, folder: Path | None = None, **options: Any) -> 
 
 
 def test_a_notification_with_a_later_capability_moves() -> None:
-    """``take`` was refused to wait for a time before its capability, so a job recovered from that failure for ever."""
+    """``take`` must ask for notifications of times before their capability. It was refused, and the job recovered from that failure for
+    ever."""
     flow = rd.Dataflow("later")
     flow.from_epochs(PAIRS, batch_rows=1).key_by(first).vertex(Later, name="later").collect("out")
     wanted = [(rd.Timestamp(time.epoch + 2), record) for time, record in closed(m.epochs(PAIRS))]
@@ -46,8 +47,8 @@ def test_a_notification_with_a_later_capability_moves() -> None:
         assert m.same(job.wait()["out"], wanted)
 
 
-def test_a_vertex_hears_in_every_runtime_that_a_change_is_over() -> None:
-    """What Totals knew of its keys for one change hid a key from the next one, when it had left and come back."""
+def test_every_runtime_tells_a_vertex_that_a_change_is_over() -> None:
+    """Totals kept its list of moving keys after a change. In the next change it missed a key that had left and come back."""
     flow = rd.Dataflow("back and forth")
     flow.from_epochs([[(i % 5, 1) for i in range(20)]] * 6, batch_rows=1).key_by(first).sum(second, name="sums").collect("out")
     wanted = m.collected(m.epochs([[(i % 5, 1) for i in range(20)]] * 6), first, second, sum)
@@ -61,8 +62,9 @@ def test_a_vertex_hears_in_every_runtime_that_a_change_is_over() -> None:
         assert all(getattr(core.vertex, "_leaving", None) is None for core in job.cores.values())
 
 
-def test_who_has_retired_gets_no_marks() -> None:
-    """Markers of steps that took nothing from a replica, and barriers of attempts given up, were still on the channels to it."""
+def test_a_retired_replica_gets_no_markers_and_barriers() -> None:
+    """Two kinds of messages were still on the channels to a retired replica: markers of steps that took nothing from it, and barriers of
+    attempts that were given up."""
     flow = rd.Dataflow("marks")
     flow.from_epochs(PAIRS, batch_rows=1).key_by(first).count(name="counts").collect("out")
     job = submitted(flow, seed=1, parallelism=1)
@@ -90,7 +92,7 @@ def test_who_has_retired_gets_no_marks() -> None:
 
 
 def test_a_channel_that_was_emptied_meanwhile_is_left_alone() -> None:
-    """Its event came back when its receiver was no longer held up, and there was no batch."""
+    """The channel's event was scheduled again when its receiver was unblocked, although there was no batch any more."""
     ready = Ready()
     ready.again({("batch", (0, 0, 0)), ("batch", (0, 0, 1)), ("source", (1, 0))}, {(0, 0, 0): deque(), (0, 0, 1): deque([1])})
     assert sorted(ready.items) == [("batch", (0, 0, 1)), ("source", (1, 0))]
@@ -112,7 +114,8 @@ def test_an_unaligned_barrier_waits_behind_a_marker(tmp_path: Path) -> None:
 
 
 def test_a_void_snapshot_does_not_count_as_saved_input(tmp_path: Path) -> None:
-    """Frames of a live input were forgotten that the older snapshot, from which the job went on, had not consumed."""
+    """The job resumed from an older snapshot than the void one, but the driver had dropped frames of a live input that the older snapshot
+    had not consumed."""
     flow = rd.Dataflow("void")
     flow.input("pairs").key_by(first).count(name="counts").collect("out")
     snapshots = rd.SnapshotConfig(keep=3)
@@ -147,14 +150,14 @@ def test_a_void_snapshot_does_not_count_as_saved_input(tmp_path: Path) -> None:
     assert m.same(job.wait()["out"], m.collected(m.epochs(PAIRS), first, first, len))
 
 
-def test_a_step_that_cost_next_to_nothing() -> None:
-    """The size of the next one was an infinite float."""
+def test_a_step_that_took_almost_no_time_is_followed_by_a_finite_one() -> None:
+    """The number of key-groups of the next step was an infinite float."""
     assert groups_of_next_step([(4, 1e-312), (8, 2e-312)]) == 32
 
 
 @pytest.mark.parametrize("replicas", [2, 3])
 def test_new_replicas_do_not_send_forward(replicas: int) -> None:
-    """Regression: a new replica sent to the replica of its own number, which does not exist, before it had the new layout."""
+    """A new replica sent records forward to the replica of its own number before it had the new layout: that replica does not exist."""
     flow = rd.Dataflow("newcomers")
 
     def body(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
@@ -172,8 +175,8 @@ def test_new_replicas_do_not_send_forward(replicas: int) -> None:
         assert m.same(job.wait()["out"], wanted)
 
 
-def test_who_retires_leaves_no_copies_unread() -> None:
-    """Broadcast batches that had arrived and waited for their turn were never consumed, so on Ray the job would never have ended."""
+def test_a_replica_that_retires_leaves_no_broadcast_batches_unread() -> None:
+    """Broadcast batches that waited in the queue of a replica that retired were never consumed: on Ray the job would never have ended."""
     program = all_programs()["session-rows"]
     unread = 0
     for seed in range(10):
@@ -182,7 +185,7 @@ def test_who_retires_leaves_no_copies_unread() -> None:
             job.step()
         change = job.start_rescale(dict.fromkeys(movable(job.plan), 1))
         assert change is not None
-        while not change.is_done:  # what was broadcast arrives, and its turn does not come before they retire
+        while not change.is_done:  # broadcast batches arrive, and the replicas retire before they consume them
             change.advance()
             for event in list(job.network.ready.items):
                 if event[0] == "batch" and job.network.edges[event[1][0]].partition is PartitionKind.BROADCAST:

@@ -1,4 +1,4 @@
-"""stop(drain=True) reaches a replica whose event loop is in user code: it was swallowed by a next_batch of more than 10 s."""
+"""stop(drain=True) reaches a replica whose event loop is in user code: it was lost if next_batch took more than 10 s."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _READING, _GO = threading.Event(), threading.Event()
 
 
 class Slow(rd.Source):
-    """Its second batch takes until the test lets it; there would be more without an end."""
+    """The second call of next_batch returns when the test lets it; the source never ends by itself."""
 
     def list_parts(self) -> list[int]:
         return [0]
@@ -37,7 +37,7 @@ class _SlowPart(rd.SourcePart):
         return self.given
 
 
-def test_a_source_that_reads_for_long_hears_that_it_is_to_stop() -> None:
+def test_a_source_that_reads_for_long_is_told_to_stop() -> None:
     flow = rd.Dataflow("slow")
     flow.source(Slow(), name="slow").key_by(lambda n: 0).count().collect("counts")
     hosts = start_hosts(flow)
@@ -58,6 +58,6 @@ def test_a_source_that_reads_for_long_hears_that_it_is_to_stop() -> None:
     assert [record for _, record in hosts.result("counts")] == [(0, 2)]
 
 
-def test_who_is_silent_says_where() -> None:
+def test_a_silent_replica_says_what_it_is_busy_with() -> None:
     gone = Silent("'count'[1]", "10.0.0.7", 12.34)
     assert str(gone) == "'count'[1] on node 10.0.0.7 has not answered for 12.3 s: its process is stopped, or its node is gone"

@@ -1,4 +1,4 @@
-"""Jobs of the local runtime with one live input, and savepoints of them."""
+"""Local jobs with one live input, and savepoints of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rayad.actors.local.local_job import LocalJob
 
 
 def flow_of(program: Callable[[rd.KeyedStream], Any], name: str = "saved") -> rd.Dataflow:
-    """Words that come in epochs, keyed by themselves, and what the program makes of them."""
+    """A dataflow whose live input brings words, keyed by themselves; ``program`` gives the output."""
     flow = rd.Dataflow(name)
     made = program(flow.input("words").key_by(lambda word: word))
     made.probe("seen").collect("out")
@@ -26,7 +26,7 @@ def begun(folder: Path, program: Callable[[rd.KeyedStream], Any], *, secret: byt
 
 
 def feed(job: LocalJob, epochs: Sequence[Sequence[str]]) -> None:
-    """Send these, each an epoch, and wait until they have been seen."""
+    """Send these epochs, and wait until they are complete."""
     words = job.input("words")
     for some in epochs:
         words.send(list(some))
@@ -35,7 +35,7 @@ def feed(job: LocalJob, epochs: Sequence[Sequence[str]]) -> None:
 
 
 def saved_after(job: LocalJob, epochs: Sequence[Sequence[str]]) -> str:
-    """A savepoint after these."""
+    """Send these epochs, take a savepoint, cancel the job; gives the savepoint."""
     feed(job, epochs)
     path = job.savepoint()
     job.cancel()
@@ -43,7 +43,7 @@ def saved_after(job: LocalJob, epochs: Sequence[Sequence[str]]) -> str:
 
 
 def last_of(job: LocalJob) -> dict[Any, Any]:
-    """The last value of each key, when the input has ended."""
+    """The last value of each key, after the end of the input."""
     job.input("words").close()
     found = job.wait()["out"]
     return {key: value for _, (key, value) in sorted(found, key=lambda entry: entry[0].sort_key())}

@@ -1,4 +1,5 @@
-"""A changed program resumes from a snapshot of the one before: by names, by functions of tables, and nothing is lost in silence."""
+"""A changed program resumes from a snapshot of the earlier program: state is mapped by names or by functions of tables, and none is lost
+silently."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ def test_a_vertex_has_another_name(tmp_path: Path, replicas: int) -> None:
     assert last_of(job) == {"a": 3, "b": 1, "c": 1}
 
 
-def test_a_function_changes_state_and_what_waits_stays(tmp_path: Path) -> None:
+def test_a_function_changes_state_and_waiting_batches_stay(tmp_path: Path) -> None:
     job = begun(tmp_path, counting(), parallelism=2)
     feed(job, [["a", "b"], ["a"]])
     job.input("words").send(["a", "d"])  # of an epoch that is not complete
@@ -57,7 +58,7 @@ def test_a_function_changes_state_and_what_waits_stays(tmp_path: Path) -> None:
     assert rows(rd.read_state(str(tmp_path / "saved"), "count")) == [("a", 21), ("d", 1)]
 
 
-def test_another_operator_takes_state_over_by_a_function(tmp_path: Path) -> None:
+def test_a_function_converts_state_for_another_operator(tmp_path: Path) -> None:
     path = saved_after(begun(tmp_path, counting()), [["a", "b"], ["a"]])
     mapping = {"count": ("total", lambda table: table.rename_columns(["key", "sum"]))}
     job = begun(tmp_path, totalling, resume=path, map_state=mapping)
@@ -66,7 +67,7 @@ def test_another_operator_takes_state_over_by_a_function(tmp_path: Path) -> None
     assert rows(rd.read_state(str(tmp_path / "saved"), "total")) == [("a", 3), ("b", 1)]
 
 
-def test_state_is_dropped_and_begun_only_by_name(tmp_path: Path) -> None:
+def test_state_is_dropped_or_begun_empty_only_for_named_vertices(tmp_path: Path) -> None:
     two = saved_after(begun(tmp_path, counting_twice), [["a", "bb"], ["a"]])
     with pytest.raises(rd.SnapshotError) as caught:
         begun(tmp_path, counting(), resume=two)
@@ -91,7 +92,7 @@ def test_state_is_dropped_and_begun_only_by_name(tmp_path: Path) -> None:
     assert ("a", 4) in [record for _, record in result["out"]]
 
 
-def test_a_new_vertex_begins_with_a_table(tmp_path: Path) -> None:
+def test_a_new_vertex_begins_with_the_state_of_a_table(tmp_path: Path) -> None:
     path = saved_after(begun(tmp_path, counting()), [["a", "bb"]])
     history = pa.table({"key": [1], "count": [10]})
     job = begun(tmp_path, counting_twice, resume=path, map_state={"lengths": history, "sink:lengths": {}})
@@ -120,7 +121,7 @@ def going_round(name: str = "kept") -> Callable[[rd.KeyedStream], rd.Stream]:
     return lambda keyed: keyed.stream.map(lambda word: (word, 30)).iterate(body, name="loop")
 
 
-def test_records_in_a_loop_go_on_under_another_name_and_are_not_lost_with_a_vertex(tmp_path: Path) -> None:
+def test_records_in_a_loop_continue_under_another_name_and_are_not_lost_with_a_vertex(tmp_path: Path) -> None:
     for seed in range(40):
         job = begun(tmp_path / str(seed), going_round(), seed=seed)
         job.input("words").send(["a", "b", "c"])
@@ -152,7 +153,7 @@ def test_records_in_a_loop_go_on_under_another_name_and_are_not_lost_with_a_vert
         ({"count": lambda table: table.select(["key"])}, r"what the function gave for 'count', state 'totals' has the columns \['key'\]"),
     ],
 )
-def test_a_mapping_that_cannot_be_is_refused(tmp_path: Path, mapping: Any, told: str) -> None:
+def test_an_invalid_mapping_is_refused(tmp_path: Path, mapping: Any, told: str) -> None:
     path = saved_after(begun(tmp_path, counting()), [["a"]])
     with pytest.raises(rd.DataflowError, match=told):
         begun(tmp_path, counting(), resume=path, map_state=mapping)
@@ -168,7 +169,7 @@ def test_the_snapshot_that_is_changed_has_to_be_named(tmp_path: Path) -> None:
     assert last_of(job) == {"a": 1}
 
 
-def test_committed_output_goes_on(tmp_path: Path) -> None:
+def test_committed_output_continues(tmp_path: Path) -> None:
     def program(name: str) -> Program:
         def made(keyed: rd.KeyedStream) -> rd.Stream:
             counts = keyed.count(name=name)

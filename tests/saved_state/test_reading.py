@@ -1,4 +1,4 @@
-"""The keyed state of a snapshot as a table: what is there, and why it cannot be read where it cannot."""
+"""The keyed state of a snapshot is read as a table, or an error gives the reason why it cannot be read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.saved_state.jobs import begun, saved_after
 
 
 class Streaks(KeyedVertex):
-    """A user's own: the sum of the values of each key."""
+    """A user's vertex: the sum of the values of each key."""
 
     def __init__(self) -> None:
         self.streak = KeyedDict()
@@ -34,7 +34,7 @@ class Streaks(KeyedVertex):
 
 
 class Plain(rd.Vertex):
-    """Without keyed state."""
+    """A vertex without keyed state."""
 
     def on_recv(self, edge: int, batch: list[Any], time: rd.Timestamp) -> None:
         self.send_by(0, batch, time)
@@ -89,7 +89,7 @@ def test_windows_have_their_bounds_and_both_sides_of_a_join_a_table(tmp_path: Pa
     assert [row["value"] for row in right.slice(0, 1).to_pylist()] == [{"0": "aa", "1": "right"}]
 
 
-def test_what_waits_for_its_time_can_be_looked_at(tmp_path: Path) -> None:
+def test_batches_that_wait_for_their_time_can_be_read(tmp_path: Path) -> None:
     job = begun(tmp_path, lambda keyed: keyed.count(name="count"))
     words = job.input("words")
     words.send(["a", "a"])
@@ -112,7 +112,7 @@ def pairs(keyed: rd.KeyedStream) -> rd.KeyedStream:
     return keyed.stream.map(lambda word: (word, 1)).key_by(lambda pair: pair[0])
 
 
-def test_a_list_says_what_there_is(tmp_path: Path) -> None:
+def test_a_list_names_the_vertices_and_their_tables(tmp_path: Path) -> None:
     path = saved_after(begun(tmp_path, lambda keyed: keyed.count(name="count"), parallelism=2), [["a", "b", "a"], ["a", "c"]])
     found = rd.list_state(path)
     assert (found.number, found.kind, found.job, found.key_groups) == (2, "savepoint", "saved", 256)
@@ -124,7 +124,7 @@ def test_a_list_says_what_there_is(tmp_path: Path) -> None:
     assert 0 < count.size_bytes < 10_000
 
 
-def test_what_cannot_be_read_says_why(tmp_path: Path) -> None:
+def test_state_that_cannot_be_read_gives_the_reason(tmp_path: Path) -> None:
     job = begun(tmp_path, lambda keyed: keyed.stream.flow.vertex(Plain, inputs=[keyed], name="plain"))
     path = saved_after(job, [["a"]])
     folder = str(tmp_path / "saved" / "snapshots")

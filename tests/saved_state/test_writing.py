@@ -26,7 +26,7 @@ HISTORY = pa.table({"key": ["a", "b"], "count": [100, 200]})
 
 
 @pytest.mark.parametrize(("written", "resumed"), [(1, 1), (1, 3), (3, 2)])
-def test_a_job_goes_on_from_a_table_with_any_replicas(tmp_path: Path, written: int, resumed: int) -> None:
+def test_a_job_resumes_from_a_table_with_any_replicas(tmp_path: Path, written: int, resumed: int) -> None:
     path = rd.write_state(flow_of(counting), {"count": HISTORY}, config(tmp_path), parallelism=written)
     assert rows(rd.read_state(path, "count")) == [("a", 100), ("b", 200)]
     job = begun(tmp_path, counting, resume=path, parallelism={"count": resumed})
@@ -36,7 +36,7 @@ def test_a_job_goes_on_from_a_table_with_any_replicas(tmp_path: Path, written: i
     assert rows(rd.read_state(again, "count")) == [("a", 101), ("b", 201), ("c", 1)]
 
 
-def test_what_was_read_is_written_for_another_job_of_the_same_program(tmp_path: Path) -> None:
+def test_a_table_that_was_read_is_written_for_another_job_of_the_same_program(tmp_path: Path) -> None:
     def program(keyed: rd.KeyedStream) -> rd.Stream:
         return keyed.aggregate({"n": "count", "long": ("mean", len)}, name="figures").map(lambda pair: (pair[0], tuple(pair[1].values())))
 

@@ -80,7 +80,7 @@ def test_a_newer_snapshot_drops_an_unfinished_one() -> None:
     assert alignment.on_barrier("a", 3).dropped == 2  # captured, but its log was not closed
 
 
-def test_a_barrier_twice_and_a_strange_channel_are_errors() -> None:
+def test_a_second_barrier_and_an_unknown_channel_are_errors() -> None:
     alignment = Alignment("ab")
     alignment.on_barrier("a", 1)
     with pytest.raises(ProtocolError, match="twice"):
@@ -91,7 +91,7 @@ def test_a_barrier_twice_and_a_strange_channel_are_errors() -> None:
         Alignment("ab", "b")
 
 
-def test_giving_up_frees_the_channels() -> None:
+def test_giving_up_an_attempt_unblocks_the_channels() -> None:
     alignment = Alignment("ab")
     assert alignment.give_up() is None
     alignment.on_barrier("a", 4)
@@ -100,7 +100,7 @@ def test_giving_up_frees_the_channels() -> None:
     assert not alignment.logs("b")
 
 
-def test_barriers_of_an_attempt_given_up_mean_nothing() -> None:
+def test_barriers_of_an_attempt_that_was_given_up_are_ignored() -> None:
     """Whether it has begun here or not: some channel may never bring its barrier, since its sender was told before it captured."""
     alignment = Alignment("ab")
     alignment.on_barrier("a", 4)

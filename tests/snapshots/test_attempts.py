@@ -51,7 +51,7 @@ def test_a_second_attempt_takes_the_same_slot_and_another_number() -> None:
     assert second.base == 0
 
 
-def test_increments_may_build_on_what_was_published_only() -> None:
+def test_increments_build_on_published_snapshots_only() -> None:
     snapshots = SnapshotAttempts([("count", 0)])
     first = snapshots.begin(0.0)
     snapshots.on_report(report(first.number))
@@ -71,7 +71,7 @@ def test_no_manifest_before_all_have_acknowledged() -> None:
         snapshots.manifest(job="j", graph={}, key_groups=8, incarnation=1)
 
 
-def test_what_sinks_publish_at_the_end_is_carried_along_and_the_rest_is_not() -> None:
+def test_what_sinks_publish_at_the_end_is_kept_in_each_manifest_and_nothing_else() -> None:
     snapshots = SnapshotAttempts([("count", 0)], finally_published=["kept"])
     for number in range(1, 4):
         barrier = snapshots.begin(float(number))
@@ -113,7 +113,7 @@ def test_whatever_happens_a_snapshot_has_exactly_one_part_of_each(steps: list[st
 
 
 @given(st.integers(1, 3), st.integers(1, 400))
-def test_what_is_staged_for_the_end_is_in_few_files_each_written_few_times(replicas: int, snapshots_taken: int) -> None:
+def test_output_staged_for_the_end_is_in_few_files_each_written_few_times(replicas: int, snapshots_taken: int) -> None:
     """Issue 11: `_staged` had no bound: one file and one line of the manifest for each replica and snapshot."""
     counts: list[int] = []
     written = 0
@@ -146,7 +146,7 @@ def test_manifests_of_many_snapshots_stay_small_and_the_end_has_all_in_order(tmp
     assert MERGE_AT / 2 < most <= 2 * MERGE_AT
 
 
-def test_what_attempts_that_were_given_up_have_staged_is_one_file_for_each_sink(tmp_path: Path) -> None:
+def test_output_staged_in_attempts_that_were_given_up_is_one_file_for_each_sink(tmp_path: Path) -> None:
     store = SnapshotStore(str(tmp_path))
     flow = rd.Dataflow("given-up")
     flow.from_items([1], name="items").collect("out")

@@ -35,7 +35,7 @@ def refused(folder: Path, what: str) -> str:
     )
 
 
-def test_a_store_that_holds_snapshots_is_not_begun_afresh_without_a_word(tmp_path: Path) -> None:
+def test_a_store_that_holds_snapshots_is_not_begun_afresh_unless_asked(tmp_path: Path) -> None:
     out, store = tmp_path / "out", SnapshotStore(str(tmp_path / "afresh" / "snapshots"))
     job = numbers([[1], [2], [3]], out).submit(config(tmp_path), runtime="local")
     while not store.numbers() or store.numbers() == [1]:
@@ -51,7 +51,7 @@ def test_a_store_that_holds_snapshots_is_not_begun_afresh_without_a_word(tmp_pat
     assert sorted(path.name for path in out.glob("*.parquet")) == published
 
 
-def test_the_output_of_a_complete_job_is_not_overwritten_without_a_word(tmp_path: Path) -> None:
+def test_the_output_of_a_complete_job_is_not_overwritten_unless_asked(tmp_path: Path) -> None:
     out = tmp_path / "out"
     numbers([[1], [2]], out).run(config(tmp_path), runtime="local")
     with pytest.raises(rd.SnapshotError) as caught:
@@ -62,7 +62,7 @@ def test_the_output_of_a_complete_job_is_not_overwritten_without_a_word(tmp_path
     assert pq.read_table(out)["n"].to_pylist() == [3]
 
 
-def test_the_choices_of_the_message_work(tmp_path: Path) -> None:
+def test_the_settings_that_the_message_offers_work(tmp_path: Path) -> None:
     first = numbers([[1], [2]]).run(config(tmp_path), runtime="local")["out"]
     with pytest.raises(rd.SnapshotError, match="has snapshots of this job"):
         numbers([[1], [2]]).run(config(tmp_path), runtime="local")
@@ -71,7 +71,7 @@ def test_the_choices_of_the_message_work(tmp_path: Path) -> None:
     assert numbers([[5]]).run(config(tmp_path, resume="never"), runtime="local")["out"] == [(rd.Timestamp(0), {"n": 5})]
 
 
-def test_a_run_that_had_only_begun_is_nothing_to_lose(tmp_path: Path) -> None:
+def test_a_run_that_took_no_snapshot_may_be_begun_afresh(tmp_path: Path) -> None:
     numbers([[1], [2]]).submit(config(tmp_path), runtime="local").cancel()
     assert len(numbers([[1], [2]]).run(config(tmp_path), runtime="local")["out"]) == 2
 
@@ -84,7 +84,7 @@ def test_savepoints_stay_when_a_job_begins_afresh(tmp_path: Path) -> None:
     assert (path / "manifest.json").exists()
 
 
-def test_a_manifest_that_cannot_be_read_is_something_to_lose(tmp_path: Path) -> None:
+def test_a_store_with_an_unreadable_manifest_is_not_begun_afresh_unless_asked(tmp_path: Path) -> None:
     numbers([[1]]).run(config(tmp_path), runtime="local")
     manifest = tmp_path / "afresh" / "snapshots" / "000000000002" / "manifest.json"
     manifest.write_text(manifest.read_text().replace("afresh", "a-fresh"))
@@ -93,7 +93,7 @@ def test_a_manifest_that_cannot_be_read_is_something_to_lose(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("resume", [None, "never", "latest"])
-def test_a_coordinator_that_replaces_one_goes_on_where_that_was(tmp_path: Path, resume: str | None) -> None:
+def test_a_coordinator_that_replaces_another_resumes_from_its_snapshot(tmp_path: Path, resume: str | None) -> None:
     if resume is not None:
         numbers([[9]]).run(config(tmp_path), runtime="local")
     plan = numbers([[1], [2]]).plan(fingerprints=True)

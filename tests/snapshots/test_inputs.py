@@ -20,7 +20,7 @@ def counts(lines: Any, home: Path, *, resume: str | None = None) -> list[Any]:
     return sorted(record for _, record in result["out"])
 
 
-def test_a_snapshot_remembers_the_input_and_the_same_input_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_snapshot_remembers_the_input_and_a_run_resumes_with_the_same_input(tmp_path: Path) -> None:
     lines = tmp_path / "lines.csv"
     lines.write_text("a\n1\n1\n2\n")
     first = counts(lines, tmp_path / "store")
@@ -76,7 +76,7 @@ def test_a_fingerprint_that_cannot_be_kept_is_refused(tmp_path: Path, says: Any,
     assert [record for _, record in flow.run(runtime="local")["out"]] == [1]  # nothing is asked where nothing is kept
 
 
-def test_a_source_that_knows_nothing_of_its_input_is_trusted(tmp_path: Path) -> None:
+def test_a_source_without_a_fingerprint_is_trusted(tmp_path: Path) -> None:
     for resume in (None, "latest"):
         flow = rd.Dataflow("says")
         flow.source(Says(None), name="s").collect("out")

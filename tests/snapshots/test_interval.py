@@ -48,7 +48,7 @@ def test_the_examples_of_figures_4_10_and_14() -> None:
 @pytest.mark.parametrize(
     ("per_hour", "percent"), [(0.8475, 18.91), (0.1701, 2.4), (0.135, 1.73), (0.1161, 1.4), (0.0606, 0.5), (2.2, 68.8), (4.4, 226.83)]
 )
-def test_what_the_optimum_gains_over_30_minutes(per_hour: float, percent: float) -> None:
+def test_the_gain_of_the_optimum_over_30_minutes(per_hour: float, percent: float) -> None:
     rate = per_hour / 3600
     best, default = (utilization(t, 5.0, rate, 30.0, 5, 0.05) for t in (optimal_interval_s(5.0, rate), 1800.0))
     assert 100 * (best / default - 1) == pytest.approx(percent, abs=0.02)

@@ -70,7 +70,7 @@ def test_a_job_step_by_step_is_the_same_process(failures_s: list[float], interva
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(EIGHTHS.filter(bool), max_size=12, unique=True), EIGHTHS, EIGHTHS)
-def test_runs_one_after_another_do_not_touch_each_other(failures_s: list[float], restart_s: float, lag_s: float) -> None:
+def test_consecutive_runs_are_independent(failures_s: list[float], restart_s: float, lag_s: float) -> None:
     cut = [[at_s - begin_s for at_s in failures_s if begin_s <= at_s < begin_s + 125.0] for begin_s in (0.0, 125.0, 250.0, 375.0)]
     whole = [at_s for at_s in failures_s if at_s < 500.0]
     together = complete_snapshots(np.array(whole), 4.0, restart_s, lag_s, horizon_s=125.0, runs=4)
@@ -176,7 +176,7 @@ def test_invalid_simulations_are_refused(call: object, said: str) -> None:
     assert said in str(caught.value)
 
 
-def test_rounding_takes_no_snapshot_away() -> None:
+def test_rounding_loses_no_snapshot() -> None:
     """0.3 / 0.1 is a little less than 3 in floating point."""
     assert complete_snapshots(np.array([]), 0.1, 0.0, 0.0, horizon_s=0.3, runs=1).tolist() == [3.0]
 

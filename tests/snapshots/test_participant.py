@@ -40,7 +40,7 @@ def test_a_late_barrier_does_not_rename_the_attempt_that_turns_unaligned() -> No
     assert [capture.barrier for capture in captures] == [Barrier(2, 2, unaligned=True)]
 
 
-def test_attempts_behind_each_other_are_written_when_their_logs_are_complete(tmp_path: Path) -> None:
+def test_attempts_in_a_row_are_written_when_their_logs_are_complete(tmp_path: Path) -> None:
     """The shell began to write an attempt whose log still grew when one before it, given up, had just been written."""
     for seed in range(6):
         flow = rd.Dataflow("loop")

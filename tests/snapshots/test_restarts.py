@@ -34,7 +34,7 @@ def test_the_first_restart_is_at_once_and_later_ones_wait_twice_as_long_each() -
         assert expected_s * (1 - JITTER) <= delay_s <= min(60, expected_s * (1 + JITTER))
 
 
-def test_a_full_sink_does_not_use_up_twenty_failures_in_forty_seconds() -> None:
+def test_restarts_for_a_full_sink_are_spread_by_growing_delays() -> None:
     deciding, now_s, count = restarts(20), 0.0, 0
     while isinstance(decision := deciding.on_failure("", now_s), Restart):
         now_s += 2.0 + decision.delay_s  # a restart takes two seconds, and then the sink is full again
@@ -90,7 +90,7 @@ def test_the_same_error_again_and_again_ends_the_job_early() -> None:
     )
 
 
-def test_another_failure_in_between_is_no_row() -> None:
+def test_another_failure_in_between_ends_a_row_of_equal_ones() -> None:
     deciding = restarts(20, same_max=3)
     for sign in ("bad", "bad", "", "bad", "worse", "bad", "bad"):
         assert isinstance(deciding.on_failure(sign, 0.0), Restart)
@@ -119,7 +119,7 @@ class ServiceError(Exception):
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ConnectionRefusedError(), TimeoutError(), ServiceError()])
-def test_what_may_pass_is_no_error_that_will_come_back(error: Exception) -> None:
+def test_an_error_that_may_pass_does_not_count_as_repeated(error: Exception) -> None:
     assert sign_of(located("'v'[0] (a.py:1) failed in on_recv at (2)", error)) == ""
     assert sign_of(error) == ""
 
@@ -197,7 +197,7 @@ def test_wrong_settings_are_refused(wrong: dict[str, Any], message: str) -> None
     assert str(caught.value) == message
 
 
-def test_a_driver_that_starts_another_coordinator_waits_as_other_restarts_do() -> None:
+def test_a_driver_delays_a_new_coordinator_as_it_delays_other_restarts() -> None:
     """Issue 11: restarts have no delay. A coordinator that dies again and again used up max_failures at once."""
     restarts = Restarts(failures_max=5, window_s=100.0, delay_s=1.0, delay_max_s=60.0, chance=random.Random(0))
     line = Succession(restarts, good_s=60.0)

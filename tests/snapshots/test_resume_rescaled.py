@@ -37,7 +37,7 @@ def feed(job: Job, until: int) -> None:
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1), (1, 4)])
-def test_a_run_goes_on_with_other_replicas(tmp_path: Path, before: int, after: int) -> None:
+def test_a_run_resumes_with_other_replicas(tmp_path: Path, before: int, after: int) -> None:
     job = job_of(tmp_path, before)
     feed(job, 5)
     path = job.savepoint()

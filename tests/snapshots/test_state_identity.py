@@ -181,7 +181,7 @@ def test_a_state_of_another_operator_is_refused_and_both_are_named(before: Build
         (lambda s: s.collect("out"), lambda s: s.collect("out", columnar=True)),
     ],
 )
-def test_what_does_not_shape_the_state_may_change(before: Build, now: Build) -> None:
+def test_settings_that_do_not_shape_the_state_may_change(before: Build, now: Build) -> None:
     assert why_not(before, now) == []
 
 
@@ -190,7 +190,7 @@ def test_lines_of_the_program_and_parallelism_are_no_part_of_a_state(build: Buil
     assert why_not(build, build, parallelism=3) == []
 
 
-def test_a_snapshot_of_before_states_were_noted_fits() -> None:
+def test_a_snapshot_made_before_states_were_noted_fits() -> None:
     old = shape(keyed(lambda k: k.count(name="v")))
     for entry in [*old["vertices"].values(), *old["sinks"].values()]:
         del entry["state"]

@@ -199,7 +199,7 @@ def test_names_of_vertices_stay_apart(tmp_path: Path) -> None:
     assert {path.parent.name for path in tmp_path.rglob("*.part")} == {f"{1:012d}"}
 
 
-def test_a_full_store_says_so(tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_or_opened_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "job"
     folder.write_text("a file where the folder should be")
     with pytest.raises(SnapshotError, match="cannot write part"):

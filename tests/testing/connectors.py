@@ -1,4 +1,4 @@
-"""A source and a sink that keep the contracts, and such with one defect each."""
+"""A source and a sink that keep their contracts, and variants with one defect each."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import rayad as rd
 
 TABLES: dict[int, dict[str, Any]] = {}
-"""Stands for a database: by place the rows of each snapshot, and up to which number snapshots are void."""
+"""Stands for a database: by place, the rows of each snapshot, and the number up to which snapshots are void."""
 
 
 class Numbers(rd.Source):
-    """Two parts of six records, two a batch, an epoch each."""
+    """Two parts of six records; each batch has two records and an epoch of its own."""
 
     def list_parts(self) -> Sequence[int]:
         return [0, 1]
@@ -47,7 +47,7 @@ ALL = [10 * part + n for part in (0, 1) for n in range(6)]
 
 
 class Endless(Numbers):
-    """Gives what it has and then nothing, for ever."""
+    """Gives its records, then empty batches for ever."""
 
     interleave = True
 

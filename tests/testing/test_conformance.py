@@ -1,4 +1,4 @@
-"""``rayad.testing``: connectors that keep the contracts pass, each planted defect is found by the law that it breaks."""
+"""``rayad.testing``: connectors that keep their contract pass; each planted defect is found by the law that it breaks."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def store_of(job: LocalJob) -> SnapshotStore:
     return job.snapshots.store.store
 
 
-def test_sinks_are_told_in_order(tmp_path: Path) -> None:
+def test_sinks_are_called_in_order(tmp_path: Path) -> None:
     told: list[tuple[Any, ...]] = []
     job = start(tmp_path, Recorded("first", told), resume="latest")
     assert told == [("check",)]
@@ -111,7 +111,7 @@ def test_a_fallback_makes_newer_snapshots_void_for_good(tmp_path: Path) -> None:
         job.crash()
 
 
-def test_a_manifest_that_nobody_can_read_may_be_another_run_s(tmp_path: Path) -> None:
+def test_an_unreadable_manifest_may_be_of_another_run(tmp_path: Path) -> None:
     """Else the older run would take its own snapshot again, and so supersede the one that superseded it."""
     job = start(tmp_path, Recorded("out", []))
     path = Path(job.savepoint()).parent / f"{3:012d}" / MANIFEST
@@ -174,7 +174,7 @@ def test_a_store_that_cannot_be_listed_costs_an_attempt_and_not_the_job(tmp_path
     job.wait()
 
 
-def test_a_snapshot_that_came_to_be_unnoticed_uses_up_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_was_published_without_an_answer_uses_up_its_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The manifest is written, then the store is gone: whether there is a snapshot is not known, and its attempt is given up."""
     told: list[tuple[Any, ...]] = []
     job = start(tmp_path, Recorded("out", told))
