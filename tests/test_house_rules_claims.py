@@ -208,7 +208,7 @@ def test_every_actor_answers_heartbeats_in_a_group_where_nothing_waits() -> None
         for key, value in zip(node.keys, node.values, strict=True)
         if key is not None and ast.unparse(key) == "PULSE" and "'ping'" in ast.unparse(value)
     }
-    assert len(makers) == 5
+    assert len(makers) == 6
     assert answering == {path.stem for path in makers}
 
 

@@ -129,7 +129,7 @@ class Control:
         newest, interval_s, failures = self.look_at_snapshots()
         readings = [report.reading for report in look.reports if report.reading is not None]
         age_s = job.snapshots.age_s if job.snapshots is not None else None
-        found = (look.reports, readings, look.views, look.active, failures, newest, age_s, interval_s, look.silent)
+        found = (look.reports, readings, look.views, look.active, failures, newest, age_s, interval_s, look.silent, job.journal.noted)
         seen = Seen(look.state, clock.time(), *found)
         with self._taking:
             return self._taker.take(job.plan, seen)

@@ -535,7 +535,7 @@ class LocalJob(Job):
         return self._journal.events
 
     def status(self) -> JobStatus:
-        return status_of(self.name, self.state, self.network, self.snapshots, self._taker)
+        return status_of(self.name, self.state, self.network, self.snapshots, self._taker, self._journal.noted)
 
     def input(self, name: str) -> JobInput:
         stage = self._known(name, "live input", self.plan.inputs)

@@ -37,7 +37,7 @@ def progress_of(state: JobState, network: Network, kept: LocalSnapshots | None) 
     return JobProgress(state, tuple(stages), active, newest, kept.snapshots.interval_s, kept.failures)
 
 
-def status_of(name: str, state: JobState, network: Network, kept: LocalSnapshots | None, taker: StatusTaker) -> JobStatus:
+def status_of(name: str, state: JobState, network: Network, kept: LocalSnapshots | None, taker: StatusTaker, events: int) -> JobStatus:
     """What is known of the job; the clock counts its steps."""
     if state is not JobState.RUNNING:
         return JobStatus(name, state, network.steps)
@@ -49,7 +49,7 @@ def status_of(name: str, state: JobState, network: Network, kept: LocalSnapshots
     newest = kept.taken[-1] if kept is not None and kept.taken else None
     interval_s, failures = (kept.snapshots.interval_s, kept.failures) if kept is not None else (None, 0)
     active = len(network.tracker.active())
-    seen = Seen(state, network.steps, reports, readings_of(network), views, active, failures, newest, None, interval_s)
+    seen = Seen(state, network.steps, reports, readings_of(network), views, active, failures, newest, None, interval_s, events=events)
     return taker.take(network.plan, seen)
 
 

@@ -166,6 +166,8 @@ class JobStatus:
     """Seconds between snapshots as they stand now; None: on demand only."""
     silent: tuple[Silent, ...] = ()
     """Who did not answer: the figures of these are what they told last."""
+    events: int = 0
+    """How many events the journal has had."""
 
     @property
     def layout(self) -> dict[str, int]:

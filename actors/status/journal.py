@@ -61,6 +61,8 @@ class Journal:
         self._now_s = now_s
         self._events: deque[JobEvent] = deque(maxlen=EVENTS_MOST)
         self._keep: Callable[[str], None] = lambda line: None
+        self.noted = 0
+        """How many events there have been, with those of earlier runs: who has seen so many has missed none."""
 
     @property
     def events(self) -> tuple[JobEvent, ...]:
@@ -72,7 +74,9 @@ class Journal:
         before this call is appended, too."""
         mine = list(self._events)
         self._events.clear()
-        self._events.extend([*events_in(before), *mine])
+        earlier = events_in(before)
+        self._events.extend([*earlier, *mine])
+        self.noted += len(earlier)
         self._keep = append
         for event in mine:
             append(event.as_line())
@@ -81,6 +85,7 @@ class Journal:
         """Something has happened."""
         event = JobEvent(self._now_s(), kind, what, facts)
         self._events.append(event)
+        self.noted += 1
         self._keep(event.as_line())
 
     def on_effect(self, effect: object) -> None:

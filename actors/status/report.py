@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -11,15 +12,34 @@ from rayad.actors.status.table import amount
 
 WIDTH, HEIGHT, MARGIN = 860, 110, 30
 """Pixels of a drawing."""
-COLOURS = {
-    "running": "#2a7", "failure": "#c22", "recovery": "#27c", "snapshot": "#888", "snapshot given up": "#d80", "layout": "#72c",
-    "layout refused": "#d80", "decision": "#72c", "stopping": "#555", "end": "#111",
+KINDS = {
+    "running": ("#1a8a5a", "#3fc98c"), "failure": ("#c22", "#ff6b6b"), "recovery": ("#27c", "#6aa8ff"), "snapshot": ("#777", "#999"),
+    "snapshot given up": ("#b86b00", "#ffab40"), "layout": ("#72c", "#b388ff"), "layout refused": ("#b86b00", "#ffab40"),
+    "decision": ("#72c", "#b388ff"), "stopping": ("#555", "#aaa"), "end": ("#111", "#eee"),
 }  # fmt: skip
-"""By the kind of an event."""
+"""Colours by the kind of an event: on a light ground, on a dark one."""
+
+
+def class_of(kind: str) -> str:
+    """The class, in HTML, of what shows an event of this kind.
+
+    >>> class_of("snapshot given up")
+    'e-snapshot-given-up'
+    """
+    return "e-" + re.sub(r"[^a-z]+", "-", kind)
+
+
+def _colours(ground: int) -> str:
+    return "".join(f".{class_of(kind)}{{color:{both[ground]}}}" for kind, both in KINDS.items())
+
+
+STYLE_OF_EVENTS = f"{_colours(0)}@media(prefers-color-scheme:dark){{{_colours(1)}}}"
+"""The style sheet that :func:`line_of_time` and :func:`table` need."""
 _STYLE = (
-    "body{font:14px sans-serif;max-width:900px;margin:2em auto;color:#111;background:#fff}table{border-collapse:collapse;width:100%}"
-    "td,th{border-bottom:1px solid #ddd;padding:3px 8px;text-align:left;vertical-align:top}td.n{text-align:right;white-space:nowrap}"
-    "pre{white-space:pre-wrap;margin:0;font:13px monospace}"
+    ":root{color-scheme:light dark}body{font:14px sans-serif;max-width:900px;margin:2em auto;padding:0 1em}"
+    "svg{max-width:100%}table{border-collapse:collapse;width:100%}"
+    "td,th{border-bottom:1px solid #8884;padding:3px 8px;text-align:left;vertical-align:top}td.n{text-align:right;white-space:nowrap}"
+    "pre{white-space:pre-wrap;margin:0;font:13px monospace}td.n,tr pre,tr small{color:CanvasText}"
 )
 
 
@@ -27,19 +47,20 @@ def as_report(name: str, events: Sequence[JobEvent]) -> str:
     """A page about what happened to a job: how it ended, a line of time, its snapshots, and every event with its figures."""
     parts = [f"<h1>Job {escape(name)}</h1>", f"<p>{escape(_summary(events))}</p>"]
     if events:
-        parts += ["<h2>Line of time</h2>", _line_of_time(events)]
+        parts += ["<h2>Line of time</h2>", line_of_time(events)]
     snapshots = [event for event in events if event.kind == "snapshot"]
     if snapshots:
-        parts += ["<h2>Snapshots: bytes</h2>", _bars(snapshots, "total_bytes"), "<h2>Snapshots: seconds</h2>", _bars(snapshots, "took_s")]
-    parts += ["<h2>Events</h2>", _table(events)]
-    head = f'<meta charset="utf-8"><title>Job {escape(name)}</title><style>{_STYLE}</style>'
+        parts += ["<h2>Snapshots: bytes</h2>", bars(snapshots, "total_bytes"), "<h2>Snapshots: seconds</h2>", bars(snapshots, "took_s")]
+    first_s = events[0].at_s if events else 0.0
+    parts += ["<h2>Events</h2>", table(events, first_s)]
+    head = f'<meta charset="utf-8"><title>Job {escape(name)}</title><style>{_STYLE}{STYLE_OF_EVENTS}</style>'
     return f"<!doctype html>\n<html><head>{head}</head><body>{''.join(parts)}</body></html>\n"
 
 
 def _summary(events: Sequence[JobEvent]) -> str:
     if not events:
         return "Nothing is known of it."
-    counts = {kind: sum(event.kind == kind for event in events) for kind in COLOURS}
+    counts = {kind: sum(event.kind == kind for event in events) for kind in KINDS}
     told = ", ".join(f"{count} x {kind}" for kind, count in counts.items() if count)
     end = next((event.what for event in reversed(events) if event.kind == "end"), "it has not ended")
     return f"{_when(events[0].at_s)} to {_when(events[-1].at_s)} UTC, {events[-1].at_s - events[0].at_s:.1f} s: {end}. {told}."
@@ -54,40 +75,48 @@ def _x(event: JobEvent, events: Sequence[JobEvent]) -> float:
     return MARGIN + (WIDTH - 2 * MARGIN) * min(max((event.at_s - events[0].at_s) / length_s, 0.0), 1.0)
 
 
-def _line_of_time(events: Sequence[JobEvent]) -> str:
+def line_of_time(events: Sequence[JobEvent]) -> str:
+    """The events as marks on one line, oldest to the left; at least one event."""
     marks = "".join(
-        f'<circle cx="{_x(event, events):.1f}" cy="30" r="6" fill="{COLOURS.get(event.kind, "#888")}"><title>'
+        f'<circle cx="{_x(event, events):.1f}" cy="30" r="6" class="{class_of(event.kind)}" fill="currentColor"><title>'
         f"{escape(f'+{event.at_s - events[0].at_s:.1f} s {event.kind}: {event.what}')}</title></circle>"
         for event in events
     )
-    kinds = [kind for kind in COLOURS if any(event.kind == kind for event in events)]
+    kinds = [kind for kind in KINDS if any(event.kind == kind for event in events)]
     legend = "".join(
-        f'<text x="{MARGIN + 95 * place}" y="65" fill="{COLOURS[kind]}" font-size="12">{escape(kind)}</text>'
+        f'<text x="{MARGIN + 95 * place}" y="65" class="{class_of(kind)}" fill="currentColor" font-size="12">{escape(kind)}</text>'
         for place, kind in enumerate(kinds)
     )
-    line = f'<line x1="{MARGIN}" y1="30" x2="{WIDTH - MARGIN}" y2="30" stroke="#bbb"/>'
-    return f'<svg width="{WIDTH}" height="75" font-family="sans-serif">{line}{marks}{legend}</svg>'
+    line = f'<line x1="{MARGIN}" y1="30" x2="{WIDTH - MARGIN}" y2="30" stroke="#999"/>'
+    return f'<svg viewBox="0 0 {WIDTH} 75" width="{WIDTH}" height="75" font-family="sans-serif">{line}{marks}{legend}</svg>'
 
 
-def _bars(events: Sequence[JobEvent], figure: str) -> str:
+def bars(events: Sequence[JobEvent], figure: str) -> str:
+    """One of the facts of the events as bars, oldest to the left; at least one event."""
     values = [float(event.facts.get(figure) or 0.0) for event in events]
     most = max(values) or 1.0
     width = (WIDTH - 2 * MARGIN) / len(values)
-    bars = "".join(
+    shapes = "".join(
         f'<rect x="{MARGIN + width * n:.1f}" y="{HEIGHT - (HEIGHT - MARGIN) * value / most:.1f}" width="{max(1.0, width - 1):.1f}" '
         f'height="{(HEIGHT - MARGIN) * value / most:.1f}" fill="#79b"><title>{escape(event.what)}</title></rect>'
         for n, (event, value) in enumerate(zip(events, values, strict=True))
     )
-    most_told = f'<text x="0" y="14">most: {amount(most)}</text>'
-    return f'<svg width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="12">{most_told}{bars}</svg>'
+    most_told = f'<text x="0" y="14" fill="currentColor">most: {amount(most)}</text>'
+    size = f'viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}"'
+    return f'<svg {size} font-family="sans-serif" font-size="12">{most_told}{shapes}</svg>'
 
 
-def _table(events: Sequence[JobEvent]) -> str:
+def table(events: Sequence[JobEvent], first_s: float) -> str:
+    """The events in this order with all their facts; times are seconds after ``first_s``."""
     rows = []
     for event in events:
-        facts = ", ".join(f"{name} {value}" for name, value in event.facts.items() if value not in (None, "", {}))
-        colour = COLOURS.get(event.kind, "#888")
-        since = f"+{event.at_s - events[0].at_s:.1f} s"
+        facts = ", ".join(f"{name} {_told(value)}" for name, value in event.facts.items() if value not in (None, "", {}))
+        since = f"+{event.at_s - first_s:.1f} s"
         what = f"<pre>{escape(event.what)}</pre><small>{escape(facts)}</small>"
-        rows.append(f'<tr><td class="n">{since}</td><td style="color:{colour}">{escape(event.kind)}</td><td>{what}</td></tr>')
+        shown = f'<td class="n">{since}</td><td>{escape(event.kind)}</td><td>{what}</td>'
+        rows.append(f'<tr class="{class_of(event.kind)}">{shown}</tr>')
     return f"<table><tr><th>since the first</th><th>event</th><th>what</th></tr>{''.join(rows)}</table>"
+
+
+def _told(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

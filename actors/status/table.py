@@ -20,9 +20,9 @@ def cells(status: JobStatus, *, with_replicas: bool = False) -> list[tuple[str, 
     """The rows below :data:`HEADER`: one for each vertex; ``with_replicas``: below it one for each replica, by number and node."""
     rows = []
     for vertex in status.vertices:
-        rows.append(_of_vertex(vertex))
+        rows.append(vertex_cells(vertex))
         if with_replicas:
-            rows.extend(_of_replica(replica) for replica in vertex.replicas)
+            rows.extend(replica_cells(replica) for replica in vertex.replicas)
     return rows
 
 
@@ -63,7 +63,8 @@ def _html(row: Sequence[str]) -> str:
     return "".join(f'<td style="text-align:{"left" if place == 0 else "right"}">{escape(cell)}</td>' for place, cell in enumerate(row))
 
 
-def _of_vertex(vertex: VertexStatus) -> tuple[str, ...]:
+def vertex_cells(vertex: VertexStatus) -> tuple[str, ...]:
+    """The cells of a vertex below :data:`HEADER`."""
     silent = sum(not one.answers for one in vertex.replicas)
     replicas = f"{len(vertex.replicas)} ({silent} silent)" if silent else str(len(vertex.replicas))
     frontier = "-" if vertex.frontier is None else _times(vertex.frontier)
@@ -73,7 +74,8 @@ def _of_vertex(vertex: VertexStatus) -> tuple[str, ...]:
     return vertex.name, replicas, *_figures(vertex), frontier, lag, lag_s, skew
 
 
-def _of_replica(replica: ReplicaStatus) -> tuple[str, ...]:
+def replica_cells(replica: ReplicaStatus) -> tuple[str, ...]:
+    """The cells of a replica below :data:`HEADER`."""
     where = f"{replica.node}:{replica.pid}" if replica.node else ""
     who = f"  [{replica.replica}] {where}".rstrip()
     return who, "" if replica.answers else "silent", *_figures(replica), "", "", "", ""

@@ -45,6 +45,7 @@ class Seen:
     snapshot_age_s: float | None = None
     snapshot_interval_s: float | None = None
     silent: tuple[Silent, ...] = ()
+    events: int = 0
 
 
 class StatusTaker:
@@ -79,7 +80,7 @@ class StatusTaker:
         window_s = sample.duration_s if sample is not None else 0.0
         return JobStatus(
             self._name, seen.state, seen.now_s, window_s, tuple(vertices), edges, seen.active, seen.failures,
-            _newest(seen), seen.snapshot_interval_s, seen.silent,
+            _newest(seen), seen.snapshot_interval_s, seen.silent, seen.events,
         )  # fmt: skip
 
     def _sample(self, seen: Seen) -> JobSample | None:

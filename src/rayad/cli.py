@@ -9,6 +9,7 @@ from rayad.commands.doctor import doctor
 from rayad.commands.interval import interval
 from rayad.commands.logs import logs
 from rayad.commands.looking import explain, jobs, status
+from rayad.commands.page import page
 from rayad.commands.plan import plan
 from rayad.commands.plot import plot
 from rayad.commands.report import report
@@ -19,7 +20,7 @@ from rayad.commands.steering import cancel, rescale, savepoint, stop
 from rayad.commands.top import top
 from rayad.commands.version import version
 
-OF_JOBS = (run, resume, jobs, status, top, explain, logs, savepoint, rescale, stop, cancel)
+OF_JOBS = (run, resume, jobs, status, top, page, explain, logs, savepoint, rescale, stop, cancel)
 OF_PROGRAMS_AND_STORES = (demo, doctor, plan, interval, snapshots, report, state, plot, version)
 
 EXIT_CODES = (

@@ -1,0 +1,141 @@
+"""The frames of a job's page: when one is due, and what a browser that was away gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rayad.actors.job import JobState, JobStatus
+from rayad.actors.status.frames import EVENTS_SHOWN, POINTS_MOST, STILL_S, Story, Wanted, graph_of, newest_of_each_group
+from rayad.actors.status.job_status import EdgeStatus, ReplicaStatus, SnapshotStatus, VertexStatus
+from rayad.actors.status.journal import JobEvent
+from rayad.actors.status.table import HEADER, vertex_cells
+from rayad.progress import Timestamp
+
+COUNTS = VertexStatus("<counts>", "app.py:7", replicas=(ReplicaStatus(0, rate_in=10.0, busy_share=0.2, backpressured_share=0.6),))
+STATUS = JobStatus(
+    "words",
+    JobState.RUNNING,
+    at_s=100.0,
+    window_s=1.0,
+    vertices=(VertexStatus("lines", is_start=True, replicas=(ReplicaStatus(0),), frontier=(Timestamp(4),)), COUNTS),
+    edges=(EdgeStatus("lines", "<counts>"), EdgeStatus("<counts>", "<counts>", is_feedback=True)),
+    snapshot=SnapshotStatus(5, "snapshot", 3.0, 0.25, 2_000, 1_000),
+    events=1,
+)
+RUNNING = JobEvent(99.0, "running", "4 actors run", {"actors": 4})
+FAILURE = JobEvent(103.0, "failure", "'<counts>'[0]: ValueError: <script>alert(1)</script> (app.py:7)", {"number": 1})
+
+
+def at(now_s: float, epoch: int = 3, **changed: Any) -> JobStatus:
+    """The status at a moment, the frontier of the counts in an epoch; as `StatusTaker` gives it: clocks have moved on."""
+    counts = replace(COUNTS, frontier=(Timestamp(epoch),), lag_epochs=4 - epoch, lag_s=now_s - 99.0)
+    assert STATUS.snapshot is not None
+    aged = replace(STATUS.snapshot, age_s=now_s - 97.0)
+    return replace(STATUS, at_s=now_s, vertices=(STATUS.vertices[0], counts), snapshot=aged, **changed)
+
+
+def told(story: Story, status: JobStatus, events: tuple[JobEvent, ...] = (RUNNING,), why: str = "") -> bool:
+    """One look, as the actor does it."""
+    wanted = story.wants(status)
+    return story.tell(status, events if wanted.journal else None, why if wanted.why else None)
+
+
+def test_a_frame_is_due_when_a_frontier_has_passed_or_something_changed_and_not_because_clocks_go() -> None:
+    story = Story("words")
+    assert told(story, at(100.0))
+    assert not told(story, at(101.0)), "only the age of the snapshot and the lag by the clock differ"
+    assert told(story, at(102.0, epoch=4)), "the frontier has passed"
+    assert told(story, at(103.0, epoch=4, events=2), (RUNNING, FAILURE)), "the journal has grown"
+    assert told(story, at(104.0, epoch=4, events=2, failures=1)), "a figure differs"
+    assert not told(story, at(105.0, epoch=4, events=2, failures=1))
+    assert told(story, JobStatus("words", JobState.FAILED, 106.0), (RUNNING, FAILURE)), "the job is in another state"
+    assert (story.number, story.is_over) == (5, True)
+    assert [vertex["name"] for vertex in story.frame(0)["vertices"]] == ["lines", "<counts>"], "as it was last seen"
+
+
+def test_the_journal_is_asked_for_when_it_has_grown_and_the_reason_when_no_frontier_moves() -> None:
+    story = Story("words")
+    assert story.wants(at(100.0)) == Wanted(journal=True, why=False)
+    story.tell(at(100.0), (RUNNING,))
+    assert story.wants(at(101.0)) == Wanted(journal=False, why=False)
+    story.tell(at(101.0))
+    still = at(100.0 + STILL_S)
+    assert story.wants(still) == Wanted(journal=False, why=True)
+    assert story.tell(still, why="'<counts>'[0] is busy"), "the reason is new"
+    assert story.frame(0)["why"] == "'<counts>'[0] is busy"
+    assert story.frame(0)["still_s"] == STILL_S
+    assert story.wants(at(100.5 + STILL_S)) == Wanted(journal=False, why=False), "asked a moment ago"
+    assert story.wants(at(100.0 + 2 * STILL_S)) == Wanted(journal=False, why=True)
+    assert told(story, at(107.0, epoch=4))
+    assert (story.frame(0)["why"], story.frame(0)["still_s"]) == ("", None), "it moves again"
+    assert story.wants(JobStatus("words", JobState.COMPLETE, 200.0)) == Wanted(journal=True, why=False)
+
+
+def test_a_frame_shows_what_the_table_shows_and_escapes_text_in_html() -> None:
+    story = Story("words")
+    told(story, at(100.0, events=2), (RUNNING, FAILURE))
+    frame = story.frame(0)
+    assert frame["header"] == HEADER
+    assert [vertex["cells"] for vertex in frame["vertices"]] == [vertex_cells(vertex) for vertex in at(100.0).vertices]
+    assert frame["heading"][1] == "snapshot 5 (snapshot): 2.00kB in 0.25 s; taken on demand only"
+    assert frame["snapshot_age_s"] == 3.0
+    for html in (frame["graph"], frame["events"]["table"], frame["events"]["line"]):
+        assert "<script" not in html
+        assert "<counts>" not in html
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; (app.py:7)" in frame["events"]["table"]
+
+
+def test_the_graph_has_back_pressure_as_a_colour_and_loops_as_loops() -> None:
+    graph = graph_of(STATUS)
+    assert graph.count('fill="var(--pressure-0)"') == 1
+    assert graph.count('fill="var(--pressure-3)"') == 1, "three quarters of its time at most"
+    assert graph.count("stroke-dasharray") == 1
+    assert graph_of(JobStatus("words", JobState.STARTING)) == ""
+
+
+def test_the_newest_events_of_each_group_are_shown_so_that_snapshots_crowd_out_no_failure() -> None:
+    snapshots = [JobEvent(104.0 + n, "snapshot", f"snapshot {n}", {"total_bytes": n}) for n in range(3 * EVENTS_SHOWN)]
+    shown = newest_of_each_group([RUNNING, FAILURE, *snapshots])
+    assert shown == [*reversed(snapshots[-EVENTS_SHOWN:]), FAILURE, RUNNING]
+
+
+def test_points_are_bounded_and_reach_back_to_the_first() -> None:
+    story = Story("words")
+    for n in range(5 * POINTS_MOST):
+        told(story, at(100.0 + n, epoch=n))
+    points = story.frame(0)["points"]
+    assert POINTS_MOST // 2 <= len(points) <= POINTS_MOST
+    assert points[0][0] == 100.0
+    assert [point[1]["<counts>"][1] for point in points] == [point[0] - 100.0 for point in points]
+
+
+LOOKS = st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), max_size=20)
+
+
+@given(LOOKS)
+def test_a_browser_that_reads_some_frames_has_in_the_end_what_one_that_read_all_has(looks: list[tuple[int, bool, bool]]) -> None:
+    """``looks``: how many epochs the frontier moves, whether something is written into the journal, whether the slow browser reads."""
+    story, epoch, events = Story("words"), 0, (RUNNING,)
+    has: dict[str, tuple[int, list[Any], Any]] = {"fast": (0, [], None), "slow": (0, [], None)}
+
+    def read(who: str) -> None:
+        number, points, history = has[who]
+        if story.number > number:
+            frame = story.frame(number)
+            assert frame["is_whole"] == (number == 0)
+            has[who] = frame["number"], [*points, *frame["points"]], frame["events"] or history
+
+    for n, (steps, is_noted, is_read) in enumerate(looks):
+        epoch += steps
+        events = (*events, replace(RUNNING, at_s=100.0 + n)) if is_noted else events
+        before = story.number
+        assert told(story, at(100.0 + n, epoch, events=len(events)), events) == (story.number == before + 1)
+        read("fast")
+        if is_read:
+            read("slow")
+    read("slow")
+    assert has["slow"] == has["fast"]
