@@ -70,6 +70,14 @@ class Handle:
         self._note("wait")
         return Result({}, JobStatistics())
 
+    def page(self, *, host: str, port: int) -> str:
+        self._note("page", host, port)
+        return f"http://{host}:{port}/"
+
+    def settle(self, timeout_s: float | None) -> Handle:
+        self.state = JobState.COMPLETE
+        return self
+
     def pids(self) -> dict[str, list[int]]:
         return {"count": [11, 12]}
 

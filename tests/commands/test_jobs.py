@@ -78,6 +78,11 @@ def test_explain_and_savepoint_print_what_they_get_and_nothing_else(handle: Hand
     assert call("savepoint", "wordcount").output == "jobs/wordcount/snapshots/5\n"
 
 
+def test_page_prints_its_address_and_then_how_the_job_ended(handle: Handle) -> None:
+    assert call("page", "wordcount", "--port", "8080").output == "http://127.0.0.1:8080/\njob 'wordcount' is complete\n"
+    assert handle.calls == [("attach", "wordcount", None), ("page", "127.0.0.1", 8080)]
+
+
 def test_rescale_takes_several_vertices(handle: Handle) -> None:
     shown = call("rescale", "wordcount", "counts=4", "a=b=2", "--timeout", "5")
     assert handle.calls[-1] == ("rescale", {"counts": 4, "a=b": 2}, 5.0)
