@@ -19,6 +19,7 @@ from typing import Any
 
 from rayad.dataflow.items import ItemsSource
 from rayad.dataflow.logical_graph import NodeKind
+from rayad.dataflow.operators.bad_records import function_of
 from rayad.dataflow.operators.stateless import Filter, FlatMap, Inspect, Map, MapBatches
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, ShiftStep, Stage
 from rayad.progress import DataflowError, Timestamp, show
@@ -79,9 +80,10 @@ def _walk(stage: Stage, own: Shared | None, found: dict[int, Shared]) -> list[tu
             elif isinstance(step, ShiftStep):
                 pending.extend(_each(step.children, shared))
             elif isinstance(step, ApplyStep):
-                if shared is not None and isinstance(step.element, (Map, FlatMap, Filter, Inspect, MapBatches)):
+                element = function_of(step.element)
+                if shared is not None and isinstance(element, (Map, FlatMap, Filter, Inspect, MapBatches)):
                     found[number] = shared
-                passes_on = isinstance(step.element, (Filter, Inspect))
+                passes_on = isinstance(element, (Filter, Inspect))
                 pending.extend(_each(step.children, shared if passes_on else None))
     return leaving
 
@@ -96,8 +98,8 @@ class RecordWatch:
 
     def __init__(self, shared: Shared, element: Any) -> None:
         self._shared = shared
-        self._element = element
-        self._lists = shared.lists and isinstance(element, MapBatches)
+        self._element = function_of(element)
+        self._lists = shared.lists and isinstance(self._element, MapBatches)
         self._rows = 0
         self._batches = 0
 

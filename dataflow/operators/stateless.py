@@ -80,8 +80,20 @@ class Element(ABC):
         return None
 
 
+class PerRecord(Element):
+    """A step that calls the user's function for each record by itself. What is done with all results is apart from the calls."""
+
+    @abstractmethod
+    def call(self) -> Callable[[Any], Any]:
+        """What is called with a record."""
+
+    @abstractmethod
+    def gather(self, rows: list[Any], results: list[Any]) -> list[Any]:
+        """What comes out of ``rows``, for which the calls gave ``results``."""
+
+
 @dataclass(slots=True)
-class Map(Element):
+class Map(PerRecord):
     """``f(record)`` for each record."""
 
     function: Callable[[Any], Any]
@@ -94,6 +106,14 @@ class Map(Element):
         if not self.is_seen:
             self._look(out)
         return out
+
+    def call(self) -> Callable[[Any], Any]:
+        return self.function
+
+    def gather(self, rows: list[Any], results: list[Any]) -> list[Any]:
+        if not self.is_seen:
+            self._look(results)
+        return results
 
     def lazily(self, rows: Iterable[Any]) -> Iterable[Any]:
         if self.is_seen:
@@ -113,10 +133,17 @@ class Map(Element):
 
 
 @dataclass(slots=True)
-class FlatMap(Element):
+class FlatMap(PerRecord):
     """All records of ``f(record)`` for each record."""
 
     function: Callable[[Any], Iterable[Any]]
+
+    def call(self) -> Callable[[Any], Any]:
+        function = self.function
+        return lambda row: list(function(row))
+
+    def gather(self, rows: list[Any], results: list[Any]) -> list[Any]:
+        return list(chain.from_iterable(results))
 
     def apply(self, batch: Any) -> Any:
         rows = to_rows(batch)
@@ -133,11 +160,17 @@ class FlatMap(Element):
 
 
 @dataclass(slots=True)
-class Filter(Element):
+class Filter(PerRecord):
     """The records for which ``f(record)`` holds."""
 
     function: Callable[[Any], Any]
     is_seen: bool = False
+
+    def call(self) -> Callable[[Any], Any]:
+        return self._holds if not self.is_seen else self.function
+
+    def gather(self, rows: list[Any], results: list[Any]) -> list[Any]:
+        return list(compress(rows, results))
 
     def apply(self, batch: Any) -> Any:
         rows = to_rows(batch)
@@ -233,11 +266,20 @@ class Same(Element):
 
 
 @dataclass(slots=True)
-class Inspect(Element):
+class Inspect(PerRecord):
     """Calls ``f(record)`` and passes records on unchanged."""
 
     function: Callable[[Any], Any]
     is_seen: bool = False
+
+    def call(self) -> Callable[[Any], Any]:
+        return self.function
+
+    def gather(self, rows: list[Any], results: list[Any]) -> list[Any]:
+        if results and not self.is_seen:
+            require_result(results[0], "inspect")
+            self.is_seen = True
+        return rows
 
     def apply(self, batch: Any) -> Any:
         function, rows = self.function, to_rows(batch)
@@ -248,3 +290,7 @@ class Inspect(Element):
         for row in rows:
             function(row)
         return batch
+
+
+BASES = {Map: "map", FlatMap: "flat_map", Filter: "filter", Inspect: "inspect", MapBatches: "map_batches"}
+"""What the steps with a function of the user are called when they have no name."""

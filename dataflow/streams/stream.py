@@ -17,6 +17,7 @@ from rayad.dataflow import hooks
 from rayad.dataflow.items import CollectSink
 from rayad.dataflow.logical_graph import FORWARD, LogicalEdge, NodeKind, Partition, PartitionKind, check_name
 from rayad.dataflow.operators import stateless as el
+from rayad.dataflow.operators.bad_records import Bad, Good, MakeCountErrors, OnError, Tried, check_on_error
 from rayad.dataflow.operators.results import AsColumns
 from rayad.dataflow.operators.windows import assigning as windowing
 from rayad.dataflow.records.calling import checked_function, require_arguments, require_methods
@@ -131,9 +132,28 @@ class Stream(Advising):
         node = self.flow.graph.add(NodeKind.STATELESS, self.scope, name=name, base=base, op=element, inputs=inputs)
         return Stream(self.flow, node.id, 0, start.event_time if keeps_time else None)
 
-    def through(self, base: str, element: el.Element) -> Stream:
+    def _of_user(
+        self, element: el.Element, name: str | None, on_error: Any, max_errors: Any, *, keeps_time: bool = False, asked: Any = None
+    ) -> Stream:
+        """A step with a function of the user's."""
+        base = el.BASES[type(element)]
+        if check_on_error(base, on_error, max_errors) == "raise":
+            return self._stateless(base, element, name, keeps_time=keeps_time, asked=asked)
+        with self.flow.graph.all_or_nothing():
+            tried = Tried(element)
+            out = self._stateless(base, tried, name, keeps_time=keeps_time, asked=asked)
+            return skipping(out, tried, keeps_time, max_errors)
+
+    @property
+    def errors(self) -> Stream:
+        """Behind an operator with ``on_error="skip"``: what it has set aside, each as a dict of ``record``, ``error`` (class and message),
+        ``operator`` and ``line``, at the time of the record. A record whose function gives several values, and fails in between, gives
+        none. DataflowError behind others."""
+        raise DataflowError(f"errors at {users_line()}: {self.name!r} sets no records aside; give its operator on_error='skip'")
+
+    def through(self, base: str, element: el.Element, *, keeps_time: bool = False) -> Stream:
         """This stream behind a step of ours that the user does not name: how an operator prepares what it exchanges."""
-        return self._stateless(base, element, None)
+        return self._stateless(base, element, None, keeps_time=keeps_time)
 
     def _of_each_side(self, base: str, element: el.Element, name: str | None) -> Stream:
         """A step that keeps event times of a union: applied to each of its streams, which keep their own event times."""
@@ -166,31 +186,68 @@ class Stream(Advising):
         return Stream(self.flow, node.id, 0, self.event_time and self.event_time.moved())
 
     # -- stateless ---------------------------------------------------------------
-    def map(self, function: Callable[[Any], Any], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
+    def map(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        name: str | None = None,
+        on_error: OnError = "raise",
+        max_errors: int | None = None,
+        **asked: Unpack[Asked],
+    ) -> Stream:
         """``function(record)`` for each record. As everywhere, the function must not change the record in place: others may hold it.
+
+        ``on_error="skip"``: records on which the function fails are set aside, and the job goes on; ``.errors`` of the result has them.
+        ``max_errors`` ends the job when there are more than so many, those before the snapshot that it resumed from included.
 
         ``num_cpus``, ``num_gpus``, ``memory`` (bytes) and ``resources``: what each replica needs of its node on Ray, as in Ray Data; the
         operator then has replicas of its own, as many as ``parallelism`` says for its name, in which the steps fused behind it run as well.
         """
-        return self._stateless("map", el.Map(checked_function(function, "map", "record")), name, asked=asked)
+        return self._of_user(el.Map(checked_function(function, "map", "record")), name, on_error, max_errors, asked=asked)
 
-    def flat_map(self, function: Callable[[Any], Iterable[Any]], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
-        """All records of ``function(record)``. ``num_cpus=...`` and so on: see :meth:`map`."""
-        return self._stateless("flat_map", el.FlatMap(checked_function(function, "flat_map", "record")), name, asked=asked)
+    def flat_map(
+        self,
+        function: Callable[[Any], Iterable[Any]],
+        *,
+        name: str | None = None,
+        on_error: OnError = "raise",
+        max_errors: int | None = None,
+        **asked: Unpack[Asked],
+    ) -> Stream:
+        """All records of ``function(record)``. ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`."""
+        return self._of_user(el.FlatMap(checked_function(function, "flat_map", "record")), name, on_error, max_errors, asked=asked)
 
-    def filter(self, predicate: Callable[[Any], Any], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
-        """The records for which ``predicate(record)`` holds. ``num_cpus=...`` and so on: see :meth:`map`."""
-        return self._stateless("filter", el.Filter(checked_function(predicate, "filter", "record")), name, keeps_time=True, asked=asked)
+    def filter(
+        self,
+        predicate: Callable[[Any], Any],
+        *,
+        name: str | None = None,
+        on_error: OnError = "raise",
+        max_errors: int | None = None,
+        **asked: Unpack[Asked],
+    ) -> Stream:
+        """The records for which ``predicate(record)`` holds. ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`."""
+        element = el.Filter(checked_function(predicate, "filter", "record"))
+        return self._of_user(element, name, on_error, max_errors, keeps_time=True, asked=asked)
 
-    def map_batches(self, function: Callable[[Any], Any], *, name: str | None = None, **asked: Unpack[Asked]) -> Stream:
+    def map_batches(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        name: str | None = None,
+        on_error: OnError = "raise",
+        max_errors: int | None = None,
+        **asked: Unpack[Asked],
+    ) -> Stream:
         """``function(batch)`` for each batch: a list or a RecordBatch in, a list, RecordBatch, Table or pandas DataFrame out.
 
         It is the way to stay columnar. A class with ``__call__(self, batch)`` is made once in each replica, without arguments (to load a
         model, say). Of a DataFrame named levels of the index become columns; its NaN is null, as Arrow reads pandas.
 
-        ``num_cpus=...`` and so on: see :meth:`map`.
+        ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`. With ``on_error="skip"`` a batch on which the function fails is given to
+        it once more in batches of one record, to find those at fault.
         """
-        return self._stateless("map_batches", el.MapBatches(_of_batches(function)), name, asked=asked)
+        return self._of_user(el.MapBatches(_of_batches(function)), name, on_error, max_errors, asked=asked)
 
     def as_columns(self, *names: str, name: str | None = None) -> Stream:
         """Results of aggregations, windows and joins as ordinary columns: ``window_start`` and ``window_end``, a column for each value,
@@ -200,9 +257,12 @@ class Stream(Advising):
                 raise DataflowError(f"as_columns was given {show(given, 60)}: it takes names of columns")
         return self._stateless("as_columns", AsColumns(names), name)
 
-    def inspect(self, function: Callable[[Any], Any], *, name: str | None = None) -> Stream:
-        """Call ``function(record)`` in passing."""
-        return self._stateless("inspect", el.Inspect(checked_function(function, "inspect", "record")), name, keeps_time=True)
+    def inspect(
+        self, function: Callable[[Any], Any], *, name: str | None = None, on_error: OnError = "raise", max_errors: int | None = None
+    ) -> Stream:
+        """Call ``function(record)`` in passing. ``on_error="skip"``: what it fails on goes no further, see :meth:`map`."""
+        element = el.Inspect(checked_function(function, "inspect", "record"))
+        return self._of_user(element, name, on_error, max_errors, keeps_time=True)
 
     def union(self, *others: Stream, name: str | None = None) -> Stream:
         """The records of this and the other streams, all in the same scope.
@@ -404,3 +464,34 @@ class Stream(Advising):
     def to_spark(self, spark: Any, name: str | None = None, **options: Any) -> Stream:
         """``result[name]`` is a Spark DataFrame of the session ``spark``."""
         return self._sink(hooks.call("to_spark", spark, **options), name, "spark")
+
+
+class SkippingStream(Stream):
+    """What came out of an operator with ``on_error="skip"``, and what it has set aside."""
+
+    def __init__(self, good: Stream, tried: list[int], base: str) -> None:
+        super().__init__(good.flow, good.node, good.port, good.event_time)
+        self._tried = tried
+        self._base = base
+        self._errors: Stream | None = None
+
+    @property
+    def errors(self) -> Stream:
+        """See :attr:`Stream.errors`."""
+        if self._errors is None:
+            each = [Stream(self.flow, node).through(f"{self._base}.errors", Bad()) for node in self._tried]
+            self._errors = each[0].union(*each[1:]) if len(each) > 1 else each[0]
+        return self._errors
+
+
+def skipping(out: Stream, tried: Tried, keeps_time: bool, errors_max: int | None) -> Stream:
+    """The results of a step that is tried; ``out`` is the stream behind it."""
+    nodes = out.flow.graph.nodes
+    made = nodes[out.node]
+    tried.operator, tried.line = made.options.get("called", made.name), made.where
+    good = out.through(f"{tried.operator}.good", Good(), keeps_time=keeps_time)
+    result = SkippingStream(good, [node.id for node in nodes if node.op is tried], tried.operator)
+    if errors_max is not None:
+        counted = f"{tried.operator}.max_errors"
+        result.errors.single().vertex(MakeCountErrors(errors_max), outputs=0, name=counted, parallelism=1)
+    return result

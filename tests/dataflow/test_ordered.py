@@ -342,3 +342,17 @@ def test_the_error_of_a_function_names_the_record() -> None:
     flow.from_items([4, 2, 0, 1]).rebalance().map(lambda n: 8 // n, name="divide").ordered().collect("out")
     with pytest.raises(rd.DataflowError, match=r"^'divide'\[\d\] \(.*\) failed at \(0\) on record 0: ZeroDivisionError"):
         flow.run(runtime="local", parallelism=2)
+
+
+class Tenfold:
+    """Made once in each replica."""
+
+    def __call__(self, batch: list[int]) -> list[int]:
+        return [10 * n for n in batch]
+
+
+def test_a_class_of_batches_is_made_in_each_replica() -> None:
+    flow = rd.Dataflow("classes")
+    flow.from_items(list(range(30))).rebalance(name="work").map_batches(Tenfold).ordered().collect("out")
+    result = flow.run(runtime="local", parallelism={"work": 3})
+    assert [n for _, n in result["out"]] == list(range(0, 300, 10))

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.dataflow.logical_graph import Node
+from rayad.dataflow.operators.bad_records import Outcome, good_of
 from rayad.dataflow.operators.order.reorder_store import Numbered, ReorderStore
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.records.batches import batch_rows, one_or_more, to_rows
@@ -71,6 +72,9 @@ class WithNumbers(Element):
         out = self.element.apply(batch) if batch_rows(batch) else batch
         return out if batch_rows(out) else []
 
+    def for_replica(self) -> Element:
+        return WithNumbers(self.element.for_replica())
+
     def warm_up(self) -> None:
         self.element.warm_up()
 
@@ -94,6 +98,9 @@ def joined(batches: list[Any]) -> Any:
     """Batches as one: rows where any of them are rows, or schemas differ."""
     if len(batches) == 1:
         return batches[0]
+    if any(type(batch) is Outcome for batch in batches):
+        good = joined([batch for batch in map(good_of, batches) if batch_rows(batch)])
+        return Outcome(good, [bad for batch in batches if type(batch) is Outcome for bad in batch])
     if batches and all(isinstance(batch, pa.RecordBatch) and batch.schema == batches[0].schema for batch in batches):
         parts = one_or_more(pa.Table.from_batches(batches))
         if len(parts) == 1:

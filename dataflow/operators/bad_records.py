@@ -1,0 +1,191 @@
+"""Records on which the user's function fails are set aside, and the others go on: ``on_error="skip"``.
+
+Three steps that run in one process::
+
+    batch ──> Tried: calls the function ──> Good: what came out, and the operator's results
+                                       └──> Bad: the records that failed, ``stream.errors``
+
+Each record is given to a function of records once, also in a batch with errors. Bad records are ordinary records of their time: what is
+made of them is in snapshots, and counted exactly once, as all else is. ``max_errors`` is a vertex of one replica that counts them.
+
+An error of Rayad's own is no error of a record, and a MemoryError is none either: they end the job as without ``on_error``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from rayad.dataflow.operators.stateless import Element, PerRecord, as_batch
+from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.vertex import Vertex
+from rayad.progress import DataflowError, RayadError, Timestamp, arguments, say, show
+
+OnError = Literal["raise", "skip"]
+
+
+class Outcome(list[Any]):
+    """What :class:`Tried` gives of a batch in which something failed: the bad records; ``good`` is what came out of the others."""
+
+    __slots__ = ("good",)
+
+    def __init__(self, good: Any, bad: list[Any]) -> None:
+        super().__init__(bad)
+        self.good = good
+
+
+def good_of(batch: Any) -> Any:
+    """What came out of the records that did not fail."""
+    return batch.good if type(batch) is Outcome else batch
+
+
+@dataclass(slots=True)
+class Tried(Element):
+    """A step with a function of the user, each failure of which is one record's.
+
+    Args:
+        element: the step.
+        operator, line: the operator's name, and the user's line.
+    """
+
+    element: Element
+    operator: str = ""
+    line: str = ""
+
+    def for_replica(self) -> Element:
+        return Tried(self.element.for_replica(), self.operator, self.line)
+
+    def warm_up(self) -> None:
+        self.element.warm_up()
+
+    def apply(self, batch: Any) -> Any:
+        element = self.element
+        good, bad = self._each(element, to_rows(batch)) if isinstance(element, PerRecord) else self._whole(batch)
+        return Outcome(good, bad) if bad else good
+
+    def _each(self, element: PerRecord, rows: list[Any]) -> tuple[Any, list[Any]]:
+        results: list[Any] = []
+        failed: list[tuple[int, Exception]] = []
+        calls = iter(map(element.call(), rows))
+        while len(results) + len(failed) < len(rows):
+            try:
+                results.extend(calls)  # up to the first error; what was called before it stays
+                if len(results) + len(failed) < len(rows):
+                    raise StopIteration("raised by the function; next(iterator, default) raises none")
+            except (RayadError, MemoryError):
+                raise
+            except Exception as error:
+                failed.append((len(results) + len(failed), error))
+        if not failed:
+            return element.gather(rows, results), []
+        positions = {at for at, _ in failed}
+        kept = [row for at, row in enumerate(rows) if at not in positions]
+        return element.gather(kept, results), [self._bad(rows[at], error) for at, error in failed]
+
+    def _whole(self, batch: Any) -> tuple[Any, list[Any]]:
+        """A function of batches: after an error it gets the records one by one."""
+        try:
+            return self.element.apply(batch), []
+        except (RayadError, MemoryError):
+            raise
+        except Exception as error:
+            if len(batch) == 1:
+                return [], [self._bad(to_rows(batch)[0], error)]
+        pieces: list[Any] = []
+        bad: list[Any] = []
+        for one in _ones(batch):
+            try:
+                pieces.append(self.element.apply(one))
+            except (RayadError, MemoryError):
+                raise
+            except Exception as error:
+                bad.append(self._bad(to_rows(one)[0], error))
+        return _joined(pieces), bad
+
+    def _bad(self, row: Any, error: Exception) -> dict[str, Any]:
+        return {"record": row, "error": f"{type(error).__name__}: {say(error)}", "operator": self.operator, "line": self.line}
+
+
+class Good(Element):
+    """What came out of :class:`Tried`."""
+
+    def apply(self, batch: Any) -> Any:
+        return good_of(batch)
+
+
+class Bad(Element):
+    """The records that failed in :class:`Tried`."""
+
+    def apply(self, batch: Any) -> Any:
+        return list(batch) if type(batch) is Outcome else []
+
+
+def _ones(batch: Any) -> Iterator[Any]:
+    for at in range(len(batch)):
+        yield batch.slice(at, 1) if isinstance(batch, pa.RecordBatch) else batch[at : at + 1]
+
+
+def _joined(pieces: list[Any]) -> Any:
+    """Batches as one."""
+    pieces = [piece for piece in pieces if len(piece)]
+    if pieces and all(isinstance(piece, pa.RecordBatch) and piece.schema == pieces[0].schema for piece in pieces):
+        return as_batch(pa.Table.from_batches(pieces))
+    return list(chain.from_iterable(map(to_rows, pieces)))
+
+
+class CountErrors(Vertex):
+    """Ends the job when an operator has set aside more than so many records. Its count is in the snapshots."""
+
+    def __init__(self, errors_max: int) -> None:
+        self.errors_max = errors_max
+        self.count = 0
+
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        rows = to_rows(batch)
+        self.count += len(rows)
+        if self.count > self.errors_max:
+            last = rows[-1]
+            raise DataflowError(
+                f"{last['operator']!r} ({last['line']}) has set aside {self.count:,} records, and max_errors={self.errors_max:,}; the "
+                f"last: {last['error']}, on record {show(last['record'], 120)}"
+            )
+
+    def checkpoint(self) -> Any:
+        return self.count
+
+    def restore(self, state: Any) -> None:
+        self.count = state
+
+
+class MakeCountErrors:
+    """A picklable factory."""
+
+    def __init__(self, errors_max: int) -> None:
+        self.errors_max = errors_max
+
+    def __call__(self) -> Vertex:
+        return CountErrors(self.errors_max)
+
+
+def check_on_error(base: str, on_error: Any, errors_max: Any) -> OnError:
+    """``on_error`` of an operator. Raises DataflowError for another value, and for ``max_errors`` where nothing is set aside."""
+    arguments.choice(on_error, f"{base}: on_error", "raise", "skip")
+    if errors_max is not None:
+        if on_error == "raise":
+            raise DataflowError(
+                f"{base}: max_errors={show(errors_max, 40)} is for on_error='skip'; with 'raise' the first error ends the job"
+            )
+        arguments.whole(errors_max, f"{base}: max_errors, a number of records,", least=0)
+    return on_error  # type: ignore[no-any-return]
+
+
+def function_of(element: Any) -> Any:
+    """The step that has the user's function: ``element``, or the one that it tries."""
+    return element.element if isinstance(element, Tried) else element
+
+
+__all__ = ["Bad", "CountErrors", "Good", "MakeCountErrors", "OnError", "Tried", "Outcome", "check_on_error", "function_of", "good_of"]
