@@ -21,7 +21,7 @@ from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.records.batches import ROWS_KEY, keyed_columns, mark_keyed, to_record_batch, to_rows
 from rayad.dataflow.records.exact import ARRAYS, array_of, cast_exactly, wider_type
 from rayad.dataflow.windows import Window
-from rayad.progress import DataflowError
+from rayad.progress import DataflowError, show
 
 
 class WindowArray(pa.ExtensionArray):  # type: ignore[misc]
@@ -138,9 +138,15 @@ class PairArray(pa.ExtensionArray):  # type: ignore[misc]
     """Pairs of records, shape (rows,)."""
 
     def to_pylist(self, **options: Any) -> list[Any]:
-        """A tuple ``(left, right)`` for each."""
-        sides = [_record_rows(self.storage.field(i), self.type.marks[i]) for i in (0, 1)]
-        return list(zip(*sides, strict=True))
+        """A tuple ``(left, right)`` for each; None in place of a record that there is not."""
+        return list(zip(*(self._side(i) for i in (0, 1)), strict=True))
+
+    def _side(self, side: int) -> list[Any]:
+        column = self.storage.field(side)
+        rows = _record_rows(column, self.type.marks[side])
+        if not column.null_count:
+            return rows
+        return [row if there else None for row, there in zip(rows, column.is_valid().to_pylist(), strict=True)]
 
 
 class PairScalar(pa.ExtensionScalar):  # type: ignore[misc]
@@ -185,10 +191,13 @@ class PairType(pa.ExtensionType):  # type: ignore[misc]
         return PairScalar
 
 
-def pair_array(left: pa.RecordBatch, right: pa.RecordBatch, right_keys: Sequence[str] = ()) -> pa.ExtensionArray:
-    """Row i of ``left`` with row i of ``right``; neither is copied. ``right_keys``: the columns of ``right`` that hold the key."""
-    marks = [(batch.schema.metadata or {}).get(ROWS_KEY) for batch in (left, right)]
-    sides = [_struct(batch) for batch in (left, right)]
+def pair_array(left: Any, right: Any, right_keys: Sequence[str] = ()) -> pa.ExtensionArray:
+    """Row i of ``left`` with row i of ``right``; neither is copied. ``right_keys``: the columns of ``right`` that hold the key. One of them
+    may be a schema: then each record of the other is alone."""
+    rows = next(side.num_rows for side in (left, right) if isinstance(side, pa.RecordBatch))
+    schemas = [side if isinstance(side, pa.Schema) else side.schema for side in (left, right)]
+    marks = [(schema.metadata or {}).get(ROWS_KEY) for schema in schemas]
+    sides = [pa.nulls(rows, pa.struct(list(side))) if isinstance(side, pa.Schema) else _struct(side) for side in (left, right)]
     kind = PairType(sides[0].type, sides[1].type, [mark.decode() if mark else None for mark in marks], right_keys)
     return kind.wrap_array(pa.StructArray.from_arrays(sides, names=["left", "right"]))
 
@@ -288,6 +297,11 @@ def _opened_row(row: Any) -> dict[str, Any]:
         elif isinstance(part, dict):
             fields = part
         elif isinstance(part, tuple):
+            if len(part) == 2 and None in part and any(isinstance(side, dict) for side in part):
+                raise DataflowError(
+                    f"as_columns was given {show(part, 120)}, a pair of rows without one of its records, whose columns nothing tells: use "
+                    "map, or join streams of columns"
+                )
             sides = [side if isinstance(side, dict) else {f"{'key' if position == 0 else 'value'}{i}": side} for i, side in enumerate(part)]
             fields = {}
             for side in sides:

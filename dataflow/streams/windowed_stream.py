@@ -12,6 +12,7 @@ from rayad.dataflow.operators.aggregates.by_name import by_name
 from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.joins import windowed as window_join
+from rayad.dataflow.operators.joins.matching import ALONE, How
 from rayad.dataflow.operators.results import WithoutKey
 from rayad.dataflow.operators.totals.epochs import EpochWindows
 from rayad.dataflow.operators.windows import assigning as windowing
@@ -141,8 +142,11 @@ class WindowedStream(Advising):
         """The ``k`` largest values per key and window."""
         return self._finish(agg.TopK(k, by), record_unless(value), name)
 
-    def join(self, other: KeyedStream, *, name: str | None = None, parallelism: int | None = None) -> LateStream:
-        """Inner join in each tumbling or sliding window: ``(key, window, (left, right))`` for each pair of records with equal keys.
+    def join(self, other: KeyedStream, *, how: How = "inner", name: str | None = None, parallelism: int | None = None) -> LateStream:
+        """Join in each tumbling or sliding window: ``(key, window, (left, right))`` for each pair of records with equal keys.
+
+        ``how``, as in SQL: "left", "right" and "full" also give records that meet none in their window, with None in the other's place,
+        "semi" and "anti" give records of this stream alone, ``(key, window, record)``, that meet some or none. A null key equals nothing.
 
         ``other`` is keyed and has event times of its own (``assign_timestamps``). A window fires when the watermarks of both streams
         have passed its end; a pair that several sliding windows hold is given in each. ``late`` has what came for a window that
@@ -151,6 +155,7 @@ class WindowedStream(Advising):
         stream, graph = self.keyed.stream, self.keyed.flow.graph
         if not isinstance(other, KeyedStream) or self.keyless:
             raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
+        arguments.choice(how, f"join at {users_line()}: how", *ALONE)
         if not isinstance(self.windows, (Tumbling, Sliding)):
             raise DataflowError(f"join at {users_line()}: windows of a join are tumbling or sliding, not {show(self.windows)}")
         own_stream(self.keyed.flow, other.stream, "join")
@@ -170,15 +175,16 @@ class WindowedStream(Advising):
         largest: list[LogicalEdge] = []
         delays: tuple[Any, ...] = ()
         selectors: list[ValueSelector] = []
-        for side in (self.keyed, other):
+        for side, keeps_all in zip((self.keyed, other), ALONE[how], strict=True):
             start = side.stream.materialised()
             sides = sides_of(start)
-            element = partial(late_records.PlaceRecords, side.key, windows=self.windows, joins=True)
+            element = partial(late_records.PlaceRecords, side.key, windows=self.windows, drops_null=not keeps_all)
             edges.append(LogicalEdge(placed(start, f"{base}.prepare", element), 0, BY_PAIR))
             largest += largest_of(self.keyed.flow, sides, base)
             delays += tuple(each.max_delay for each in sides)
             selectors += [each.selector for each in sides]
-        make = Make(window_join.WindowJoin, self.windows, delays).reading(key=self.keyed.key, right_key=other.key, time=selectors)
+        more = () if how == "inner" else (how,)  # snapshots of earlier versions are of inner joins
+        make = Make(window_join.WindowJoin, self.windows, delays, *more).reading(key=self.keyed.key, right_key=other.key, time=selectors)
         node = graph.add(
             NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=edges + largest, outputs=2, parallelism=parallelism
         )

@@ -96,10 +96,10 @@ def _join(how: str, form: str) -> Keyed:
     return Keyed(f"Join, {how}, {form}", Join, partial(keyed_operators.join_steps, how, *FORMS[form]), keyed_operators.kept)
 
 
-def _window_join(how: str, form: str) -> Keyed:
+def _window_join(window: str, how: Any, form: str) -> Keyed:
     steps = partial(windows.join_steps, *FORMS[form])
-    make = partial(WindowJoin, windows.WINDOWS[how], (2, 6))
-    return Keyed(f"WindowJoin, {how}, {form}", make, steps, windows.view_of_join, frozenset({2, 3}))
+    make = partial(WindowJoin, windows.WINDOWS[window], (2, 6), how)
+    return Keyed(f"WindowJoin, {how}, {window}, {form}", make, steps, windows.view_of_join, frozenset({2, 3}))
 
 
 ALL = [
@@ -121,7 +121,11 @@ ALL = [
     _epochs(EpochWindows),
     *(_join(how, form) for how in keyed_operators.JOINS for form in FORMS),
     *(_windows(how, aggregator, form) for how in windows.WINDOWS for aggregator in windows.AGGREGATORS for form in FORMS),
-    *(_window_join(how, form) for how in ("tumbling", "sliding") for form in FORMS),
+    *(
+        _window_join(window, how, form)
+        for window, how in (("tumbling", "inner"), ("sliding", "inner"), ("sliding", "full"))
+        for form in FORMS
+    ),
     _best(True),
     _best(False),
     *(_late(how) for how in ("tumbling", "session", "given")),

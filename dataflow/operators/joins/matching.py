@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rayad.dataflow.operators.keys.column_keys import Numbers, beginnings
 
+How = Literal["inner", "left", "right", "full", "semi", "anti"]
+"""What a join gives besides pairs, as in SQL; of a semi or anti join the left record alone."""
+ALONE: dict[How, tuple[bool, bool]] = {
+    "inner": (False, False),
+    "left": (True, False),
+    "right": (False, True),
+    "full": (True, True),
+    "semi": (False, False),
+    "anti": (True, False),
+}
+"""Whether records of the left and of the right side that meet none come out."""
+LEFT_ONLY = ("semi", "anti")
 PAIRS_MAX = 1 << 19
 """Pairs are made in portions of about so many, so that a product of two frequent keys does not take all memory at once."""
 
@@ -66,4 +78,4 @@ def _ranges(starts: Positions, lengths: Positions) -> Positions:
     return out
 
 
-__all__ = ["PAIRS_MAX", "matches"]
+__all__ = ["ALONE", "LEFT_ONLY", "PAIRS_MAX", "How", "matches"]

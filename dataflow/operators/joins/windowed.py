@@ -1,7 +1,8 @@
 """Joins within event-time windows: records of two streams with equal keys that a window holds both of.
 
 Each side has a watermark of its own; a window fires when the lesser of the two passes its end, and both sides' records of it are matched
-at once. Until then a record waits in its pane, once however many windows hold it.
+at once. Until then a record waits in its pane, once however many windows hold it. When it fires it is known which records have met none, so
+outer and anti joins give nothing that would have to be taken back.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.joins.columns import NotColumnar, joined_batch
-from rayad.dataflow.operators.joins.matching import matches
+from rayad.dataflow.operators.joins.matching import ALONE, LEFT_ONLY, How, Positions, matches
 from rayad.dataflow.operators.keys.column_keys import common_type, in_common, key_numbers
-from rayad.dataflow.operators.keys.key_first import keys_of, pairs_of, record_of
+from rayad.dataflow.operators.keys.key_first import has_key, is_null, keys_of, pairs_of, record_of
+from rayad.dataflow.operators.keys.keyed import distinct_names
+from rayad.dataflow.operators.results import pair_array
 from rayad.dataflow.operators.state.group_index import GroupIndices
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
@@ -26,10 +29,11 @@ from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.state.two_forms import ColumnForm, RowForm, TwoForms
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.operators.windows.assigning import SENT_ROWS_MAX, assigner
+from rayad.dataflow.operators.windows.best import with_windows
 from rayad.dataflow.operators.windows.pane_runs import Panes
 from rayad.dataflow.operators.windows.panes import Form, grid_of, moment_ticks, windows_between, windows_of_place
 from rayad.dataflow.operators.windows.watermarks import Marks
-from rayad.dataflow.records.batches import keyed_columns, one_batch, to_rows
+from rayad.dataflow.records.batches import keyed_columns, mark_keyed, one_batch, to_rows
 from rayad.dataflow.vertex import EndVertex
 from rayad.dataflow.windows import Sliding, Tumbling, Window
 from rayad.progress import Timestamp
@@ -48,8 +52,9 @@ class RecordForm(Form):
 class WindowJoinColumns(ColumnForm):
     """Records of both sides whose windows are open, in columns."""
 
-    def __init__(self, windows: Tumbling | Sliding) -> None:
+    def __init__(self, windows: Tumbling | Sliding, how: How) -> None:
         self.windows = windows
+        self.how = how
         self.schemas: list[pa.Schema | None] = [None, None]
         self.sides: list[Panes | None] = [None, None]
 
@@ -168,41 +173,84 @@ class WindowJoinColumns(ColumnForm):
         return [(key, window, record) for key, window, record in self._rows(side, one_batch(found[0]))]
 
     def _rows(self, side: int, batch: pa.RecordBatch) -> list[tuple[Any, Window, Any]]:
-        schema, panes = self.schemas[side], self.sides[side]
+        schema = self.schemas[side]
         assert schema is not None
-        assert panes is not None
-        windows = windows_between(batch.column(panes.form.keys), panes.ends_of(batch), self.windows).to_pylist()
+        windows = self._windows(side, batch).to_pylist()
         keys = keys_of(batch.replace_schema_metadata(schema.metadata))
         return list(zip(keys, windows, to_rows(record_of(batch, schema)), strict=True))
 
-    def due(self, watermark: Any) -> list[pa.RecordBatch]:
-        """Pairs in the windows that have not fired and end at or before the watermark (None: no bound)."""
-        tables = []
-        for panes in self.sides:
-            if panes is not None:
-                found = panes.due(None if watermark is None else moment_ticks(watermark, panes.form.bound, self.windows))
-                if found is not None:
-                    tables.append(one_batch(found[0]))
-        if len(tables) < 2:
-            return []
-        left, right = tables
+    def due(self, watermark: Any) -> list[Any]:
+        """What comes out of the windows that have not fired and end at or before the watermark (None: no bound): batches, or lists of
+        rows where columns cannot say it."""
+        fired = [self._fired(side, watermark) for side in (0, 1)]
+        left, right = fired
+        met = [None if batch is None else np.zeros(batch.num_rows, bool) for batch in fired]
+        out: list[Any] = []
+        if left is not None and right is not None:
+            for mine, theirs in self._matches(left, right):
+                met[0][mine] = True  # type: ignore[index]
+                met[1][theirs] = True  # type: ignore[index]
+                if self.how not in LEFT_ONLY:
+                    pairs = left.take(pa.array(mine)), right.take(pa.array(theirs))
+                    out.append(joined_batch(*pairs, self.schemas, (("window", self._windows(0, pairs[0])),)))
+        if self.how == "semi" and left is not None:
+            out.append(self._records(left.filter(pa.array(met[0]))))
+        for side, batch in enumerate(fired):
+            if batch is not None and ALONE[self.how][side]:
+                alone = batch.filter(pa.array(~met[side]))  # type: ignore[operator]
+                out.append(self._records(alone) if self.how == "anti" else self._alone(side, alone))
+        return [batch for batch in out if len(batch)]
+
+    def _fired(self, side: int, watermark: Any) -> pa.RecordBatch | None:
+        panes = self.sides[side]
+        found = None if panes is None else panes.due(None if watermark is None else moment_ticks(watermark, panes.form.bound, self.windows))
+        return None if found is None else one_batch(found[0])
+
+    def _matches(self, left: pa.RecordBatch, right: pa.RecordBatch) -> Iterator[tuple[Positions, Positions]]:
+        """The positions of records with equal keys and windows."""
         panes = self.sides[0]
         assert panes is not None
-        at = panes.form.keys + 1
-        together = [pa.concat_arrays(in_common(left.column(i), right.column(i))) for i in range(at)]
-        numbers = key_numbers(together)
+        keys = panes.form.keys
+        numbers = key_numbers([pa.concat_arrays(in_common(left.column(i), right.column(i))) for i in range(keys + 1)])
         halves = numbers[: left.num_rows], numbers[left.num_rows :]
         orders = [np.argsort(half, kind="stable") for half in halves]
-        out = []
+        if all(ALONE[self.how]):  # then both sides have kept records with a null key
+            orders = [order[has_key(batch, keys)[order]] for order, batch in zip(orders, (left, right), strict=True)]
         for mine, theirs in matches(*(half[order] for half, order in zip(halves, orders, strict=True))):
-            pairs = left.take(pa.array(orders[0][mine])), right.take(pa.array(orders[1][theirs]))
-            windows = windows_between(pairs[0].column(at - 1), panes.ends_of(pairs[0]), self.windows)
-            out.append(joined_batch(*pairs, self.schemas, (("window", windows),)))
-        return out
+            yield orders[0][mine], orders[1][theirs]
+
+    def _windows(self, side: int, batch: pa.RecordBatch) -> pa.ExtensionArray:
+        panes = self.sides[side]
+        assert panes is not None
+        return windows_between(batch.column(panes.form.keys), panes.ends_of(batch), self.windows)
+
+    def _records(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Records of the left side: key columns, ``window``, ``record``."""
+        assert self.schemas[0] is not None
+        return with_windows(batch, self.schemas[0], self._windows(0, batch))
+
+    def _alone(self, side: int, batch: pa.RecordBatch) -> Any:
+        """Records of one side as pairs without the other: as :func:`joined_batch` has them."""
+        schema, other = self.schemas[side], self.schemas[1 - side]
+        assert schema is not None
+        keys = keyed_columns(schema) or 0
+        columns = batch.columns[:keys]
+        if other is not None and side == 1:
+            try:
+                columns = [column.cast(other.field(i).type) for i, column in enumerate(columns)]
+            except pa.ArrowInvalid:  # of a type that the left side's keys have not
+                return [(key, window, (None, record)) for key, window, record in self._rows(side, batch)]
+        missing = pa.schema([]) if other is None else record_of(pa.RecordBatch.from_pylist([], schema=other), other).schema
+        records = record_of(batch, schema)
+        sides = (records, missing) if side == 0 else (missing, records)
+        named, right = (other or schema, schema) if side == 1 else (schema, other)
+        pairs = pair_array(*sides, [] if right is None else right.names[:keys])
+        labels = distinct_names(named.names[:keys], ["window", "pair"])
+        return mark_keyed(pa.RecordBatch.from_arrays([*columns, self._windows(side, batch), pairs], names=labels), keys)
 
     def as_rows(self) -> Any:
         """As :meth:`JoinedWindows.give`; nothing is kept."""
-        rows = JoinedWindows(self.windows)
+        rows = JoinedWindows(self.windows, self.how)
         for side, panes in enumerate(self.sides):
             found = None if panes is None else panes.due(None)
             for key, window, record in [] if found is None else self._rows(side, one_batch(found[0])):
@@ -213,8 +261,9 @@ class WindowJoinColumns(ColumnForm):
 class JoinedWindows(RowForm):
     """Records of both sides whose windows are open, in rows: ``{window: ({key: [record]}, {key: [record]})}``."""
 
-    def __init__(self, windows: Tumbling | Sliding) -> None:
+    def __init__(self, windows: Tumbling | Sliding, how: How) -> None:
         self.windows = windows
+        self.how = how
         self.open: dict[Window, Sides] = {}
         self._added = Additions()
         self._placed = 0  # records since there were none
@@ -260,9 +309,23 @@ class JoinedWindows(RowForm):
             self._added.forget()
         for window in sorted(w for w in self.open if mark is None or w.end <= mark):
             left, right = self.open.pop(window)
-            out = [(key, window, (mine, theirs)) for key, some in left.items() for mine in some for theirs in right.get(key, ())]
+            out = [(key, window, value) for key, value in self._of_window(left, right)]
             if out:
                 yield out
+
+    def _of_window(self, left: dict[Any, list[Any]], right: dict[Any, list[Any]]) -> Iterator[tuple[Any, Any]]:
+        """``(key, pair)`` of what a window holds, or ``(key, record)`` of a semi or anti join."""
+        left_alone, right_alone = ALONE[self.how]
+        met = {key for key in left if key in right and not is_null(key)}
+        for key, some in left.items():
+            if self.how in LEFT_ONLY:
+                yield from ((key, mine) for mine in some if (key in met) == (self.how == "semi"))
+            elif key in met:
+                yield from ((key, (mine, theirs)) for mine in some for theirs in right[key])
+            elif left_alone:
+                yield from ((key, (mine, None)) for mine in some)
+        if right_alone:
+            yield from ((key, (None, theirs)) for key, some in right.items() if key not in met for theirs in some)
 
     # -- snapshots -----------------------------------------------------------------
     def checkpoint(self) -> Any:
@@ -337,11 +400,11 @@ class WindowJoin(KeyedVertex, EndVertex):
     broadcast_may_repeat = True
     may_change = frozenset({"delays"})
 
-    def __init__(self, windows: Tumbling | Sliding, delays: tuple[Any, ...]) -> None:
+    def __init__(self, windows: Tumbling | Sliding, delays: tuple[Any, ...], how: How = "inner") -> None:
         self.windows = windows
         self.pending = Waiting(self, Batches(), Batches())  # left, right
         self.marks = Marks(delays, self.pending)
-        self.open = TwoForms(JoinedWindows(windows), partial(WindowJoinColumns, windows))
+        self.open = TwoForms(JoinedWindows(windows, how), partial(WindowJoinColumns, windows, how))
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         waiting = self.pending[time]
@@ -380,8 +443,9 @@ class WindowJoin(KeyedVertex, EndVertex):
     def _fire(self, time: Timestamp, mark: Any) -> None:
         if self.open.columns.is_used:
             for batch in self.open.columns.due(mark):
-                for at in range(0, batch.num_rows, SENT_ROWS_MAX):
-                    self.send_by(0, batch.slice(at, SENT_ROWS_MAX), time)
+                for at in range(0, len(batch), SENT_ROWS_MAX):
+                    end = at + SENT_ROWS_MAX
+                    self.send_by(0, batch[at:end] if isinstance(batch, list) else batch.slice(at, SENT_ROWS_MAX), time)
         for out in self.open.rows.due(mark):
             self.send_by(0, out, time)
 

@@ -54,6 +54,11 @@ def with_key(batch: pa.RecordBatch, keys: tuple[str, ...]) -> pa.RecordBatch:
     return batch if there.all() else take_rows(batch, pa.array(np.flatnonzero(there)))
 
 
+def has_key(batch: pa.RecordBatch, keys: int) -> Any:
+    """Of each row whether none of the first ``keys`` columns is null, shape (rows,)."""
+    return np.logical_and.reduce([_is_there(batch.column(i)) for i in range(keys)])
+
+
 def _is_there(column: pa.Array) -> Any:
     if pa.types.is_run_end_encoded(column.type):
         column = pc.run_end_decode(column)
@@ -78,10 +83,11 @@ def without_null_keys(keys: list[Any], pairs: list[Any]) -> list[Any]:
     kinds = set(map(type, keys))
     if kinds <= _NEVER_NULL:
         return pairs
-    return [pair for key, pair in zip(keys, pairs, strict=True) if not _is_null(key)]
+    return [pair for key, pair in zip(keys, pairs, strict=True) if not is_null(key)]
 
 
-def _is_null(key: Any) -> bool:
+def is_null(key: Any) -> bool:
+    """Whether a key is null, or a part of it: then it equals no other."""
     return key is None or (isinstance(key, tuple) and any(part is None for part in key))
 
 

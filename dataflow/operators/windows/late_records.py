@@ -33,18 +33,18 @@ from rayad.progress import Timestamp
 @dataclass(slots=True)
 class PlaceRecords(Element):
     """Records with their places in time: key columns, pane (for windows that records bring along: start and end), then the record's
-    other columns; rows as ``(key, (event time, record))``. For a join records with a null key are left out."""
+    other columns; rows as ``(key, (event time, record))``. Records with a null key are left out where asked for (``drops_null``)."""
 
     key: KeySelector
     times: ValueSelector
     windows: Any
     keyless: bool = False
-    joins: bool = False
+    drops_null: bool = False
 
     def apply(self, batch: Any) -> Any:
         keys = self.key.columns
         if isinstance(batch, pa.RecordBatch) and (self.keyless or (keys and len(set(keys)) == len(keys))):
-            found = panes_of(with_key(batch, keys) if self.joins else batch, keys, self.times.column, self.windows)
+            found = panes_of(with_key(batch, keys) if self.drops_null else batch, keys, self.times.column, self.windows)
             if found is not None:
                 usable, panes = found
                 extra = [("key", pa.array(np.zeros(usable.num_rows, np.int64)))] if self.keyless else []
@@ -53,7 +53,7 @@ class PlaceRecords(Element):
         time_of, rows = self.times.row_value(), to_rows(batch)
         keys_found = mapped(self.key.row_key(), rows)
         pairs = list(zip(keys_found, rows, strict=True))
-        if self.joins:
+        if self.drops_null:
             pairs = without_null_keys(keys_found, pairs)
         return [(key, (event_time(time_of(row), row), row)) for key, row in pairs]
 
