@@ -50,8 +50,7 @@ class JobPage:
 
     def __init__(self, name: str, host: str, port: int, token: str | None) -> None:
         self._shown_as = (name,)
-        self._name, self._where, self._token = name, (host, port), token
-        self._port: Future[int | str] = Future()
+        self._arguments = (name, host, port, token)
 
     def __repr__(self) -> str:
         return actor_title(self, *getattr(self, "_shown_as", ()))
@@ -61,29 +60,35 @@ class JobPage:
 
     def open(self) -> int | str:
         """Begin to serve until the job has ended; gives the port, or why there is no page."""
-        threading.Thread(target=lambda: asyncio.run(self._serve()), name="rayad-page", daemon=True).start()
-        return self._port.result(timeout=OPEN_S)
+        listens: Future[int | str] = Future()
+        threading.Thread(target=lambda: asyncio.run(serve(*self._arguments, listens)), name="rayad-page", daemon=True).start()
+        return listens.result(timeout=OPEN_S)
 
-    async def _serve(self) -> None:
-        story = Story(self._name)
-        server = PageServer(story, self._token)
+
+async def serve(name: str, host: str, port: int, token: str | None, listens: Future[int | str]) -> None:
+    """Serve the page of a job from this actor until the job has ended, then end the actor; ``listens`` gets the port, or why there is none.
+
+    No method of the actor's: one coroutine among them, and Ray would run all of them in an event loop, where no call may wait.
+    """
+    story = Story(name)
+    server = PageServer(story, token)
+    try:
+        job = await asyncio.to_thread(attach, name)
+        listens.set_result(await server.open(host, port))
+    except (OSError, RayError, RayadError) as error:
+        listens.set_result(f"{type(error).__name__}: {say(error)}")
+        return
+    while not story.is_over:
+        began_s = clock.monotonic()
         try:
-            job = await asyncio.to_thread(attach, self._name)
-            self._port.set_result(await server.open(*self._where))
-        except (OSError, RayError, RayadError) as error:
-            self._port.set_result(f"{type(error).__name__}: {error}")
-            return
-        while not story.is_over:
-            began_s = clock.monotonic()
-            try:
-                if await look(job, story):
-                    server.publish()
-            except (RayError, RayadError, NoAnswer, GetTimeoutError):
-                _log.debug("a look at job %r failed", self._name, exc_info=True)
-            while not story.is_over and clock.monotonic() - began_s < (LOOK_EVERY_S if server.viewers else GLANCE_EVERY_S):
-                await asyncio.sleep(LOOK_EVERY_S / 10)
-        await server.close()
-        ray_calls.kill(ray.get_runtime_context().current_actor)
+            if await look(job, story):
+                server.publish()
+        except (RayError, RayadError, NoAnswer, GetTimeoutError):
+            _log.debug("a look at job %r failed", name, exc_info=True)
+        while not story.is_over and clock.monotonic() - began_s < (LOOK_EVERY_S if server.viewers else GLANCE_EVERY_S):
+            await asyncio.sleep(LOOK_EVERY_S / 10)
+    await server.close()
+    ray_calls.kill(ray.get_runtime_context().current_actor)
 
 
 async def look(job: RayJobHandle, story: Story) -> bool:

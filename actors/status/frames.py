@@ -130,7 +130,7 @@ class Story:
 
     def _add_point(self) -> None:
         figures = {vertex.name: (vertex.rate_in, _epoch(vertex), vertex.lag_s) for vertex in self._status.vertices}
-        if figures:
+        if any(figure is not None for figured in figures.values() for figure in figured):
             self._points.append((self.number, self._status.at_s, figures))
         if len(self._points) > POINTS_MOST:
             self._points = self._points[::2]
