@@ -83,8 +83,7 @@ def _walk(stage: Stage, own: Shared | None, found: dict[int, Shared]) -> list[tu
                 element = function_of(step.element)
                 if shared is not None and isinstance(element, (Map, FlatMap, Filter, Inspect, MapBatches)):
                     found[number] = shared
-                passes_on = isinstance(element, (Filter, Inspect))
-                pending.extend(_each(step.children, shared if passes_on else None))
+                pending.extend(_each(step.children, shared if element.passes_on else None))
     return leaving
 
 

@@ -58,6 +58,12 @@ class Element(ABC):
         """Called once in the replica while the job starts: import what the first batch would otherwise wait for."""
         return
 
+    base: ClassVar[str] = ""
+    """What a step that the user gives no name is called; for steps that may set records aside."""
+
+    passes_on: ClassVar[bool] = False
+    """Whether records leave as the objects that came."""
+
     gathers_rows: ClassVar[bool] = False
     """Whether :meth:`gatherer` gives one."""
 
@@ -95,6 +101,8 @@ class PerRecord(Element):
 @dataclass(slots=True)
 class Map(PerRecord):
     """``f(record)`` for each record."""
+
+    base = "map"
 
     function: Callable[[Any], Any]
     is_seen: bool = False
@@ -136,6 +144,8 @@ class Map(PerRecord):
 class FlatMap(PerRecord):
     """All records of ``f(record)`` for each record."""
 
+    base = "flat_map"
+
     function: Callable[[Any], Iterable[Any]]
 
     def call(self) -> Callable[[Any], Any]:
@@ -162,6 +172,9 @@ class FlatMap(PerRecord):
 @dataclass(slots=True)
 class Filter(PerRecord):
     """The records for which ``f(record)`` holds."""
+
+    base = "filter"
+    passes_on = True
 
     function: Callable[[Any], Any]
     is_seen: bool = False
@@ -191,6 +204,8 @@ class Filter(PerRecord):
 class MapBatches(Element):
     """``f(batch)``: a list or RecordBatch in, a list, RecordBatch, Table or pandas DataFrame out; of a class: of an instance, one for each
     replica."""
+
+    base = "map_batches"
 
     function: Callable[[Any], Any]
 
@@ -258,6 +273,8 @@ def _of_frame(frame: Any, what: str) -> Any:
 class Same(Element):
     """The batch as it is."""
 
+    passes_on = True
+
     def apply(self, batch: Any) -> Any:
         return batch
 
@@ -268,6 +285,9 @@ class Same(Element):
 @dataclass(slots=True)
 class Inspect(PerRecord):
     """Calls ``f(record)`` and passes records on unchanged."""
+
+    base = "inspect"
+    passes_on = True
 
     function: Callable[[Any], Any]
     is_seen: bool = False
@@ -290,7 +310,3 @@ class Inspect(PerRecord):
         for row in rows:
             function(row)
         return batch
-
-
-BASES = {Map: "map", FlatMap: "flat_map", Filter: "filter", Inspect: "inspect", MapBatches: "map_batches"}
-"""What the steps with a function of the user are called when they have no name."""

@@ -13,11 +13,14 @@ from dataclasses import replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Unpack
 
+import pyarrow.compute as pc
+
 from rayad.dataflow import hooks
 from rayad.dataflow.items import CollectSink
 from rayad.dataflow.logical_graph import FORWARD, LogicalEdge, NodeKind, Partition, PartitionKind, check_name
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.bad_records import Bad, Good, MakeCountErrors, OnError, Tried, check_on_error
+from rayad.dataflow.operators.projections import Drop, Rename, Select, Where, WithColumns
 from rayad.dataflow.operators.results import AsColumns
 from rayad.dataflow.operators.windows import assigning as windowing
 from rayad.dataflow.records.calling import checked_function, require_arguments, require_methods
@@ -136,7 +139,7 @@ class Stream(Advising):
         self, element: el.Element, name: str | None, on_error: Any, max_errors: Any, *, keeps_time: bool = False, asked: Any = None
     ) -> Stream:
         """A step with a function of the user's."""
-        base = el.BASES[type(element)]
+        base = element.base
         if check_on_error(base, on_error, max_errors) == "raise":
             return self._stateless(base, element, name, keeps_time=keeps_time, asked=asked)
         with self.flow.graph.all_or_nothing():
@@ -219,16 +222,58 @@ class Stream(Advising):
 
     def filter(
         self,
-        predicate: Callable[[Any], Any],
+        predicate: Callable[[Any], Any] | pc.Expression,
         *,
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
         **asked: Unpack[Asked],
     ) -> Stream:
-        """The records for which ``predicate(record)`` holds. ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`."""
-        element = el.Filter(checked_function(predicate, "filter", "record"))
+        """The records for which ``predicate(record)`` holds, or for which an expression over columns is true, as for :meth:`select`: not
+        those for which it is null. ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`."""
+        element: el.Element
+        if isinstance(predicate, pc.Expression):
+            element = Where(predicate)
+        else:
+            element = el.Filter(checked_function(predicate, "filter", "record"))
         return self._of_user(element, name, on_error, max_errors, keeps_time=True, asked=asked)
+
+    def select(
+        self,
+        *columns: str | Mapping[str, pc.Expression],
+        name: str | None = None,
+        on_error: OnError = "raise",
+        max_errors: int | None = None,
+    ) -> Stream:
+        """These columns alone, in this order: names, and dicts of expressions over columns by the names of their results.
+
+        ``select("user", {"total": pc.field("price") * pc.field("n")})`` with ``import pyarrow.compute as pc``. Columns stay columns, and no
+        Python object is made for a row; records that are dicts stay dicts and give the same. Raises DataflowError for an expression that
+        looks at more than one record, such as a sum; in the job where a column is missing, or a kernel refuses its values: integers that
+        leave 64 bits, division by zero. Decision 056 says what expressions do with the types of dicts. ``on_error="skip"``: records whose
+        values a kernel refuses are set aside, see :meth:`map`.
+        """
+        return self._of_user(Select(columns), name, on_error, max_errors)
+
+    def with_columns(
+        self,
+        columns: Mapping[str, pc.Expression],
+        *,
+        name: str | None = None,
+        on_error: OnError = "raise",
+        max_errors: int | None = None,
+    ) -> Stream:
+        """All columns, and these: ``with_columns({"twice": pc.field("n") * 2})``. A name that is there is replaced, in its place. Each
+        expression sees the columns as they came; see :meth:`select`."""
+        return self._of_user(WithColumns(columns), name, on_error, max_errors)
+
+    def rename(self, names: Mapping[str, str], *, name: str | None = None) -> Stream:
+        """Columns under other names: ``rename({"old": "new"})``; their order stays."""
+        return self._stateless("rename", Rename(names), name)
+
+    def drop(self, *columns: str, name: str | None = None) -> Stream:
+        """All columns but these."""
+        return self._stateless("drop", Drop(columns), name)
 
     def map_batches(
         self,

@@ -31,6 +31,7 @@ IN_EVERY_RUN = {
     "live-loop",
     "live-unfed",
     "ordered-columns",
+    "projected-columns",
 }
 """One program for each kind of error that only processes and links can make. Every replica is a process that takes a second or two to
 start; the results of operators are tested on the local runtime. The others: ``make soak``."""

@@ -106,7 +106,18 @@ def exchanged(stream: rd.Stream) -> rd.Stream:
     return stream.key_by("group").vertex(Rows).rebalance().map_batches(lambda b: b.slice(0, 1))  # type: ignore[no-any-return]
 
 
-PROGRAMS = {"totals": totals, "several": several, "windowed": windowed, "per_epoch": per_epoch, "exchanged": exchanged}
+def projected(stream: rd.Stream) -> rd.Stream:
+    """Ten operators that never leave columns."""
+    cents, time = pc.field("value") * 100, pc.field("time")
+    priced = stream.filter(time >= 5).with_columns({"cents": cents, "even": pc.equal(pc.bit_wise_and(time, 1), 0)}).rename({"name": "who"})
+    chosen = priced.filter(pc.field("even") & pc.field("who").isin(["name-1", "name-2", "name-3"])).drop("even", "value")
+    named = chosen.select("group", {"cents": pc.field("cents") - 1, "who": pc.utf8_upper(pc.field("who"))})
+    return named.filter(pc.field("cents").is_valid()).rename({"group": "g"}).key_by("g").sum("cents").as_columns("g", "cents")
+
+
+PROGRAMS = {
+    "totals": totals, "several": several, "windowed": windowed, "per_epoch": per_epoch, "exchanged": exchanged, "projected": projected,
+}  # fmt: skip
 
 
 def peaks() -> dict[str, int]:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import rayad as rd
@@ -92,7 +93,7 @@ CALLS: Names = {
         inspect={"function": one}, union={}, as_records={}, key_by={"key": one}, rebalance={}, ordered={}, assign_timestamps={"time": one},
         vertex={"vertex": V}, join={"other": lambda b: b.edges, "on": one}, iterate={"body": lambda s: (s, s), "max_rounds": 2},
         enter={"loop": lambda b: b.flow.loop()}, sink={"sink": None}, collect={}, probe={}, window={"windows": rd.windows.per_epoch()},
-        write_parquet={"path": "p"},
+        write_parquet={"path": "p"}, select={}, with_columns={"columns": {"b": pc.field("a") + 1}}, rename={"names": {"a": "b"}}, drop={},
     ),
     **_of(
         "keyed",

@@ -112,6 +112,7 @@ CARRIERS: dict[str, Callable[[rd.Stream], rd.Stream]] = {
     "map_batches": lambda s: s.map_batches(identity),
     "inspect": lambda s: s.inspect(print),
     "as_columns": lambda s: s.as_columns(),
+    "select": lambda s: s.as_columns("word", "n").select("n", "word"),
     "rebalance": lambda s: s.rebalance().map(identity),
     "ordered": lambda s: s.rebalance().map(identity).ordered(),
     "broadcast": lambda s: s.broadcast(),

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow.compute as pc
+
 import rayad as rd
 
 Record = dict[str, Any]
@@ -358,6 +360,9 @@ def operators(kind: str) -> list[Operator]:
     add("passed on", "filter", lambda s: s.filter(lambda r: True), passed_on)
     add("passed on", "flat_map", lambda s: s.flat_map(lambda r: [r, r]), doubled)
     add("passed on", "map_batches", lambda s: s.map_batches(lambda b: b), passed_on)
+    add("passed on", "filter by columns", lambda s: s.filter(pc.field("v") >= 0), passed_on)
+    add("passed on", "select", lambda s: s.select("x", "k", "t", "until", "v"), passed_on)
+    add("passed on", "with_columns", lambda s: s.with_columns({"n": pc.field("v") + 1}).rename({"n": "m"}).drop("m"), passed_on)
     add("passed on", "inspect", lambda s: s.inspect(lambda r: None), passed_on)
     add("passed on", "union", lambda s: s.union(s), doubled)
     add("passed on", "rebalance", lambda s: s.rebalance().map_batches(lambda b: b), passed_on)

@@ -8,10 +8,10 @@ For a runtime with other processes, which cannot import these modules: ``cloudpi
 ``MODULES``.
 """
 
-from tests.programs import connected, loops, model, ordering, program, relations, topologies, totals, vertices, windowed
+from tests.programs import connected, loops, model, ordering, program, projected, relations, topologies, totals, vertices, windowed
 from tests.programs.program import Program
 from tests.programs.topologies import TOPOLOGIES as TOPOLOGIES
 
-MODULES = (model, program, totals, windowed, relations, vertices, loops, connected, ordering, topologies)
-PROGRAMS: list[Program] = [*totals.PROGRAMS, *windowed.PROGRAMS]
+MODULES = (model, program, totals, windowed, projected, relations, vertices, loops, connected, ordering, topologies)
+PROGRAMS: list[Program] = [*totals.PROGRAMS, *windowed.PROGRAMS, *projected.PROGRAMS]
 PROGRAMS += [*relations.PROGRAMS, *vertices.PROGRAMS, *loops.PROGRAMS, *connected.PROGRAMS, *ordering.PROGRAMS]

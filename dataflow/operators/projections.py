@@ -1,0 +1,215 @@
+"""``select``, ``with_columns``, ``rename``, ``drop``, and ``filter`` by an expression: columns stay columns, dicts stay dicts.
+
+A projection is a list of names, each with the column or the expression that it is made of. The list follows from the names of a record's
+fields alone, so that columns and dicts are projected by the same one.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.records.batches import keyed_columns, require_distinct, take_rows, to_rows
+from rayad.dataflow.records.calling import did_you_mean
+from rayad.dataflow.records.expressions import Expressions, checked_expression
+from rayad.progress import DataflowError, show
+
+Made = list[tuple[str, str | int]]
+"""Names of columns, and of what each is made: the name of a column, or the number of an expression."""
+
+
+class _OfFields(Element):
+    """A step over records whose fields have names."""
+
+    def __init__(self, expressions: list[pc.Expression]) -> None:
+        self.expressions = Expressions(expressions, self.base)
+
+    def warm_up(self) -> None:
+        self.expressions.warm_up()
+
+    def apply(self, batch: Any) -> Any:
+        if not isinstance(batch, pa.RecordBatch):
+            rows = to_rows(batch)
+            odd = next((row for row in rows if not isinstance(row, dict)), None)
+            if odd is not None:
+                raise self._unnamed(show(odd, 80))
+            return self.of_rows(rows) if rows else rows
+        if keyed_columns(batch.schema) is not None:
+            raise self._unnamed(f"results with the columns {batch.schema.names}, which in rows are tuples")
+        require_distinct(batch.schema, "a batch")
+        return self.of_columns(batch)
+
+    def _unnamed(self, got: str) -> DataflowError:
+        return DataflowError(
+            f"{self.base} was given {got}: it takes records whose fields have names, columns or dicts; of results of keyed operators "
+            "make such by as_columns('key', 'n'), of other records by map"
+        )
+
+    @abstractmethod
+    def of_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that come out of a batch."""
+
+    @abstractmethod
+    def of_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The same for dicts, at least one."""
+
+
+class Where(_OfFields):
+    """The records for which an expression is true; it is false or null for the others."""
+
+    base = "filter"
+    passes_on = True
+
+    def __init__(self, condition: Any) -> None:
+        super().__init__([checked_expression(condition, self.base)])
+
+    def of_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        (holds,) = self.expressions.of_columns(batch)
+        if not pa.types.is_boolean(holds.type) and not pa.types.is_null(holds.type):
+            raise self._no_condition(str(holds.type))
+        positions = pc.indices_nonzero(holds.cast(pa.bool_())).cast(pa.int64())
+        return batch if len(positions) == batch.num_rows else take_rows(batch, positions)
+
+    def of_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        (holds,) = self.expressions.of_rows(rows)
+        odd = next((held for held in holds if held is not None and not isinstance(held, bool)), None)
+        if odd is not None:
+            raise self._no_condition(show(odd, 60))
+        return [row for row, held in zip(rows, holds, strict=True) if held]
+
+    def _no_condition(self, got: str) -> DataflowError:
+        condition = self.expressions.expressions[0]
+        return DataflowError(f"filter was given the expression {condition}, which gives {got}: it must be true or false")
+
+
+class Projection(_OfFields):
+    """Records with other fields."""
+
+    @abstractmethod
+    def made_of(self, names: list[str]) -> Made:
+        """What leaves, from the names of the fields of what comes, in order. Raises DataflowError where one is missing."""
+
+    def of_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        made, values = self._made_of(batch.schema.names), self.expressions.of_columns(batch)
+        fields = [pa.field(name, values[of].type) if isinstance(of, int) else batch.schema.field(of).with_name(name) for name, of in made]
+        arrays = [values[of] if isinstance(of, int) else batch.column(of) for _, of in made]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def of_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        found: dict[tuple[str, ...], Made] = {}
+        for names in map(tuple, rows):
+            if names not in found:
+                found[names] = self._made_of(list(names))
+        values = self.expressions.of_rows(rows)
+        return [{name: values[of][at] if isinstance(of, int) else row[of] for name, of in found[tuple(row)]} for at, row in enumerate(rows)]
+
+    def _made_of(self, names: list[str]) -> Made:
+        made = self.made_of(names)
+        if not made:
+            raise DataflowError(f"{self.base} leaves none of the columns {names}: keep one, or use map for records without fields")
+        return made
+
+    def _require(self, names: list[str], wanted: list[str]) -> None:
+        missing = next((name for name in wanted if name not in names), None)
+        if missing is not None:
+            hint = did_you_mean(missing, [name for name in names if isinstance(name, str)])
+            raise DataflowError(f"{self.base}: there is no column {missing!r} among {show(names, 120)}{hint}")
+
+
+class Select(Projection):
+    """These columns and expressions alone, in this order."""
+
+    base = "select"
+
+    def __init__(self, columns: tuple[Any, ...]) -> None:
+        expressions: list[pc.Expression] = []
+        self.made: Made = []
+        for given in columns:
+            if isinstance(given, str):
+                self.made.append((given, given))
+                continue
+            if not isinstance(given, Mapping):
+                named = ", and an expression with its name, {'twice': pyarrow.compute.field('n') * 2}"
+                raise DataflowError(f"select was given {show(given, 60)}: it takes names of columns{named}")
+            for name, expression in _named(given, "select").items():
+                self.made.append((name, len(expressions)))
+                expressions.append(expression)
+        super().__init__(expressions)
+        names = [name for name, _ in self.made]
+        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+        if twice is not None or not names:
+            told = f"{twice!r} twice" if names else "no column"
+            raise DataflowError(f"select was given {told}: name each column that is to stay, once")
+
+    def made_of(self, names: list[str]) -> Made:
+        self._require(names, [of for _, of in self.made if isinstance(of, str)])
+        return self.made
+
+
+class WithColumns(Projection):
+    """All columns, and these: in place of the column of that name, or behind the others. Each sees the columns as they came."""
+
+    base = "with_columns"
+
+    def __init__(self, columns: Any) -> None:
+        named = _named(columns, "with_columns")
+        super().__init__(list(named.values()))
+        self.numbers = {name: number for number, name in enumerate(named)}
+
+    def made_of(self, names: list[str]) -> Made:
+        return [*((name, self.numbers.get(name, name)) for name in names), *(pair for pair in self.numbers.items() if pair[0] not in names)]
+
+
+class Rename(Projection):
+    """All columns in their places, some under another name."""
+
+    base = "rename"
+
+    def __init__(self, names: Any) -> None:
+        if not isinstance(names, Mapping) or not names or not all(isinstance(name, str) for pair in names.items() for name in pair):
+            raise DataflowError(f"rename was given {show(names, 60)}: it takes a dict of names, {{'old': 'new'}}")
+        super().__init__([])
+        self.names = dict(names)
+
+    def made_of(self, names: list[str]) -> Made:
+        self._require(names, list(self.names))
+        made: Made = [(self.names.get(name, name), name) for name in names]
+        after = [name for name, _ in made]
+        twice = next((name for at, name in enumerate(after) if name in after[:at]), None)
+        if twice is not None:
+            raise DataflowError(f"rename would give two columns {twice!r} of {names}: names must differ; drop one of them first")
+        return made
+
+
+class Drop(Projection):
+    """All columns but these."""
+
+    base = "drop"
+
+    def __init__(self, names: tuple[Any, ...]) -> None:
+        if not names or not all(isinstance(name, str) for name in names):
+            raise DataflowError(f"drop was given {show(list(names), 60)}: it takes names of columns, at least one")
+        super().__init__([])
+        self.names = names
+
+    def made_of(self, names: list[str]) -> Made:
+        self._require(names, list(self.names))
+        return [(name, name) for name in names if name not in self.names]
+
+
+def _named(columns: Any, what: str) -> dict[str, pc.Expression]:
+    """Expressions by the names of their results, checked."""
+    if not isinstance(columns, Mapping) or not columns:
+        raise DataflowError(f"{what} was given {show(columns, 60)}: it takes a dict, {{'twice': pyarrow.compute.field('n') * 2}}")
+    odd = next((name for name in columns if not isinstance(name, str)), None)
+    if odd is not None:
+        raise DataflowError(f"{what} was given {show(odd, 60)} as the name of a column: it must be a string")
+    return {name: checked_expression(expression, f"{what} ({name!r})") for name, expression in columns.items()}
+
+
+__all__ = ["Drop", "Rename", "Select", "Where", "WithColumns"]

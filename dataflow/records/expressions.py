@@ -1,0 +1,239 @@
+"""pyarrow's expressions over the columns of a batch, and over records that are dicts: the same kernels for both.
+
+A record without a schema is typed by itself: an int is int64, a float a double, a list or a decimal what it is alone. Its result must not
+depend on the records beside it in the batch (5 / 2 is 2, also next to 1.5), so where their types differ, records are evaluated in groups
+of one type. Null goes with every type. docs/decisions/056-expressions-are-pyarrows.md says why.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib
+import re
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rayad.dataflow.records.batches import one_batch
+from rayad.dataflow.records.calling import did_you_mean
+from rayad.dataflow.records.exact import Inexact, array_of, require_python
+from rayad.progress import DataflowError, show
+
+_PLAIN = frozenset((bool, float, str, bytes, dt.date, dt.time, dt.timedelta))
+"""Classes whose values are all of one type of column."""
+_INT64 = range(-(1 << 63), 1 << 63)
+_OF_NULLS = (
+    pa.int64(), pa.float64(), pa.string(), pa.binary(), pa.bool_(), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32(),
+    pa.time64("us"), pa.duration("us"), pa.decimal128(38, 9), pa.list_(pa.null()),
+)  # fmt: skip
+"""A field that is null in all records has no type; where the kernels want one, the first of these that they take: null has the same
+result in each."""
+_UNTYPED_MAX = 3
+"""In an expression that reads more such fields they are not tried: there are too many ways."""
+_ABSENT = object()
+_NO_FIELD = re.compile(r"No match for FieldRef\.(?:Name\((.*?)\)|(.*?)) in ", re.DOTALL)
+_KEYS = "call|end|field_ref|literal|nested_field_ref|options"
+_SERIALIZED = re.compile(rf"^({_KEYS}): '(.*?)'$(?=\n(?:{_KEYS}): '|\Z)", re.MULTILINE | re.DOTALL)
+
+
+def checked_expression(value: Any, what: str) -> pc.Expression:
+    """``value``, if it is an expression over named columns that looks at one record at a time. Raises DataflowError that begins with
+    ``what``."""
+    if not isinstance(value, pc.Expression):
+        hint = f": a column is pyarrow.compute.field({value!r}), a text pyarrow.compute.scalar({value!r})" if isinstance(value, str) else ""
+        raise DataflowError(f"{what} was given {show(value, 60)}: it takes an expression such as pyarrow.compute.field('n') + 1{hint}")
+    try:
+        parts = _serialized(value)
+    except pa.ArrowException as error:
+        raise DataflowError(
+            f"{what} was given the expression {value}, which cannot be sent to replicas: {error}; columns have names, as in "
+            "pyarrow.compute.field('n')"
+        ) from error
+    for key, name in parts:
+        if key == "call" and pc.get_function(name).kind not in ("scalar", "meta"):  # a cast is "meta": it finds the kernel by the types
+            raise DataflowError(
+                f"{what} was given the expression {value}: {name} looks at all values of a column, which is here one batch of many; for "
+                "totals use key_by(...) or window(...)"
+            )
+    return value
+
+
+def _serialized(expression: pc.Expression) -> list[tuple[str, str]]:
+    """An expression as Arrow writes it for other processes: calls, fields and literals, in order. Raises ArrowException where it cannot."""
+    schema = pa.ipc.open_file(expression.__reduce__()[1][0]).schema  # the tree is in the metadata, in keys that repeat themselves
+    return _SERIALIZED.findall(schema.to_string(truncate_metadata=False))
+
+
+Fields: TypeAlias = "dict[str, Fields]"
+
+
+def fields_of(expression: pc.Expression) -> Fields:
+    """The columns that an expression reads, and of structs the fields in them.
+
+    >>> fields_of((pc.field("a") + pc.field("s", "x")) * pc.field("s", "y"))
+    {'a': {}, 's': {'x': {}, 'y': {}}}
+    """
+    out: Fields = {}
+    at, depth = out, 0
+    for key, text in _serialized(expression):
+        if key == "nested_field_ref":
+            depth = int(text)
+        elif key == "field_ref":
+            inner = at.setdefault(text, {})
+            depth = max(depth - 1, 0)
+            at = inner if depth else out
+    return out
+
+
+class Expressions:
+    """Expressions that are evaluated together; ``what`` is the operator, for errors."""
+
+    def __init__(self, expressions: Sequence[pc.Expression], what: str) -> None:
+        self.expressions = list(expressions)
+        self._what = what
+        self._fields = [fields_of(expression) for expression in self.expressions]
+        self._read = frozenset(name for fields in self._fields for name in fields)
+
+    def warm_up(self) -> None:
+        """Import what the first batch would otherwise wait for."""
+        if self.expressions:
+            importlib.import_module("pyarrow.acero")
+
+    def of_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """Their values for each row: arrays of shape (rows,). Raises DataflowError where a column is missing or no kernel takes its type,
+        ArrowInvalid where a kernel refuses a value."""
+        if not self.expressions:
+            return []
+        for at, field in enumerate(batch.schema):
+            if pa.types.is_run_end_encoded(field.type) and field.name in self._read:  # few kernels know runs; is_null of Arrow 21 is wrong
+                batch = batch.set_column(at, field.name, pc.run_end_decode(batch.column(at)))
+        try:
+            return _evaluated(self.expressions, batch)
+        except pa.ArrowException as error:
+            raise self._error(batch, error, batch.schema.names) from error
+
+    def of_rows(self, rows: list[dict[str, Any]]) -> list[list[Any]]:
+        """Their values for each record, one list for each expression."""
+        out: list[list[Any]] = [[None] * len(rows) for _ in self.expressions]
+        if self.expressions:
+            for positions, values in self._groups(rows):
+                for into, column in zip(out, values, strict=True):
+                    require_python(column, self._what)
+                    for position, value in zip(positions, column.to_pylist(), strict=True):
+                        into[position] = value
+        return out
+
+    def _groups(self, rows: list[dict[str, Any]]) -> Iterator[tuple[Sequence[int], list[pa.Array]]]:
+        """The positions of records of the same types, and their values."""
+        names = [name for name in dict.fromkeys(name for row in rows for name in row) if name in self._read]
+        columns = {name: [row.get(name, _ABSENT) for row in rows] for name in names}
+        types = {name: _types(values) for name, values in columns.items()}
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        if all(len(set(found) - {None}) <= 1 and (_ABSENT not in found or len(set(found)) == 1) for found in types.values()):
+            yield range(len(rows)), self._of_group(rows[0], columns, len(rows))
+            return
+        for position, signature in enumerate(zip(*types.values(), strict=True)):
+            groups.setdefault(signature, []).append(position)
+        for positions in groups.values():
+            some = {name: [values[position] for position in positions] for name, values in columns.items()}
+            yield positions, self._of_group(rows[positions[0]], some, len(positions))
+
+    def _of_group(self, first: dict[str, Any], columns: dict[str, list[Any]], count: int) -> list[pa.Array]:
+        arrays: dict[str, pa.Array] = {}
+        refused: dict[str, Inexact] = {}
+        for name, values in columns.items():
+            if values[0] is not _ABSENT:
+                try:
+                    arrays[name] = array_of(values, None, name)
+                except Inexact as error:
+                    refused[name] = error
+        batch = _batch(arrays, count)
+        try:
+            if any(pa.types.is_null(field.type) for field in batch.schema):
+                return [_with_any_null(*each, batch) for each in zip(self.expressions, self._fields, strict=True)]
+            return _evaluated(self.expressions, batch)
+        except pa.ArrowException as error:
+            missing = _NO_FIELD.match(str(error))
+            if missing is not None and missing[1] in refused:
+                raise DataflowError(f"{self._what}: {refused[missing[1]]}") from error
+            raise self._error(batch, error, list(first)) from error
+
+    def _error(self, batch: pa.RecordBatch, error: pa.ArrowException, names: list[Any]) -> Exception:
+        """The error for the user: which column is missing, or which expression failed; ArrowInvalid where it is the fault of a value."""
+        missing = _NO_FIELD.match(str(error))
+        if missing is not None and missing[1] is not None:
+            hint = did_you_mean(missing[1], [name for name in names if isinstance(name, str)])
+            return DataflowError(f"{self._what}: there is no column {missing[1]!r} among {show(names, 120)}{hint}")
+        for expression, fields in zip(self.expressions, self._fields, strict=True):
+            try:
+                _evaluated([expression], batch)
+            except pa.ArrowException as its:
+                types = ", ".join(f"{field.name}: {field.type}" for field in batch.schema if field.name in fields)
+                told = f"{self._what}: the expression {expression} failed on columns {{{types}}}: {its}"
+                return pa.ArrowInvalid(told) if isinstance(its, pa.ArrowInvalid) else DataflowError(told)
+        return DataflowError(f"{self._what}: {error}")
+
+
+def _evaluated(expressions: Sequence[pc.Expression], batch: pa.RecordBatch) -> list[pa.Array]:
+    from pyarrow import acero
+
+    if not batch.num_columns:
+        batch = _batch({}, batch.num_rows)
+    source = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([batch])))
+    names = [str(number) for number in range(len(expressions))]
+    project = acero.Declaration("project", acero.ProjectNodeOptions(list(expressions), names))
+    table = acero.Declaration.from_sequence([source, project]).to_table(use_threads=False)  # on one thread the order stays
+    return list(one_batch(table).columns)
+
+
+def _batch(arrays: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
+    """Columns as a batch that knows how many rows it has, also without any column."""
+    return pa.record_batch(arrays or {"": pa.nulls(rows)})
+
+
+def _with_any_null(expression: pc.Expression, fields: Fields, batch: pa.RecordBatch) -> pa.Array:
+    """The values of one expression for a batch in which columns of null may have any type."""
+    try:
+        return _evaluated([expression], batch)[0]
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
+        untyped = [field.name for field in batch.schema if pa.types.is_null(field.type) and field.name in fields]
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for kinds in product(_OF_NULLS, repeat=len(untyped)) if 0 < len(untyped) <= _UNTYPED_MAX else ():
+            nulls = {name: pa.nulls(batch.num_rows, _struct(fields[name], kind)) for name, kind in zip(untyped, kinds, strict=True)}
+            try:
+                return _evaluated([expression], _batch(columns | nulls, batch.num_rows))[0]
+            except pa.ArrowException:
+                continue
+        raise error
+
+
+def _struct(fields: Fields, leaf: pa.DataType) -> pa.DataType:
+    """A struct of these fields, all of them ``leaf``; without fields ``leaf`` itself."""
+    return pa.struct([(name, _struct(inner, leaf)) for name, inner in fields.items()]) if fields else leaf
+
+
+def _types(values: list[Any]) -> list[Any]:
+    """What stands for the type of each value alone: equal for equal types; None for null."""
+    classes = set(map(type, values)) - {type(None)}
+    if len(classes) == 1 and classes <= _PLAIN:
+        (only,) = classes
+        return [None if value is None else only for value in values]
+    return [_type_alone(value) for value in values]
+
+
+def _type_alone(value: Any) -> Any:
+    cls = type(value)
+    if value is None or value is _ABSENT:
+        return value
+    if cls in _PLAIN or (cls is int and value in _INT64):
+        return cls
+    try:
+        return array_of([value]).type
+    except Inexact:
+        return cls
+
+
+__all__ = ["Expressions", "checked_expression"]
