@@ -11,6 +11,7 @@ if __name__ != "rayad.integrations":  # pragma: no cover - a second copy would h
     )
 
 from rayad.integrations.arrow import ArrowSource
+from rayad.integrations.async_calls import AsyncCalls
 from rayad.integrations.committed import committed_files, read_committed
 from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
 from rayad.integrations.folder import FolderSource
@@ -28,6 +29,7 @@ from rayad.integrations.text import JsonRowsSource, TextSource
 __all__ = [
     "ArrowSink",
     "ArrowSource",
+    "AsyncCalls",
     "CsvSource",
     "FolderSource",
     "JavaHome",

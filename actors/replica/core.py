@@ -351,6 +351,7 @@ class ReplicaCore(VertexContext):
     def close(self) -> None:
         """Release what the user's code holds. Never raises."""
         self.parked.close()
+        self.outputs.close()
         if self.gate is not None:
             self.gate.waiting.close()
         for release in (self.vertex.close if self.vertex else None, self.source.close if self.source else None):

@@ -129,6 +129,14 @@ class Outputs:
                 raise_located(self._sink_place(sink, "stage"), error)
         return out
 
+    def close(self) -> None:
+        """Release what the steps hold. Never raises."""
+        for _, element in self._built.values():
+            try:
+                element.close()
+            except Exception:  # it must not hide the job's own outcome
+                continue
+
     def abort_sinks(self) -> None:
         """Throw away what was written. Never raises."""
         for writer in self.writers.values():
@@ -424,7 +432,7 @@ class Outputs:
         of_columns = isinstance(error, RayadError) and isinstance(batch, pa.RecordBatch)  # then no record is at fault
         if not is_located(error) and not of_columns:
             try:
-                culprit = step.element.culprit(batch)
+                culprit = self._element(step).culprit(batch)
             except Exception:
                 culprit = None
             record = f" on record {show(culprit, 120)}" if culprit is not None else ""

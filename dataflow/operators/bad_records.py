@@ -62,24 +62,16 @@ class Tried(Element):
     def warm_up(self) -> None:
         self.element.warm_up()
 
+    def close(self) -> None:
+        self.element.close()
+
     def apply(self, batch: Any) -> Any:
         element = self.element
         good, bad = self._each(element, to_rows(batch)) if isinstance(element, PerRecord) else self._whole(batch)
         return Outcome(good, bad) if bad else good
 
     def _each(self, element: PerRecord, rows: list[Any]) -> tuple[Any, list[Any]]:
-        results: list[Any] = []
-        failed: list[tuple[int, Exception]] = []
-        calls = iter(map(element.call(), rows))
-        while len(results) + len(failed) < len(rows):
-            try:
-                results.extend(calls)  # up to the first error; what was called before it stays
-                if len(results) + len(failed) < len(rows):
-                    raise StopIteration("raised by the function; next(iterator, default) raises none")
-            except (RayadError, MemoryError):
-                raise
-            except Exception as error:
-                failed.append((len(results) + len(failed), error))
+        results, failed = element.attempt(rows)
         if not failed:
             return element.gather(rows, results), []
         positions = {at for at, _ in failed}

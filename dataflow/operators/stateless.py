@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from rayad.dataflow.records.batches import one_or_more, require_distinct, to_rows
 from rayad.dataflow.records.calling import Whole, mapped, require_result
-from rayad.progress import DataflowError, Timestamp, show
+from rayad.progress import DataflowError, RayadError, Timestamp, show
 
 
 class Gatherer(ABC):
@@ -58,6 +58,10 @@ class Element(ABC):
         """Called once in the replica while the job starts: import what the first batch would otherwise wait for."""
         return
 
+    def close(self) -> None:
+        """Called once in the replica at its end, also after an error, of what :meth:`for_replica` gave."""
+        return
+
     base: ClassVar[str] = ""
     """What a step that the user gives no name is called; for steps that may set records aside."""
 
@@ -86,8 +90,12 @@ class Element(ABC):
         return None
 
 
+Failures = list[tuple[int, Exception]]
+"""Positions of records, and the errors of the calls for them."""
+
+
 class PerRecord(Element):
-    """A step that calls the user's function for each record by itself. What is done with all results is apart from the calls."""
+    """A step that calls the user's function for each record by itself. What is done with the results is apart from the calls."""
 
     @abstractmethod
     def call(self) -> Callable[[Any], Any]:
@@ -96,6 +104,23 @@ class PerRecord(Element):
     @abstractmethod
     def gather(self, rows: list[Any], results: list[Any]) -> list[Any]:
         """What comes out of ``rows``, for which the calls gave ``results``."""
+
+    def attempt(self, rows: list[Any]) -> tuple[list[Any], Failures]:
+        """Call once for each record: the results of those that did not fail, in order, and the failures. Raises errors that are no
+        record's: RayadError, MemoryError."""
+        results: list[Any] = []
+        failed: Failures = []
+        calls = iter(map(self.call(), rows))
+        while len(results) + len(failed) < len(rows):
+            try:
+                results.extend(calls)  # up to the first error; what was called before it stays
+                if len(results) + len(failed) < len(rows):
+                    raise StopIteration("raised by the function; next(iterator, default) raises none")
+            except (RayadError, MemoryError):
+                raise
+            except Exception as error:
+                failed.append((len(results) + len(failed), error))
+        return results, failed
 
 
 @dataclass(slots=True)

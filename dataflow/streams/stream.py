@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Unpack
@@ -19,7 +19,7 @@ from rayad.dataflow import hooks
 from rayad.dataflow.items import CollectSink
 from rayad.dataflow.logical_graph import FORWARD, LogicalEdge, NodeKind, Partition, PartitionKind, check_name
 from rayad.dataflow.operators import stateless as el
-from rayad.dataflow.operators.bad_records import Bad, Good, MakeCountErrors, OnError, Tried, check_on_error
+from rayad.dataflow.operators.bad_records import OnError, Tried, check_on_error
 from rayad.dataflow.operators.projections import Drop, Rename, Select, Where, WithColumns
 from rayad.dataflow.operators.results import AsColumns
 from rayad.dataflow.operators.windows import assigning as windowing
@@ -142,6 +142,8 @@ class Stream(Advising):
         base = element.base
         if check_on_error(base, on_error, max_errors) == "raise":
             return self._stateless(base, element, name, keeps_time=keeps_time, asked=asked)
+        from rayad.dataflow.streams.skipping import skipping
+
         with self.flow.graph.all_or_nothing():
             tried = Tried(element)
             out = self._stateless(base, tried, name, keeps_time=keeps_time, asked=asked)
@@ -218,7 +220,8 @@ class Stream(Advising):
         **asked: Unpack[Asked],
     ) -> Stream:
         """All records of ``function(record)``. ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`."""
-        return self._of_user(el.FlatMap(checked_function(function, "flat_map", "record")), name, on_error, max_errors, asked=asked)
+        element = el.FlatMap(checked_function(function, "flat_map", "record"))
+        return self._of_user(element, name, on_error, max_errors, asked=asked)
 
     def filter(
         self,
@@ -293,6 +296,32 @@ class Stream(Advising):
         it once more in batches of one record, to find those at fault.
         """
         return self._of_user(el.MapBatches(_of_batches(function)), name, on_error, max_errors, asked=asked)
+
+    def map_async(
+        self,
+        function: Callable[[Any], Awaitable[Any]],
+        *,
+        concurrency: int = 32,
+        timeout_s: float = 30.0,
+        retries: int = 0,
+        name: str | None = None,
+        on_error: OnError = "raise",
+        max_errors: int | None = None,
+        **asked: Unpack[Asked],
+    ) -> Stream:
+        """``await function(record)`` for each record, the calls for a batch side by side: look-ups in a service, a database, a model's
+        server. Results are in the order of the records.
+
+        A class is made once in each replica, without arguments, in the thread where its ``async def __call__(self, record)`` runs: it can
+        hold a session and a cache. An ``async def close(self)`` is called at the end. At most ``concurrency`` calls run at once in a
+        replica. One that takes longer than ``timeout_s`` fails; a call that fails is repeated up to ``retries`` times, after 0.1, 0.2, 0.4
+        ... at most 5 s. After a failure of the job calls are made again: results are in the stream once, calls are made at least once.
+
+        The replica handles nothing else while a batch is under way, so give it replicas of its own where calls take long:
+        ``stream.rebalance(name="ask").map_async(ask)``. ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`.
+        """
+        element = hooks.call("map_async", function, concurrency=concurrency, timeout_s=timeout_s, retries=retries)
+        return self._of_user(element, name, on_error, max_errors, asked=asked)
 
     def as_columns(self, *names: str, name: str | None = None) -> Stream:
         """Results of aggregations, windows and joins as ordinary columns: ``window_start`` and ``window_end``, a column for each value,
@@ -509,34 +538,3 @@ class Stream(Advising):
     def to_spark(self, spark: Any, name: str | None = None, **options: Any) -> Stream:
         """``result[name]`` is a Spark DataFrame of the session ``spark``."""
         return self._sink(hooks.call("to_spark", spark, **options), name, "spark")
-
-
-class SkippingStream(Stream):
-    """What came out of an operator with ``on_error="skip"``, and what it has set aside."""
-
-    def __init__(self, good: Stream, tried: list[int], base: str) -> None:
-        super().__init__(good.flow, good.node, good.port, good.event_time)
-        self._tried = tried
-        self._base = base
-        self._errors: Stream | None = None
-
-    @property
-    def errors(self) -> Stream:
-        """See :attr:`Stream.errors`."""
-        if self._errors is None:
-            each = [Stream(self.flow, node).through(f"{self._base}.errors", Bad()) for node in self._tried]
-            self._errors = each[0].union(*each[1:]) if len(each) > 1 else each[0]
-        return self._errors
-
-
-def skipping(out: Stream, tried: Tried, keeps_time: bool, errors_max: int | None) -> Stream:
-    """The results of a step that is tried; ``out`` is the stream behind it."""
-    nodes = out.flow.graph.nodes
-    made = nodes[out.node]
-    tried.operator, tried.line = made.options.get("called", made.name), made.where
-    good = out.through(f"{tried.operator}.good", Good(), keeps_time=keeps_time)
-    result = SkippingStream(good, [node.id for node in nodes if node.op is tried], tried.operator)
-    if errors_max is not None:
-        counted = f"{tried.operator}.max_errors"
-        result.errors.single().vertex(MakeCountErrors(errors_max), outputs=0, name=counted, parallelism=1)
-    return result

@@ -259,6 +259,7 @@ hooks.register("submit", _submit)
 hooks.register("map_state", _map_state)
 hooks.register("from_spark", _from_spark)
 for _name, _attribute in {
+    "map_async": "AsyncCalls",
     "from_arrow": "ArrowSource",
     "from_ray_dataset": "RayDatasetSource",
     "read_text": "TextSource",

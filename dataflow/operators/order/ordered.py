@@ -78,6 +78,9 @@ class WithNumbers(Element):
     def warm_up(self) -> None:
         self.element.warm_up()
 
+    def close(self) -> None:
+        self.element.close()
+
     def culprit(self, batch: Any) -> Any:
         for item in batch:
             try:

@@ -1,0 +1,166 @@
+"""``Stream.map_async``: calls of something outside, side by side on an event loop of the replica.
+
+The loop runs in a thread of its own: the replica's thread may be one in which a loop runs already (a notebook's), and what the user's
+class holds, such as a session, lives on between batches. A batch is complete when all its calls are, so progress, snapshots and order
+need nothing new; nothing is under way when a snapshot is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import threading
+import weakref
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from rayad.dataflow.operators.stateless import Element, Failures, PerRecord, is_built
+from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.records.calling import require_arguments
+from rayad.progress import DataflowError, arguments, show
+
+PAUSE_S = 0.1
+PAUSE_MOST_S = 5.0
+CLOSE_S = 5.0
+"""How long the user's ``close`` may take."""
+
+
+class AsyncCalls(PerRecord):
+    """See :meth:`rayad.dataflow.streams.stream.Stream.map_async`. Raises DataflowError for arguments that cannot be meant."""
+
+    base = "map_async"
+
+    def __init__(self, function: Any, *, concurrency: int = 32, timeout_s: float = 30.0, retries: int = 0) -> None:
+        self.function = _checked(function)
+        self.concurrency = arguments.whole(concurrency, "map_async: concurrency, a number of calls,", least=1)
+        self.timeout_s = arguments.number(timeout_s, "map_async: timeout_s")
+        self.retries = arguments.whole(retries, "map_async: retries", least=0)
+        self._loop: _Loop | None = None
+        self._culprit: Any = None
+
+    def for_replica(self) -> Element:
+        made = copy.copy(self)
+        made.open()
+        return made
+
+    def open(self) -> None:
+        """Start the event loop."""
+        self._loop = _Loop(self.function)
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.end()
+
+    def call(self) -> Callable[[Any], Any]:
+        function: Callable[[Any], Any] = self.function
+        return function
+
+    def gather(self, rows: list[Any], results: list[Any]) -> list[Any]:
+        return results
+
+    def apply(self, batch: Any) -> Any:
+        rows = to_rows(batch)
+        results, failed = self.attempt(rows)
+        if failed:
+            at, error = failed[0]
+            self._culprit = rows[at]
+            raise error
+        return results
+
+    def culprit(self, batch: Any) -> Any:
+        return self._culprit
+
+    def attempt(self, rows: list[Any]) -> tuple[list[Any], Failures]:
+        assert self._loop is not None, "it runs in a replica"
+        found = self._loop.run(self._all(self._loop.function, rows))
+        failed = [(at, one) for at, (one, is_error) in enumerate(found) if is_error]
+        for _, error in failed:
+            if isinstance(error, (DataflowError, MemoryError)):
+                raise error
+        return [one for one, is_error in found if not is_error], failed
+
+    async def _all(self, function: Callable[[Any], Awaitable[Any]], rows: list[Any]) -> list[tuple[Any, bool]]:
+        room = asyncio.Semaphore(self.concurrency)
+
+        async def one(row: Any) -> tuple[Any, bool]:
+            async with room:
+                return await self._until_done(function, row)
+
+        return list(await asyncio.gather(*map(one, rows)))
+
+    async def _until_done(self, function: Callable[[Any], Awaitable[Any]], row: Any) -> tuple[Any, bool]:
+        """The result, or the last error and True."""
+        pause_s = PAUSE_S
+        for left in range(self.retries, -1, -1):
+            try:
+                async with asyncio.timeout(self.timeout_s):
+                    return await function(row), False
+            except TimeoutError as error:
+                failure: Exception = error if str(error) else TimeoutError(f"no answer within timeout_s={self.timeout_s:g}")
+            except Exception as error:
+                failure = error
+            if not left or isinstance(failure, (DataflowError, MemoryError)):
+                break
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MOST_S)
+        return failure, True
+
+
+class _Loop:
+    """An event loop in a thread, and what is called there. Both end with :attr:`end`, if that is forgotten with this object."""
+
+    def __init__(self, function: Any) -> None:
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="rayad-map-async", daemon=True)
+        thread.start()
+        self._loop = loop
+        self.function: Any = function
+        close = None
+        if is_built(function):
+            self.function = made = self.run(_made(function))
+            close = getattr(made, "close", None)
+        self.end = weakref.finalize(self, _end, loop, thread, close)
+
+    def run(self, work: Any) -> Any:
+        """The result of a coroutine of ours; each wait in it has a bound."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()  # ends with the calls: each has timeout_s
+
+
+async def _made(cls: Any) -> Any:
+    return cls()
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread, close: Any) -> None:
+    with suppress(Exception):
+        if close is not None and inspect.iscoroutinefunction(close):
+            asyncio.run_coroutine_threadsafe(close(), loop).result(CLOSE_S)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(CLOSE_S)
+    if not thread.is_alive():
+        loop.close()
+
+
+def _checked(function: Any) -> Any:
+    what = "map_async"
+    if is_built(function):
+        call = inspect.getattr_static(function, "__call__")
+        require_arguments(function, f"{what}, to make one in each replica,", ())
+        require_arguments(call, f"{what}, for each record,", ("self", "record"))
+    elif callable(function):
+        call = function if inspect.isroutine(function) else inspect.getattr_static(type(function), "__call__")
+        require_arguments(function, what, ("record",))
+    else:
+        raise DataflowError(f"{what} was given {show(function, 60)}: it takes an async function")
+    seen = call
+    while hasattr(seen, "func") and hasattr(seen, "keywords"):  # functools.partial
+        seen = seen.func
+    partial = getattr(function, "func", None)
+    if not (inspect.iscoroutinefunction(seen) or inspect.iscoroutinefunction(partial)):
+        name = getattr(function, "__name__", show(function, 60))
+        raise DataflowError(f"{what} was given {name!r}, which is no async function: write async def, or use map")
+    return function
+
+
+__all__ = ["AsyncCalls"]

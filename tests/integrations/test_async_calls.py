@@ -1,0 +1,175 @@
+"""``map_async``: calls side by side, within their bounds, with the results and errors of the records."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rayad as rd
+
+
+async def turn() -> None:
+    """Let others run first."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    loop.call_soon(done.set_result, None)
+    await done
+
+
+class Calls:
+    """An async function that keeps count of its calls; each gives way to others as often as it is told to."""
+
+    def __init__(self, turns: int = 3, failures: int = 0) -> None:
+        self.turns, self.failures = turns, failures
+        self.called: Counter[int] = Counter()
+        self.now = self.most = 0
+
+    async def __call__(self, n: int) -> int:
+        self.called[n] += 1
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            for _ in range(self.turns + n % 5):
+                await turn()
+            if self.called[n] <= self.failures:
+                raise ConnectionError(f"{n} was not reached")
+            return 10 * n
+        finally:
+            self.now -= 1
+
+
+def run(stream: rd.Stream, **options: Any) -> list[Any]:
+    stream.collect("out")
+    return [record for _, record in stream.flow.run(runtime="local", **options)["out"]]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 8))
+def test_results_are_in_order_and_no_more_calls_than_allowed_run_at_once(values: list[int], concurrency: int) -> None:
+    calls = Calls()
+    assert run(rd.Dataflow("calls").from_items(values).map_async(calls, concurrency=concurrency)) == [10 * n for n in values]
+    assert calls.most == min(concurrency, len(values))
+    assert calls.called == Counter(values)
+
+
+@pytest.mark.parametrize("failures", [0, 1, 2])
+def test_a_call_that_fails_is_repeated_so_often(failures: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayad.integrations.async_calls.PAUSE_S", 0.001)
+    calls = Calls(failures=failures)
+    assert run(rd.Dataflow("again").from_items([1, 2]).map_async(calls, retries=2)) == [10, 20]
+    assert calls.called == {1: failures + 1, 2: failures + 1}
+
+
+def test_the_error_of_the_last_try_ends_the_job_and_names_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayad.integrations.async_calls.PAUSE_S", 0.001)
+    calls = Calls(failures=9)
+    with pytest.raises(rd.DataflowError, match=r"^'ask'\[0\] \(.*\) failed at \(0\) on record 7: ConnectionError: 7 was not reached$"):
+        run(rd.Dataflow("failing").from_items([7]).map_async(calls, retries=1, name="ask"))
+    assert calls.called == {7: 2}
+
+
+def test_bad_records_are_set_aside() -> None:
+    async def halved(n: int) -> float:
+        await turn()
+        return 10 / n
+
+    flow = rd.Dataflow("skipping")
+    out = flow.from_items([1, 0, 2]).map_async(halved, on_error="skip", max_errors=1)
+    out.collect("out")
+    out.errors.map(lambda bad: (bad["record"], bad["error"], bad["operator"])).collect("bad")
+    result = flow.run(runtime="local")
+    assert [n for _, n in result["out"]] == [10.0, 5.0]
+    assert [bad for _, bad in result["bad"]] == [(0, "ZeroDivisionError: division by zero", "map_async")]
+
+
+def test_a_call_without_an_answer_fails_in_time() -> None:
+    async def never(n: int) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(rd.DataflowError, match=r"on record 3: TimeoutError: no answer within timeout_s=0\.05$"):
+        run(rd.Dataflow("silent").from_items([3]).map_async(never, timeout_s=0.05))
+
+
+MADE: list[Any] = []
+
+
+class Session:
+    """Made and closed in the thread of its calls."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.kept: dict[int, int] = {}
+        self.closed = False
+        MADE.append(self)
+
+    async def __call__(self, n: int) -> tuple[int, int]:
+        assert asyncio.get_running_loop() is self.loop
+        self.kept[n] = self.kept.get(n, 0) + 1
+        return n, self.kept[n]
+
+    async def close(self) -> None:
+        assert asyncio.get_running_loop() is self.loop
+        self.closed = True
+
+
+def test_a_class_is_made_once_in_each_replica_and_closed() -> None:
+    MADE.clear()
+    flow = rd.Dataflow("sessions")
+    asked = flow.from_epochs([[1, 1], [1]]).rebalance(name="ask").map_async(Session)
+    assert sorted(run(asked, parallelism={"ask": 1})) == [(1, 1), (1, 2), (1, 3)]
+    assert len(MADE) == 1
+    assert MADE[0].closed
+    assert not [thread for thread in threading.enumerate() if thread.name == "rayad-map-async"]
+
+
+def test_where_a_loop_runs_already_as_in_a_notebook() -> None:
+    async def cell() -> list[Any]:
+        return run(rd.Dataflow("notebook").from_items([1, 2]).map_async(Calls()))
+
+    assert asyncio.run(cell()) == [10, 20]
+
+
+def test_order_is_restored_behind_it() -> None:
+    flow = rd.Dataflow("ordered")
+    out = flow.from_items(list(range(50))).rebalance(name="ask").map_async(Calls()).ordered()
+    assert run(out, parallelism={"ask": 3}) == [10 * n for n in range(50)]
+
+
+async def added(n: int, more: int) -> int:
+    return n + more
+
+
+def test_what_counts_as_an_async_function() -> None:
+    assert run(rd.Dataflow("partial").from_items([1]).map_async(functools.partial(added, more=2))) == [3]
+
+
+class Plain:
+    def __call__(self, record: Any) -> Any:
+        return record
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "told"),
+    [
+        (str, {}, "map_async was given 'str', which is no async function: write async def, or use map"),
+        (lambda record: record, {}, "map_async was given '<lambda>', which is no async function"),
+        (Plain, {}, "map_async was given 'Plain', which is no async function"),
+        (3, {}, "map_async was given 3: it takes an async function"),
+        (added, {}, "map_async was given added(n, more) and calls it as added(record): give a function that takes 1 argument"),
+        (Calls(), {"concurrency": 0}, "map_async: concurrency, a number of calls, is 0"),
+        (Calls(), {"timeout_s": 0}, "map_async: timeout_s is 0"),
+        (Calls(), {"retries": -1}, "map_async: retries is -1"),
+        (Calls(), {"tries": 1}, "map_async"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(function: Any, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(rd.DataflowError) as error:
+        rd.Dataflow("refused").from_items([1]).map_async(function, **options)
+    assert str(error.value).startswith(told)
