@@ -15,19 +15,20 @@ from concurrent.futures import Future
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayError
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.cluster import ray_calls
 from rayad.actors.cluster.actor_class import PULSE, actor_title, remote_class
 from rayad.actors.driver.attached_job import ATTACH_S, attach
-from rayad.actors.driver.coordinator_line import GLANCE_S, NoAnswer
+from rayad.actors.driver.coordinator_line import GLANCE_S
 from rayad.actors.driver.job_handle import RayJobHandle
 from rayad.actors.page.server import PageServer, is_loopback
 from rayad.actors.status.frames import Story
 from rayad.progress import ConfigError, RayadError, arguments, say, show
 
 _GROUPS = {PULSE: ("ping",), "control": ("open",)}
+_THREADS = {PULSE: 1, "control": 1}
 LOOK_EVERY_S = 1.0
 """Seconds between two looks at the job while a browser is there."""
 GLANCE_EVERY_S = 5.0
@@ -78,17 +79,19 @@ async def serve(name: str, host: str, port: int, token: str | None, listens: Fut
     except (OSError, RayError, RayadError) as error:
         listens.set_result(f"{type(error).__name__}: {say(error)}")
         return
-    while not story.is_over:
-        began_s = clock.monotonic()
-        try:
-            if await look(job, story):
-                server.publish()
-        except (RayError, RayadError, NoAnswer, GetTimeoutError):
-            _log.debug("a look at job %r failed", name, exc_info=True)
-        while not story.is_over and clock.monotonic() - began_s < (LOOK_EVERY_S if server.viewers else GLANCE_EVERY_S):
-            await asyncio.sleep(LOOK_EVERY_S / 10)
-    await server.close()
-    ray_calls.kill(ray.get_runtime_context().current_actor)
+    try:
+        while not story.is_over:
+            began_s = clock.monotonic()
+            try:
+                if await look(job, story):
+                    server.publish()
+            except (RayError, RayadError, TimeoutError):
+                _log.debug("a look at job %r failed", name, exc_info=True)
+            while not story.is_over and clock.monotonic() - began_s < (LOOK_EVERY_S if server.viewers else GLANCE_EVERY_S):
+                await asyncio.sleep(LOOK_EVERY_S / 10)
+        await server.close()
+    finally:
+        ray_calls.kill(ray.get_runtime_context().current_actor)
 
 
 async def look(job: RayJobHandle, story: Story) -> bool:
@@ -119,9 +122,7 @@ def open_page(name: str, host: str, port: int) -> str:
             return _OPENED[key][1]
         token = None if is_loopback(host) else secrets.token_urlsafe(24)
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        page = remote_class(
-            JobPage, {PULSE: 1, "control": 1}, {PULSE: ("ping",), "control": ("open",)}, num_cpus=0, scheduling_strategy=here
-        )
+        page = remote_class(JobPage, _THREADS, _GROUPS, num_cpus=0, scheduling_strategy=here)
         actor = ray_calls.create(page, {}, name, host, port, token)
         try:
             listens = ray_calls.get(ray_calls.call(actor.open), timeout=OPEN_S)
@@ -130,12 +131,13 @@ def open_page(name: str, host: str, port: int) -> str:
         if isinstance(listens, str):
             ray_calls.kill(actor)
             raise RayadError(f"page(host={host!r}, port={port}) of job {name!r} cannot be served: {listens}")
-        url = _url(host, listens, token)
+        url = url_of(host, listens, token)
         _OPENED[key] = actor, url
         return url
 
 
-def _url(host: str, port: int, token: str | None) -> str:
+def url_of(host: str, port: int, token: str | None) -> str:
+    """What a browser of this cluster opens."""
     shown = ray.util.get_node_ip_address() if host in ("0.0.0.0", "::") else host
     return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/{f'?token={token}' if token is not None else ''}"
 
@@ -148,4 +150,4 @@ def _lives(actor: Any) -> bool:
     return True
 
 
-__all__ = ["GLANCE_EVERY_S", "LOOK_EVERY_S", "JobPage", "look", "open_page"]
+__all__ = ["GLANCE_EVERY_S", "LOOK_EVERY_S", "JobPage", "look", "open_page", "serve", "url_of"]
