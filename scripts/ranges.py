@@ -25,10 +25,16 @@ FOLDER = ROOT / ".cache" / "ranges"
 TOOLS = ("flask", "flask-cors", "hypothesis", "matplotlib", "moto", "networkx", "psutil", "pytest", "pytest-timeout", "scipy", "setuptools")
 EXTRAS = {"lowest": ["spark", "java", "demo", "video", "notebook"], "newest": []}
 """Spark keeps pandas below 3, so the newest end is without it; the newest versions of the extras are those of requirements.lock."""
-SHOWN = ("ray", "numpy", "pandas", "pyarrow", "cloudpickle", "click", "rich", "xxhash", "pyspark")
+SHOWN = ("ray", "numpy", "pandas", "pyarrow", "cloudpickle", "click", "rich", "xxhash", "aiohttp", "pyspark")
 TESTS = (
     *(f"tests/dataflow/test_{name}.py" for name in ("key_hashing", "exact", "keys_and_names", "column_results", "dense_groups", "sums")),
-    *("tests/actors/test_wire.py", "tests/actors/test_batches.py", "tests/snapshots/test_store.py", "tests/test_cli.py"),
+    *(
+        "tests/actors/test_wire.py",
+        "tests/actors/test_batches.py",
+        "tests/actors/test_page_server.py",
+        "tests/snapshots/test_store.py",
+        "tests/test_cli.py",
+    ),
     *(f"tests/integrations/test_{name}.py" for name in ("arrow_source", "arrow_sink", "file_sources", "parquet_sink", "spark_types")),
     "tests/cluster/test_runtime.py",  # the one on Ray
 )
