@@ -67,6 +67,8 @@ class Source(ABC):
 
     Replicas of a source read *their parts one after another, in the order of list_parts*, unless ``interleave`` is true; then they
     take a batch from each part in turn, lowest epoch first (endless parts need this).
+
+    A source that has an attribute ``schema``, a ``pyarrow.Schema``, gives RecordBatches of these columns and types: ``Stream.schema``.
     """
 
     interleave: bool = False

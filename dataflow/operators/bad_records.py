@@ -65,6 +65,9 @@ class Tried(Element):
     def close(self) -> None:
         self.element.close()
 
+    def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
+        return self.element.schema_of(schema)
+
     def apply(self, batch: Any) -> Any:
         element = self.element
         good, bad = self._each(element, to_rows(batch)) if isinstance(element, PerRecord) else self._whole(batch)
@@ -103,7 +106,10 @@ class Tried(Element):
 
 
 class Good(Element):
-    """What came out of :class:`Tried`."""
+    """What came out of :class:`Tried`, which says of what columns that is."""
+
+    def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
+        return schema
 
     def apply(self, batch: Any) -> Any:
         return good_of(batch)

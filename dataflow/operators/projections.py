@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.stateless import Element
-from rayad.dataflow.records.batches import keyed_columns, require_distinct, take_rows, to_rows
+from rayad.dataflow.records.batches import keyed_columns, one_batch, require_distinct, take_rows, to_rows
 from rayad.dataflow.records.calling import did_you_mean
 from rayad.dataflow.records.expressions import Expressions, checked_expression
 from rayad.progress import DataflowError, show
@@ -43,6 +43,17 @@ class _OfFields(Element):
             raise self._unnamed(f"results with the columns {batch.schema.names}, which in rows are tuples")
         require_distinct(batch.schema, "a batch")
         return self.of_columns(batch)
+
+    def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
+        try:
+            nothing = one_batch(schema.empty_table())
+        except pa.ArrowException:  # of some types Arrow makes no empty column
+            return None
+        try:
+            out: pa.Schema = self.apply(nothing).schema
+        except pa.ArrowException as error:
+            raise DataflowError(str(error)) from error
+        return out
 
     def _unnamed(self, got: str) -> DataflowError:
         return DataflowError(

@@ -80,6 +80,11 @@ class Element(ABC):
         """Called once in the replica: what replaces :meth:`apply` there; None when each batch is handled alone."""
         return None
 
+    def schema_of(self, schema: pa.Schema) -> pa.Schema | None:
+        """The columns of what comes out where those of what comes are ``schema``; None where they are not known. DataflowError where the
+        step does not go with them."""
+        return schema if self.passes_on else None
+
     def culprit(self, batch: Any) -> Any:
         """The first record on which :meth:`apply` fails, for the error message; None when it is not one record's fault."""
         for row in to_rows(batch):

@@ -67,6 +67,11 @@ class ValueSelector:
     function: Callable[[Any], Any] | None = None
     column: str | None = None
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column that it names, if it does."""
+        return () if self.column is None else (self.column,)
+
     def row_value(self, keys: tuple[str, ...] = ()) -> Callable[[Any], Any]:
         """A function from a record to its value. ``keys``: the key columns, if the key is columns."""
         if self.column is not None:

@@ -29,7 +29,7 @@ from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
-from rayad.dataflow.streams import updates
+from rayad.dataflow.streams import schemas, updates
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream
 from rayad.progress import DataflowError, arguments, show
@@ -77,6 +77,12 @@ class KeyedStream(Advising):
         """Raise DataflowError if this stream has updates, which an operator with state must not take for records (``updates``)."""
         updates.require_records(self.flow.graph, self.stream.node, self.stream.scope, what, per_time=per_time)
 
+    def value_of(self, value: Any, what: str) -> ValueSelector:
+        """The value of its records that a user named. Raises DataflowError where it is a column that is known not to be there."""
+        selector = ValueSelector.of(value)
+        schemas.require_known(self.flow.graph, self.stream.node, selector.columns, what)
+        return selector
+
     def _exchange(self, base: str, element: el.Element, make: Make, name: str | None, *, per_time: bool = False) -> Stream:
         graph = self.flow.graph
         graph.require_free(name)
@@ -98,7 +104,7 @@ class KeyedStream(Advising):
         return out
 
     def _aggregate(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
-        element = Combine(self.key, ValueSelector.of(value), aggregator)
+        element = Combine(self.key, self.value_of(value, aggregator.name), aggregator)
         return self._running(aggregator.name, element, Make(totals.Totals, aggregator, columnar=bool(self.key.columns)), name)
 
     def count(self, *, name: str | None = None) -> Stream:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Unpack
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow import hooks
@@ -30,7 +31,7 @@ from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.resources import Asked, Resources, resources_asked
 from rayad.dataflow.sink import Sink
-from rayad.dataflow.streams import updates
+from rayad.dataflow.streams import schemas, updates
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.progress import DataflowError, arguments, show
 
@@ -116,6 +117,16 @@ class Stream(Advising):
         return self.flow.graph.nodes[self.node].name
 
     @property
+    def schema(self) -> pa.Schema | None:
+        """The columns of its records, where the program tells them: behind sources that know theirs (Arrow, Parquet, CSV, Spark ...), as
+        far as projections, filters, ``inspect``, ``union`` of like columns and exchanges pass them on. Else None.
+
+        Where they are known, names that are not there are refused when the program is written: by ``key_by``, ``assign_timestamps``,
+        totals, windows, and expressions, with the types of these.
+        """
+        return schemas.schema_of(self.flow.graph, self.node)
+
+    @property
     def scope(self) -> int:
         """The number of the scope that this stream is in; 0 is outside all loops."""
         graph = self.flow.graph
@@ -125,6 +136,7 @@ class Stream(Advising):
         self, base: str, element: el.Element, name: str | None, *, keeps_time: bool = False, asked: Mapping[str, Any] | None = None
     ) -> Stream:
         self.flow.graph.require_free(name)
+        schemas.require_fit(self.flow.graph, self.node, element)
         resources = resources_asked(base, asked or {})
         if resources is not None:
             return self._on_its_own(base, element, name, resources, keeps_time=keeps_time)
@@ -383,6 +395,7 @@ class Stream(Advising):
             selector = KeySelector(columns=tuple(key))
         else:
             selector = KeySelector(function=checked_function(key, "key_by", "record"))
+        schemas.require_known(self.flow.graph, self.node, selector.columns, "key_by")
         return KeyedStream(self, selector)
 
     def rebalance(self, *, buffer: int = 2, keep_batches: bool = False, name: str | None = None) -> Stream:
@@ -438,6 +451,7 @@ class Stream(Advising):
         if not (isinstance(time, str) or callable(time)):
             raise DataflowError(f"assign_timestamps was given {show(time, 60)}: give a function of the record or a column name")
         selector = ValueSelector.of(time, "assign_timestamps")
+        schemas.require_known(self.flow.graph, self.node, selector.columns, "assign_timestamps")
         delay = plain_length(max_delay)
         if max_delay is not None and (delay is None or delay < (dt.timedelta(0) if isinstance(delay, dt.timedelta) else 0)):
             raise DataflowError(

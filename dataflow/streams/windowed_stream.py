@@ -60,7 +60,7 @@ class WindowedStream(Advising):
                 )
 
     def _finish(self, aggregator: agg.Aggregator, value: Any, name: str | None) -> Stream:
-        selector = ValueSelector.of(value)
+        selector = self.keyed.value_of(value, aggregator.name)
         if isinstance(self.windows, PerEpoch):
             element = Combine(self.keyed.key, selector, aggregator)
             make = Make(EpochWindows, aggregator, columnar=bool(self.keyed.key.columns))

@@ -1,0 +1,132 @@
+"""``stream.schema``: what is known of columns when the program is written is what the job gives, and what cannot be is refused there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import rayad as rd
+from tests.every_type.arrays import COLUMNS, ROWS
+
+SALES = pa.table({"shop": ["ulm", "bonn"], "price": [3, 5], "at": pa.array([1.5, 2.5], pa.float32())})
+
+
+def sales() -> rd.Stream:
+    return rd.Dataflow().from_arrow(SALES)
+
+
+KEEPING: dict[str, Callable[[rd.Stream], rd.Stream]] = {
+    "filter": lambda s: s.filter(lambda row: True),
+    "filter by columns": lambda s: s.filter(pc.field("price") > 3),
+    "inspect": lambda s: s.inspect(print),
+    "union": lambda s: s.union(s.filter(pc.field("price") > 3)),
+    "rebalance": lambda s: s.rebalance(),
+    "a node of its own": lambda s: s.filter(lambda row: True, num_cpus=1),
+    "broadcast": lambda s: s.broadcast().inspect(print),
+    "as_records": lambda s: s.as_records(),
+    "assign_timestamps": lambda s: s.assign_timestamps("at").filter(pc.field("price") > 3),
+    "enter and leave": lambda s: (lambda loop: loop.leave(loop.enter(s)))(s.flow.loop()),
+}
+
+
+@pytest.mark.parametrize("step", KEEPING)
+def test_steps_that_keep_records_keep_the_schema(step: str) -> None:
+    assert KEEPING[step](sales()).schema == SALES.schema
+
+
+UNKNOWN: dict[str, Callable[[rd.Stream], rd.Stream]] = {
+    "map": lambda s: s.map(lambda row: row),
+    "map_batches": lambda s: s.map_batches(lambda batch: batch),
+    "totals": lambda s: s.key_by("shop").sum("price"),
+    "union of unlike columns": lambda s: s.union(s.drop("at")),
+    "rows": lambda s: s.flow.from_items([{"shop": "ulm"}]),
+    "a loop": lambda s: s.iterate(lambda inner: (inner.filter(pc.field("price") > 9), inner)),
+}
+
+
+@pytest.mark.parametrize("step", UNKNOWN)
+def test_of_other_streams_nothing_is_known_and_nothing_refused(step: str) -> None:
+    stream = UNKNOWN[step](sales())
+    assert stream.schema is None
+    stream.key_by("anything").count()
+
+
+NO_EMPTY_COLUMN = {"sparse_union", "dense_union"}
+"""Of these Arrow makes no column without rows: what a projection of them gives is not known."""
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_what_is_known_is_what_the_job_gives(kind: str) -> None:
+    batch = pa.record_batch({"v": pa.array(range(ROWS), pa.int16()), "x": COLUMNS[kind]})
+    stream = rd.Dataflow().from_arrow(batch).with_columns({"n": pc.field("v") + 1, "f": pc.field("v").cast(pa.float32())})
+    stream = stream.rename({"x": "y"}).select("y", "n", {"null": pc.field("f").is_null()}).filter(pc.field("n") > 2)
+    seen: list[pa.Schema] = []
+    stream.map_batches(lambda batch: (seen.append(batch.schema), [])[1]).collect("out")
+    stream.flow.run(runtime="local")
+    assert {str(schema) for schema in seen} == {str(stream.schema)} or kind in NO_EMPTY_COLUMN
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json"])
+def test_files_know_their_columns(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / f"sales.{kind}"
+    if kind == "parquet":
+        pq.write_table(SALES, path)
+    else:
+        path.write_text("shop,price\nulm,3\n" if kind == "csv" else '{"shop": "ulm", "price": 3}\n', encoding="utf-8")
+    stream = getattr(rd.Dataflow(), f"read_{kind}")(path)
+    assert stream.schema.names[:2] == ["shop", "price"]
+    with pytest.raises(rd.DataflowError, match=r"key_by at test_schemas.py:\d+: there is no column 'stop' among .*: did you mean 'shop'\?"):
+        stream.key_by("stop")
+
+
+HERE = r"test_schemas.py:\d+"
+REFUSED: dict[str, tuple[Callable[[rd.Stream], object], str]] = {
+    "key_by": (lambda s: s.key_by(["shop", "pric"]), rf"key_by at {HERE}: there is no column 'pric' among .*: did you mean 'price'\?"),
+    "join": (lambda s: s.join(s.drop("at"), "at"), rf"key_by at {HERE}: there is no column 'at' among \['shop', 'price'\]"),
+    "sum": (lambda s: s.key_by("shop").sum("prices"), rf"sum at {HERE}: there is no column 'prices' among"),
+    "mean of windows": (
+        lambda s: s.assign_timestamps("at").key_by("shop").window(rd.windows.tumbling(1)).mean("x"),
+        rf"mean at {HERE}: there is no column 'x' among",
+    ),
+    "assign_timestamps": (lambda s: s.assign_timestamps("time"), rf"assign_timestamps at {HERE}: there is no column 'time' among"),
+    "behind a projection": (lambda s: s.rename({"shop": "s"}).filter(pc.field("price") > 1).key_by("shop"), rf"key_by at {HERE}: .*'shop'"),
+    "select": (lambda s: s.select("town"), rf"at {HERE}: select: there is no column 'town' among"),
+    "an expression": (lambda s: s.with_columns({"n": pc.field("n") + 1}), rf"at {HERE}: with_columns: there is no column 'n' among"),
+    "a kernel": (lambda s: s.filter(pc.starts_with(pc.field("price"), "a")), rf"at {HERE}: filter: the expression .* no kernel matching"),
+    "no condition": (lambda s: s.filter(pc.field("price") + 1), rf"at {HERE}: filter was given .*, which gives int64"),
+    "a name that is taken": (lambda s: s.rename({"shop": "at"}), rf"at {HERE}: rename would give two columns 'at'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_is_refused_at_the_users_line(case: str) -> None:
+    build, message = REFUSED[case]
+    with pytest.raises(rd.DataflowError, match=message):
+        build(sales())
+
+
+def test_a_call_that_is_refused_adds_nothing() -> None:
+    stream = sales()
+    for build in (
+        lambda: stream.select("x", name="s"),
+        lambda: stream.filter(pc.field("x") > 1, on_error="skip"),
+        lambda: stream.key_by("x"),
+    ):
+        with pytest.raises(rd.DataflowError):
+            build()
+    assert len(stream.flow.graph.nodes) == 1
+    assert stream.flow.graph.is_free("s")
+
+
+def test_thousands_of_projections_in_a_row_are_derived_once_each() -> None:
+    stream = sales()
+    for number in range(1_000):
+        stream = stream.rename({"shop" if not number else f"n{number - 1}": f"n{number}"})
+    assert stream.schema is not None
+    assert stream.schema.names == ["n999", "price", "at"]
+    assert all("schema" in node.options for node in stream.flow.graph.nodes)
