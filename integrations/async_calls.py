@@ -27,16 +27,25 @@ CLOSE_S = 5.0
 """How long the user's ``close`` may take."""
 
 
+RetryOn = type[Exception] | tuple[type[Exception], ...]
+
+
 class AsyncCalls(PerRecord):
     """See :meth:`rayad.dataflow.streams.stream.Stream.map_async`. Raises DataflowError for arguments that cannot be meant."""
 
     base = "map_async"
 
-    def __init__(self, function: Any, *, concurrency: int = 32, timeout_s: float = 30.0, retries: int = 0) -> None:
+    def __init__(
+        self, function: Any, *, concurrency: int = 32, timeout_s: float = 30.0, retries: int = 0, retry_on: RetryOn = Exception
+    ) -> None:
         self.function = _checked(function)
         self.concurrency = arguments.whole(concurrency, "map_async: concurrency, a number of calls,", least=1)
         self.timeout_s = arguments.number(timeout_s, "map_async: timeout_s")
         self.retries = arguments.whole(retries, "map_async: retries", least=0)
+        kinds = retry_on if isinstance(retry_on, tuple) else (retry_on,)
+        if not kinds or not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
+            raise DataflowError(f"map_async: retry_on is {show(retry_on, 60)}: give a class of exceptions, or a tuple of such")
+        self.retry_on = kinds
         self._loop: _Loop | None = None
         self._culprit: Any = None
 
@@ -101,7 +110,7 @@ class AsyncCalls(PerRecord):
                 failure: Exception = error if str(error) else TimeoutError(f"no answer within timeout_s={self.timeout_s:g}")
             except Exception as error:
                 failure = error
-            if not left or isinstance(failure, (DataflowError, MemoryError)):
+            if not left or not isinstance(failure, self.retry_on) or isinstance(failure, (DataflowError, MemoryError)):
                 break
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MOST_S)

@@ -316,6 +316,7 @@ class Stream(Advising):
         concurrency: int = 32,
         timeout_s: float = 30.0,
         retries: int = 0,
+        retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
@@ -326,13 +327,15 @@ class Stream(Advising):
 
         A class is made once in each replica, without arguments, in the thread where its ``async def __call__(self, record)`` runs: it can
         hold a session and a cache. An ``async def close(self)`` is called at the end. At most ``concurrency`` calls run at once in a
-        replica. One that takes longer than ``timeout_s`` fails; a call that fails is repeated up to ``retries`` times, after 0.1, 0.2, 0.4
-        ... at most 5 s. After a failure of the job calls are made again: results are in the stream once, calls are made at least once.
+        replica. One that takes longer than ``timeout_s`` fails with TimeoutError; a call that fails with one of ``retry_on`` is repeated up
+        to ``retries`` times, after 0.1, 0.2, 0.4 ... at most 5 s. After a failure of the job calls are made again: results are in the
+        stream once, calls are made at least once.
 
         The replica handles nothing else while a batch is under way, so give it replicas of its own where calls take long:
         ``stream.rebalance(name="ask").map_async(ask)``. ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`.
         """
-        element = hooks.call("map_async", function, concurrency=concurrency, timeout_s=timeout_s, retries=retries)
+        bounds = {"concurrency": concurrency, "timeout_s": timeout_s, "retries": retries, "retry_on": retry_on}
+        element = hooks.call("map_async", function, **bounds)
         return self._of_user(element, name, on_error, max_errors, asked=asked)
 
     def as_columns(self, *names: str, name: str | None = None) -> Stream:

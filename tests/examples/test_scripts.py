@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from examples import clicks
 from rayad.cli import main as rayad
 from tests.examples.running import EXAMPLES, environment, run_example
 
@@ -84,7 +86,40 @@ def test_a_probe_tells_when_totals_are_final(tmp_path: Path) -> None:
     assert run_example("live_probe.py", cwd=tmp_path).splitlines() == LIVE
 
 
-@pytest.mark.parametrize("name", ["wordcount", "flights", "distinct_count", "collatz_loop", "live_probe"])
+def test_clicks_become_sessions_and_what_goes_wrong_is_set_aside(tmp_path: Path) -> None:
+    """Against plain Python, which goes through the minutes of arrival."""
+    broken = late = unknown = 0
+    mark = last = -(10**9)
+    kept: dict[int, list[int]] = {}
+    for lines in clicks.arrivals(300):
+        for line in lines:
+            try:
+                one = json.loads(line)
+            except ValueError:
+                broken += 1
+                continue
+            if one["user"] % 13 == 12:
+                unknown += 1
+            elif one["minute"] + clicks.GAP_MIN <= mark:
+                late += 1
+            else:
+                kept.setdefault(one["user"], []).append(one["minute"])
+                last = max(last, one["minute"])
+        mark = last - clicks.MAX_DELAY_MIN
+    starts = {
+        user: [at for at in sorted(times) if not any(at - clicks.GAP_MIN <= other < at for other in times)] for user, times in kept.items()
+    }
+    count = sum(len(set(some)) for some in starts.values())
+    assert late > 10
+    printed = run_example("clicks.py", cwd=tmp_path).splitlines()
+    assert printed[0].startswith(f"{count} sessions: ")
+    assert printed[2:] == [
+        f"set aside: {broken} broken lines, {unknown} clicks of users that the service does not know",
+        f"too late: {late} clicks",
+    ]
+
+
+@pytest.mark.parametrize("name", ["wordcount", "flights", "distinct_count", "collatz_loop", "live_probe", "clicks"])
 def test_the_plan_of_each_example_can_be_shown(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     shown = CliRunner().invoke(rayad, ["plan", f"{EXAMPLES / name}.py:flow"], catch_exceptions=False)

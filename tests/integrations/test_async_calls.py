@@ -75,6 +75,15 @@ def test_the_error_of_the_last_try_ends_the_job_and_names_the_record(monkeypatch
     assert calls.called == {7: 2}
 
 
+@pytest.mark.parametrize(("kinds", "calls_made"), [(OSError, 3), ((KeyError, ConnectionError), 3), (KeyError, 1)])
+def test_only_errors_that_may_pass_are_tried_again(kinds: Any, calls_made: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rayad.integrations.async_calls.PAUSE_S", 0.001)
+    calls = Calls(failures=9)
+    out = rd.Dataflow("kinds").from_items([7]).map_async(calls, retries=2, retry_on=kinds, on_error="skip")
+    assert run(out) == []
+    assert calls.called == {7: calls_made}
+
+
 def test_bad_records_are_set_aside() -> None:
     async def halved(n: int) -> float:
         await turn()
@@ -166,6 +175,7 @@ class Plain:
         (Calls(), {"concurrency": 0}, "map_async: concurrency, a number of calls, is 0"),
         (Calls(), {"timeout_s": 0}, "map_async: timeout_s is 0"),
         (Calls(), {"retries": -1}, "map_async: retries is -1"),
+        (Calls(), {"retry_on": 503}, "map_async: retry_on is 503: give a class of exceptions, or a tuple of such"),
         (Calls(), {"tries": 1}, "map_async"),
     ],
 )
