@@ -14,7 +14,8 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,11 +61,10 @@ class SparkBlock:
         partition in which all strings of a list column are missing, and it would encode the Arrow data a second time.
         """
         import ray
-        from raydp.spark.dataset import _enable_load_code_from_local
 
-        _enable_load_code_from_local()  # lets Python call the executor's Java methods
         executor = ray.get_actor(self.executor)
-        held = executor.getRDDPartition.remote(self.rdd, self.partition, self.schema_json, self.driver_agent_url)
+        with _calling_java():
+            held = executor.getRDDPartition.remote(self.rdd, self.partition, self.schema_json, self.driver_agent_url)
         return pa.py_buffer(ray.get(held))  # ends with the partition, or with the executor
 
     def table(self) -> pa.Table:
@@ -83,6 +83,23 @@ class SparkBlock:
                     ) from error
             attempt += 1
             time.sleep(AGAIN_S)
+
+
+@contextmanager
+def _calling_java() -> Iterator[None]:
+    """Let this process call methods of a Java actor.
+
+    Ray refuses that unless the process "loads code from local". While it does, it exports no class that it could import, and an actor of
+    such a class does not start in any other process. Workers are used again, by whatever else runs on Ray: so the flag is put back at once.
+    """
+    from ray._private.worker import global_worker
+
+    before = global_worker.load_code_from_local
+    global_worker.set_load_code_from_local(True)
+    try:
+        yield
+    finally:
+        global_worker.set_load_code_from_local(before)
 
 
 class SparkBlocks:

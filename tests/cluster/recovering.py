@@ -36,16 +36,24 @@ def by_value(*modules: ModuleType) -> Iterator[None]:
 
 
 class Paced(rd.Source):
-    """Item i of the outer list is epoch i, distributed over the parts; each batch takes ``pause_s``; ``built`` is called with each part."""
+    """Item i of the outer list is epoch i, distributed over the parts; each batch takes ``pause_s``; ``built`` is called with each part.
+    The second half comes when ``until`` exists: what a test does in the first half cannot come too late, however slow the machine is."""
 
     def __init__(
-        self, epochs: Sequence[Sequence[Any]], *, parts: int = 1, pause_s: float = 0.01, built: Callable[[], None] | None = None
+        self,
+        epochs: Sequence[Sequence[Any]],
+        *,
+        parts: int = 1,
+        pause_s: float = 0.01,
+        built: Callable[[], None] | None = None,
+        until: Path | None = None,
     ) -> None:
         self.epochs = [list(records) for records in epochs]
         self.parts = parts
         self.pause_s = pause_s
         self.interleave = True
         self.built = built
+        self.until = until
 
     def list_parts(self) -> list[int]:
         return list(range(self.parts))
@@ -70,6 +78,8 @@ class PacedPart(rd.SourcePart):
         if self.at >= len(self.source.epochs):
             return None
         time.sleep(self.source.pause_s)
+        if self.source.until is not None and self.at == len(self.source.epochs) // 2 and not self.source.until.exists():
+            return rd.SourceBatch(self.at, [])
         self.at += 1
         return rd.SourceBatch(self.at - 1, self.source.epochs[self.at - 1][self.part :: self.source.parts])
 

@@ -399,10 +399,10 @@ def test_a_stopped_replica_is_replaced_and_does_no_harm_when_it_wakes_up(nothing
     assert result.statistics.failures == 1
 
 
-def relay(name: str) -> rd.Dataflow:
+def relay(name: str, until: Path) -> rd.Dataflow:
     """Three exchanges in a row, so that a failure in the middle leaves the last one alive."""
     flow = rd.Dataflow(name)
-    ticks = flow.source(Paced(EPOCHS, pause_s=0.01), name="ticks")
+    ticks = flow.source(Paced(EPOCHS, pause_s=0.01, until=until), name="ticks")
     sums = ticks.key_by(lambda r: r % 5).count(name="middle").as_records()
     sums.key_by(lambda pair: pair[0]).max(lambda pair: pair[1], name="last").collect("maxima")
     return flow
@@ -412,7 +412,8 @@ def relay(name: str) -> rd.Dataflow:
 def test_what_is_not_upstream_of_a_failure_lives_on(nothing_left: Check, tmp_path: Path, unaligned: bool) -> None:
     snapshots = rd.SnapshotConfig(interval_s=0.3, alignment_timeout_s=0.0 if unaligned else None)
     failures = rd.FailureConfig(max_failures=5, recovery="upstream")
-    job = relay("relay").submit(rd.RunConfig(storage_path=str(tmp_path), snapshots=snapshots, failures=failures), parallelism=1)
+    config = rd.RunConfig(storage_path=str(tmp_path), snapshots=snapshots, failures=failures)
+    job = relay("relay", tmp_path / "enough").submit(config, parallelism=1)
     wait_for_snapshots(tmp_path, "relay", 2)
     before = job.pids()
     for victim in ("middle", "ticks"):
@@ -420,6 +421,7 @@ def test_what_is_not_upstream_of_a_failure_lives_on(nothing_left: Check, tmp_pat
         until(lambda: len(job.pids().get("middle", [])) == 1 and job.progress().state is JobState.RUNNING, "the job goes on")
         wait_for_snapshots(tmp_path, "relay", 1)
     after = job.pids()
+    (tmp_path / "enough").touch()
     assert after["last"] == before["last"]
     assert after["middle"] != before["middle"]
     assert after["ticks"] != before["ticks"]

@@ -21,6 +21,7 @@ import pytest
 
 import rayad as rd
 from rayad.integrations import SparkSource, SparkStream
+from rayad.integrations.spark.blocks import SparkBlocks
 from rayad.integrations.spark.jvm import java_packages, java_session, persistent_rdds
 from rayad.integrations.spark.streaming.feed import BatchFeed
 from rayad.progress import ConfigError, DataflowError
@@ -83,6 +84,22 @@ def check(result: Any, batches: int) -> None:
     assert len(found) % ROWS == 0
     assert len(found) >= ROWS * batches
     assert found == [(value, value // ROWS) for value in range(len(found))]
+
+
+def test_a_worker_that_has_read_a_partition_starts_actors_as_before(spark: Any) -> None:
+    """Ray uses workers again. One that "loads code from local" exports no class: Ray Data's readers did not start after it."""
+    import ray
+
+    def read(block: Any) -> tuple[int, bool]:
+        from ray._private.worker import global_worker
+
+        return block.table().num_rows, global_worker.load_code_from_local
+
+    computed = SparkBlocks(spark.range(0, 100, 1, 1))
+    try:
+        assert ray.get(ray.remote(num_cpus=0)(read).remote(computed.blocks[0]), timeout=PATIENCE_S) == (100, False)
+    finally:
+        computed.release()
 
 
 def test_bounded_reads_leave_nothing_in_executors(spark: Any, nothing_kept: None) -> None:
