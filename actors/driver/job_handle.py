@@ -41,6 +41,7 @@ from rayad.actors.lead.diagnosis import sentences
 from rayad.actors.lead.failure import Failure
 from rayad.actors.lead.layouts import RescaleReport, replicas_wanted
 from rayad.autoscale import ScalingProgress
+from rayad.dataflow import hooks
 from rayad.dataflow.config import RunConfig, check_timeout, configured
 from rayad.dataflow.plan import Plan
 from rayad.progress import ConfigError, DataflowError, RayadError, RescaleRefused, SnapshotError, arguments
@@ -336,11 +337,9 @@ class RayJobHandle(Job):
         address that is given. ``port``: 0 takes one that is free. Called again with the same it gives the same page. Raises ConfigError
         for what cannot be, DataflowError when the job has ended, RayadError when the page cannot be served.
         """
-        from rayad.actors.driver.page import open_page  # its actor attaches to the job, with a handle that is one of these
-
         if self._outcome is not None:
             raise DataflowError(f"page(): job {self.name!r} is {self._outcome.state.value}; rayad report shows what happened to it")
-        return open_page(self.name, host, port)
+        return str(hooks.call("open_page", self.name, host, port))  # its actor attaches to the job, with a handle that is one of these
 
     def pids(self) -> dict[str, list[int]]:
         """The process of each replica, by vertex, for other tools to look at; empty while the job starts and when it has ended."""

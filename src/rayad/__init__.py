@@ -255,7 +255,14 @@ def _from_spark(frame: Any, **options: Any) -> Any:
     return _connector("from_spark", "SparkStream" if is_stream(frame) else "SparkSource")(frame, **options)
 
 
+def _open_page(name: str, host: str, port: int) -> str:
+    from rayad.actors.driver.page import open_page
+
+    return open_page(name, host, port)
+
+
 hooks.register("submit", _submit)
+hooks.register("open_page", _open_page)
 hooks.register("map_state", _map_state)
 hooks.register("from_spark", _from_spark)
 for _name, _attribute in {
