@@ -83,7 +83,7 @@ def installed(package: str) -> str | None:
 
 def _misfits() -> dict[str, str]:
     """What Rayad declares and what is installed, compared as pip does."""
-    from packaging.requirements import Requirement  # comes with Ray
+    from packaging.requirements import Requirement
 
     found = {}
     for requirement in map(Requirement, requires("rayad") or ()):
