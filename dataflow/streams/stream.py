@@ -50,6 +50,14 @@ def constant(record: Any) -> int:
     return 0
 
 
+def _key_of_total(record: Any) -> Any:
+    return record[0]
+
+
+def _value_of_total(record: Any) -> Any:
+    return record[1]
+
+
 def _union_of(streams: list[Stream]) -> windowing.EventTime | None:
     """The event time of a union of streams that have it."""
     sides: list[windowing.Side] = []
@@ -384,6 +392,20 @@ class Stream(Advising):
         out = self._stateless("as_records", el.Same(), name, keeps_time=True)
         self.flow.graph.nodes[out.node].options[updates.RECORDS] = True
         return out
+
+    def changes(self, *, name: str | None = None) -> Stream:
+        """Of running totals, each update with what it takes back: records ``(key, (before, after))``; ``before`` is None of a new key.
+
+        So an operator with state behind totals is right at every epoch: it takes off what it had of ``before``. How many words came how
+        often: ``counts.changes().flat_map(lambda c: [(c[1][1], 1), (c[1][0], -1)])``, and the sum of the ones by the first. The last value
+        of each key is kept once more. Raises DataflowError where there are no totals.
+        """
+        if not updates.has_updates(self.flow.graph, self.node):
+            raise DataflowError(
+                f"changes at {users_line()}: {self.name!r} gives no running totals; it is for what count, sum, aggregate, fold ... give, "
+                "as (key, value)"
+            )
+        return self.as_records().key_by(_key_of_total).lag(constant, _value_of_total, name=name)
 
     # -- distribution --------------------------------------------------------------
     def key_by(self, key: Callable[[Any], Any] | str | list[str] | tuple[str, ...]) -> KeyedStream:

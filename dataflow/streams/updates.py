@@ -45,13 +45,18 @@ def require_records(graph: LogicalGraph, start: int, scope: int, what: str, *, p
         instead = (
             "Let only what is final leave the loop (a filter) and say .as_records() behind it"
             if left_a_loop
-            else "For figures of each epoch alone use .window(rd.windows.per_epoch()) behind key_by; if each change is to be a record of "
-            "its own, say .as_records() before it"
+            else "For figures of each epoch alone use .window(rd.windows.per_epoch()) behind key_by; .changes() gives what an update takes "
+            "back, too; if each update is to be a record of its own, say .as_records() before it"
         )
         raise DataflowError(
             f"{what} at {where or users_line()} is given running totals: {maker.name!r} ({maker.where}) gives a key again, with its new "
             f"value, in each {again} that touches it, and {what} would take each of these as one more record. {instead}"
         )
+
+
+def has_updates(graph: LogicalGraph, start: int) -> bool:
+    """Whether what a node gives are running totals."""
+    return bool(_makers(graph, start))
 
 
 def _makers(graph: LogicalGraph, start: int) -> list[Node]:
@@ -123,6 +128,7 @@ __all__ = [
     "TAKES",
     "UPDATES_OF",
     "gives_updates",
+    "has_updates",
     "is_one_epoch",
     "require_records",
     "require_records_behind",

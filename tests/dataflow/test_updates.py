@@ -55,7 +55,8 @@ def test_running_totals_are_refused_by_operators_that_would_take_updates_for_rec
     assert re.fullmatch(
         rf"{what} at test_updates.py:\d+ is given running totals: 'counts' \(test_updates.py:\d+\) gives a key again, with its new "
         rf"value, in each epoch that touches it, and {what} would take each of these as one more record. For figures of each epoch "
-        r"alone use .window\(rd.windows.per_epoch\(\)\) behind key_by; if each change is to be a record of its own, "
+        r"alone use .window\(rd.windows.per_epoch\(\)\) behind key_by; .changes\(\) gives what an update takes back, "
+        r"too; if each update is to be a record of its own, "
         r"say .as_records\(\) before it",
         str(caught.value),
     )

@@ -1,0 +1,84 @@
+"""``changes()`` of running totals: what is computed of them is, at each epoch, what a new computation from all input would give."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import rayad as rd
+
+EPOCHS = st.lists(st.lists(st.sampled_from("abcde"), max_size=5), min_size=1, max_size=5)
+
+
+def moves(change: Any) -> list[tuple[Any, int]]:
+    before, after = change[1]
+    return [(after, 1), *([(before, -1)] if before is not None else [])]
+
+
+def at_epoch(results: list[Any], epoch: int) -> dict[Any, Any]:
+    """The newest value of each key at the end of an epoch."""
+    return dict(record for time, record in sorted(results, key=lambda one: one[0].epoch) if time.epoch <= epoch)
+
+
+@settings(max_examples=60)
+@given(EPOCHS, st.integers(1, 3), st.integers(0, 99), st.booleans())
+def test_counts_of_counts_are_right_at_every_epoch(epochs: list[list[str]], parallelism: int, seed: int, columns: bool) -> None:
+    flow = rd.Dataflow("counts-of-counts")
+    given_ = [pa.record_batch({"w": pa.array(words, pa.string())}) for words in epochs] if columns else epochs
+    counts = flow.from_epochs(given_, parts=2).key_by("w" if columns else (lambda word: word)).count()
+    counts.changes().flat_map(moves).key_by(lambda pair: pair[0]).sum(lambda pair: pair[1]).collect("by count")
+    counts.changes().collect("changes")
+    result = flow.run(runtime="local", parallelism=parallelism, seed=seed)
+    so_far: Counter[str] = Counter()
+    for epoch, words in enumerate(epochs):
+        before = so_far.copy()
+        so_far.update(words)
+        found = {count: words for count, words in at_epoch(result["by count"], epoch).items() if words}
+        assert found == dict(Counter(so_far.values()))
+        told = {key: change for time, (key, change) in result["changes"] if time.epoch == epoch}
+        assert told == {word: (before.get(word), so_far[word]) for word in set(words)}
+
+
+def test_of_several_aggregations_and_of_a_fold() -> None:
+    flow = rd.Dataflow("several")
+    keyed = flow.from_epochs([[("a", 1)], [("a", 2), ("b", 5)]]).key_by(lambda pair: pair[0])
+    keyed.aggregate({"n": "count", "most": ("max", lambda pair: pair[1])}).changes().collect("several")
+    keyed.fold(list, lambda state, pair: [*state, pair[1]]).changes(name="taken-back").collect("fold")
+    result = flow.run(runtime="local")
+    assert [record for time, record in result["several"] if record[0] == "a"] == [
+        ("a", (None, {"n": 1, "most": 1})),
+        ("a", ({"n": 1, "most": 1}, {"n": 2, "most": 2})),
+    ]
+    assert sorted((time.epoch, *record) for time, record in result["fold"]) == [
+        (0, "a", (None, [1])),
+        (1, "a", ([1], [1, 2])),
+        (1, "b", (None, [5])),
+    ]
+
+
+def test_in_a_loop_round_after_round() -> None:
+    flow = rd.Dataflow("loop")
+
+    def body(inner: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
+        least = inner.key_by(lambda pair: pair[0]).min(lambda pair: pair[1], name="least")
+        return least.filter(lambda pair: pair[1] > 2).map(lambda pair: (pair[0], pair[1] - 1)), least.changes()
+
+    flow.from_items([("a", 5), ("b", 3)]).iterate(body).collect("out")
+    found = sorted((record for _, record in flow.run(runtime="local")["out"]), key=str)
+    assert found == sorted([("a", (None, 5)), ("a", (5, 4)), ("a", (4, 3)), ("a", (3, 2)), ("b", (None, 3)), ("b", (3, 2))], key=str)
+
+
+def test_it_is_for_totals() -> None:
+    stream = rd.Dataflow("none").from_items([("a", 1)])
+    with pytest.raises(
+        rd.DataflowError, match=r"^changes at test_changes_of_totals\.py:\d+: 'items' gives no running totals; it is for what"
+    ):
+        stream.changes()
+    counts = rd.Dataflow("again").from_epochs([["a"], ["a"]]).key_by(lambda w: w).count()
+    with pytest.raises(rd.DataflowError, match=r"\.changes\(\) gives what an update takes back, too"):
+        counts.key_by(lambda pair: pair[1]).count()
