@@ -313,7 +313,7 @@ class _Driver:
                 told = {name: job.addresses[name] for name in crew.names() if name in newcomers or stage_of(name) in moving}
                 fresh = {name: job.incarnations[name] for name in newcomers}
                 for name in names:
-                    self._ask(turn, name, _done(turn, name), "change_within", within_s, "prepare", layout, told, fresh, set(moving))
+                    self._ask(turn, name, _done(turn, name), "change_within", within_s, "prepare", turn, layout, told, fresh, set(moving))
             case lead.Run(turn, names, within_s):
                 job.run(list(names))
                 joined = self._progress.call.remote("joined", list(names), within_s)
@@ -351,7 +351,7 @@ class _Driver:
                 self._rescaler.newcomers = set()
             case lead.Undo(turn, names, layout):
                 for name in names:
-                    self._ask(turn, name, _done(turn, name), "change", "commit", layout)
+                    self._ask(turn, name, _done(turn, name), "change", "commit", turn, layout)
             case lead.ReleaseSnapshots():
                 if job.snapshots is not None:
                     job.snapshots.end_change()
@@ -505,7 +505,7 @@ class _Driver:
         if job.snapshots is not None:
             job.snapshots.post(partial(job.snapshots.lay_out, job.plan))
         for name in names:
-            self._ask(turn, name, partial(_done_at, turn, name), "change", "commit", layout)
+            self._ask(turn, name, partial(_done_at, turn, name), "change", "commit", turn, layout)
 
 
 def _done_at(turn: int, name: str, cost: StepCost) -> Iterable[lead.Event]:

@@ -49,6 +49,7 @@ class HostRescale:
         self.place = place
         self._snapshots = snapshots
         self.step = 0
+        self._turn = 0  # the last in which it was prepared or told a layout: calls that wait for the interpreter lock may overtake
         self.is_newcomer = False
         self.migration: Migration | None = None
         self.released: deque[tuple[int, Timestamp, Any, Any]] = deque()
@@ -67,8 +68,16 @@ class HostRescale:
         place = self.place
         return may_move(place.stage, place.plan, place.core.vertex)
 
-    def prepare(self, layout: Layout, addresses: Mapping[str, Address], incarnations: Mapping[str, int], moving: Collection[int]) -> None:
-        """The new replicas have started at these addresses; connect to those with which this replica will exchange frames."""
+    def prepare(
+        self, turn: int, layout: Layout, addresses: Mapping[str, Address], incarnations: Mapping[str, int], moving: Collection[int]
+    ) -> None:
+        """The new replicas have started at these addresses; connect to those with which this replica will exchange frames.
+
+        Passed over if a later turn is over by now: the change was refused, and that was heard first.
+        """
+        if turn <= self._turn:
+            return
+        self._turn = turn
         place = self.place
         place.plan = place.core.plan = place.plan.laid_out(layout)
         place.stage = place.plan.stage(place.stage.id)
@@ -150,8 +159,11 @@ class HostRescale:
             self._costs.append(self.migration.cost)
             self.migration = None
 
-    def commit(self, layout: Layout) -> StepCost:
-        """The change has ended, carried out or not; ``layout`` is valid now."""
+    def commit(self, turn: int, layout: Layout) -> StepCost:
+        """The change has ended, carried out or not; ``layout`` is valid now. Passed over if a later change has begun here."""
+        if turn < self._turn:
+            return self.costs()[0]  # the next change has begun here
+        self._turn = turn
         place = self.place
         plan = place.plan.laid_out(layout)
         if plan.layout != place.core.plan.layout:

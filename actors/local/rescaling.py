@@ -97,6 +97,7 @@ class LocalRescale:
         self._indices: dict[Where, Iterator[None]] = {}
         self._ended: dict[Where, set[tuple[int, str]]] = {}
         self._left: set[Where] = set()
+        self._over_for: set[Where] = set()  # replicas that have heard how it ended: what they hear of it later was overtaken
         self._costs: dict[Where, list[StepCost]] = {}
         self._tell(lead.Asked())
         if not self.is_done:
@@ -241,8 +242,16 @@ class LocalRescale:
             self.network.ready.discard((kind, at))
             if kind == "adopt" and at is not None and isinstance(outcome, lead.Refuse):
                 self._adopt(at, self.network.plan.laid_out(waiting[-1].layout))
+        if not isinstance(outcome, lead.GiveWay):
+            self._check_layouts()
         if self.is_unattended and isinstance(outcome, lead.Refuse):
             _log.warning("%s", outcome.why)
+
+    def _check_layouts(self) -> None:
+        layout = self.network.plan.layout
+        for core in self.network.cores.values():
+            if core.plan.layout != layout:
+                raise InternalError(f"a change is over, and {core.name!r}[{core.replica}] has layout {core.plan.layout}, not {layout}")
 
     def _why_not(self, name: str) -> str:
         plan, stage = self.network.plan, stage_of(name)
@@ -336,14 +345,15 @@ class LocalRescale:
             self._answer(lead.Done(turn, PROGRESS))
 
     def _prepare(self, at: Where, effect: lead.Prepare) -> None:
-        core = self.network.cores[at]
-        core.plan = self.network.plan.laid_out(effect.layout)
-        for newcomer in effect.newcomers:
-            self.network.ends[at].admit(newcomer, core.plan)
-        index = core.vertex.index_for_giving() if at[0] in effect.moving and core.vertex is not None else None
-        if index is not None:
-            self._indices[at] = index
-            self.network.ready.add(("index", at))
+        if at not in self._over_for:
+            core = self.network.cores[at]
+            core.plan = self.network.plan.laid_out(effect.layout)
+            for newcomer in effect.newcomers:
+                self.network.ends[at].admit(newcomer, core.plan)
+            index = core.vertex.index_for_giving() if at[0] in effect.moving and core.vertex is not None else None
+            if index is not None:
+                self._indices[at] = index
+                self.network.ready.add(("index", at))
         self._answer(lead.Done(effect.turn, replica_name(*at)))
 
     def _take_in(self, names: tuple[str, ...], layout: Layout) -> None:
@@ -534,6 +544,7 @@ class LocalRescale:
 
     def _adopt(self, at: Where, plan: Plan) -> None:
         """The change is over for a replica, done or not: this is the layout."""
+        self._over_for.add(at)
         core = self.network.cores[at]
         core.plan = plan
         self.network.ends[at].close_all_but(plan)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import rayad as rd
+from rayad.actors.lead import layouts
 from rayad.actors.plane.protocol import PROGRESS
 from tests.actors.hosts import start_hosts
 
@@ -131,6 +132,30 @@ def test_pressure_reaches_the_source() -> None:
     hosts.join()
     assert len(_GIVEN) == 5000
     assert sorted(record for _, record in hosts.result("out")) == list(range(5000))
+
+
+def test_a_change_that_is_undone_before_it_is_prepared_is_not_prepared() -> None:
+    """Calls of the coordinator run in several threads of an actor: the later one may come first."""
+    _OPEN.clear()
+    flow = rd.Dataflow("overtaken")
+    flow.source(_Waits(), name="waits").key_by(lambda word: word).count(name="counts").inspect(lambda record: _OPEN.set()).collect("out")
+    hosts = start_hosts(flow, combine_hold_s=0.0)
+    host, before = hosts.host("counts"), hosts.plan.layout
+    after = layouts.prepared(hosts.plan, {host.core.stage.id: 3})
+
+    def asked(turn: int, method: str, *args: Any) -> Any:
+        host.mailbox.ask(lambda: getattr(host.rescale, method)(turn, *args), timeout_s=20)
+        return host.core.plan.layout
+
+    moving = {host.core.stage.id}
+    assert asked(5, "commit", before) == before
+    assert asked(4, "prepare", after, {}, {}, moving) == before
+    assert host.rescale.is_prepared()
+    assert asked(6, "prepare", after, {}, {}, moving) == after
+    assert asked(5, "commit", before) == after
+    assert asked(7, "commit", before) == before
+    _OPEN.set()
+    assert sorted(hosts.join().result("out")) == [(rd.Timestamp(0), ("a", 2)), (rd.Timestamp(0), ("b", 1))]
 
 
 def test_a_loop_under_load_spills_and_completes() -> None:

@@ -127,5 +127,12 @@ def test_many_runs_with_all_faults_and_changes() -> None:
     assert sum(tally.cells.values()) > 0.9 * FAULTS * tally.runs
 
 
+def test_a_call_that_comes_after_its_undoing() -> None:
+    """Rare: of 10,000 seeds this one prepared a replica for a change that had been refused, and undone there, before."""
+    outcome = run(7519, rescales=True)
+    assert not outcome.violation, outcome
+    assert outcome.figures["changes refused"], outcome
+
+
 def test_a_seed_gives_the_same_trace_again() -> None:
     assert [run(seed, rescales=True).digest for seed in range(8)] == [run(seed, rescales=True).digest for seed in range(8)]
