@@ -10,13 +10,16 @@ blocks again until then), a micro-batch when all kept snapshots cover it. If tha
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 import uuid
 import weakref
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
@@ -112,7 +115,7 @@ class SparkBlocks:
         spark = frame.sparkSession
         try:
             info = _prepare(spark, frame)
-            self._release = weakref.finalize(self, _release_in_thread, spark, int(info.rddId()))
+            self._release = weakref.finalize(self, _releases().ask, spark, int(info.rddId()))
             self._release.atexit = False  # executors end with the driver
             places = _executor_actors(spark, list(info.locations()))
             about = (int(info.rddId()), str(info.schemaJson()), str(info.driverAgentUrl()))
@@ -153,17 +156,41 @@ def _prepare(spark: Any, frame: Any) -> Any:
 
 
 def _release(spark: Any, rdd: int) -> None:
-    """Release an RDD; does nothing when Spark has ended, and its storage with it."""
-    try:
-        java_packages(spark).org.apache.spark.sql.raydp.ObjectStoreWriter.releaseRecoverableRDD(rdd)
-    except Exception:
-        if session_alive(spark):
-            raise
+    """Release an RDD, and wait for that; does nothing when Spark has ended, and its storage with it."""
+    _releases().ask(spark, rdd).result()  # ends with the call to Java
 
 
-def _release_in_thread(spark: Any, rdd: int) -> None:
-    """For a finalizer, which may not wait: it runs in any thread, perhaps in the middle of a call to Java."""
-    threading.Thread(target=_release, args=(spark, rdd), name="rayad-spark-release", daemon=True).start()
+class _Releases:
+    """A thread that releases RDDs, with a thread of its own in Java.
+
+    In the thread that computes a micro-batch a release may end half-way: Spark interrupts that one when its query is stopped. And a
+    finalizer, which runs in any thread, perhaps in the middle of a call to Java, may neither wait nor take a lock.
+    """
+
+    def __init__(self) -> None:
+        self._asked: SimpleQueue[tuple[Any, int, Future[None]]] = SimpleQueue()
+        threading.Thread(target=self._run, name="rayad-spark-release", daemon=True).start()
+
+    def ask(self, spark: Any, rdd: int) -> Future[None]:
+        """Have an RDD released; gives what ends when it is."""
+        done: Future[None] = Future()
+        self._asked.put((spark, rdd, done))
+        return done
+
+    def _run(self) -> None:
+        while True:
+            spark, rdd, done = self._asked.get()
+            try:
+                java_packages(spark).org.apache.spark.sql.raydp.ObjectStoreWriter.releaseRecoverableRDD(rdd)
+            except Exception as error:
+                if session_alive(spark):
+                    done.set_exception(error)
+                    continue
+            done.set_result(None)
+            del spark, done  # else kept until the next release
+
+
+_releases = functools.cache(_Releases)
 
 
 def _executor_actors(spark: Any, executors: Sequence[str]) -> list[str]:

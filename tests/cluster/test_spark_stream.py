@@ -102,6 +102,17 @@ def test_a_worker_that_has_read_a_partition_starts_actors_as_before(spark: Any) 
         computed.release()
 
 
+def test_a_release_in_a_thread_that_spark_interrupts(spark: Any, nothing_kept: None) -> None:
+    """Spark interrupts the thread of a micro-batch when its query is stopped; the release failed there, and was not tried again."""
+    computed = SparkBlocks(spark.range(0, 100, 1, 1))
+    thread = java_packages(spark).java.lang.Thread
+    thread.currentThread().interrupt()
+    try:
+        computed.release()
+    finally:
+        thread.interrupted()
+
+
 def test_bounded_reads_leave_nothing_in_executors(spark: Any, nothing_kept: None) -> None:
     """RayDP keeps what it has computed until it is released."""
     for end in ("job", "error", "forgotten", "not computed"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 import itertools
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import ray
 import rayad as rd
 from rayad.actors.plane.plane import Address
 from rayad.actors.plane.protocol import replica_name
-from tests.cluster.recovering import Paced, PacedPart
+from tests.cluster.recovering import Paced
 from tests.machines.driver import KEPT
 from tests.patience import PATIENCE_S
 
@@ -32,33 +31,12 @@ def _numbers(epochs: int) -> list[list[int]]:
     return [[(31 * epoch + 7 * i) % 23 for i in range(20)] for epoch in range(epochs)]
 
 
-class Held(Paced):
-    """A source that does not end before a file exists."""
-
-    def __init__(self, epochs: list[list[int]], until: str | None) -> None:
-        super().__init__(epochs, parts=2, pause_s=0.02)
-        self.until = until
-
-    def build_part(self, part: int, resume: Any | None) -> rd.SourcePart:
-        return HeldPart(self, part, resume or 0)
-
-
-class HeldPart(PacedPart):
-    source: Held
-
-    def next_batch(self) -> rd.SourceBatch | None:
-        until = self.source.until
-        if until is not None and self.at == len(self.source.epochs) - 50 and not Path(until).exists():
-            time.sleep(self.source.pause_s)
-            return rd.SourceBatch(self.at, [])
-        return super().next_batch()
-
-
 def submit_counting(name: str, epochs: int, out: str | None = None, parallelism: Any = 2, until: str | None = None, **config: Any) -> None:
     """Submit a keyed count over a paced source, which runs while the caller disturbs the machines; ``out``: also write Parquet;
-    ``until``: the source does not end before this file exists."""
+    ``until``: the second half of the source comes when this file exists."""
     flow = rd.Dataflow(name)
-    ticks = flow.source(Held(_numbers(epochs), until), name="ticks")
+    source = Paced(_numbers(epochs), parts=2, pause_s=0.02, until=Path(until) if until is not None else None)
+    ticks = flow.source(source, name="ticks")
     counts = ticks.key_by(lambda n: n % 5).count(name="counts")
     counts.collect("counts")
     if out is not None:
