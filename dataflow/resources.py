@@ -107,7 +107,7 @@ def unplaceable(needs: Iterable[Need], nodes: Sequence[Mapping[str, float]]) -> 
     """
     needs = list(needs)
     for need in needs:
-        if not any(_holds(node, need.each) for node in nodes):
+        if not any(holds(node, need.each) for node in nodes):
             each = f"each of the {need.replicas} replicas" if need.replicas > 1 else "the replica"
             return f"{each} of {need.vertex!r} asks for {told_resources(need.each, ' and ')}, which no node has: {told_nodes(nodes)}"
     for name in {name: None for need in needs for name in need.each}:
@@ -128,7 +128,8 @@ def told_nodes(nodes: Sequence[Mapping[str, float]]) -> str:
     return f"the nodes have {'; '.join(known[:8])}{more}" if known else "there is no node"
 
 
-def _holds(node: Mapping[str, float], each: Mapping[str, float]) -> bool:
+def holds(node: Mapping[str, float], each: Mapping[str, float]) -> bool:
+    """Whether a node of this size has what a replica asks for, if nothing else runs there."""
     return all(node.get(name, 0) + 1e-6 >= value for name, value in each.items())
 
 

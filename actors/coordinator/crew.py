@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 import time as clock
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rayad.actors.coordinator.outcome import plan_for
 from rayad.actors.lead.heartbeats import Heartbeats
@@ -65,8 +66,9 @@ class Crew:
         if config.activation_timeout_s is not None:
             self._beats.interval_s = min(self._beats.interval_s, config.activation_timeout_s / 4)
 
-    def start(self) -> None:
-        """Start every actor that is not there; does not wait."""
+    def start(self, places: Mapping[str, str] | None = None) -> None:
+        """Start every actor that is not there; does not wait. ``places``: the node for some of them, unless it has no room now."""
+        where = {name: NodeAffinitySchedulingStrategy(node, soft=True, _spill_on_unavailable=True) for name, node in (places or {}).items()}
         with self._lock:
             if PROGRESS not in self.actors:
                 self.actors[PROGRESS] = remote_progress().options(num_cpus=0).remote(ray.put(plan_for(self.plan, None)), *self._identity)
@@ -76,7 +78,7 @@ class Crew:
                     name = replica_name(stage.id, replica)
                     if name not in self.actors:
                         spec = spec if spec is not None else ray.put(plan_for(self.plan, stage.id))
-                        options = {"num_cpus": self._cpus, **ray_options(stage.resources), "scheduling_strategy": "SPREAD"}
+                        options = {"num_cpus": self._cpus, **ray_options(stage.resources), "scheduling_strategy": where.get(name, "SPREAD")}
                         self.actors[name] = remote_vertex().options(**options).remote(spec, stage.id, replica, self.config, *self._identity)
 
     def stop(self, names: Collection[str]) -> None:

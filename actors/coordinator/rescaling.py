@@ -15,7 +15,7 @@ import math
 import queue
 import threading
 import time as clock
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -23,6 +23,7 @@ import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from rayad.actors.cluster.joining import check_placeable
+from rayad.actors.coordinator.placement import Node, places
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import JobState
 from rayad.actors.lead import change_leader as lead
@@ -424,13 +425,20 @@ class _Driver:
         job.incarnation += 1
         self._rescaler.newcomers = set(effect.names)
         crew.plan = prepared
-        crew.start()
+        crew.start(self._places(effect.names))
         incarnations = {**job.incarnations, **dict.fromkeys(effect.names, job.incarnation)}
         store = job.snapshots.store.store if job.snapshots is not None else None
         arguments = (job.config.host, job.incarnation, store, None, incarnations, prepared.layout, True)
         for name in effect.names:
             self._ask(turn, name, partial(self._listens, turn, name), "listen", *arguments)
         self._answers.say(lead.Done(turn, COORDINATOR))
+
+    def _places(self, newcomers: Sequence[str]) -> dict[str, str]:
+        job = self._job
+        nodes = [Node(node["NodeID"], node["NodeManagerAddress"], node["Resources"]) for node in ray.nodes() if node["Alive"]]
+        there = {name: job.addresses[name].host for name in layouts.plane_names(job.plan) if name in job.addresses}
+        needs = {stage.id: need.each for stage, need in zip(job.plan.stages, job.plan.needs(job.config.cpus_per_replica), strict=True)}
+        return places(newcomers, there, nodes, needs)
 
     def _listens(self, turn: int, name: str, answer: Any) -> Iterable[lead.Event]:
         if isinstance(answer, Failure):
