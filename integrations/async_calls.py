@@ -16,7 +16,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from rayad.dataflow.operators.stateless import Element, Failures, PerRecord, is_built
+from rayad.dataflow.operators.map_batches import is_built
+from rayad.dataflow.operators.stateless import Element, Failures, PerRecord
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.calling import require_arguments
 from rayad.progress import DataflowError, arguments, show

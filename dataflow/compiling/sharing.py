@@ -20,7 +20,8 @@ from typing import Any
 from rayad.dataflow.items import ItemsSource
 from rayad.dataflow.logical_graph import NodeKind
 from rayad.dataflow.operators.bad_records import function_of
-from rayad.dataflow.operators.stateless import Filter, FlatMap, Inspect, Map, MapBatches
+from rayad.dataflow.operators.map_batches import MapBatches
+from rayad.dataflow.operators.stateless import Filter, FlatMap, Inspect, Map
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, ShiftStep, Stage
 from rayad.progress import DataflowError, Timestamp, show
 

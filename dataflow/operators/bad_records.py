@@ -20,7 +20,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from rayad.dataflow.operators.stateless import Element, PerRecord, as_batch
+from rayad.dataflow.operators.map_batches import as_batch
+from rayad.dataflow.operators.stateless import Element, PerRecord
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.vertex import Vertex
 from rayad.progress import DataflowError, RayadError, Timestamp, arguments, say, show

@@ -7,16 +7,16 @@ objects first.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from rayad.dataflow.records.batches import one_or_more, require_distinct, to_rows
+from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.calling import Whole, mapped, require_result
-from rayad.progress import DataflowError, RayadError, Timestamp, show
+from rayad.progress import RayadError, Timestamp
 
 
 class Gatherer(ABC):
@@ -228,75 +228,6 @@ class Filter(PerRecord):
             require_result(answer, "filter")
             self.is_seen = True
         return answer
-
-
-@dataclass(slots=True)
-class MapBatches(Element):
-    """``f(batch)``: a list or RecordBatch in, a list, RecordBatch, Table or pandas DataFrame out; of a class: of an instance, one for each
-    replica."""
-
-    base = "map_batches"
-
-    function: Callable[[Any], Any]
-
-    def for_replica(self) -> Element:
-        make: Any = self.function
-        return MapBatches(make()) if is_built(make) else self
-
-    def apply(self, batch: Any) -> Any:
-        return as_batch(self.function(batch))
-
-    def culprit(self, batch: Any) -> Any:
-        return None
-
-
-def is_built(function: Any) -> bool:
-    """Whether a class is given whose instances are called with batches; a class such as ``list`` is itself called."""
-    return isinstance(function, type) and any("__call__" in vars(cls) for cls in function.__mro__)
-
-
-def as_batch(out: Any) -> Any:
-    """What a function of batches gave, as a batch (a Table where one batch cannot hold it). Raises DataflowError where it is something
-    else."""
-    what = "the function given to map_batches"
-    if isinstance(out, (pa.RecordBatch, pa.Table)):
-        require_distinct(out.schema, f"what {what} returned")
-        if isinstance(out, pa.RecordBatch):
-            return out
-        parts = one_or_more(out)
-        return pa.Table.from_batches(parts) if len(parts) > 1 else parts[0] if parts else []
-    if hasattr(out, "iloc") and hasattr(out, "columns"):
-        return _of_frame(out, what)
-    require_result(out, "map_batches")
-    if isinstance(out, (Sequence, Set, MappingView, Iterator)) and not isinstance(out, (str, bytes)):
-        records: Any = out
-        rows: list[Any] = records if isinstance(records, list) else list(records)
-        if rows and (isinstance(rows[0], (pa.RecordBatch, pa.Table)) or hasattr(rows[0], "iloc")):
-            raise DataflowError(
-                f"{what} returned several batches, the first a {type(rows[0]).__name__}: give one, e.g. by pyarrow.concat_tables"
-            )
-        return rows
-    if out is None:
-        raise DataflowError(f"{what} returned None; it must return a list, a RecordBatch, a Table or a pandas DataFrame")
-    hint = "for columns give pyarrow.table(x)" if isinstance(out, Mapping) else "for records give list(x)"
-    raise DataflowError(
-        f"{what} returned a {type(out).__name__}, {show(out, 60)}; it must return a list, a RecordBatch, a Table or a pandas DataFrame: "
-        f"{hint}"
-    )
-
-
-def _of_frame(frame: Any, what: str) -> Any:
-    """A pandas DataFrame as a batch: named levels of its index become columns, one without a name is left out, as nothing can name it."""
-    named = [name for name in frame.index.names if name is not None]
-    names = [*named, *frame.columns]
-    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
-        raise DataflowError(f"{what} returned a DataFrame with columns {show(names, 120)}: they must be strings that differ, rename them")
-    if named:
-        frame = frame.reset_index(level=named)
-    try:
-        return as_batch(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None))
-    except pa.ArrowException as error:
-        raise DataflowError(f"{what} returned a DataFrame that Arrow cannot hold as columns: {'; '.join(map(str, error.args))}") from error
 
 
 @dataclass(slots=True)

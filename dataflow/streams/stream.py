@@ -7,11 +7,10 @@ A call that is refused adds nothing. The module is long because of the operators
 from __future__ import annotations
 
 import datetime as dt
-import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, Unpack
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,10 +20,11 @@ from rayad.dataflow.items import CollectSink
 from rayad.dataflow.logical_graph import FORWARD, LogicalEdge, NodeKind, Partition, PartitionKind, check_name
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.bad_records import OnError, Tried, check_on_error
+from rayad.dataflow.operators.map_batches import of_batches
 from rayad.dataflow.operators.projections import Drop, Rename, Select, Where, WithColumns
 from rayad.dataflow.operators.results import AsColumns
 from rayad.dataflow.operators.windows import assigning as windowing
-from rayad.dataflow.records.calling import checked_function, require_arguments, require_methods
+from rayad.dataflow.records.calling import checked_function, require_methods
 from rayad.dataflow.records.event_times import plain_length
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.records.users_line import users_line
@@ -83,17 +83,6 @@ def own_stream(flow: Dataflow, stream: Any, what: str) -> Stream:
     if stream.flow is not flow:
         raise DataflowError(f"{what} at {users_line()} was given {show(stream)}, a stream of another dataflow than this {flow!r}")
     return stream
-
-
-def _of_batches(function: Any) -> Any:
-    """What ``map_batches`` may be given: a function of a batch, or a class that is made without arguments and called with one."""
-    if not el.is_built(function):
-        return checked_function(function, "map_batches", "batch")
-    checked_function(function, "map_batches, to make one in each replica,")
-    call = inspect.getattr_static(function, "__call__")
-    if isinstance(call, FunctionType):
-        require_arguments(call, "map_batches, for each batch,", ("self", "batch"))
-    return function
 
 
 def _require_loop(loop: Any, what: str) -> None:
@@ -302,20 +291,29 @@ class Stream(Advising):
         self,
         function: Callable[[Any], Any],
         *,
+        batch_format: Literal["rows", "pyarrow", "numpy", "pandas", "polars"] | None = None,
+        fn_constructor_args: tuple[Any, ...] = (),
+        fn_constructor_kwargs: Mapping[str, Any] = MappingProxyType({}),
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
         **asked: Unpack[Asked],
     ) -> Stream:
-        """``function(batch)`` for each batch: a list or a RecordBatch in, a list, RecordBatch, Table or pandas DataFrame out.
+        """``function(batch)`` for each batch: a list or a RecordBatch in, a list, RecordBatch, Table, dict of numpy arrays or DataFrame of
+        pandas or Polars out. It is the way to stay columnar.
 
-        It is the way to stay columnar. A class with ``__call__(self, batch)`` is made once in each replica, without arguments (to load a
-        model, say). Of a DataFrame named levels of the index become columns; its NaN is null, as Arrow reads pandas.
+        ``batch_format``: what the function gets, as in Ray Data. "rows": a list of records; "pyarrow": a RecordBatch; "numpy": a dict of
+        arrays; "pandas", "polars": a DataFrame; None: what comes, a list or a RecordBatch. Values are the same in all: a pandas column of
+        integers with nulls is an ``Int64``, types that pandas lacks are its ``ArrowDtype``, and nulls among numpy's numbers are refused.
+
+        A class with ``__call__(self, batch)`` is made once in each replica, with ``fn_constructor_args`` and ``fn_constructor_kwargs``
+        (to load a model, say). Of a pandas DataFrame named levels of the index become columns; its NaN is null, as Arrow reads pandas.
 
         ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`. With ``on_error="skip"`` a batch on which the function fails is given to
         it once more in batches of one record, to find those at fault.
         """
-        return self._of_user(el.MapBatches(_of_batches(function)), name, on_error, max_errors, asked=asked)
+        step = of_batches(function, batch_format, fn_constructor_args, fn_constructor_kwargs)
+        return self._of_user(step, name, on_error, max_errors, asked=asked)
 
     def map_async(
         self,

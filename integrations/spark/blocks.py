@@ -179,7 +179,7 @@ class _Releases:
 
     def _run(self) -> None:
         while True:
-            spark, rdd, done = self._asked.get()
+            spark, rdd, done = self._asked.get()  # ends with the process: the thread is a daemon
             try:
                 java_packages(spark).org.apache.spark.sql.raydp.ObjectStoreWriter.releaseRecoverableRDD(rdd)
             except Exception as error:

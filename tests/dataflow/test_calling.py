@@ -229,9 +229,10 @@ def test_map_batches_takes_data_frames() -> None:
 @pytest.mark.parametrize(
     ("result", "says"),
     [
-        ("ab", "returned a str, 'ab'; it must return a list, a RecordBatch, a Table or a pandas DataFrame: for records give list(x)"),
-        ({"a": [1]}, "returned a dict, {'a': [1]}; it must return a list, a RecordBatch, a Table or a pandas DataFrame: for columns give "
-         "pyarrow.table(x)"),
+        ("ab", "returned a str, 'ab'; it must return a list, a RecordBatch, a Table, a dict of numpy arrays, or a DataFrame of pandas or "
+         "Polars: for records give list(x)"),
+        ({"a": [1]}, "returned a dict, {'a': [1]}; it must return a list, a RecordBatch, a Table, a dict of numpy arrays, or a DataFrame "
+         "of pandas or Polars: for columns give pyarrow.table(x)"),
         (7, "returned a int, 7; it must return"),
         ([pa.table({"a": [1]})], "returned several batches, the first a Table: give one, e.g. by pyarrow.concat_tables"),
     ],

@@ -154,8 +154,8 @@ FAILING: dict[str, tuple[Callable[[rd.Dataflow], Any], str]] = {
     "map_batches": (lambda f: items(f).map_batches(fail, name="m"), f"'m'[0] {MINE} failed at (0): {ERROR}"),
     "map_batches of nothing": (
         lambda f: items(f).map_batches(lambda batch: None, name="m"),
-        f"'m'[0] {MINE} failed at (0): the function given to map_batches returned None; it must return a list, a RecordBatch, a Table "
-        "or a pandas DataFrame",
+        f"'m'[0] {MINE} failed at (0): the function given to map_batches returned None; it must return a list, a RecordBatch, a Table, "
+        "a dict of numpy arrays, or a DataFrame of pandas or Polars",
     ),
     "a fused map behind a vertex": (
         lambda f: items(f).key_by(str).count().map(lambda r: odd(int(r[0])), name="m"),

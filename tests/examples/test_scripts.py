@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -119,7 +122,28 @@ def test_clicks_become_sessions_and_what_goes_wrong_is_set_aside(tmp_path: Path)
     ]
 
 
-@pytest.mark.parametrize("name", ["wordcount", "flights", "distinct_count", "collatz_loop", "live_probe", "clicks"])
+def test_a_model_scores_batches_as_numpy_does_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    scoring = importlib.import_module("scoring")
+    scoring.learn(scoring.read_with_arrow(scoring.LEARNED_DAYS).filter(scoring.ARRIVED), tmp_path / "model.npy")
+    flights = scoring.read_with_arrow(45).filter(scoring.ARRIVED & (pc.field("day") >= scoring.LEARNED_DAYS))
+    model = scoring.Delay(str(tmp_path / "model.npy"))
+    whole = model({name: flights[name].to_numpy() for name in flights.column_names})
+    assert 0 < whole["error"].mean() < np.abs(flights["arr_delay"].to_numpy()).mean(), "the model has learned something"
+    result = scoring.flow(45, str(tmp_path / "model.npy")).run(parallelism=2, runtime="local")
+    found = {carrier: [0, 0.0] for carrier in set(whole["carrier"])}
+    for _, (carrier, _, week) in result["weeks"]:
+        found[carrier][0] += week["flights"]
+        found[carrier][1] += week["flights"] * week["error"]
+    for carrier, (count, total) in found.items():
+        errors = whole["error"][whole["carrier"] == carrier]
+        assert (count, total) == (len(errors), pytest.approx(errors.sum()))
+    printed = run_example("scoring.py", "--days", "45", cwd=tmp_path).splitlines()
+    assert printed[0] == f"{flights.num_rows:,} flights scored, by a model of the 31 days before"
+    assert len(printed) == 2 + len(found)
+
+
+@pytest.mark.parametrize("name", ["wordcount", "flights", "distinct_count", "collatz_loop", "live_probe", "clicks", "scoring"])
 def test_the_plan_of_each_example_can_be_shown(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     shown = CliRunner().invoke(rayad, ["plan", f"{EXAMPLES / name}.py:flow"], catch_exceptions=False)
