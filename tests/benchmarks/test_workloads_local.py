@@ -12,7 +12,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import inputs, keyed_sum, wordcount
+from benchmarks import inputs, keyed_sum, ten_operators, wordcount
 from benchmarks.clock import timed
 from rayad.actors.job import JobStatistics
 
@@ -105,6 +105,12 @@ def test_the_keyed_sum_is_right(replicas: int, spread: bool, tmp_path: Path) -> 
 def test_every_program_of_the_keyed_sum_gives_the_same_as_a_dict(name: str, tmp_path: Path) -> None:
     folder = inputs.keyed_folder(5_000, 300, 3, csv=name == keyed_sum.CSV, folder=tmp_path)
     assert keyed_sum.one(name, str(folder), 2, as_dict=True, **LOCAL)["digest"] == inputs.digest_of(folder)
+
+
+@pytest.mark.parametrize("name", ten_operators.PROGRAMS)
+def test_ten_operators_give_the_same_as_numpy(name: str, tmp_path: Path) -> None:
+    folder = inputs.keyed_folder(5_000, 3_000, 3, folder=tmp_path)
+    assert ten_operators.one(name, str(folder), 2, **LOCAL)["digest"] == ten_operators.wanted(folder)
 
 
 def test_the_clock_leaves_out_the_start_of_actors_and_nothing_else() -> None:
