@@ -1,4 +1,5 @@
-"""``select``, ``with_columns``, ``rename``, ``drop``, and ``filter`` by an expression: columns stay columns, dicts stay dicts.
+"""``select``, ``with_columns``, ``rename``, ``drop``, ``unnest``, ``explode``, and ``filter`` by an expression: columns stay columns, dicts
+stay dicts.
 
 A projection is a list of names, each with the column or the expression that it is made of. The list follows from the names of a record's
 fields alone, so that columns and dicts are projected by the same one.
@@ -7,9 +8,10 @@ fields alone, so that columns and dicts are projected by the same one.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,7 +19,7 @@ from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.records.batches import keyed_columns, one_batch, require_distinct, take_rows, to_rows
 from rayad.dataflow.records.calling import did_you_mean
 from rayad.dataflow.records.expressions import Expressions, checked_expression
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, arguments, show
 
 Made = list[tuple[str, str | int]]
 """Names of columns, and of what each is made: the name of a column, or the number of an expression."""
@@ -125,12 +127,6 @@ class Projection(_OfFields):
             raise DataflowError(f"{self.base} leaves none of the columns {names}: keep one, or use map for records without fields")
         return made
 
-    def _require(self, names: list[str], wanted: list[str]) -> None:
-        missing = next((name for name in wanted if name not in names), None)
-        if missing is not None:
-            hint = did_you_mean(missing, [name for name in names if isinstance(name, str)])
-            raise DataflowError(f"{self.base}: there is no column {missing!r} among {show(names, 120)}{hint}")
-
 
 class Select(Projection):
     """These columns and expressions alone, in this order."""
@@ -158,7 +154,7 @@ class Select(Projection):
             raise DataflowError(f"select was given {told}: name each column that is to stay, once")
 
     def made_of(self, names: list[str]) -> Made:
-        self._require(names, [of for _, of in self.made if isinstance(of, str)])
+        require_names(self.base, names, [of for _, of in self.made if isinstance(of, str)])
         return self.made
 
 
@@ -188,7 +184,7 @@ class Rename(Projection):
         self.names = dict(names)
 
     def made_of(self, names: list[str]) -> Made:
-        self._require(names, list(self.names))
+        require_names(self.base, names, list(self.names))
         made: Made = [(self.names.get(name, name), name) for name in names]
         after = [name for name, _ in made]
         twice = next((name for at, name in enumerate(after) if name in after[:at]), None)
@@ -209,8 +205,114 @@ class Drop(Projection):
         self.names = names
 
     def made_of(self, names: list[str]) -> Made:
-        self._require(names, list(self.names))
+        require_names(self.base, names, list(self.names))
         return [(name, name) for name in names if name not in self.names]
+
+
+class Unnest(_OfFields):
+    """The fields of structs in the place of the column that has them; a null has null in each."""
+
+    base = "unnest"
+
+    def __init__(self, names: tuple[Any, ...]) -> None:
+        if not names or not all(isinstance(name, str) for name in names):
+            raise DataflowError(f"unnest was given {show(list(names), 60)}: it takes names of columns, at least one")
+        super().__init__([])
+        self.names = names
+
+    def of_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        require_names(self.base, batch.schema.names, self.names)
+        fields: list[pa.Field] = []
+        arrays: list[pa.Array] = []
+        for one, column in zip(batch.schema, batch.columns, strict=True):
+            if one.name not in self.names:
+                fields.append(one)
+                arrays.append(column)
+                continue
+            if not pa.types.is_struct(one.type):
+                raise self._no_struct(one.name, str(one.type))
+            fields += one.type.fields
+            arrays += column.flatten()
+        schema = pa.schema([one.with_nullable(True) for one in fields])
+        self._require_different(schema.names)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def of_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [self._of_row(row) for row in rows]
+
+    def _of_row(self, row: dict[str, Any]) -> dict[str, Any]:
+        require_names(self.base, list(row), self.names)
+        pairs: list[tuple[str, Any]] = []
+        for name, value in row.items():
+            if name not in self.names:
+                pairs.append((name, value))
+            elif isinstance(value, dict):
+                pairs += value.items()
+            else:
+                more = ": in rows nobody knows the fields of a null; filter it out, or read the data as columns" if value is None else ""
+                raise self._no_struct(name, show(value, 60) + more)
+        self._require_different([name for name, _ in pairs])
+        return dict(pairs)
+
+    def _no_struct(self, name: str, got: str) -> DataflowError:
+        return DataflowError(f"unnest: column {name!r} is {got}: it takes columns of structs, in rows dicts")
+
+    def _require_different(self, names: list[str]) -> None:
+        twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+        if twice is not None:
+            raise DataflowError(
+                f"unnest would give two columns {twice!r} of {show(names, 120)}: names must differ; rename or drop one before"
+            )
+
+
+class Explode(_OfFields):
+    """A record for each item of a list, in the place of the list; ``outer``: of no items, and of null, one record with null."""
+
+    base = "explode"
+
+    def __init__(self, column: Any, outer: Any) -> None:
+        if not isinstance(column, str):
+            raise DataflowError(f"explode was given {show(column, 60)}: it takes the name of a column of lists")
+        super().__init__([])
+        self.column = column
+        self.outer = arguments.flag(outer, "explode: outer")
+
+    def of_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        require_names(self.base, batch.schema.names, [self.column])
+        at = batch.schema.get_field_index(self.column)
+        lists = batch.column(at)
+        if not isinstance(lists, (pa.ListArray, pa.LargeListArray, pa.FixedSizeListArray, pa.ListViewArray, pa.LargeListViewArray)):
+            raise self._no_list(str(lists.type))
+        counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        items = lists.flatten()  # of those that are not null
+        if self.outer:
+            taken = np.insert(np.arange(len(items)), np.cumsum(counts)[counts == 0], -1)
+            items = take_rows(pa.record_batch({"": items}), pa.array(taken, mask=taken < 0)).column(0)
+            counts = np.maximum(counts, 1)
+        rows = take_rows(batch, pa.array(np.repeat(np.arange(batch.num_rows), counts)))
+        return rows.set_column(at, pa.field(self.column, items.type), items)
+
+    def of_rows(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        out = []
+        for row in rows:
+            require_names(self.base, list(row), [self.column])
+            items = row[self.column]
+            if items is not None and not isinstance(items, (list, tuple, np.ndarray)):
+                raise self._no_list(show(items, 60))
+            given = [] if items is None else list(items)
+            out += [{**row, self.column: item} for item in (given or [None] * self.outer)]
+        return out
+
+    def _no_list(self, got: str) -> DataflowError:
+        return DataflowError(f"explode: column {self.column!r} is {got}: it takes a column of lists")
+
+
+def require_names(what: str, names: list[str], wanted: Sequence[str]) -> None:
+    """Raise DataflowError where a record lacks one of the fields."""
+    missing = next((name for name in wanted if name not in names), None)
+    if missing is not None:
+        hint = did_you_mean(missing, [name for name in names if isinstance(name, str)])
+        raise DataflowError(f"{what}: there is no column {missing!r} among {show(names, 120)}{hint}")
 
 
 def _named(columns: Any, what: str) -> dict[str, pc.Expression]:
@@ -223,4 +325,4 @@ def _named(columns: Any, what: str) -> dict[str, pc.Expression]:
     return {name: checked_expression(expression, f"{what} ({name!r})") for name, expression in columns.items()}
 
 
-__all__ = ["Drop", "Rename", "Select", "Where", "WithColumns"]
+__all__ = ["Drop", "Explode", "Rename", "Select", "Unnest", "Where", "WithColumns"]

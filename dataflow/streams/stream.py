@@ -21,7 +21,7 @@ from rayad.dataflow.logical_graph import FORWARD, LogicalEdge, NodeKind, Partiti
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.bad_records import OnError, Tried, check_on_error
 from rayad.dataflow.operators.map_batches import of_batches
-from rayad.dataflow.operators.projections import Drop, Rename, Select, Where, WithColumns
+from rayad.dataflow.operators.projections import Drop, Explode, Rename, Select, Unnest, Where, WithColumns
 from rayad.dataflow.operators.results import AsColumns
 from rayad.dataflow.operators.windows import assigning as windowing
 from rayad.dataflow.records.calling import checked_function, require_methods
@@ -286,6 +286,15 @@ class Stream(Advising):
     def drop(self, *columns: str, name: str | None = None) -> Stream:
         """All columns but these."""
         return self._stateless("drop", Drop(columns), name)
+
+    def unnest(self, *columns: str, name: str | None = None) -> Stream:
+        """The fields of these columns of structs (in rows: of dicts) in their place; of a null, null in each. Names must differ."""
+        return self._stateless("unnest", Unnest(columns), name)
+
+    def explode(self, column: str, *, outer: bool = False, name: str | None = None) -> Stream:
+        """A record for each item of a column of lists, with the item in its place. Of an empty list, and of null, there is none;
+        with ``outer`` there is one with null."""
+        return self._stateless("explode", Explode(column, outer), name)
 
     def map_batches(
         self,
