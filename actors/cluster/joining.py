@@ -121,7 +121,7 @@ def join_or_start_ray() -> None:
             "Unset RAY_ADDRESS to start a Ray here, or use runtime='local'"
         ) from error
     try:
-        with _many_workers_are_meant(), saying(lambda: "Ray is joined, or started on this machine"):
+        with _many_workers_are_meant(), saying("Ray, joined or started on this machine"):
             ray.init(include_dashboard=False, logging_level="ERROR")
     except Exception as error:
         raise ConfigError(
@@ -131,7 +131,7 @@ def join_or_start_ray() -> None:
 
 def start_ray() -> None:
     """Start a Ray for this process alone, whatever others there are; it ends with the process."""
-    with _many_workers_are_meant(), saying(lambda: "Ray starts on this machine"):
+    with _many_workers_are_meant(), saying("the start of Ray on this machine"):
         ray.init(address="local", include_dashboard=False, logging_level="ERROR", log_to_driver=False)
 
 

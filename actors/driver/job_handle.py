@@ -181,7 +181,7 @@ class RayJobHandle(Job):
         check_timeout(timeout_s, "wait(timeout_s)")
         if self._result is not None:
             return self._result
-        with saying(self._start_told):
+        with saying(f"the start of job {self.name!r}", self._start_told):
             outcome = self.settle(timeout_s)
         if outcome.state is JobState.CANCELLED:
             raise DataflowError(f"job {self.name!r} was cancelled: it has no results")
@@ -195,8 +195,7 @@ class RayJobHandle(Job):
         """What the start of the job waits for; None when it runs."""
         if self.state is not JobState.STARTING:
             return None
-        first = str(self.explain_stuck()).partition("\n")[0]
-        return f"job {self.name!r} starts: {first}"
+        return str(self.explain_stuck()).partition("\n")[0]
 
     def stop(self, *, drain: bool = True, timeout_s: float | None = None) -> Result:
         check_timeout(timeout_s, "stop(timeout_s)")

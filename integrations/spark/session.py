@@ -68,7 +68,7 @@ def spark_session(
     if actor_exists(app_name + _MASTER_SUFFIX):
         raise ConfigError(f"spark_session({app_name!r}): Spark of this name already runs on this Ray; give another app_name, or stop it")
     settings = open_modules(dict(configs or {}), java.version)
-    with saying(lambda: f"Spark {app_name!r} starts on Ray, with {needs.executors} executors"):
+    with saying(f"the start of Spark {app_name!r} on Ray, with {needs.executors} executors"):
         session = _start(raydp, app_name, needs, executor_cores, executor_memory, settings, timeout_s, raydp_options)
     _started.update(session=session, arguments=arguments)
     return session
