@@ -29,6 +29,7 @@ SHOWN = ("ray", "numpy", "pandas", "pyarrow", "cloudpickle", "click", "rich", "x
 TESTS = (
     *(f"tests/dataflow/test_{name}.py" for name in ("key_hashing", "exact", "keys_and_names", "column_results", "dense_groups", "sums")),
     *(
+        "tests/dataflow/test_map_batches.py",
         "tests/actors/test_wire.py",
         "tests/actors/test_batches.py",
         "tests/actors/test_page_server.py",

@@ -157,12 +157,9 @@ def _polars(batch: pa.RecordBatch) -> Any:
     import polars
 
     plain = pa.Table.from_batches([batch.replace_schema_metadata(None)])
-    strange = next((one for one in plain.schema if isinstance(one.type, pa.BaseExtensionType)), None)
-    if strange is not None:
-        raise _not_in(POLARS, batch, TypeError(f"{strange.name!r} would come as {strange.type.storage_type}"))
-    days = pa.schema([one.with_type(pa.date32()) if pat.is_date64(one.type) else one for one in plain.schema])
     try:
-        return polars.from_arrow(plain.cast(days))
+        schema = pa.schema([one.with_type(_mapped(one.type, _for_polars)) for one in plain.schema])
+        return polars.from_arrow(plain.cast(schema))
     except (Exception, polars.exceptions.PanicException) as error:
         raise _not_in(POLARS, batch, error) from error
 
@@ -222,10 +219,37 @@ def _of_pandas(frame: Any) -> Any:
 def _of_polars(frame: Any) -> Any:
     """A Polars DataFrame as a batch, with Arrow's ordinary types in place of the large ones and views that Polars has."""
     table = frame.to_arrow()
-    schema = pa.schema([pa.field(one.name, _ordinary(one.type)) for one in table.schema])
+    schema = pa.schema([pa.field(one.name, _mapped(one.type, _ordinary)) for one in table.schema])
     with suppress(pa.ArrowInvalid):  # 2 GiB of text in one column stay large
         table = table.cast(schema)
     return as_batch(table)
+
+
+def _mapped(kind: pa.DataType, other: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """A type with ``other`` in place of each type in it, and of itself."""
+    if pat.is_list(kind):
+        kind = pa.list_(_mapped(kind.value_type, other))
+    elif pat.is_large_list(kind):
+        kind = pa.large_list(_mapped(kind.value_type, other))
+    elif pat.is_fixed_size_list(kind):
+        kind = pa.list_(_mapped(kind.value_type, other), kind.list_size)
+    elif pat.is_struct(kind):
+        kind = pa.struct([pa.field(one.name, _mapped(one.type, other)) for one in kind])
+    elif pat.is_dictionary(kind):
+        kind = pa.dictionary(kind.index_type, _mapped(kind.value_type, other), kind.ordered)
+    return other(kind)
+
+
+def _for_polars(kind: pa.DataType) -> pa.DataType:
+    """Polars makes times of date64; its first version reads small decimals wrong, and with pyarrow 21 it crashes on views. What it
+    would give as something else without a word is refused."""
+    if isinstance(kind, pa.BaseExtensionType) or pat.is_map(kind):
+        raise TypeError(f"{kind} would come as {kind.storage_type if isinstance(kind, pa.BaseExtensionType) else 'a list of structs'}")
+    if pat.is_date64(kind):
+        return pa.date32()
+    if pat.is_decimal32(kind) or pat.is_decimal64(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    return pa.large_string() if pat.is_string_view(kind) else pa.large_binary() if pat.is_binary_view(kind) else kind
 
 
 def _ordinary(kind: pa.DataType) -> pa.DataType:
@@ -233,15 +257,7 @@ def _ordinary(kind: pa.DataType) -> pa.DataType:
         return pa.string()
     if pat.is_large_binary(kind) or pat.is_binary_view(kind):
         return pa.binary()
-    if pat.is_large_list(kind):
-        return pa.list_(_ordinary(kind.value_type))
-    if pat.is_fixed_size_list(kind):
-        return pa.list_(_ordinary(kind.value_type), kind.list_size)
-    if pat.is_struct(kind):
-        return pa.struct([pa.field(one.name, _ordinary(one.type)) for one in kind])
-    if pat.is_dictionary(kind):
-        return pa.dictionary(pa.int32(), _ordinary(kind.value_type))
-    return kind
+    return pa.list_(kind.value_type) if pat.is_large_list(kind) else kind
 
 
 def _of_numpy(arrays: Mapping[Any, np.ndarray[Any, Any]]) -> pa.RecordBatch:

@@ -23,8 +23,10 @@ NUMBERS = {"bool", "float16", "float32", "float64", *(f"{kind}{bits}" for kind i
 REFUSED = {
     "numpy": NUMBERS | {"map", "sparse_union", "dense_union", "timestamp[ns, UTC]"},
     "polars": {"decimal256(76, 20)", "month_day_nano_interval", "sparse_union", "dense_union", "run_end_encoded", "list_view"}
-    | {"large_list_view", "uuid", "bool8", "json"},
+    | {"large_list_view", "uuid", "bool8", "json", "map"},
 }
+if pa.__version__ < "22":  # it infers no type for Python's UUIDs
+    REFUSED["numpy"].add("uuid")
 """Types with nulls that a form does not hold; the columns of ``COLUMNS`` have some."""
 
 
