@@ -23,8 +23,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / ".cache" / "ranges"
 TOOLS = ("flask", "flask-cors", "hypothesis", "matplotlib", "moto", "networkx", "psutil", "pytest", "pytest-timeout", "scipy", "setuptools")
-EXTRAS = {"lowest": ["spark", "java", "demo", "video", "notebook"], "newest": []}
-"""Spark keeps pandas below 3, so the newest end is without it; the newest versions of the extras are those of requirements.lock."""
+EXTRAS = {"lowest": ["spark", "java", "polars", "demo", "video", "notebook"], "newest": ["polars"]}
+"""Spark keeps pandas below 3, so the newest end is without it; the newest versions of the other extras are those of requirements.lock."""
 SHOWN = ("ray", "numpy", "pandas", "pyarrow", "cloudpickle", "click", "rich", "xxhash", "aiohttp", "pyspark")
 TESTS = (
     *(f"tests/dataflow/test_{name}.py" for name in ("key_hashing", "exact", "keys_and_names", "column_results", "dense_groups", "sums")),
