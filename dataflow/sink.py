@@ -108,14 +108,16 @@ class Sink(ABC):
     def publish(self, staged: Sequence[Any]) -> Any:
         """Make everything in ``staged`` visible at once; runs in the coordinator; must be idempotent. Gives a picklable receipt.
 
-        ``staged``: every value that a writer staged, of all snapshots since the beginning and of the end, in order of the snapshots.
+        ``staged``: every value that a writer staged, of all snapshots since the beginning and of the end, in order of the snapshots. It is
+        read from the store, a file at a time, whenever it is looked through: a sink that keeps no value needs the memory of one.
         """
 
     def commit(self, snapshot: int, staged: Sequence[Any]) -> Any:
         """Snapshot number ``snapshot`` is complete: add what it staged to what is visible, in one step.
 
-        Gives a picklable receipt that covers all output so far. Called again with the same values after a crash: nothing may be there
-        twice then. Only with ``commits``.
+        ``staged`` is read as in :meth:`publish`; an error of the store comes out of looking through it: a transaction that is open then has
+        to be rolled back. Gives a picklable receipt that covers all output so far. Called again with the same values after a crash: nothing
+        may be there twice then. Only with ``commits``.
         """
         raise DataflowError(f"{type(self).__name__} has commits = True and no method commit(snapshot, staged)")
 

@@ -7,7 +7,7 @@ import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, overload
 
 import cloudpickle  # type: ignore[import-untyped]
 
@@ -173,18 +173,49 @@ def read_rest(store: SnapshotStore, part: ReplicaPart) -> dict[str, Any]:
     return rest
 
 
-def read_staged(store: SnapshotStore, staged: Iterable[StagedPart]) -> Iterator[tuple[str, Any]]:
-    """What writers have staged, with the sinks' keys."""
-    for one in staged:
-        values = _load(store, one.file) if one.count > 1 else [_load(store, one.file)]
-        for value in values:
-            yield one.sink, value
+class StagedValues(Sequence[Any]):
+    """What the writers of a sink have staged, read from the store a file at a time, each time that it is looked through.
+
+    Looking through it raises SnapshotError where a file cannot be read.
+    """
+
+    def __init__(self, store: SnapshotStore, parts: Iterable[StagedPart]) -> None:
+        self._store = store
+        self._parts = tuple(parts)
+
+    def __len__(self) -> int:
+        return sum(part.count for part in self._parts)
+
+    def __iter__(self) -> Iterator[Any]:
+        for part in self._parts:
+            yield from self._values(part)
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return list(self)[index]
+        at = range(len(self))[index]
+        for part in self._parts:
+            if at < part.count:
+                return self._values(part)[at]
+            at -= part.count
+        raise IndexError(index)
+
+    def _values(self, part: StagedPart) -> list[Any]:
+        value = _load(self._store, part.file)
+        return list(value) if part.count > 1 else [value]
 
 
 def merge_staged(store: SnapshotStore, slot: int, staged: Sequence[StagedPart], attempt: Attempt) -> StagedPart:
     """Write what these files hold into one. Raises SnapshotError."""
-    first, values = staged[0], [value for _, value in read_staged(store, staged)]
-    file = store.write_part(slot, first.vertex, first.replica, dumped(values), attempt=attempt)
+    first = staged[0]
+    data = dumped(list(StagedValues(store, staged)))
+    file = store.write_part(slot, first.vertex, first.replica, data, attempt=attempt)
     return StagedPart(first.sink, first.vertex, first.replica, file, sum(one.count for one in staged))
 
 

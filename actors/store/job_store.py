@@ -13,7 +13,7 @@ from typing import Any
 
 from rayad.actors.replica.graph_shape import graph_shape
 from rayad.actors.replica.migration import may_resume
-from rayad.actors.replica.part_files import attempt_name, merge_staged, read_part, read_staged
+from rayad.actors.replica.part_files import StagedValues, attempt_name, merge_staged, read_part
 from rayad.actors.replica.rest import ResumedPart
 from rayad.actors.replica.source_parts import parts_of
 from rayad.actors.replica.user_errors import raise_located
@@ -188,9 +188,9 @@ class JobStore:
                 self._call_sink(sink, "publish", self.staged_of(manifest, sink.key))
         return {sink.id: self.receipts[sink.key] for sink in self.plan.sinks}
 
-    def staged_of(self, manifest: Manifest, key: str) -> list[Any]:
-        """What the writers of a sink have staged, as a manifest lists it."""
-        return [value for _, value in read_staged(self.store, [one for one in manifest.staged if one.sink == key])]
+    def staged_of(self, manifest: Manifest, key: str) -> StagedValues:
+        """What the writers of a sink have staged, as a manifest lists it; it stays in the store until it is looked through."""
+        return StagedValues(self.store, [one for one in manifest.staged if one.sink == key])
 
     def retain(self) -> bool:
         """Delete all but the newest snapshots, savepoints, and the beginning of this run as long as nothing newer is there.
@@ -274,6 +274,8 @@ class JobStore:
     def _call_sink(self, sink: Any, hook: str, *args: Any) -> None:
         try:
             receipt = self._calls.call(sink, hook, *args)
+        except SnapshotError:
+            raise  # the store cannot be read: nothing of the sink's
         except Exception as error:
             raise_located(f"sink {sink.key!r} ({sink.where}) failed in {hook}", error)
         if hook in ("commit", "publish"):

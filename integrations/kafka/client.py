@@ -35,6 +35,8 @@ FINAL = frozenset(
     }
 )
 """Errors after which trying again does not help, by librdkafka's names."""
+FENCED = frozenset({"_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
+"""What a producer is told whose transactional id another one has taken."""
 _PURGED = ("_PURGE_QUEUE", "_PURGE_INFLIGHT")
 """Messages of a transaction that is aborted: what happened, not why."""
 _log = logging.getLogger("rayad.kafka")
@@ -134,6 +136,12 @@ def is_final(error: Any) -> bool:
     """Whether trying again does not help. ``error``: a KafkaException or KafkaError."""
     inner = inner_of(error)
     return hasattr(inner, "name") and inner.name() in FINAL
+
+
+def is_fenced(error: Any) -> bool:
+    """Whether another producer has taken the transactional id. ``error``: a KafkaException or KafkaError."""
+    inner = inner_of(error)
+    return hasattr(inner, "name") and inner.name() in FENCED
 
 
 def inner_of(error: Any) -> Any:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import time as clock
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -34,6 +34,7 @@ from rayad.integrations.kafka.client import (
     checked_settings,
     client_library,
     inner_of,
+    is_fenced,
     is_final,
     partitions,
     settings_of,
@@ -105,6 +106,13 @@ class KafkaWriter(SinkWriter):
             for batch in batches:
                 stream.write_batch(batch)
         return bytes(out.getvalue())
+
+
+def _batches(staged: Sequence[bytes]) -> Iterator[pa.RecordBatch]:
+    """The messages in what is staged, one value in memory at a time."""
+    for one in staged:
+        if one:
+            yield from pa.ipc.open_stream(one)
 
 
 def _column(batch: pa.RecordBatch, name: str, what: str) -> pa.Array:
@@ -223,21 +231,24 @@ class KafkaSink(Sink):
 
     def commit(self, snapshot: int, staged: Sequence[Any]) -> int:
         """Produce what is staged in one transaction. Raises DataflowError where the snapshot is void."""
-        streams = [one for one in staged if one]
+
+        messages = 0
 
         def produce() -> None:
+            nonlocal messages
             committed, first_valid = self._fenced()
             if snapshot <= committed:
+                messages = sum(batch.num_rows for batch in _batches(staged))
                 return
             if snapshot < first_valid and snapshot != self._resumed_from:
                 raise DataflowError(
                     f"write_kafka: snapshot {snapshot} is void: the job has resumed from an earlier one meanwhile; this coordinator was "
                     "taken for dead and must end"
                 )
-            self._transact(streams, snapshot, first_valid)
+            messages = self._transact(staged, snapshot, first_valid)
 
         self._persist(produce, f"snapshot {snapshot} could not be committed to {self.topic!r}")
-        return sum(batch.num_rows for one in streams for batch in pa.ipc.open_stream(one))
+        return messages
 
     def publish(self, staged: Sequence[Any]) -> int:
         """Everything in one transaction, for a run that keeps no snapshots."""
@@ -253,9 +264,16 @@ class KafkaSink(Sink):
                 act()
                 return
             except library.KafkaException as error:
-                self._heard.raise_final(f"write_kafka: {what}")
-                self._let_go()  # fenced, perhaps by a coordinator that was taken for dead: read again what is committed
-                why = f"{told(error)}{self._heard.told()}"
+                if is_fenced(error):  # perhaps by a coordinator that was taken for dead
+                    self._heard.take()
+                    why = (
+                        f"fenced: another coordinator has taken this output's transactional id {self._id!r} ({told(error)}); only one may "
+                        "run: does the job run twice, or does another program use the id?"
+                    )
+                else:
+                    self._heard.raise_final(f"write_kafka: {what}")
+                    why = f"{told(error)}{self._heard.told()}"
+                self._let_go()  # read again what is committed
                 if is_final(error) or clock.monotonic() + pause_s > deadline_s:
                     raise DataflowError(f"write_kafka: {what}: {why}") from error
                 _log.warning("write_kafka: %s yet: %s; trying again", what, why)
@@ -280,21 +298,24 @@ class KafkaSink(Sink):
     def _let_go(self) -> None:
         self._producer = self._known = None
 
-    def _transact(self, streams: Sequence[bytes], number: int, first_valid: int) -> None:
+    def _transact(self, staged: Sequence[bytes], number: int, first_valid: int) -> int:
+        """All of it in one transaction; gives how many messages. Whatever interrupts it, it is aborted, and the next one can begin."""
         library, producer = client_library(self.where), self._producer
         self._known = None
+        messages = 0
         producer.begin_transaction()
         try:
-            for stream in streams:
-                for batch in pa.ipc.open_stream(stream):
-                    self._produce(producer, batch)
+            for batch in _batches(staged):
+                self._produce(producer, batch)
+                messages += batch.num_rows
             place = library.TopicPartition(self.topic, 0, first_valid << _NUMBER_BITS | number)
             producer.send_offsets_to_transaction([place], self._group_metadata, ANSWER_S)
             producer.commit_transaction(self._transaction_s)
-        except library.KafkaException as error:
+        except BaseException as error:  # also one of the store, or an interrupt
             self._abort(producer, error)
             raise
         self._known = (number, first_valid)
+        return messages
 
     def _produce(self, producer: Any, batch: pa.RecordBatch) -> None:
         """One by one: when the client's queue is full, ``produce_batch`` skips messages and sends later ones."""
@@ -318,11 +339,13 @@ class KafkaSink(Sink):
 
     def _abort(self, producer: Any, error: Any) -> None:
         """Abort now, so that readers need not wait; a broker that cannot be reached aborts after ``transaction_s``."""
-        if inner_of(error).fatal():
+        library = client_library(self.where)
+        if isinstance(error, library.KafkaException) and inner_of(error).fatal():
             return  # fenced: there is nothing of ours to abort
         try:
             producer.abort_transaction(ABORT_S)
-        except client_library(self.where).KafkaException as also:
+        except library.KafkaException as also:
+            self._let_go()  # the next producer ends it when it takes the id
             _log.info("write_kafka: a transaction could not be aborted, the next one ends it: %s", told(also))
 
     def _group(self) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time as clock
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -24,6 +24,8 @@ from rayad.progress import ConfigError, DataflowError, Timestamp, arguments
 WHERE = "write_postgres"
 COMMITS = "rayad_commits"
 PAUSE_S = 0.1
+INGEST_BYTES = 1 << 24
+"""Rows are copied into the table when there are so many bytes of them: small parts together, large ones one after another."""
 _log = logging.getLogger("rayad.postgres")
 
 
@@ -48,6 +50,21 @@ class PostgresWriter(SinkWriter):
             for one in batches:
                 stream.write_batch(one)
         return bytes(out.getvalue())
+
+
+def _tables(staged: Sequence[bytes]) -> Iterator[pa.Table]:
+    """The rows in what is staged, as tables of about INGEST_BYTES, one in memory at a time."""
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for one in staged:
+        for batch in pa.ipc.open_stream(one) if one else ():
+            batches.append(batch)
+            size += batch.nbytes
+        if size >= INGEST_BYTES:
+            yield pa.Table.from_batches(batches)
+            batches, size = [], 0
+    if batches:
+        yield pa.Table.from_batches(batches)
 
 
 class PostgresSink(Sink):
@@ -124,27 +141,30 @@ class PostgresSink(Sink):
 
     def commit(self, snapshot: int, staged: Sequence[Any]) -> int:
         """Append what is staged in one transaction. Raises DataflowError where the snapshot is void."""
-        batches = [batch for one in staged if one for batch in pa.ipc.open_stream(one)]
+        rows = 0
 
         def append(connection: Any, committed: int, first_valid: int) -> None:
+            nonlocal rows
+            rows = 0
             if snapshot <= committed:
+                rows = sum(table.num_rows for table in _tables(staged))
                 return
             if snapshot < first_valid and snapshot != self._resumed_from:
                 raise DataflowError(
                     f"{WHERE}: snapshot {snapshot} is void: the job has resumed from an earlier one meanwhile; this coordinator was taken "
                     "for dead and must end"
                 )
-            if batches:
-                table = pa.Table.from_batches(batches)
+            *place, name = self._table.split(".")
+            for table in _tables(staged):
+                rows += table.num_rows
                 if self._column is not None:
                     table = table.append_column(self._column, pa.array([self._mark(snapshot)] * len(table), pa.string()))
-                *place, name = self._table.split(".")
                 with connection.cursor() as cursor:
                     cursor.adbc_ingest(name, table, mode="append", db_schema_name=place[0] if place else None)
             self._note(connection, snapshot, first_valid)
 
         self._persist(append, f"snapshot {snapshot} could not be committed to {self._table!r}")
-        return sum(batch.num_rows for batch in batches)
+        return rows
 
     def publish(self, staged: Sequence[Any]) -> int:
         """Everything in one transaction, for a run that keeps no snapshots."""

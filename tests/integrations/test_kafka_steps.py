@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,55 @@ def test_a_connection_that_is_cut_in_a_commit_duplicates_nothing(kafka: Broker, 
     assert sink.commit(3, staged(sink, "b")) == 1
     assert sink.commit(4, staged(sink, "c")) == 1
     assert sorted(kafka.committed(sink.topic)) == [b"a", b"b", b"c"]
+
+
+class Unreadable(Sequence[Any]):
+    """Staged values of which the second cannot be read, the first time."""
+
+    def __init__(self, values: Sequence[Any], error: BaseException) -> None:
+        self.values, self.error = values, error
+        self.tries = 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.values[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        self.tries += 1
+        yield self.values[0]
+        if self.tries == 1:
+            raise self.error
+        yield from self.values[1:]
+
+
+@pytest.mark.parametrize("error", [rd.SnapshotError("part 7 cannot be read"), KeyboardInterrupt()], ids=["the store", "an interrupt"])
+def test_whatever_interrupts_a_transaction_it_is_aborted_and_the_producer_goes_on(kafka: Broker, error: BaseException) -> None:
+    sink = KafkaSink(kafka.servers, kafka.topic())
+    sink.commit(2, staged(sink, "a"))
+    producer = sink._producer
+    values = Unreadable([*staged(sink, "b"), *staged(sink, "c")], error)
+    kafka.proxy.asked.clear()
+    with pytest.raises(type(error)):
+        sink.commit(3, values)
+    assert kafka.proxy.asked.count(END_TXN) <= 1, "an abort, if the broker knows of the transaction at all"
+    assert kafka.committed(sink.topic) == [b"a"], "readers are not held up by an open transaction"
+    assert sink.commit(3, values) == 2
+    assert sink._producer is producer, "no other producer had to be made"
+    assert sorted(kafka.committed(sink.topic)) == [b"a", b"b", b"c"]
+
+
+def test_a_fenced_producer_is_told_apart(kafka: Broker) -> None:
+    sink = KafkaSink(kafka.servers, kafka.topic(), wait_s=0.0)
+    sink.commit(2, staged(sink, "a"))
+    other = successor(sink)
+    other._fenced()
+    told = r"^write_kafka: snapshot 3 could not be committed to '\S+': fenced: another coordinator has taken this output's transactional id"
+    with pytest.raises(rd.DataflowError, match=told):
+        sink.commit(3, staged(sink, "b"))
+    assert other.commit(3, staged(other, "b")) == 1
+    assert sorted(kafka.committed(sink.topic)) == [b"a", b"b"]
 
 
 def test_a_commit_waits_for_a_broker_that_is_away(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
-from rayad.actors.replica.part_files import merge_staged, read_staged, write_staged
+from rayad.actors.replica.part_files import StagedValues, merge_staged, write_staged
 from rayad.progress import ProtocolError, SnapshotError
 from rayad.snapshots.attempts import MERGE_AT, Ack, PartReport, SnapshotAttempts, merge_from
 from rayad.snapshots.barrier import Barrier
@@ -153,8 +153,43 @@ def test_output_staged_in_attempts_that_were_given_up_is_one_file_for_each_sink(
     staged = [(key, [number]) for number in range(50) for key in ("out", "other")]
     parts = write_staged(store, flow.plan().stages[0], 0, 1, Barrier(50, 1, 0), staged)
     assert [(part.sink, part.count) for part in parts] == [("out", 50), ("other", 50)]
-    assert list(read_staged(store, parts)) == [*((key, [n]) for key in ("out", "other") for n in range(50))]
+    for part in parts:
+        values = StagedValues(store, [part])
+        assert list(values) == list(values) == [[n] for n in range(50)]
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
     both = merge_staged(store, 1, parts[:1] * 2, "merged")
     assert both.count == 100
-    assert [value for _, value in read_staged(store, [both])] == [[n] for n in range(50)] * 2
+    assert list(StagedValues(store, [both])) == [[n] for n in range(50)] * 2
+
+
+def test_staged_values_are_a_sequence_that_reads_a_file_when_it_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = SnapshotStore(str(tmp_path))
+    flow = rd.Dataflow("lazy")
+    flow.from_items([1], name="items").collect("out")
+    oracle = [f"value {n}" for n in range(7)]
+    parts: list[StagedPart] = []
+    for number, (begin, end) in enumerate([(0, 3), (3, 4), (4, 7)]):
+        staged = [("out", value) for value in oracle[begin:end]]
+        parts += write_staged(store, flow.plan().stages[0], 0, 1, Barrier(number + 1, number + 1, 0), staged)
+    read: list[str] = []
+    really = store.read_part
+
+    def noted(file: PartFile) -> bytes:
+        read.append(file.path)
+        return really(file)
+
+    monkeypatch.setattr(store, "read_part", noted)
+    values = StagedValues(store, parts)
+    assert (len(values), read) == (7, [])
+    looking = iter(values)
+    assert [next(looking), next(looking)] == oracle[:2]
+    assert read == [parts[0].file.path], "the other files are read when it comes to them"
+    assert [*looking] == oracle[2:]
+    assert [values[at] for at in range(-7, 7)] == [oracle[at] for at in range(-7, 7)]
+    assert [*reversed(values)] == oracle[::-1]
+    assert values[1:6:2] == oracle[1:6:2]
+    with pytest.raises(IndexError):
+        values[7]
+    (tmp_path / parts[2].file.path).unlink()
+    with pytest.raises(SnapshotError, match=r"^part \S+ in .* cannot be read"):
+        list(values)
