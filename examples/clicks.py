@@ -156,10 +156,10 @@ def main(minutes: int, on_ray: bool) -> None:
     sessions = [record for _, record in result["sessions"]]
     by_country = Counter(country for (_, country), _, _ in sessions)
     longest = max(sessions, key=lambda one: (one[1].end - one[1].start, one[0]))
-    print(f"{len(sessions):,} sessions: " + ", ".join(f"{country} {count}" for country, count in sorted(by_country.items())))
-    print(f"the longest: user {longest[0][0]}, {longest[2]} clicks in {longest[1].end - longest[1].start - GAP_MIN} minutes")
+    print(f"{len(sessions):,} sessions, by country: " + ", ".join(f"{country} {count}" for country, count in sorted(by_country.items())))
+    print(f"the longest session: user {longest[0][0]}, {longest[2]} clicks in {longest[1].end - longest[1].start - GAP_MIN} minutes")
     print(f"set aside: {len(result['broken'])} broken lines, {len(result['unknown'])} clicks of users that the service does not know")
-    print(f"too late: {len(result['late'])} clicks")
+    print(f"too late for their session, set aside as well: {len(result['late'])} clicks")
 
 
 if __name__ == "__main__":

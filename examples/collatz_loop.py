@@ -62,8 +62,8 @@ def main() -> None:
     result = flow(limits[0]).run(parallelism=2, runtime="ray" if "--ray" in sys.argv[1:] else "local")
     for name in ("one-loop", "nested"):
         [(_, (_, longest))] = result[name]
-        found = ", ".join(f"{-negated} in {steps} steps" for steps, negated in longest)
-        print(f"{name}: the longest walks from below {limits[0]:,} are from {found}")
+        found = ", ".join(f"{-negated} ({steps} steps)" for steps, negated in longest)
+        print(f"{name}: of the numbers below {limits[0]:,} these take longest to come down to 1: {found}")
     if result["one-loop"] != result["nested"]:
         raise SystemExit("the two loops disagree")
 

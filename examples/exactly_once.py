@@ -137,16 +137,17 @@ def report(console: Console, statistics: Any, place: Path, epochs: int) -> None:
     found = Counter((row["epoch"], row["shop"], row["sold"]) for row in rows)
     wanted = expected(epochs)
     table = Table(header_style="bold", border_style="dim")
-    table.add_column("what")
-    table.add_column("", justify="right")
+    table.add_column("after the run")
+    table.add_column("count", justify="right")
     table.add_row("failures survived", str(statistics.failures))
-    table.add_row("snapshots", str(len(statistics.snapshots)))
+    table.add_row("snapshots taken", str(len(statistics.snapshots)))
     table.add_row("figures committed", f"{found.total():,}")
-    table.add_row("lost", f"{(wanted - found).total():,}")
-    table.add_row("twice, or wrong", f"{(found - wanted).total():,}")
+    table.add_row("figures lost", f"{(wanted - found).total():,}")
+    table.add_row("figures twice, or wrong", f"{(found - wanted).total():,}")
     console.print(table)
     if found != wanted:
         raise SystemExit("the committed output is not what plain Python computes")
+    console.print("each figure is committed once, and is what plain Python computes")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ Each becomes a folder of Parquet with a column ``day``; the tables printed at th
 from __future__ import annotations
 
 import datetime as dt
-import os
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -54,9 +53,7 @@ TABLES = {
 
 ROUNDS = 20
 FOLDER = click.Path(path_type=Path, file_okay=False)
-SPARK = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
-QUIET = {"RAY_LOG_TO_DRIVER": "0", "RAY_BACKEND_LOG_LEVEL": "error"}
-"""Environment variables by which Ray writes the messages of its own processes only to its log files."""
+SPARK = {"spark.ui.enabled": "false"}
 
 
 # -- the dataflow ------------------------------------------------------------------------------
@@ -137,8 +134,6 @@ class Phases:
 @click.option("--seed", default=0, show_default=True, help="Of the local runtime's interleaving.")
 def main(days: int, parallelism: int, out: Path, no_spark: bool, scratch: Path | None, local: bool, seed: int) -> None:
     """Analyse a year of flights from New York, day by day."""
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)  # Ray is not imported yet
     console = Console()
     out = out.resolve()
     refuse_foreign_files(out)
@@ -200,7 +195,8 @@ def say_what_was_done(console: Console, phases: Phases, statistics: Any, rows: i
     records = sum(table.num_rows for table in tables.values())
     lines = [
         f"{rows:,} flights in {days['carriers']} epochs of a day each, {records:,} records of results",
-        f"PageRank: {ROUNDS} rounds on each of {days['pagerank']} days with a new route; airlines' networks changed on {days['networks']}",
+        f"PageRank: {ROUNDS} rounds on each of {days['pagerank']} days with a new route; "
+        f"airlines' networks changed on {days['networks']} days",
         f"dataflow: {statistics.run_s:.1f} s, {speed} through {len(statistics.stages)} vertices with {replicas} replicas",
         f"run by: {where}",
         f"in all: {sum(phases.seconds.values()):.1f} s: {', '.join(f'{name} {seconds:.1f}' for name, seconds in phases.seconds.items())}",

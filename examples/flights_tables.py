@@ -71,7 +71,7 @@ def carriers_table(carriers: pa.Table, networks: list[dict[str, Any]], airlines:
     """All airlines: delays, and the number of unconnected parts of their own network."""
     parts = Counter(carrier for carrier, _ in {(row["carrier"], row["network"]) for row in networks})
     airports = Counter(row["carrier"] for row in networks)
-    table = _table("Airlines", "airline", "flights", "cancelled", "delay", "airports", "networks")
+    table = _table("Airlines", "airline", "flights", "cancelled", "mean delay, min", "airports", "networks")
     for row in sorted(latest(carriers, ["carrier"]), key=lambda row: -row["flights"]):
         code = row["carrier"]
         cancelled = f"{100 * row['cancelled'] / row['flights']:.1f}%"
@@ -85,7 +85,7 @@ def routes_table(routes: pa.Table) -> Table:
     rows = latest(routes, ["origin", "dest"])
     days = max(routes.column("day").to_pylist(), default=0) + 1
     often = [row for row in rows if row["flights"] >= max(3, days // 7) and row["mean_delay"] is not None]
-    table = _table(f"Latest of {len(often)} frequent routes", "route", "flights", "delay", "largest")
+    table = _table(f"The latest of {len(often)} frequent routes", "route", "flights", "mean delay, min", "largest, min")
     for row in sorted(often, key=lambda row: (-row["mean_delay"], row["origin"], row["dest"]))[:10]:
         route = f"{row['origin']} to {row['dest']}"
         table.add_row(route, f"{row['flights']:,}", _minutes(row["mean_delay"]), _minutes(row["max_delay"]))
@@ -95,7 +95,7 @@ def routes_table(routes: pa.Table) -> Table:
 def hours_table(hours: pa.Table) -> Table:
     """The busiest hours."""
     rows = sorted(hours.to_pylist(), key=lambda row: (-row["departures"], row["start"], row["origin"]))
-    table = _table(f"Busiest of {len(rows):,} hours at an airport", "hour", "departures", "delay")
+    table = _table(f"Busiest of {len(rows):,} hours at an airport", "hour", "departures", "mean delay, min")
     for row in rows[:10]:
         table.add_row(f"{row['origin']} {row['start']:%a %d %b, %H h}", str(row["departures"]), _minutes(row["mean_delay"]))
     return table

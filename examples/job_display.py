@@ -6,6 +6,7 @@ An epoch is complete at a stage when neither an input nor a pending notification
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -70,15 +71,18 @@ class JobDisplay:
                     live.update(self.table(job, progress) if _is_running(progress) else Text(self.line(progress)), refresh=True)
 
     def _watch_lines(self, job: Any) -> Any:
-        said_s = time.monotonic()
+        said_s, said = -math.inf, ""
         while True:
             try:
                 return job.wait(timeout_s=self.refresh_s)
             except TimeoutError:
                 now_s = time.monotonic()
-                if now_s - said_s >= self.lines_every_s:
-                    said_s = now_s
-                    self.console.print(self.line(job.progress()), highlight=False)
+                if now_s - said_s < self.lines_every_s:
+                    continue
+                progress = job.progress()
+                if _is_running(progress) or _state_of(progress) != said:  # a start is said once, however long it is
+                    said_s, said = now_s, _state_of(progress)
+                    self.console.print(self.line(progress), highlight=False)
 
     # -- what is shown ---------------------------------------------------------------------
     def complete(self, stage: Any) -> int | None:
@@ -90,12 +94,12 @@ class JobDisplay:
         """One line for the log."""
         elapsed_s = time.monotonic() - self._began_s
         if not _is_running(progress):
-            return f"{elapsed_s:6.1f} s  {self.title}: {progress.state.value}"
+            return f"{elapsed_s:6.1f} s  {self.title}: {_state_of(progress)}"
         done = [(count, stage.name) for stage in progress.stages if (count := self.complete(stage)) is not None]
         count, last = min(done)
         of = "" if self.epochs is None else f" of {self.epochs}"
         rows = sum(stage.records_in for stage in progress.stages if stage.name in self.sources)
-        return f"{elapsed_s:6.1f} s  {count}{of} {self.unit}s complete, last is {last!r}; {rows:,} rows read"
+        return f"{elapsed_s:6.1f} s  {count}{of} {self.unit}s complete, {last!r} is furthest behind; {rows:,} rows read"
 
     def table(self, job: Any, progress: Any) -> Table:
         """The progress and speed of every stage."""
@@ -148,6 +152,12 @@ class JobDisplay:
 def _is_running(progress: Any) -> bool:
     """Whether the job runs: before its start and after its end the stages have no times."""
     return progress.state.value == "running" and any(stage.frontier or stage.pending_notifications for stage in progress.stages)
+
+
+def _state_of(progress: Any) -> str:
+    """What a job does of which no stage has told its times."""
+    state: str = progress.state.value
+    return "its processes start" if state in ("starting", "running") else state
 
 
 def _round_of(stage: Any) -> str:

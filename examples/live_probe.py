@@ -42,7 +42,7 @@ def main() -> None:
         orders.advance_to(epoch + 1)
         assert done.wait(epoch, timeout_s=60)
         print(f"epoch {epoch}: complete: {done.complete(epoch)}")
-        print(f"  that took {1000 * (time.perf_counter() - began_s):.1f} ms", file=sys.stderr)
+        print(f"epoch {epoch}: {1000 * (time.perf_counter() - began_s):.1f} ms from the promise to that", file=sys.stderr)
     orders.close()
     for at, (fruit, total) in sorted(job.wait(timeout_s=60)["totals"]):
         print(f"epoch {at.epoch}: {fruit} {total}")

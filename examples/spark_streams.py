@@ -30,7 +30,7 @@ import flights_data
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from flights import QUIET, SPARK, routes_flown
+from flights import SPARK, routes_flown
 from rich.console import Console
 
 import rayad as rd
@@ -143,8 +143,6 @@ def compare(rows: dict[str, list[dict[str, Any]]], flights: list[dict[str, Any]]
 @click.option("--folder", type=click.Path(path_type=Path), help="For files, snapshots and output; a temporary one by default.")
 def main(days: int, kills: int, no_spark: bool, folder: Path | None) -> None:
     """Follow the flights of some days as they come, and kill replicas meanwhile."""
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)  # Ray is not imported yet
     console = Console(highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="rayad-spark-streams-", dir=folder) as scratch:
         run = run_with_arrow if no_spark else run_with_spark
@@ -268,7 +266,8 @@ def wait_until(holds: Callable[[], Any], job: Any) -> None:
 
 def say_what_happened(result: Any, console: Console) -> None:
     """Print failures and snapshots of the job."""
-    console.print(f"the job survived {result.statistics.failures} failures and took {len(result.statistics.snapshots)} snapshots")
+    failures, snapshots = result.statistics.failures, len(result.statistics.snapshots)
+    console.print(f"the job survived {failures} failure{'' if failures == 1 else 's'} and took {snapshots} snapshots")
 
 
 if __name__ == "__main__":

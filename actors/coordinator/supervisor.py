@@ -198,7 +198,7 @@ class Supervisor:
             return Failure(who, f"what {who} gave could not be fetched within {CALL_S:g} s: its node may be gone", "", None, False)
         except RayActorError as error:
             lost = str(error).strip().split("\n")
-            return Failure(who, f"the actor of {who} died: {lost[0]}", str(error), None, False)
+            return Failure(who, f"the actor of {who} died: {lost[0].rstrip('.')}", str(error), None, False)
 
     def _wait(self, waiting: list[Any]) -> list[Any]:
         """Which calls have ended; takes part in the snapshots meanwhile."""

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rayad.integrations.refs import first_line
@@ -67,7 +68,7 @@ def spark_session(
         raise ConfigError(f"spark_session({app_name!r}): {misfit}")
     if actor_exists(app_name + _MASTER_SUFFIX):
         raise ConfigError(f"spark_session({app_name!r}): Spark of this name already runs on this Ray; give another app_name, or stop it")
-    settings = open_modules(dict(configs or {}), java.version)
+    settings = open_modules(_quiet(configs or {}), java.version)
     with saying(f"the start of Spark {app_name!r} on Ray, with {needs.executors} executors"):
         session = _start(raydp, app_name, needs, executor_cores, executor_memory, settings, timeout_s, raydp_options)
     _started.update(session=session, arguments=arguments)
@@ -196,6 +197,18 @@ def _java_of_this_node() -> str:
     )
 
 
+_LOG_FILE = "spark.log4j.config.file.name"
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties").resolve().as_uri()
+
+
+def _quiet(configs: Mapping[str, str]) -> dict[str, str]:
+    """The settings with Rayad's own for what the driver prints; the user's stay. RayDP's names a file that does not exist."""
+    quiet = {"spark.ui.showConsoleProgress": "false"}
+    if "SPARK_LOG4J_CONFIG_FILE_NAME" not in os.environ:
+        quiet[_LOG_FILE] = _LOG_SETTINGS
+    return {**quiet, **configs}
+
+
 def _start(
     raydp: Any,
     app_name: str,
@@ -228,6 +241,8 @@ def _start(
             f"spark_session({app_name!r}): {up} of {needs.executors} executors were up after {timeout_s:g} s; "
             f"see the logs of the Java workers below {_logs_directory()!r}, or give a longer timeout_s"
         )
+    if settings.get(_LOG_FILE) == _LOG_SETTINGS:  # Ray, joined by Spark's driver, has put its own settings in their place
+        session.sparkContext.setLogLevel(settings.get("spark.log.level", "ERROR"))
     return session
 
 

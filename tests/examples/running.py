@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,25 @@ from pathlib import Path
 from tests.checkout import ROOT
 
 EXAMPLES = ROOT / "examples"
+
+
+CHATTER = re.compile(
+    r"""\bWARN[ ]+[A-Z]\w+([ ]\[[^]]*\])?:            # Spark's warnings, in its own format and in the one of Ray's Java
+    | StatusConsoleListener                        # Log4j, of a file that is not there
+    | Setting[ ].*log[ ]level | To[ ]adjust[ ]logging[ ]level
+    | \(raylet\) | A[ ]worker[ ]died[ ]or[ ]was[ ]killed
+    | (?<!gcs_client)\.cc:\d+:                     # Ray's C++; gcs_client.cc: in Spark's Java, before Ray lets it be told to be silent
+    | FutureWarning | DeprecationWarning | UserWarning
+    | Tip:[ ] | [Uu]sage[ ]stats
+    """,
+    re.VERBOSE,
+)
+"""Lines of Ray, Spark and libraries that a user who did nothing wrong need not see."""
+
+
+def chatter(printed: str) -> list[str]:
+    """The lines of it that nobody need see."""
+    return [line for line in printed.splitlines() if CHATTER.search(line)]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -20,8 +40,9 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run_example(name: str, *arguments: str | Path, cwd: Path, timeout_s: float = 100, **env: str) -> str:
-    """What ``python examples/<name>`` prints; if it fails, the assertion shows all of its output."""
+    """What ``python examples/<name>`` prints; if it fails, the assertion shows all of its output. It fails too if it prints chatter."""
     command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, env=environment(**env), capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+    assert not chatter(done.stdout + done.stderr)
     return done.stdout

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from tests.examples.notebook import NOTEBOOKS, read_notebook, run_notebook
+from tests.examples.notebook import NOTEBOOKS, read_notebook, run_notebook, stored_outputs
+from tests.examples.running import chatter
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebooks_are_stored_without_outputs(name: str) -> None:
+def test_notebooks_are_stored_with_what_they_print_and_nothing_of_the_machine(name: str) -> None:
     cells = [cell for cell in read_notebook(name).cells if cell.cell_type == "code"]
     assert len(cells) >= 5
-    assert all(not cell.outputs and cell.execution_count is None for cell in cells)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert all(set(cell.metadata) <= {"tags"} for cell in cells)
+    outputs = [output for cell in cells for output in cell.outputs]
+    assert {(output.output_type, output.name) for output in outputs} == {("stream", "stdout")}
+    printed = "".join(output.text for output in outputs)
+    assert len(printed.splitlines()) >= 5
+    assert not re.findall(r"/(?:home|work|tmp|root|Users)\S*|\b\d+\.\d+\.\d+\.\d+\b|\d{4}-\d\d-\d\d|\d\d:\d\d|\b[\d.]+ m?s\b", printed)
+    assert not chatter(printed)
 
 
 def test_the_notebook_runs_from_a_list_to_a_vertex_of_ones_own() -> None:
-    counts, plan, orders, windows, loop, graph, live, vertex = run_notebook()
+    printed = run_notebook()
+    assert printed == stored_outputs()
+    counts, plan, orders, windows, loop, graph, live, vertex = printed
     assert "(0) ('be', 2)" in counts.splitlines()
     assert "5 operators in 2 stages, 3 vertex actors" in plan
     assert orders.splitlines()[0].endswith("(Timestamp(1), ('apples', 5)), (Timestamp(2), ('pears', 6)), (Timestamp(2), ('plums', 1))]")

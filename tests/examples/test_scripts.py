@@ -62,10 +62,10 @@ def test_a_loop_and_a_loop_in_a_loop_agree(tmp_path: Path) -> None:
         return count
 
     longest = sorted(range(1, 300), key=lambda n: (-steps(n), n))[:3]
-    found = ", ".join(f"{n} in {steps(n)} steps" for n in longest)
+    found = ", ".join(f"{n} ({steps(n)} steps)" for n in longest)
     assert run_example("collatz_loop.py", "300", cwd=tmp_path).splitlines() == [
-        f"one-loop: the longest walks from below 300 are from {found}",
-        f"nested: the longest walks from below 300 are from {found}",
+        f"one-loop: of the numbers below 300 these take longest to come down to 1: {found}",
+        f"nested: of the numbers below 300 these take longest to come down to 1: {found}",
     ]
 
 
@@ -115,10 +115,10 @@ def test_clicks_become_sessions_and_what_goes_wrong_is_set_aside(tmp_path: Path)
     count = sum(len(set(some)) for some in starts.values())
     assert late > 10
     printed = run_example("clicks.py", cwd=tmp_path).splitlines()
-    assert printed[0].startswith(f"{count} sessions: ")
+    assert printed[0].startswith(f"{count} sessions, by country: ")
     assert printed[2:] == [
         f"set aside: {broken} broken lines, {unknown} clicks of users that the service does not know",
-        f"too late: {late} clicks",
+        f"too late for their session, set aside as well: {late} clicks",
     ]
 
 
