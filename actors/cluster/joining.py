@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import ray
 
 from rayad.actors.cluster import ray_calls
-from rayad.actors.cluster.ray_messages import leave_out_deaths
+from rayad.actors.cluster.ray_messages import leave_out_chatter
 from rayad.actors.cluster.saying import saying
 from rayad.dataflow.resources import Need, told_nodes, unplaceable
 from rayad.progress import ConfigError
@@ -121,7 +121,7 @@ def join_or_start_ray() -> None:
             f"RAY_ADDRESS is {address!r}, but nothing answers there ({error}); is the cluster up, and is this machine part of it? "
             "Unset RAY_ADDRESS to start a Ray here, or use runtime='local'"
         ) from error
-    leave_out_deaths()
+    leave_out_chatter()
     try:
         with _many_workers_are_meant(), saying("Ray, joined or started on this machine"):
             ray.init(include_dashboard=False, logging_level="ERROR")

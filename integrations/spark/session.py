@@ -84,7 +84,10 @@ def stop_spark(session: Any = None, *, timeout_s: float = 20.0) -> None:
     raydp = import_raydp("stop_spark")
     import ray
 
-    name = getattr(getattr(session or _started.get("session"), "sparkContext", None), "appName", None)
+    stopping: Any = session or _started.get("session")
+    name = getattr(getattr(stopping, "sparkContext", None), "appName", None)
+    if name and session_alive(stopping) and stopping.sparkContext.getConf().get(_LOG_FILE) == _LOG_SETTINGS:
+        stopping.sparkContext.setLogLevel("OFF")  # what its threads say of each other's end is no error
     _started.clear()
     raydp.stop_spark()
     deadline = time.monotonic() + timeout_s

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 
 import pytest
-from ray._private.ray_logging import stdout_deduplicator
+from ray._private.ray_logging import stderr_deduplicator, stdout_deduplicator
 
-from rayad.actors.cluster.ray_messages import leave_out_deaths
+from rayad.actors.cluster.ray_messages import leave_out_chatter
 
 DEATH = (
     "A worker died or was killed while executing a task by an unexpected system error. To troubleshoot the problem, check the logs for the "
     "dead worker. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file."
 )
+REMARK = "[2026-11-23 13:08:11,505 I 13651 13769] gcs_client.cc:96: GcsClient has no Cluster ID set, and won't fetch from GCS."
 MEMORY = "1 Workers (tasks / actors) killed due to memory pressure (OOM) on the node."
 
 
@@ -23,19 +24,21 @@ def printed(*lines: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def ray_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stdout_deduplicator, "skip_re", None)
+    for printing in (stdout_deduplicator, stderr_deduplicator):
+        monkeypatch.setattr(printing, "skip_re", None)
     monkeypatch.setattr(stdout_deduplicator, "recent", {})
 
 
-def test_a_death_is_left_out_and_the_rest_is_printed() -> None:
-    assert printed(DEATH, MEMORY, f"user: {DEATH}") == [DEATH, MEMORY, f"user: {DEATH}"]
-    leave_out_deaths()
+def test_deaths_and_remarks_are_left_out_and_the_rest_is_printed() -> None:
+    assert printed(DEATH, REMARK, MEMORY, f"user: {DEATH}") == [DEATH, REMARK, MEMORY, f"user: {DEATH}"]
+    leave_out_chatter()
     stdout_deduplicator.recent.clear()
-    assert printed(DEATH, MEMORY, f"user: {DEATH}") == [MEMORY, f"user: {DEATH}"]
+    assert printed(DEATH, REMARK, MEMORY, f"user: {DEATH}") == [MEMORY, f"user: {DEATH}"]
+    assert stderr_deduplicator.skip_re is stdout_deduplicator.skip_re
 
 
 def test_a_users_own_setting_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     own = re.compile("memory pressure")
     monkeypatch.setattr(stdout_deduplicator, "skip_re", own)
-    leave_out_deaths()
+    leave_out_chatter()
     assert printed(DEATH, MEMORY) == [DEATH]

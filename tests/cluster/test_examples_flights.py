@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cluster.job_server import job_server, submit
-from tests.examples.running import chatter, run_example
+from tests.examples.running import refuse_chatter, run_example
 
 pytestmark = [pytest.mark.cluster]
 __all__ = ["job_server"]
@@ -165,6 +165,6 @@ def test_what_is_printed_is_honest(raw: pd.DataFrame, run: tuple[str, Path, str]
     assert re.search(r"^dataflow: [\d.]+ s, [\d,]+ flights/s through 8 vertices with 16 replicas$", printed, re.MULTILINE)
     assert ("starting Spark" in printed, "18 Ray actors" in printed) == (how == "job", how == "job")
     assert f"results: {out}" in lines
-    assert not chatter(printed)
+    refuse_chatter(printed)
     assert how == "job" or "\x1b" not in printed  # no colours in logs; `ray job submit` adds its own
     assert not list(out.parent.glob("rayad-flights-*"))

@@ -18,7 +18,7 @@ CHATTER = re.compile(
     | StatusConsoleListener                        # Log4j, of a file that is not there
     | Setting[ ].*log[ ]level | To[ ]adjust[ ]logging[ ]level
     | \(raylet\) | A[ ]worker[ ]died[ ]or[ ]was[ ]killed
-    | (?<!gcs_client)\.cc:\d+:                     # Ray's C++; gcs_client.cc: in Spark's Java, before Ray lets it be told to be silent
+    | Set[ ]ray[ ]log[ ]level                      # not here: gcs_client.cc, which Spark's driver prints before Ray lets it be silent
     | FutureWarning | DeprecationWarning | UserWarning
     | Tip:[ ] | [Uu]sage[ ]stats
     """,
@@ -27,9 +27,10 @@ CHATTER = re.compile(
 """Lines of Ray, Spark and libraries that a user who did nothing wrong need not see."""
 
 
-def chatter(printed: str) -> list[str]:
-    """The lines of it that nobody need see."""
-    return [line for line in printed.splitlines() if CHATTER.search(line)]
+def refuse_chatter(printed: str) -> None:
+    """Fail if there are lines that nobody need see, and show them."""
+    found = [line for line in printed.splitlines() if CHATTER.search(line)]
+    assert not found, "nobody need see this:\n" + "\n".join(found)
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -44,5 +45,5 @@ def run_example(name: str, *arguments: str | Path, cwd: Path, timeout_s: float =
     command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
     done = subprocess.run(command, cwd=cwd, env=environment(**env), capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == 0, f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
-    assert not chatter(done.stdout + done.stderr)
+    refuse_chatter(done.stdout + done.stderr)
     return done.stdout
