@@ -11,14 +11,15 @@ _LEFT_OUT = re.compile(
 
 
 def leave_out_chatter() -> None:
-    """Have Ray not print its paragraph on a process that died, and a remark of each Java process of Spark's.
+    """Have Ray not print its paragraph on a process that died, and a remark of each of Spark's Java processes.
 
-    Of a death Rayad says in one line what failed and how the job resumes, or raises. Ray reads its setting for this (RAY_DEDUP_LOGS_SKIP_REGEX) when it is imported, which may be before Rayad is: the compiled one is set.
-    A user's own setting stays. Other messages, of memory that runs out for one, are printed as before.
+    Of a death Rayad says in one line what failed and how the job resumes, or raises. Ray reads its setting for this
+    (RAY_DEDUP_LOGS_SKIP_REGEX) when it is imported, which may be before Rayad is: the compiled one is set. A user's own setting stays.
+    Other messages, of memory that runs out for one, are printed as before.
     """
     try:
         from ray._private.ray_logging import stderr_deduplicator, stdout_deduplicator
-    except ImportError:  # a Ray that keeps it elsewhere prints all
+    except ImportError:  # a Ray that keeps it elsewhere prints all of it
         return
     for printing in (stdout_deduplicator, stderr_deduplicator):
         if getattr(printing, "skip_re", _LEFT_OUT) is None:
