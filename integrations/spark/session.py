@@ -32,7 +32,8 @@ def spark_session(
 ) -> Any:  # fmt: skip
     """A SparkSession whose executors are Ray actors. Joins the Ray that this process uses, else starts one.
 
-    ``configs`` are Spark settings; ``raydp_options`` go to ``raydp.init_spark`` (``placement_group_strategy``, ``enable_hive`` ..).
+    ``configs`` are Spark settings: the driver prints errors only, unless ``spark.log.level`` or ``spark.log4j.config.file.name`` says
+    otherwise. ``raydp_options`` go to ``raydp.init_spark`` (``placement_group_strategy``, ``enable_hive`` ..).
     Called again with the same arguments it gives the same session. Raises ConfigError: no RayDP, no fitting Java, Ray started without
     Java, Ray Client, too few CPUs or too little memory, another Spark running, not up after ``timeout_s``.
     """
