@@ -81,6 +81,14 @@ class SinkWriter(ABC):
         be changed afterwards: it is pickled later.
         """
 
+    def kept_bytes(self) -> int:
+        """About how much memory what was written since the last ``stage()`` takes; 0 where it is in files, or is little.
+
+        Where a run keeps snapshots, a writer that keeps much is asked to ``stage()`` early. The values wait on disk, and ``commit`` gets
+        them with the others of their snapshot.
+        """
+        return 0
+
     def abort(self) -> None:
         """The replica ends early: remove what was written since the last ``stage()``. Called at most once; must not raise.
 

@@ -26,6 +26,7 @@ class ArrowWriter(SinkWriter):
         self._epoch_column = epoch_column
         self._where = where
         self._batches: list[tuple[Timestamp, pa.RecordBatch]] = []
+        self._bytes = 0
 
     def write(self, time: Timestamp, batch: Any) -> None:
         """Keep the records. Raises DataflowError where they do not fit the schema exactly."""
@@ -40,10 +41,15 @@ class ArrowWriter(SinkWriter):
                 f"{self._where}: epoch_column={self._epoch_column!r} is already a column of the records; choose another name"
             )
         self._batches.append((time, records))
+        self._bytes += records.nbytes
+
+    def kept_bytes(self) -> int:
+        """What was written since the last call of ``stage``."""
+        return self._bytes
 
     def stage(self) -> bytes:
         """The records since the last call as one Arrow IPC stream; nothing when there were none."""
-        batches, self._batches = self._batches, []
+        batches, self._batches, self._bytes = self._batches, [], 0
         if not batches:
             return b""
         ready = [self._with_epoch(self._form.again(batch), time.epoch) for time, batch in batches]
@@ -60,7 +66,7 @@ class ArrowWriter(SinkWriter):
 
     def abort(self) -> None:
         """Forget what was kept."""
-        self._batches = []
+        self._batches, self._bytes = [], 0
 
 
 class ArrowSink(Sink):

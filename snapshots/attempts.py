@@ -8,6 +8,7 @@ forgotten (Flink's CheckpointCoordinator distinguishes the same cases).
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,8 @@ FIRST_SOON = IntervalBounds(first_s=1.0)
 
 MERGE_AT = 16
 """So many staged files of one sink are merged into one."""
+MERGE_BYTES_MAX = 1 << 23
+"""Files of at least this size stay as they are: a merge reads into memory what it merges."""
 
 
 class Ack(enum.Enum):
@@ -245,7 +248,7 @@ class SnapshotAttempts:
         out = []
         for sink in sorted(self._finally):
             carried = [one for one in self._staged if one.sink == sink]
-            start = merge_from([one.count for one in carried])
+            start = merge_from([math.inf if one.file.size >= MERGE_BYTES_MAX else one.count for one in carried])
             if start is not None:
                 out.append(tuple(carried[start:]))
         return out
@@ -313,7 +316,7 @@ class SnapshotAttempts:
         self._looked_s = now_s
 
 
-def merge_from(counts: Sequence[int]) -> int | None:
+def merge_from(counts: Sequence[float]) -> int | None:
     """From which on files of so many staged values, in their order, should be merged into one; None: not yet.
 
     As in a log-structured store: MERGE_AT files of a size become one of the next size, so n values are in about MERGE_AT * log(n) files,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 import time as clock
+from functools import partial
 from typing import Any
 
 from rayad.actors.host.arrived import Entry
@@ -15,6 +16,7 @@ from rayad.actors.host.statistics import HostStatistics
 from rayad.actors.host.workplace import Workplace
 from rayad.actors.plane.batch_codec import batch_time
 from rayad.actors.plane.protocol import COORDINATOR, Kind
+from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.graph_shape import edge_names
 from rayad.actors.replica.part_files import read_part
 from rayad.actors.replica.participant import Capture, Participant
@@ -67,6 +69,7 @@ class HostSnapshots:
             captured=self._captured,
             completed=self.writer.complete,
             given_up=self._give_up,
+            disk=partial(SpillFile, place.config.spill_directory),
         )
 
     def _give_up(self, number: int) -> None:

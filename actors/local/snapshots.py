@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from itertools import count
 from typing import Any
 
 from rayad.actors.lead import snapshot_leader as lead
 from rayad.actors.lead.layouts import layout_notes, names_of, starts_of
 from rayad.actors.local.network import Network, Where
+from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica.graph_shape import Channel, edge_names
 from rayad.actors.replica.part_files import dumped, write_rest, write_staged, write_state
 from rayad.actors.replica.participant import Capture, Participant
@@ -115,6 +117,7 @@ class LocalSnapshots:
                 captured=lambda capture: self._captured(at, capture),
                 completed=lambda capture: self._completed(at, capture),
                 given_up=lambda number: self._given_up(at, number),
+                disk=partial(SpillFile, network.config.spill_directory),
             )
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import pickle
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any, overload
 import cloudpickle  # type: ignore[import-untyped]
 
 from rayad.actors.replica import older_names
+from rayad.actors.replica.parked import Disk
 from rayad.actors.replica.rest import FORMAT, PartRest, ResumedPart
 from rayad.actors.replica.source_parts import Reopened, Resumable, SourceShare, shared_out
 from rayad.dataflow.logical_graph import NodeKind
@@ -24,6 +26,7 @@ from rayad.snapshots.store import PartFile, ReplicaPart, SnapshotStore, StagedPa
 CHAIN_MAX = 16
 """After so many increments the whole state is written again: a restore must read every increment."""
 _MAGIC = b"RAYADPT1"
+_PIECE_BYTES = 1 << 20
 Attempt = str
 
 
@@ -112,6 +115,30 @@ def _size(piece: bytes | memoryview) -> int:
     return piece.nbytes if isinstance(piece, memoryview) else len(piece)
 
 
+class SetAside:
+    """A value that a sink's writer staged, on disk until its snapshot, in the form of a part file: it is copied into one in pieces."""
+
+    __slots__ = ("_disk", "_place")
+
+    def __init__(self, disk: Disk, value: Any) -> None:
+        self._disk = disk
+        self._place = disk.write(b"".join(dumped(value)))
+
+    def pieces(self) -> Iterator[bytes]:
+        """The content of the part file."""
+        begin, size = self._place
+        for at in range(0, size, _PIECE_BYTES):
+            yield self._disk.read((begin + at, min(_PIECE_BYTES, size - at)))
+
+    def load(self) -> Any:
+        """The value."""
+        return loaded(self._disk.read(self._place))
+
+    def free(self) -> None:
+        """It is not needed any more: give the space back."""
+        self._disk.free(self._place)
+
+
 def write_rest(store: SnapshotStore, stage: Stage, replica: int, incarnation: int, barrier: Barrier, rest: PartRest) -> PartFile:
     """Write everything but the state. Raises SnapshotError when the store does not take it."""
     return store.write_part(barrier.slot, stage.name, replica, dumped(rest.plain()), attempt=attempt_name(incarnation, barrier, "rest"))
@@ -135,17 +162,27 @@ def write_state(
 def write_staged(
     store: SnapshotStore, stage: Stage, replica: int, incarnation: int, barrier: Barrier, staged: Iterable[tuple[str, Any]]
 ) -> tuple[StagedPart, ...]:
-    """Write what the sinks have staged: a file for each sink, however many attempts were given up before."""
+    """Write what the sinks have staged: a file for each sink, however many attempts were given up before; one for each value on disk."""
     by_sink: dict[str, list[Any]] = {}
     for key, value in staged:
         by_sink.setdefault(key, []).append(value)
-    out = []
-    for at, (key, values) in enumerate(by_sink.items()):
-        name = attempt_name(incarnation, barrier, f"staged{at}")
-        data = dumped(values if len(values) > 1 else values[0])
-        file = store.write_part(barrier.slot, stage.name, replica, data, attempt=name)
-        out.append(StagedPart(key, stage.name, replica, file, len(values)))
+    out: list[StagedPart] = []
+    for key, values in by_sink.items():
+        for data, count in _contents(values):
+            name = attempt_name(incarnation, barrier, f"staged{len(out)}")
+            file = store.write_part(barrier.slot, stage.name, replica, data, attempt=name)
+            out.append(StagedPart(key, stage.name, replica, file, count))
     return tuple(out)
+
+
+def _contents(values: Iterable[Any]) -> Iterator[tuple[Iterable[bytes | memoryview], int]]:
+    """Files that hold these values in their order, and how many each holds."""
+    for is_aside, group in itertools.groupby(values, lambda value: isinstance(value, SetAside)):
+        if is_aside:
+            yield from ((value.pieces(), 1) for value in group)
+        else:
+            kept = list(group)
+            yield dumped(kept if len(kept) > 1 else kept[0]), len(kept)
 
 
 def is_nothing(staged: Any) -> bool:

@@ -6,13 +6,15 @@ docs/design/snapshots.md.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from rayad.actors.replica.core import ReplicaCore
 from rayad.actors.replica.graph_shape import Channel, channels_in, channels_out, edge_names
-from rayad.actors.replica.part_files import StateChain, has_state, is_nothing
+from rayad.actors.replica.parked import Disk
+from rayad.actors.replica.part_files import SetAside, StateChain, has_state, is_nothing
 from rayad.actors.replica.rest import PartRest, freeze
 from rayad.dataflow.plan import Plan, Stage
 from rayad.progress import Timestamp
@@ -49,6 +51,7 @@ class Participant:
         captured: called at once with each capture; the shell adds what only it knows and starts writing the state.
         completed: called with a capture when its log is complete.
         given_up: called when an unfinished attempt is superseded.
+        disk: makes the place for what sink writers stage before a snapshot asks for it, because it is much; None: it stays in memory.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class Participant:
         captured: Callable[[Capture], None],
         completed: Callable[[Capture], None],
         given_up: Callable[[int], None],
+        disk: Callable[[], Disk] | None = None,
     ) -> None:
         regular, feedback = channels_in(plan, stage, core.replica)
         self.alignment: Alignment[Channel] = Alignment(regular, feedback)
@@ -72,6 +76,11 @@ class Participant:
         self._core = core
         self._has_state = has_state(stage)
         self._staged: list[tuple[int, str, Any]] = []
+        self._aside: list[tuple[str, SetAside]] = []  # staged since the last capture
+        self._disk: Disk | None = None
+        self._make_disk = disk
+        if disk is not None:
+            core.outputs.set_aside = self._set_aside
         self._sinks = {sink.id: sink.key for sink in plan.sinks}
         self._names = edge_names(plan)
         self._send_out = send_out
@@ -89,8 +98,21 @@ class Participant:
 
     def staged(self, base: int) -> list[tuple[str, Any]]:
         """For a replica that retires: what its writers have staged and no snapshot has; ``base``: the attempt that was published last."""
-        fresh = [(self._sinks[sink], value) for sink, value in self._core.stage_sinks().items() if not is_nothing(value)]
-        return [*((key, value) for number, key, value in self._staged if number > base), *fresh]
+        kept = [*((key, value) for number, key, value in self._staged if number > base), *self._stage()]
+        return [(key, value.load() if isinstance(value, SetAside) else value) for key, value in kept]
+
+    def _set_aside(self, sink: int, value: Any) -> None:
+        """A writer kept much, and has staged it: put it on disk until the next capture."""
+        if self._disk is None:
+            assert self._make_disk is not None
+            self._disk = self._make_disk()
+            weakref.finalize(self, self._disk.close)
+        self._aside.append((self._sinks[sink], SetAside(self._disk, value)))
+
+    def _stage(self) -> list[tuple[str, Any]]:
+        """What the writers have staged since the last capture, with the sinks' keys."""
+        aside, self._aside = self._aside, []
+        return [*aside, *((self._sinks[sink], value) for sink, value in self._core.stage_sinks().items() if not is_nothing(value))]
 
     @property
     def is_pending(self) -> bool:
@@ -166,9 +188,11 @@ class Participant:
             assert core.vertex is not None
             state, is_increment = self.chain.choose(core.vertex, barrier)
         # What an attempt that was given up had staged goes with the next one; what is published has been given to the sinks.
+        for number, _, value in self._staged:
+            if number <= barrier.base and isinstance(value, SetAside):
+                value.free()
         self._staged = [entry for entry in self._staged if entry[0] > barrier.base]
-        staged = core.stage_sinks()
-        self._staged.extend((barrier.number, self._sinks[sink], value) for sink, value in staged.items() if not is_nothing(value))
+        self._staged.extend((barrier.number, key, value) for key, value in self._stage())
         self.capture = Capture(barrier, rest, state, is_increment, [(key, value) for _, key, value in self._staged])
         self._captured(self.capture)
 

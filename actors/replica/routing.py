@@ -33,6 +33,8 @@ Emit = Callable[[Timestamp, Any], Sequence[tuple[Timestamp, Any]] | None]
 """What a compiled step does with a batch; it gives what its children get."""
 FUSED_MAX = 64
 """How many row steps run as one loop; each is one more iterator inside the next."""
+STAGE_BYTES = 1 << 24
+"""A sink writer that keeps so much in memory is asked to stage it, where snapshots are taken."""
 
 
 class Outgoing:
@@ -83,6 +85,8 @@ class Outputs:
         self.counters = ReplicaCounters(stage.name, replica, inputs=inputs, outputs=outputs, now_s=0.0)
         self.copied = frozenset(edge.id for edge in plan.edges_from(stage.id) if edge.partition is PartitionKind.BROADCAST)
         self.writers: dict[int, SinkWriter] = {}
+        self.set_aside: Callable[[int, Any], None] | None = None
+        """Takes (sink, staged value) of a writer that keeps STAGE_BYTES; None: writers keep everything until a snapshot or the end."""
         self.piece_rows: Callable[[int, Any], int] | None = None
         """For on-demand edges: (edge, batch) -> how many records each piece of it holds; None: it is not cut."""
         self.binds_late = False
@@ -300,6 +304,8 @@ class Outputs:
         def run(time: Timestamp, batch: Any) -> None:
             try:
                 writer.write(time, batch)
+                if self.set_aside is not None and writer.kept_bytes() >= STAGE_BYTES:
+                    self.set_aside(sink_id, writer.stage())
             except Exception as error:
                 raise_located(f"{self._sink_place(sink_id, 'write')} at {time}", error)
             counters.written_items += batch.num_rows if isinstance(batch, pa.RecordBatch) else len(batch)

@@ -69,6 +69,7 @@ class KafkaWriter(SinkWriter):
     def __init__(self, sink: KafkaSink) -> None:
         self._sink = sink
         self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
 
     def write(self, time: Timestamp, batch: Any) -> None:
         sink = self._sink
@@ -85,6 +86,10 @@ class KafkaWriter(SinkWriter):
         if staged.nbytes > sink.message_bytes:  # else none can be too large
             self._check_sizes(staged)
         self._batches.append(staged)
+        self._bytes += staged.nbytes
+
+    def kept_bytes(self) -> int:
+        return self._bytes
 
     def _check_sizes(self, staged: pa.RecordBatch) -> None:
         key, value = (pc.fill_null(pc.binary_length(column), 0) for column in staged.columns)
@@ -100,7 +105,7 @@ class KafkaWriter(SinkWriter):
         """The messages since the last call as an Arrow IPC stream; nothing when there were none."""
         if not self._batches:
             return b""
-        batches, self._batches = self._batches, []
+        batches, self._batches, self._bytes = self._batches, [], 0
         out = pa.BufferOutputStream()
         with pa.ipc.new_stream(out, _STAGED) as stream:
             for batch in batches:

@@ -35,16 +35,21 @@ class PostgresWriter(SinkWriter):
     def __init__(self, schema: pa.Schema) -> None:
         self._form = OutputForm(schema, WHERE)
         self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
 
     def write(self, time: Timestamp, batch: Any) -> None:
         if len(batch):
             self._batches.append(self._form.again(self._form.fit(batch)))
+            self._bytes += self._batches[-1].nbytes
+
+    def kept_bytes(self) -> int:
+        return self._bytes
 
     def stage(self) -> bytes:
         """The rows since the last call as an Arrow IPC stream; nothing when there were none."""
         if not self._batches:
             return b""
-        batches, self._batches = self._batches, []
+        batches, self._batches, self._bytes = self._batches, [], 0
         out = pa.BufferOutputStream()
         with pa.ipc.new_stream(out, batches[0].schema) as stream:
             for one in batches:

@@ -27,9 +27,50 @@ def _installed() -> Path:
     return Path(found.origin).parent / "pginstall"
 
 
+class Server:
+    """A server that can die and come back."""
+
+    def __init__(self, port: int, installed: Path, place: Path, quiet: dict[str, Any]) -> None:
+        self.uri = f"postgresql://rayad@127.0.0.1:{port}/postgres"
+        words = ["-D", place / "data", "-p", str(port), "-k", "", "-h", "127.0.0.1", "-F"]
+        self._command = [installed / "bin" / "postgres", *words]
+        self._ready = [installed / "bin" / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-q"]
+        self._quiet = quiet
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers; after a crash it recovers from its log."""
+        self._process = subprocess.Popen(self._command, **{**self._quiet, "stderr": subprocess.DEVNULL})
+        deadline_s = time.monotonic() + PATIENCE_S
+        while subprocess.run(self._ready, **self._quiet, check=False, timeout=PATIENCE_S).returncode:
+            assert self._process.poll() is None, "PostgreSQL has ended"
+            assert time.monotonic() < deadline_s, f"PostgreSQL does not listen: {self.uri}"
+
+    def crash(self) -> None:
+        """All its processes end at once, without a word to the database on disk ("immediate shutdown")."""
+        self._end(signal.SIGQUIT)
+
+    def stop(self) -> None:
+        """End it at once, and in order."""
+        self._end(signal.SIGINT)
+
+    def _end(self, how: int) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(PATIENCE_S)
+            self._process = None
+
+
 @contextmanager
 def postgres() -> Iterator[str]:
-    """Run a server; gives the address of its database. It refuses to run as root, so for root it runs as "nobody"."""
+    """Run a server; gives the address of its database."""
+    with postgres_server() as server:
+        yield server.uri
+
+
+@contextmanager
+def postgres_server() -> Iterator[Server]:
+    """Run a server. It refuses to run as root, so for root it runs as "nobody"."""
     with tempfile.TemporaryDirectory(prefix="rayad-pg-", ignore_cleanup_errors=True) as scratch:
         place, installed = Path(scratch), _installed()
         as_user: dict[str, Any] = {}
@@ -48,15 +89,9 @@ def postgres() -> Iterator[str]:
         made = [installed / "bin" / "initdb", "-D", place / "data", "-U", "rayad", "-A", "trust", "-N", "--locale=C", "-E", "UTF8"]
         done = subprocess.run(made, **quiet, check=False, timeout=PATIENCE_S)
         assert done.returncode == 0, done.stderr.decode()
-        words = ["-D", place / "data", "-p", str(port), "-k", "", "-h", "127.0.0.1", "-F"]
-        server = subprocess.Popen([installed / "bin" / "postgres", *words], **{**quiet, "stderr": subprocess.DEVNULL})
+        server = Server(port, installed, place, quiet)
         try:
-            deadline_s = time.monotonic() + PATIENCE_S
-            ready = [installed / "bin" / "pg_isready", "-h", "127.0.0.1", "-p", str(port), "-q"]
-            while subprocess.run(ready, **quiet, check=False, timeout=PATIENCE_S).returncode:
-                assert server.poll() is None, "PostgreSQL has ended"
-                assert time.monotonic() < deadline_s, f"PostgreSQL does not listen on port {port}"
-            yield f"postgresql://rayad@127.0.0.1:{port}/postgres"
+            server.start()
+            yield server
         finally:
-            server.send_signal(signal.SIGINT)  # at once, and in order
-            server.wait(PATIENCE_S)
+            server.stop()
