@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rayad.dataflow.streams.stream import Stream
     from rayad.dataflow.streams.windowed_stream import WindowedStream
     from rayad.dataflow.vertex import EndVertex, Vertex
-    from rayad.dataflow.windows import Window
+    from rayad.dataflow.windows import Window, between
 
 __all__ = [
     "Aggregator",
@@ -56,6 +56,7 @@ __all__ = [
     "Vertex",
     "Window",
     "WindowedStream",
+    "between",
     "columns",
     "key_group",
     "show",
@@ -82,7 +83,7 @@ __getattr__, __dir__ = on_demand(
         "rayad.dataflow.streams.stream": ("Stream",),
         "rayad.dataflow.streams.windowed_stream": ("WindowedStream",),
         "rayad.dataflow.vertex": ("EndVertex", "Vertex"),
-        "rayad.dataflow.windows": ("Window",),
+        "rayad.dataflow.windows": ("Window", "between"),
     },
     modules=("columns", "windows"),
 )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from rayad.dataflow.records.event_times import Lengths, Scale, offset_ticks, plain_length, shifted
 from rayad.dataflow.records.selectors import ValueSelector
+from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explained
 from rayad.progress import DataflowError, show
 
@@ -151,6 +152,18 @@ class Given:
     end: Any
 
 
+@dataclass(frozen=True, slots=True)
+class Between:
+    """How far the event time of a right record may be from that of a left one: ``lower <= right - left <= upper``."""
+
+    lower: Any
+    upper: Any
+    scale: Scale = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", Scale.of([self.lower, self.upper]))
+
+
 def _positive(value: Any, what: str) -> Any:
     length = plain_length(value)
     if length is None or not length > (dt.timedelta(0) if isinstance(length, dt.timedelta) else 0):
@@ -210,3 +223,24 @@ def given(start: Any, end: Any) -> Given:
         if value is None:
             raise DataflowError(f"given: {what} is None: give a function of the record or a column name")
     return Given(ValueSelector.of(start, "given (start)"), ValueSelector.of(end, "given (end)"))
+
+
+@explained
+def between(lower: Any, upper: Any) -> Between:
+    """For ``join(within=...)``: a right record's event time less the left one's is at least ``lower`` and at most ``upper``.
+
+    Both are in the unit of the event times, or both timedeltas; they may be negative, and equal. A float counts as the decimal that was
+    written.
+    """
+    low, high = plain_length(lower), plain_length(upper)
+    if low is None or high is None:
+        raise DataflowError(
+            f"between at {users_line()} was given {show(lower, 60)} and {show(upper, 60)}: both must be numbers, or both timedeltas"
+        )
+    try:
+        found = Between(low, high)
+    except DataflowError as error:
+        raise DataflowError(f"between at {users_line()}: {error}") from error
+    if low > high:
+        raise DataflowError(f"between at {users_line()}: the lower bound {lower!r} is above the upper bound {upper!r}; give them in order")
+    return found

@@ -359,6 +359,18 @@ def nanoseconds(time: Any) -> int:
     return _microseconds(time) * 1_000 + int(getattr(time, "nanosecond", 0))
 
 
+def exact_moment(time: Any) -> int | Fraction:
+    """An event time or a length as a number of which differences are exact: moments and timedeltas in nanoseconds, a float as the
+    shortest decimal that stands for it.
+
+    >>> exact_moment(0.3) - exact_moment(0.1) == exact_moment(0.2), exact_moment(dt.timedelta(microseconds=2))
+    (True, 2000)
+    """
+    if isinstance(time, (dt.date, dt.timedelta)):
+        return nanoseconds(time)
+    return time if isinstance(time, int) else exact(time)
+
+
 def offset_ticks(offset: Any, scale: Scale) -> int:
     """The distance from 0, or 1970-01-01, to the begin of some window."""
     if offset is None:

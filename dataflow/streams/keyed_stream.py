@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from rayad.dataflow.compiling.state_identity import describe
 from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
@@ -18,7 +18,9 @@ from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.distinct import Distinct
 from rayad.dataflow.operators.head import Head
+from rayad.dataflow.operators.joins.intervals import IntervalJoin
 from rayad.dataflow.operators.joins.join import Join
+from rayad.dataflow.operators.joins.matching import ALONE, How
 from rayad.dataflow.operators.keys import keyed
 from rayad.dataflow.operators.keys.key_first import KeyFirst
 from rayad.dataflow.operators.keys.keyed import PAIRS
@@ -32,11 +34,12 @@ from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.streams import schemas, updates
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream
+from rayad.dataflow.windows import Between
 from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
     from rayad.dataflow.streams.flow import Dataflow
-    from rayad.dataflow.streams.windowed_stream import WindowedStream
+    from rayad.dataflow.streams.windowed_stream import LateStream, WindowedStream
 
 BY_PAIR = Partition(PartitionKind.KEYS, PAIRS)
 """The exchange of pairs that the elements of ``operators.keyed`` make."""
@@ -192,9 +195,45 @@ class KeyedStream(Advising):
         make = Make(StatefulMap, checked_function(function, "stateful_map", "state", "record"), initial)
         return self._exchange("stateful_map", element, make, name)
 
-    def join(self, other: KeyedStream, *, name: str | None = None, parallelism: int | None = None) -> Stream:
+    @overload
+    def join(self, other: KeyedStream, *, name: str | None = None, parallelism: int | None = None) -> Stream: ...
+
+    @overload
+    def join(
+        self, other: KeyedStream, *, within: Between, how: How = "inner", name: str | None = None, parallelism: int | None = None
+    ) -> LateStream: ...
+
+    def join(
+        self,
+        other: KeyedStream,
+        *,
+        within: Between | None = None,
+        how: How = "inner",
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
         """Inner join: ``(key, (left, right))`` for each pair of records with equal keys, at the least upper
-        bound of their times."""
+        bound of their times.
+
+        With ``within=rd.between(lower, upper)`` only pairs whose event times are so far from each other: ``lower <= right - left <=
+        upper``. Then ``how`` may be as in SQL: "left", "right" and "full" also give records that meet none, with None in the other's
+        place, "semi" and "anti" give records of this stream alone, ``(key, record)``, that meet some or none. A null key equals nothing.
+        Pairs come in the epoch of the later of the two, records that meet none in that in which the watermarks of both streams have
+        passed their intervals; then they are forgotten. A record that comes behind both watermarks is in no result: ``late`` has it,
+        as ``(key, (record, None))``, or ``(key, (None, record))`` of ``other``.
+        """
+        if within is not None:
+            if not isinstance(within, Between):
+                raise DataflowError(f"join at {users_line()} was given within={show(within, 60)}: use rd.between(lower, upper)")
+            from rayad.dataflow.streams.windowed_stream import join_in_time
+
+            return join_in_time(IntervalJoin, self, other, within, how, name or "interval-join", name, parallelism)
+        arguments.choice(how, f"join at {users_line()}: how", *ALONE)
+        if how != "inner":
+            raise DataflowError(
+                f"join at {users_line()}: how is {how!r}: a join over all time is an inner one, since a record that has met none may meet "
+                "one later; give within=rd.between(lower, upper), or join in windows: key_by(...).window(...).join(...)"
+            )
         if not isinstance(other, KeyedStream):
             raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
         own_stream(self.flow, other.stream, "join")

@@ -27,7 +27,7 @@ from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.streams.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream
-from rayad.dataflow.windows import Given, PerEpoch, Session, Sliding, Tumbling
+from rayad.dataflow.windows import Between, Given, PerEpoch, Session, Sliding, Tumbling
 from rayad.progress import DataflowError, arguments, show
 
 
@@ -152,43 +152,11 @@ class WindowedStream(Advising):
         have passed its end; a pair that several sliding windows hold is given in each. ``late`` has what came for a window that
         had fired, as ``(key, window, (record, None))``, or ``(key, window, (None, record))`` of ``other``.
         """
-        stream, graph = self.keyed.stream, self.keyed.flow.graph
-        if not isinstance(other, KeyedStream) or self.keyless:
+        if self.keyless:
             raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
-        arguments.choice(how, f"join at {users_line()}: how", *ALONE)
         if not isinstance(self.windows, (Tumbling, Sliding)):
             raise DataflowError(f"join at {users_line()}: windows of a join are tumbling or sliding, not {show(self.windows)}")
-        own_stream(self.keyed.flow, other.stream, "join")
-        other.require_records("join")
-        times = (stream.event_time, other.stream.event_time)
-        if times[0] is None or times[1] is None:
-            raise DataflowError(
-                f"join at {users_line()}: the stream {other.stream.name!r} has no event time; call assign_timestamps(...) after the last "
-                "map before it"
-            )
-        if other.stream.scope != stream.scope:
-            raise DataflowError(f"join at {users_line()}: one side is inside a loop; windows over event time are outside of all loops")
-        check_lengths(other.stream, self.windows)
-        graph.require_free(name)
-        base = name or "window-join"
-        edges: list[LogicalEdge] = []
-        largest: list[LogicalEdge] = []
-        delays: tuple[Any, ...] = ()
-        selectors: list[ValueSelector] = []
-        for side, keeps_all in zip((self.keyed, other), ALONE[how], strict=True):
-            start = side.stream.materialised()
-            sides = sides_of(start)
-            element = partial(late_records.PlaceRecords, side.key, windows=self.windows, drops_null=not keeps_all)
-            edges.append(LogicalEdge(placed(start, f"{base}.prepare", element), 0, BY_PAIR))
-            largest += largest_of(self.keyed.flow, sides, base)
-            delays += tuple(each.max_delay for each in sides)
-            selectors += [each.selector for each in sides]
-        more = () if how == "inner" else (how,)  # snapshots of earlier versions are of inner joins
-        make = Make(window_join.WindowJoin, self.windows, delays, *more).reading(key=self.keyed.key, right_key=other.key, time=selectors)
-        node = graph.add(
-            NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=edges + largest, outputs=2, parallelism=parallelism
-        )
-        return LateStream(self.keyed.flow, node.id, 0, lambda: Stream(self.keyed.flow, node.id, 1))
+        return join_in_time(window_join.WindowJoin, self.keyed, other, self.windows, how, name or "window-join", name, parallelism)
 
     def max_by(self, value: Any, *, name: str | None = None) -> Stream:
         """The records with the largest ``value`` (function or column) per key and window, each as ``(key, window, record)``; all of
@@ -235,11 +203,57 @@ class LateStream(Stream):
         return self._late
 
 
+def join_in_time(
+    vertex: Any, left: KeyedStream, other: KeyedStream, windows: Any, how: How, base: str, name: str | None, parallelism: int | None
+) -> LateStream:
+    """The join of two keyed streams by a vertex that is a ``JoinInTime``, in windows or within an interval."""
+    stream, flow = left.stream, left.flow
+    if not isinstance(other, KeyedStream):
+        raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
+    arguments.choice(how, f"join at {users_line()}: how", *ALONE)
+    own_stream(flow, other.stream, "join")
+    for side in (left, other):
+        side.require_records("join")
+        if side.stream.event_time is None:
+            raise DataflowError(
+                f"join at {users_line()}: the stream {side.stream.name!r} has no event time; call assign_timestamps(...) after the last "
+                "map before it"
+            )
+        if side.stream.scope != stream.scope or stream.scope != 0:
+            raise DataflowError(f"join at {users_line()}: one side is inside a loop; joins over event time are outside of all loops")
+        try:
+            check_lengths(side.stream, windows)
+        except DataflowError as error:
+            raise DataflowError(f"join at {users_line()}: {error}") from error
+    flow.graph.require_free(name)
+    edges: list[LogicalEdge] = []
+    largest: list[LogicalEdge] = []
+    delays: tuple[Any, ...] = ()
+    selectors: list[ValueSelector] = []
+    for side, keeps_all in zip((left, other), ALONE[how], strict=True):
+        start = side.stream.materialised()
+        sides = sides_of(start)
+        element = partial(late_records.PlaceRecords, side.key, windows=windows, drops_null=not keeps_all)
+        edges.append(LogicalEdge(placed(start, f"{base}.prepare", element), 0, BY_PAIR))
+        largest += largest_of(flow, sides, base)
+        delays += tuple(each.max_delay for each in sides)
+        selectors += [each.selector for each in sides]
+    more = () if how == "inner" else (how,)  # snapshots of earlier versions are of inner joins
+    make = Make(vertex, windows, delays, *more).reading(key=left.key, right_key=other.key, time=selectors)
+    node = flow.graph.add(
+        NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=edges + largest, outputs=2, parallelism=parallelism
+    )
+    return LateStream(flow, node.id, 0, lambda: Stream(flow, node.id, 1))
+
+
 def check_lengths(stream: Stream, windows: Any) -> None:
     """Raise DataflowError where a ``max_delay`` of the stream does not go with the windows."""
     if isinstance(windows, Given) or stream.event_time is None:
         return
-    own = [windows.gap] if isinstance(windows, Session) else [windows.size]
+    if isinstance(windows, Between):
+        own = [windows.lower, windows.upper]
+    else:
+        own = [windows.gap] if isinstance(windows, Session) else [windows.size]
     found = stream.event_time
     for delay in (found.max_delay, *(side.max_delay for side in found.sides)):
         if delay is not None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rayad.dataflow.operators.aggregates.aggregators import Sum
 from rayad.dataflow.operators.distinct import Distinct
 from rayad.dataflow.operators.head import Head
+from rayad.dataflow.operators.joins.intervals import IntervalJoin
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.windowed import WindowJoin
 from rayad.dataflow.operators.lag import Lag
@@ -102,6 +103,12 @@ def _window_join(window: str, how: Any, form: str) -> Keyed:
     return Keyed(f"WindowJoin, {how}, {window}, {form}", make, steps, windows.view_of_join, frozenset({2, 3}))
 
 
+def _interval_join(how: Any, form: str) -> Keyed:
+    steps = partial(windows.join_steps, *FORMS[form], windows.TIMED)
+    make = partial(IntervalJoin, windows.INTERVAL, (2, 6), how)
+    return Keyed(f"IntervalJoin, {how}, {form}", make, steps, windows.view_of_interval_join, frozenset({2, 3}))
+
+
 ALL = [
     Keyed("Distinct", Distinct, partial(_pairs, 0)),
     Keyed(
@@ -126,6 +133,7 @@ ALL = [
         for window, how in (("tumbling", "inner"), ("sliding", "inner"), ("sliding", "full"))
         for form in FORMS
     ),
+    *(_interval_join(how, form) for how in ("inner", "full", "semi") for form in FORMS),
     _best(True),
     _best(False),
     *(_late(how) for how in ("tumbling", "session", "given")),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.dataflow.operators.aggregates.aggregators import Count, Several, Sum, TopK
+from rayad.dataflow.operators.joins.intervals import IntervalJoin
 from rayad.dataflow.operators.joins.windowed import WindowJoin
 from rayad.dataflow.operators.state import touched_keys
 from rayad.dataflow.operators.windows.assigning import AssignWindows, LargestTime
@@ -105,13 +106,15 @@ def waiting(batches: list[Any]) -> Counter[str]:
 
 
 PLACED = PlaceRecords(KEY, TIMES, WINDOWS["tumbling"])
+INTERVAL = rd.between(-4, 9)
+TIMED = PlaceRecords(KEY, TIMES, INTERVAL)
 
 
-def join_steps(columns: bool, rows: bool) -> st.SearchStrategy[list[Step]]:
+def join_steps(columns: bool, rows: bool, placed: PlaceRecords = PLACED) -> st.SearchStrategy[list[Step]]:
     kinds = st.sampled_from([True] * 9 * columns + [False] * rows)
-    data = st.tuples(st.integers(0, 1), st.builds(lambda some, columnar: sent(PLACED, some, columnar), RECORDS, kinds))
+    data = st.tuples(st.integers(0, 1), st.builds(lambda some, columnar: sent(placed, some, columnar), RECORDS, kinds))
     times = st.tuples(st.integers(2, 3), RECORDS.map(LargestTime(TIMES).apply))
-    first = [(side, sent(PLACED, FIRST, columns)) for side in (0, 1)]
+    first = [(side, sent(placed, FIRST, columns)) for side in (0, 1)]
     return steps_with(st.one_of(data, data, times), first=[*first, (2, [25]), (3, [25])])
 
 
@@ -132,6 +135,17 @@ def view_of_join(vertex: Any) -> Any:
             side.update(repr((window, key, record)) for key, some in found.items() for record in some)
     pending = {time: [waiting(side) for side in sides] for time, sides in copy.pending.items()}
     return kept, pending, copy.marks.checkpoint()
+
+
+def view_of_interval_join(vertex: Any) -> Any:
+    """Each record that is kept, with its tick and whether it is owed a result."""
+    rows, columns = vertex.open.rows, vertex.open.columns
+    kept = [
+        Counter(repr((key, entry)) for form in (rows.kept, columns.as_rows()) for key, sides in form.items() for entry in sides[side])
+        for side in (0, 1)
+    ]
+    pending = {time: [waiting(side) for side in sides] for time, sides in vertex.pending.items()}
+    return kept, pending, vertex.marks.checkpoint()
 
 
 def switches(sender: Any, marks: tuple[int, ...]) -> list[list[Step]]:
@@ -163,6 +177,11 @@ def test_windows_that_switch_between_rows_and_columns_resume_from_a_snapshot(win
 def test_window_joins_that_switch_between_rows_and_columns_resume_from_a_snapshot() -> None:
     for steps in switches(PLACED, (2, 3)):
         check(lambda: WindowJoin(WINDOWS["tumbling"], (2, 6)), steps, view=view_of_join)
+
+
+def test_interval_joins_that_switch_between_rows_and_columns_resume_from_a_snapshot() -> None:
+    for steps in switches(TIMED, (2, 3)):
+        check(lambda: IntervalJoin(INTERVAL, (2, 6), "full"), steps, view=view_of_interval_join)
 
 
 def many(count: int, at: int) -> list[Any]:

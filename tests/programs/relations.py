@@ -103,6 +103,71 @@ def window_join_expected(*, windows: Any, delay: int) -> Expected:
     return {"pairs": out, "late": late}
 
 
+BOUNDS = {"around": (-5, 6), "before": (-12, -3)}
+
+
+def interval_join(flow: rd.Dataflow, *, bounds: tuple[int, int], how: Any, columns: bool) -> None:
+    shops, sales = streams(flow, columns=columns, delay=6)
+    joined = shops.key_by("id").join(sales.key_by("shop"), within=rd.between(*bounds), how=how)
+    joined.collect("results")
+    joined.late.collect("late")
+
+
+def interval_join_expected(*, bounds: tuple[int, int], how: str) -> Expected:
+    results, late = joined_within(dicts(OPENED, SHOPS), dicts(SOLD, SALES), ("id", "shop"), bounds, (6, 6), how)
+    return {"results": results, "late": late}
+
+
+def joined_within(
+    left: list[list[Any]], right: list[list[Any]], keys: tuple[str, str], bounds: tuple[Any, Any], delays: tuple[Any, Any], how: str
+) -> tuple[m.Timed, m.Timed]:
+    """``(results, late)`` of an interval join: SQL's join of all records that are not behind the watermark before their epoch. A null key
+    equals nothing. Event times are ``t``."""
+    epochs = max(len(left), len(right))
+    sides = [[*side, *([[]] * (epochs - len(side)))] for side in (left, right)]
+    after: list[Any] = []
+    seen: list[list[Any]] = [[], []]
+    for epoch in range(epochs):
+        for times, side, delay in zip(seen, sides, delays, strict=True):
+            times += [record["t"] - delay for record in side[epoch]]
+        after.append(min(map(max, seen)) if all(seen) else None)
+    last = max((epoch for epoch in range(epochs) if sides[0][epoch] or sides[1][epoch]), default=0)
+    keeps = (how in ("left", "full", "anti"), how in ("right", "full"))  # records with a null key
+    late: m.Timed = []
+    kept: list[list[tuple[int, Any]]] = [[], []]
+    for epoch in range(epochs):
+        for at, side in enumerate(sides):
+            for record in side[epoch]:
+                key = record[keys[at]]
+                if key is None and not keeps[at]:
+                    continue
+                if epoch and after[epoch - 1] is not None and record["t"] < after[epoch - 1]:
+                    late.append((rd.Timestamp(epoch), (key, (record, None) if at == 0 else (None, record))))
+                else:
+                    kept[at].append((epoch, record))
+
+    def settled(came: int, end: Any) -> rd.Timestamp:
+        """When the watermark has passed what a record could be joined with."""
+        return rd.Timestamp(next((e for e in range(came, epochs) if after[e] is not None and end < after[e]), last))
+
+    def meet(a: Any, b: Any) -> bool:
+        return a[keys[0]] is not None and a[keys[0]] == b[keys[1]] and bounds[0] <= b["t"] - a["t"] <= bounds[1]
+
+    out: m.Timed = []
+    for came, a in kept[0]:
+        met = [(max(came, then), b) for then, b in kept[1] if meet(a, b)]
+        if how not in ("semi", "anti"):
+            out += [(rd.Timestamp(epoch), (a[keys[0]], (a, b))) for epoch, b in met]
+        elif how == "semi" and met:
+            out.append((rd.Timestamp(min(epoch for epoch, _ in met)), (a[keys[0]], a)))
+        if not met and keeps[0]:
+            out.append((settled(came, a["t"] + bounds[1]), (a[keys[0]], a if how == "anti" else (a, None))))
+    for came, b in kept[1]:
+        if keeps[1] and not any(meet(a, b) for _, a in kept[0]):
+            out.append((settled(came, b["t"] - bounds[0]), (b[keys[1]], (None, b))))
+    return out, late
+
+
 def given(flow: rd.Dataflow, *, columns: bool) -> None:
     _, sales = streams(flow, columns=columns)
     windowed = sales.key_by("shop").window(rd.windows.given("opens", "closes"))
@@ -193,6 +258,14 @@ PROGRAMS = [
             )
             for name, windows in WINDOWS.items()
             for delay in (0, 6)
+        ),
+        *(
+            Program(
+                f"interval-join-{name}-{how}-{form}",
+                partial(interval_join, bounds=BOUNDS[name], how=how, columns=form == "columns"),
+                partial(interval_join_expected, bounds=BOUNDS[name], how=how),
+            )
+            for name, how in (("around", "inner"), ("around", "full"), ("before", "anti"))
         ),
     )
 ]

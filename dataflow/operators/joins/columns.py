@@ -368,4 +368,41 @@ def joined_batch(
     return mark_keyed(pa.RecordBatch.from_arrays(columns, names=labels), keys)
 
 
-__all__ = ["ColumnJoin", "NotColumnar", "joined_batch"]
+def alone_batch(side: int, batch: pa.RecordBatch, schemas: Any, between: tuple[tuple[str, pa.Array], ...] = ()) -> pa.RecordBatch:
+    """Records of one side as pairs without the other, as :func:`joined_batch` has them. Raises NotColumnar where the right side's keys
+    are none of the type that the left side's have."""
+    schema, other = schemas[side], schemas[1 - side]
+    keys = keyed_columns(schema) or 0
+    columns = batch.columns[:keys]
+    if other is not None and side == 1:
+        try:
+            columns = [column.cast(other.field(i).type) for i, column in enumerate(columns)]
+        except pa.ArrowInvalid as error:
+            raise NotColumnar from error
+    missing = pa.schema([]) if other is None else record_of(pa.RecordBatch.from_pylist([], schema=other), other).schema
+    records = record_of(batch, schema)
+    sides = (records, missing) if side == 0 else (missing, records)
+    named, right = (other or schema, schema) if side == 1 else (schema, other)
+    pairs = pair_array(*sides, [] if right is None else right.names[:keys])
+    labels = distinct_names(named.names[:keys], [*(name for name, _ in between), "pair"])
+    return mark_keyed(pa.RecordBatch.from_arrays([*columns, *(column for _, column in between), pairs], names=labels), keys)
+
+
+def common_schema(side: int, batches: Sequence[pa.RecordBatch], schemas: Any) -> pa.Schema:
+    """The schema of these batches of a side. Raises NotColumnar unless they go together with each other and with what is known of both
+    sides: keys, and places in time, which are behind them."""
+    known = schemas[side] or batches[0].schema
+    keys = keyed_columns(known) or 0
+    if any(not b.schema.equals(known, check_metadata=True) for b in batches):
+        raise NotColumnar
+    other = schemas[1 - side]
+    if other is not None and (
+        keys != keyed_columns(other)
+        or any(common_type(known.field(i).type, other.field(i).type) is None for i in range(keys))
+        or not known.field(keys).type.equals(other.field(keys).type)
+    ):
+        raise NotColumnar
+    return known
+
+
+__all__ = ["ColumnJoin", "NotColumnar", "alone_batch", "common_schema", "joined_batch"]

@@ -20,6 +20,8 @@ ALONE: dict[How, tuple[bool, bool]] = {
     "anti": (True, False),
 }
 """Whether records of the left and of the right side that meet none come out."""
+OWED: dict[How, tuple[bool, bool]] = {**ALONE, "semi": (True, False)}
+"""Whether a record of the left and of the right side is still to be given once, or forgotten, where pairs are given one by one."""
 LEFT_ONLY = ("semi", "anti")
 PAIRS_MAX = 1 << 19
 """Pairs are made in portions of about so many, so that a product of two frequent keys does not take all memory at once."""
@@ -53,6 +55,36 @@ def matches(left: Numbers, right: Numbers) -> Iterator[tuple[Positions, Position
     yield from _expanded(heads[hits], sizes, low, counts)
 
 
+def matches_within(
+    codes: Numbers, low: Positions, high: Positions, others: Numbers, ticks: Positions
+) -> Iterator[tuple[Positions, Positions]]:
+    """Positions of equal codes where the other's tick is within ``low <= tick <= high``: each pair once, in portions.
+
+    ``others`` are sorted, and the ticks of each code.
+
+    >>> found = matches_within(np.array([7, 8]), np.array([2, 0]), np.array([4, 9]), np.array([7, 7, 7, 9]), np.array([1, 2, 4, 5]))
+    >>> [(a.tolist(), b.tolist()) for a, b in found]
+    [([0, 0], [1, 2])]
+    """
+    if not len(codes) or not len(others):
+        return
+    begin, end = (np.searchsorted(others, codes, side=side) for side in ("left", "right"))
+    first = _reached(ticks, begin, end, low)
+    counts = _reached(ticks, first, end, high + 1) - first
+    hits = np.flatnonzero(counts)
+    if len(hits):
+        yield from _expanded(hits, np.ones(len(hits), np.int64), first[hits], counts[hits])
+
+
+def _reached(ticks: Positions, begin: Positions, end: Positions, at: Positions) -> Positions:
+    """In each stretch ``begin .. end`` of ticks, which is sorted, the first position whose tick is at or beyond ``at``."""
+    while (searched := begin < end).any():
+        middle = (begin + end) // 2
+        below = searched & (ticks[np.minimum(middle, len(ticks) - 1)] < at)
+        begin, end = np.where(below, middle + 1, begin), np.where(searched & ~below, middle, end)
+    return begin
+
+
 def _expanded(heads: Positions, sizes: Positions, low: Positions, counts: Positions) -> Iterator[tuple[Positions, Positions]]:
     """All pairs of ``heads[i] .. + sizes[i]`` with ``low[i] .. + counts[i]``."""
     rows = _ranges(heads, sizes)  # of the left side, each to be repeated
@@ -78,4 +110,4 @@ def _ranges(starts: Positions, lengths: Positions) -> Positions:
     return out
 
 
-__all__ = ["ALONE", "LEFT_ONLY", "PAIRS_MAX", "How", "matches"]
+__all__ = ["ALONE", "LEFT_ONLY", "OWED", "PAIRS_MAX", "How", "matches", "matches_within"]

@@ -15,26 +15,21 @@ import numpy as np
 import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.partial import Partials
-from rayad.dataflow.operators.joins.columns import NotColumnar, joined_batch
+from rayad.dataflow.operators.joins.columns import NotColumnar, alone_batch, common_schema, joined_batch
+from rayad.dataflow.operators.joins.in_time import JoinInTime
 from rayad.dataflow.operators.joins.matching import ALONE, LEFT_ONLY, How, Positions, matches
-from rayad.dataflow.operators.keys.column_keys import common_type, in_common, key_numbers
+from rayad.dataflow.operators.keys.column_keys import in_common, key_numbers
 from rayad.dataflow.operators.keys.key_first import has_key, is_null, keys_of, pairs_of, record_of
-from rayad.dataflow.operators.keys.keyed import distinct_names
-from rayad.dataflow.operators.results import pair_array
 from rayad.dataflow.operators.state.group_index import GroupIndices
-from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
 from rayad.dataflow.operators.state.tables import WINDOW, Entries
 from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.state.two_forms import ColumnForm, RowForm, TwoForms
-from rayad.dataflow.operators.state.waiting import Batches, Waiting
-from rayad.dataflow.operators.windows.assigning import SENT_ROWS_MAX, assigner
+from rayad.dataflow.operators.windows.assigning import assigner
 from rayad.dataflow.operators.windows.best import with_windows
 from rayad.dataflow.operators.windows.pane_runs import Panes
 from rayad.dataflow.operators.windows.panes import Form, grid_of, moment_ticks, windows_between, windows_of_place
-from rayad.dataflow.operators.windows.watermarks import Marks
-from rayad.dataflow.records.batches import keyed_columns, mark_keyed, one_batch, to_rows
-from rayad.dataflow.vertex import EndVertex
+from rayad.dataflow.records.batches import keyed_columns, one_batch, to_rows
 from rayad.dataflow.windows import Sliding, Tumbling, Window
 from rayad.progress import Timestamp
 
@@ -144,17 +139,7 @@ class WindowJoinColumns(ColumnForm):
     # -- records -------------------------------------------------------------------
     def check(self, side: int, batches: list[pa.RecordBatch]) -> None:
         """Raises NotColumnar, with nothing changed, unless these go together with each other and with what is kept."""
-        known = self.schemas[side] or batches[0].schema
-        keys = keyed_columns(known) or 0
-        if any(not b.schema.equals(known, check_metadata=True) for b in batches):
-            raise NotColumnar
-        other = self.schemas[1 - side]
-        if other is not None and (
-            keys != keyed_columns(other)
-            or any(common_type(known.field(i).type, other.field(i).type) is None for i in range(keys))
-            or not known.field(keys).type.equals(other.field(keys).type)
-        ):
-            raise NotColumnar
+        known = common_schema(side, batches, self.schemas)
         self.learn([known, None] if side == 0 else [None, known])
 
     def accept(self, side: int, batches: list[pa.RecordBatch], watermark: Any) -> list[Any]:
@@ -230,23 +215,11 @@ class WindowJoinColumns(ColumnForm):
         return with_windows(batch, self.schemas[0], self._windows(0, batch))
 
     def _alone(self, side: int, batch: pa.RecordBatch) -> Any:
-        """Records of one side as pairs without the other: as :func:`joined_batch` has them."""
-        schema, other = self.schemas[side], self.schemas[1 - side]
-        assert schema is not None
-        keys = keyed_columns(schema) or 0
-        columns = batch.columns[:keys]
-        if other is not None and side == 1:
-            try:
-                columns = [column.cast(other.field(i).type) for i, column in enumerate(columns)]
-            except pa.ArrowInvalid:  # of a type that the left side's keys have not
-                return [(key, window, (None, record)) for key, window, record in self._rows(side, batch)]
-        missing = pa.schema([]) if other is None else record_of(pa.RecordBatch.from_pylist([], schema=other), other).schema
-        records = record_of(batch, schema)
-        sides = (records, missing) if side == 0 else (missing, records)
-        named, right = (other or schema, schema) if side == 1 else (schema, other)
-        pairs = pair_array(*sides, [] if right is None else right.names[:keys])
-        labels = distinct_names(named.names[:keys], ["window", "pair"])
-        return mark_keyed(pa.RecordBatch.from_arrays([*columns, self._windows(side, batch), pairs], names=labels), keys)
+        """Records of one side as pairs without the other, or rows where columns cannot say it."""
+        try:
+            return alone_batch(side, batch, self.schemas, (("window", self._windows(side, batch)),))
+        except NotColumnar:
+            return [(key, window, (None, record)) for key, window, record in self._rows(side, batch)]
 
     def as_rows(self) -> Any:
         """As :meth:`JoinedWindows.give`; nothing is kept."""
@@ -389,63 +362,20 @@ class JoinedWindows(RowForm):
         self._placed += len(entries.keys)
 
 
-class WindowJoin(KeyedVertex, EndVertex):
+class WindowJoin(JoinInTime[JoinedWindows, WindowJoinColumns]):
     """Fires ``(key, window, (left, right))`` for each pair within a window when the watermarks of both sides have passed its end.
 
     Ports 0 and 1 take the records of the left and right side, the others the largest event times of each batch. What comes for a window
     that has fired goes to output port 1: ``(key, window, (record, None))``, or ``(key, window, (None, record))`` from the right.
     """
 
-    sequential = True
-    broadcast_may_repeat = True
-    may_change = frozenset({"delays"})
-
     def __init__(self, windows: Tumbling | Sliding, delays: tuple[Any, ...], how: How = "inner") -> None:
+        super().__init__(delays, TwoForms(JoinedWindows(windows, how), partial(WindowJoinColumns, windows, how)))
         self.windows = windows
-        self.pending = Waiting(self, Batches(), Batches())  # left, right
-        self.marks = Marks(delays, self.pending)
-        self.open = TwoForms(JoinedWindows(windows, how), partial(WindowJoinColumns, windows, how))
-
-    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        waiting = self.pending[time]
-        if edge < 2:
-            waiting[edge].append(batch)
-        else:
-            self.marks.see(edge - 2, to_rows(batch), time)
-
-    def on_notify(self, time: Timestamp) -> None:
-        late: list[Any] = []
-        mark = self.marks.ahead_of(time)
-        for side, batches in enumerate(self.pending.pop(time, ())):
-            if batches:
-                late += [(key, window, _pair(side, record)) for key, window, record in self._put(side, batches, mark)]
-        if late:
-            self.send_by(1, late, time)
-        if self.marks.advance(time):
-            self._fire(time, self.marks.watermark.now)
-
-    def on_end(self, time: Timestamp) -> None:
-        self._fire(time, None)
-
-    def _put(self, side: int, batches: list[Any], mark: Any) -> list[Any]:
-        """Take records in; gives those that are late."""
-        rows, columns = self.open.rows, self.open.columns
-        if not rows.is_used and all(isinstance(batch, pa.RecordBatch) for batch in batches):
-            try:
-                columns.check(side, batches)
-            except NotColumnar:
-                pass
-            else:
-                return columns.accept(side, batches, mark)
-        self.open.to_rows()
-        return [late for batch in batches for late in rows.put(side, batch, mark)]
 
     def _fire(self, time: Timestamp, mark: Any) -> None:
         if self.open.columns.is_used:
-            for batch in self.open.columns.due(mark):
-                for at in range(0, len(batch), SENT_ROWS_MAX):
-                    end = at + SENT_ROWS_MAX
-                    self.send_by(0, batch[at:end] if isinstance(batch, list) else batch.slice(at, SENT_ROWS_MAX), time)
+            self.send_cut(self.open.columns.due(mark), time)
         for out in self.open.rows.due(mark):
             self.send_by(0, out, time)
 
@@ -455,7 +385,3 @@ Sides = tuple[dict[Any, list[Any]], dict[Any, list[Any]]]
 
 def _records_of(windows: dict[Window, Any]) -> int:
     return sum(len(records) for sides in windows.values() for side in sides for records in side.values())
-
-
-def _pair(side: int, record: Any) -> tuple[Any, Any]:
-    return (record, None) if side == 0 else (None, record)

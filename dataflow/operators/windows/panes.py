@@ -24,7 +24,7 @@ from rayad.dataflow.operators.results import window_array
 from rayad.dataflow.records.batches import one_batch
 from rayad.dataflow.records.event_times import DAY_TICKS, EXACT_FLOATS_MAX, Lengths, Scale, nanoseconds
 from rayad.dataflow.records.selectors import require_columns
-from rayad.dataflow.windows import Given, Session, Sliding, Tumbling, Window
+from rayad.dataflow.windows import Between, Given, Session, Sliding, Tumbling, Window
 from rayad.progress import DataflowError
 
 _TICKS_PER = {"s": 1_000_000, "ms": 1_000, "us": 1}
@@ -79,7 +79,7 @@ def ticks_of(times: pa.Array, windows: Any) -> tuple[Ticks, pa.DataType] | None:
         raise DataflowError(f"{times.null_count} event times are null: every record needs one; filter such records out first")
     kind = times.type
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        return _ticks_of_moments(times, exactly=isinstance(windows, (Session, Given)))
+        return _ticks_of_moments(times, exactly=isinstance(windows, (Session, Given, Between)))
     if pa.types.is_date(kind):
         days = times.cast(pa.date32()).cast(pa.int32()).to_numpy().astype(np.int64)
         return (days, pa.date32()) if _are_within(days, *_DATES) else _beyond(times)
@@ -93,7 +93,7 @@ def ticks_of(times: pa.Array, windows: Any) -> tuple[Ticks, pa.DataType] | None:
             return units, pa.int64()
         return _float_ticks(units.astype(np.float64), windows) if _are_within(units, -EXACT_FLOATS_MAX, EXACT_FLOATS_MAX) else None
     if pa.types.is_floating(kind):
-        if isinstance(windows, (Session, Given)):
+        if isinstance(windows, (Session, Given, Between)):
             return None
         numbers = times.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
         odd = len(numbers) - int(np.count_nonzero(np.isfinite(numbers)))
@@ -248,9 +248,11 @@ def within(batch: pa.RecordBatch, times: str, start: str, end: str) -> pa.Record
     return batch if pc.all(inside).as_py() else batch.filter(inside)
 
 
-def pane_columns(batch: pa.RecordBatch, times: str, windows: Any) -> list[pa.Array] | None:
-    """One column with each row's pane, or, for windows that records bring along, two with the bounds; None where columns do not do."""
-    found = ticks_of(batch.column(times), windows)
+def pane_columns(batch: pa.RecordBatch, name: str, windows: Any) -> list[pa.Array] | None:
+    """One column with each row's pane (for intervals: event time), or, for windows that records bring along, two with the bounds; None
+    where columns do not do."""
+    times = batch.column(name)
+    found = ticks_of(times, windows)
     if found is None:
         return None
     at, bound = found
@@ -259,6 +261,10 @@ def pane_columns(batch: pa.RecordBatch, times: str, windows: Any) -> list[pa.Arr
         if any(each is None or each[1] != bound for each in bounds):
             return None
         return [as_bounds(each[0], bound) for each in bounds if each is not None]
+    if isinstance(windows, Between):
+        if len(times):
+            windows.scale.admit(times[0].as_py())
+        return [as_bounds(at, bound)]
     grid = grid_of(windows, bound)
     if grid is None:
         return None
