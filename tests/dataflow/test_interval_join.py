@@ -87,6 +87,18 @@ def test_results_stay_columns_and_open_into_plain_ones() -> None:
     assert results_of(left, right, within, "semi", plain=True) == [{"k": 1, "t": 1, "v": 5}]
 
 
+@pytest.mark.parametrize("columns", [True, False], ids=["columns", "rows"])
+def test_a_record_whose_interval_is_over_when_it_comes_is_given_at_once(columns: bool) -> None:
+    """It waited for the watermark to move, which a change of layout may look like."""
+    left: list[Any] = [[{"k": 0, "t": 0, "v": 0}]]
+    right: list[Any] = [[{"v": 0, "key": 1, "t": 0}], [{"v": 1, "key": 0, "t": 0}], [{"v": 2, "key": 0, "t": 0}]]
+    sides: list[Any] = [left, right]
+    if columns:
+        sides = [[pa.RecordBatch.from_pylist(rows, schema=s) for rows in side] for side, s in ((left, SCHEMA), (right, OTHER))]
+    found = run(*sides, rd.between(1, 1), (0, 0), "right", {})["out"]
+    assert sorted((time.epoch, record["v"]) for time, (_, (_, record)) in found) == [(0, 0), (1, 1), (2, 2)]
+
+
 SECOND, DAY = dt.timedelta(seconds=1), dt.timedelta(days=1)
 NOON = dt.datetime(2024, 5, 1, 12)
 

@@ -216,6 +216,12 @@ class IntervalJoin(JoinInTime[IntervalRows, IntervalColumns]):
         super().__init__(delays, TwoForms(IntervalRows(between, how), partial(IntervalColumns, between, how)))
         self.between = between
 
+    def on_notify(self, time: Timestamp) -> None:
+        super().on_notify(time)
+        now = self.marks.watermark.now
+        if now is not None:  # what has come may be settled already, also where the watermark has not moved
+            self._fire(time, now)
+
     def _late_of(self, taken: Any, time: Timestamp) -> list[Any]:
         late, results = taken
         self.send_cut(results, time)
