@@ -156,7 +156,7 @@ class KafkaSink(Sink):
         topic: its name.
         value: a function of the record, or a column, that gives the message: bytes, text, or None; without it the record is the message.
         key: the same for the message's key, which determines its partition; without it messages are spread over the partitions.
-        transaction_s: how long the broker lets a transaction last.
+        transaction_s: how long the broker lets a transaction last; what is staged is read from the job's store meanwhile.
         wait_s: how long a commit tries again while no broker answers; then it fails, and the job restarts as FailureConfig says.
         on_roll_back: what happens when the job resumes from a snapshot before the last committed one.
         options: settings of librdkafka, such as those of security; ``partitioner`` is "consistent_random", Java's "murmur2_random".

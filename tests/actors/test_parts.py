@@ -17,8 +17,9 @@ import pytest
 
 import rayad as rd
 from rayad.actors.host.part_writer import PartWriter, Written
+from rayad.actors.plane.spilling_queue import SpillFile
 from rayad.actors.replica import older_names
-from rayad.actors.replica.part_files import StateChain, dumped, loaded, read_part
+from rayad.actors.replica.part_files import SetAside, StagedValues, StateChain, dumped, loaded, read_part
 from rayad.actors.replica.participant import Capture
 from rayad.actors.replica.rest import PartRest
 from rayad.dataflow.operators.windows import watermarks
@@ -70,6 +71,19 @@ def test_a_part_comes_back(store: SnapshotStore, writer: PartWriter, large: bool
     assert again["batch"].equals(state["batch"])
     again["array"][0] = 7  # it belongs to the vertex
     assert [staged.sink for staged in written.staged] == ["out"]
+
+
+def test_staged_values_on_disk_become_files_of_their_own_in_order(store: SnapshotStore, writer: PartWriter, tmp_path: Path) -> None:
+    disk = SpillFile(str(tmp_path))
+    values = [["before"], SetAside(disk, b"1" * 3_000_000), SetAside(disk, ["2"]), ["behind"], ["last"]]
+    capture = Capture(Barrier(1, 1), PartRest(), None, False, [("out", value) for value in values])
+    writer.take_state(capture, records=1, inline=False)
+    writer.complete(capture)
+    written = outcome(writer)
+    assert not written.why_failed
+    assert [part.count for part in written.staged] == [1, 1, 1, 2]
+    assert list(StagedValues(store, written.staged)) == [["before"], b"1" * 3_000_000, ["2"], ["behind"], ["last"]]
+    disk.close()
 
 
 def test_large_state_is_as_it_was_at_the_capture(store: SnapshotStore, writer: PartWriter) -> None:
