@@ -6,6 +6,7 @@ import re
 
 _LEFT_OUT = re.compile(
     r"^A worker died or was killed while executing a task by an unexpected system error|"
+    r"^WARNING: \d+ PYTHON worker processes have been started on node|"  # each replica is a process by design
     r"gcs_client\.cc:\d+: GcsClient has no Cluster ID set, and won't fetch from GCS"
 )
 

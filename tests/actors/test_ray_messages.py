@@ -14,6 +14,7 @@ DEATH = (
     "dead worker. Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2. End of file."
 )
 REMARK = "[2026-11-23 13:08:11,505 I 13651 13769] gcs_client.cc:96: GcsClient has no Cluster ID set, and won't fetch from GCS."
+WORKERS = "WARNING: 8 PYTHON worker processes have been started on node: 24e1 with address: 10.0.0.1, which is 4x the maximum"
 MEMORY = "1 Workers (tasks / actors) killed due to memory pressure (OOM) on the node."
 
 
@@ -30,10 +31,10 @@ def ray_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_deaths_and_remarks_are_left_out_and_the_rest_is_printed() -> None:
-    assert printed(DEATH, REMARK, MEMORY, f"user: {DEATH}") == [DEATH, REMARK, MEMORY, f"user: {DEATH}"]
+    assert printed(DEATH, REMARK, WORKERS, MEMORY, f"user: {DEATH}") == [DEATH, REMARK, WORKERS, MEMORY, f"user: {DEATH}"]
     leave_out_chatter()
     stdout_deduplicator.recent.clear()
-    assert printed(DEATH, REMARK, MEMORY, f"user: {DEATH}") == [MEMORY, f"user: {DEATH}"]
+    assert printed(DEATH, REMARK, WORKERS, MEMORY, f"user: {DEATH}") == [MEMORY, f"user: {DEATH}"]
     assert stderr_deduplicator.skip_re is stdout_deduplicator.skip_re
 
 
