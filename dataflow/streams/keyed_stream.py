@@ -227,7 +227,7 @@ class KeyedStream(Advising):
                 raise DataflowError(f"join at {users_line()} was given within={show(within, 60)}: use rd.between(lower, upper)")
             from rayad.dataflow.streams.windowed_stream import join_in_time
 
-            return join_in_time(IntervalJoin, self, other, within, how, name or "interval-join", name, parallelism)
+            return join_in_time(IntervalJoin, self, other, within, how, "interval-join", name, parallelism)
         arguments.choice(how, f"join at {users_line()}: how", *ALONE)
         if how != "inner":
             raise DataflowError(

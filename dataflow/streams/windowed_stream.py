@@ -156,7 +156,7 @@ class WindowedStream(Advising):
             raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
         if not isinstance(self.windows, (Tumbling, Sliding)):
             raise DataflowError(f"join at {users_line()}: windows of a join are tumbling or sliding, not {show(self.windows)}")
-        return join_in_time(window_join.WindowJoin, self.keyed, other, self.windows, how, name or "window-join", name, parallelism)
+        return join_in_time(window_join.WindowJoin, self.keyed, other, self.windows, how, "window-join", name, parallelism)
 
     def max_by(self, value: Any, *, name: str | None = None) -> Stream:
         """The records with the largest ``value`` (function or column) per key and window, each as ``(key, window, record)``; all of
@@ -226,6 +226,7 @@ def join_in_time(
         except DataflowError as error:
             raise DataflowError(f"join at {users_line()}: {error}") from error
     flow.graph.require_free(name)
+    base = name or base
     edges: list[LogicalEdge] = []
     largest: list[LogicalEdge] = []
     delays: tuple[Any, ...] = ()
