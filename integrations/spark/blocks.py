@@ -11,6 +11,7 @@ blocks again until then), a micro-batch when all kept snapshots cover it. If tha
 from __future__ import annotations
 
 import functools
+import re
 import threading
 import time
 import uuid
@@ -36,6 +37,10 @@ _ACTOR = "raydp-executor-"
 FETCHES_MAX = 3
 """How many times a partition is asked for: RayDP restarts an executor that died, under the same name."""
 AGAIN_S = 1.0
+RESTART_S = 60.0
+"""How long an executor that restarts may be unknown to RayDP."""
+_NO_ACTOR = re.compile(r"^: java\.util\.NoSuchElementException", re.MULTILINE)
+"""What RayDP raises then, and not Spark: an error of the frame itself is a SparkException."""
 MADE_AT = "callSite.short"
 """Spark's local property for the place in the program that makes an RDD."""
 
@@ -114,7 +119,7 @@ class SparkBlocks:
     def __init__(self, frame: Any) -> None:
         spark = frame.sparkSession
         try:
-            info = _prepare(spark, frame)
+            info = _prepare_again(spark, frame)
             self._release = weakref.finalize(self, _releases().ask, spark, int(info.rddId()))
             self._release.atexit = False  # executors end with the driver
             places = _executor_actors(spark, list(info.locations()))
@@ -130,6 +135,19 @@ class SparkBlocks:
         held = self._release.detach()
         if held is not None:
             _release(*held[2])
+
+
+def _prepare_again(spark: Any, frame: Any) -> Any:
+    """:func:`_prepare`, repeated while an executor restarts: RayDP looks for the actors of the executors that Spark knows, and
+    for a while the new one is known under an id of which there is no actor."""
+    deadline_s = time.monotonic() + RESTART_S
+    while True:
+        try:
+            return _prepare(spark, frame)
+        except Exception as error:
+            if not _NO_ACTOR.search(str(error)) or time.monotonic() > deadline_s or not session_alive(spark):
+                raise
+        time.sleep(AGAIN_S)
 
 
 def _prepare(spark: Any, frame: Any) -> Any:

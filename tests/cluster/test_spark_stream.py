@@ -21,6 +21,7 @@ import pytest
 
 import rayad as rd
 from rayad.integrations import SparkSource, SparkStream
+from rayad.integrations.spark import blocks
 from rayad.integrations.spark.blocks import SparkBlocks
 from rayad.integrations.spark.jvm import java_packages, java_session, persistent_rdds
 from rayad.integrations.spark.streaming.feed import BatchFeed
@@ -111,6 +112,26 @@ def test_a_release_in_a_thread_that_spark_interrupts(spark: Any, nothing_kept: N
         computed.release()
     finally:
         thread.interrupted()
+
+
+def test_an_executor_that_restarts_may_be_unknown_for_a_moment(spark: Any, nothing_kept: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen once in 23 kills: RayDP found no actor of an executor that Spark knew already, and the job failed for good."""
+    prepare, raised = blocks._prepare, []
+
+    def unknown_once(spark: Any, frame: Any) -> Any:
+        found = prepare(spark, frame)
+        if not raised:
+            raised.append(found.rddId())
+            persistent_rdds(spark)[found.rddId()].unpersist(True)
+            raise RuntimeError("calling prepareRecoverableRDD.\n: java.util.NoSuchElementException: No value present")
+        return found
+
+    monkeypatch.setattr(blocks, "_prepare", unknown_once)
+    computed = SparkBlocks(spark.range(0, 100, 1, 1))
+    assert [raised != [], computed.blocks[0].rdd in raised] == [True, False]
+    computed.release()
+    with pytest.raises(DataflowError, match="from_spark: Spark could not compute the DataFrame"):
+        SparkBlocks(spark.range(0, 2, 1, 1).selectExpr("raise_error('java.util.NoSuchElementException')"))
 
 
 def test_bounded_reads_leave_nothing_in_executors(spark: Any, nothing_kept: None) -> None:
