@@ -42,8 +42,10 @@ class Adapting:
     def scaling(self, flow: rd.Dataflow, vertex: str, replicas: int) -> rd.ScalingConfig:
         """The configuration: ``replicas`` of the vertex, or with a policy at most so many."""
         if self.policy is None:
-            observe = "observe" if self.journal is not None else None
-            return rd.ScalingConfig(parallelism={vertex: replicas}, policy=observe, report_interval_s=self.interval_s, journal=self.journal)
+            if self.journal is None:
+                return rd.ScalingConfig(parallelism={vertex: replicas})
+            options: dict[str, Any] = {"report_interval_s": self.interval_s, "journal": self.journal}
+            return rd.ScalingConfig(parallelism={vertex: replicas}, policy="observe", **options)
         alone = {stage.name: (1, 1) for stage in flow.plan().stages}
         return rd.ScalingConfig(
             parallelism={**alone, vertex: (1, replicas)},

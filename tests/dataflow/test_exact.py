@@ -302,7 +302,7 @@ def test_nothing_beyond_two_gib_of_strings_is_dropped(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(pa, "concat_arrays", bounded)
     assert one_array(TooLong()) == pa.array(["a", "b"], pa.large_string())
-    monkeypatch.setattr("rayad.dataflow.operators.stateless.one_or_more", pa.Table.to_batches)
+    monkeypatch.setattr("rayad.dataflow.operators.map_batches.one_or_more", pa.Table.to_batches)
     monkeypatch.setattr("rayad.dataflow.items.one_or_more", pa.Table.to_batches)
     flow = rd.Dataflow()
     table = pa.table({"s": pa.chunked_array([["a"], ["b"]])})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import pickle
 import pkgutil
@@ -84,6 +85,7 @@ def operators_with_keyed_state() -> set[type[Vertex]]:
             waiting.append(kind)
             if kind.__module__.startswith(operators.__name__):
                 found.add(kind)
+    found = {kind for kind in found if not inspect.isabstract(kind)}
     return {kind for kind in found if kind.on_notify is not Vertex.on_notify or not kind.__subclasses__()}  # others are bases
 
 

@@ -3,7 +3,7 @@ a time are late is known when the time before it is complete."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, Generic
 
@@ -20,7 +20,7 @@ from rayad.dataflow.vertex import EndVertex
 from rayad.progress import Timestamp
 
 
-class JoinInTime(KeyedVertex, EndVertex, Generic[Rows, Columns]):
+class JoinInTime(KeyedVertex, EndVertex, ABC, Generic[Rows, Columns]):
     """Ports 0 and 1 take the records of the left and right side, the others the largest event times of each batch. What comes too late
     goes to output port 1: its key, window if there is one, and ``(record, None)``, or ``(None, record)`` from the right.
 
