@@ -99,6 +99,7 @@ class LocalRescale:
         self._left: set[Where] = set()
         self._over_for: set[Where] = set()  # replicas that have heard how it ended: what they hear of it later was overtaken
         self._costs: dict[Where, list[StepCost]] = {}
+        self._was_whole = not self._off_layout()  # else the job has failed within a change, and is about to begin anew
         self._tell(lead.Asked())
         if not self.is_done:
             network.moved_out = self.fence
@@ -242,16 +243,17 @@ class LocalRescale:
             self.network.ready.discard((kind, at))
             if kind == "adopt" and at is not None and isinstance(outcome, lead.Refuse):
                 self._adopt(at, self.network.plan.laid_out(waiting[-1].layout))
-        if not isinstance(outcome, lead.GiveWay):
-            self._check_layouts()
+        off = self._off_layout() if self._was_whole and not isinstance(outcome, lead.GiveWay) else ""
+        if off:
+            raise InternalError(f"a change is over, and {off}")
         if self.is_unattended and isinstance(outcome, lead.Refuse):
             _log.warning("%s", outcome.why)
 
-    def _check_layouts(self) -> None:
+    def _off_layout(self) -> str:
+        """A replica with another layout than the job's; "" where there is none."""
         layout = self.network.plan.layout
-        for core in self.network.cores.values():
-            if core.plan.layout != layout:
-                raise InternalError(f"a change is over, and {core.name!r}[{core.replica}] has layout {core.plan.layout}, not {layout}")
+        off = next((core for core in self.network.cores.values() if core.plan.layout != layout), None)
+        return f"{off.name!r}[{off.replica}] has layout {off.plan.layout}, not {layout}" if off is not None else ""
 
     def _why_not(self, name: str) -> str:
         plan, stage = self.network.plan, stage_of(name)
@@ -372,7 +374,7 @@ class LocalRescale:
             if core is not None:
                 self.network.retired.batches[at[0]] = self.network.retired.batches.get(at[0], 0) + core.batches_in
                 core.close()
-                self._remove(at)
+            self._remove(at)  # also what it has not been asked yet: a newcomer that has not started must not start any more
         self.network.plan = self.network.plan.laid_out(layout)
         self._lay_out_snapshots(self.network.plan)
 
