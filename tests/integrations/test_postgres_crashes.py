@@ -114,9 +114,7 @@ def test_a_server_that_stays_away_is_an_error_in_time_and_the_commit_can_be_repe
     with monkeypatch.context() as patched:
         die_once(patched, server, "copied", comes_back=False)
         sink._wait_s = 0.5
-        with pytest.raises(
-            rd.DataflowError, match=r"^write_postgres: snapshot 3 could not be committed to 't': .+"
-        ):
+        with pytest.raises(rd.DataflowError, match=r"^write_postgres: snapshot 3 could not be committed to 't': .+"):
             sink.commit(3, values)
     server.start()
     assert rows(server) == [1, 2], "nothing of a transaction that did not end"
