@@ -52,7 +52,7 @@ class RayDatasetSource(RefSource):
         if staged is not None:
             super().__init__(staged.schema, None, epoch=epoch, batch_rows=batch_rows, folder=folder, staged=staged)
             return
-        computed = dataset.materialize()
+        computed = _compute_in_order(dataset)
         counts = [about.num_rows for bundle in computed.iter_internal_ref_bundles() for about in bundle.metadata]
         refs: list[Any] = computed.to_arrow_refs()
         if len(counts) != len(refs):
@@ -65,6 +65,20 @@ class RayDatasetSource(RefSource):
         ]
         schema = _arrow_schema(computed)
         super().__init__(schema, number_blocks(blocks), keep=computed, epoch=epoch, batch_rows=batch_rows, folder=folder)
+
+
+def _compute_in_order(dataset: Any) -> Any:
+    """Compute the data set with its blocks in the order of its input, not in that in which Ray's tasks happen to end.
+
+    Two computations then number the same blocks alike, which a run that resumes relies on. The data set's own setting is put back.
+    """
+    options = dataset.context.execution_options
+    before = options.preserve_order
+    options.preserve_order = True
+    try:
+        return dataset.materialize()
+    finally:
+        options.preserve_order = before
 
 
 def _arrow_schema(dataset: Any) -> pa.Schema:

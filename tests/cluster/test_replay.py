@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,23 @@ def test_a_spark_frame_is_computed_again_or_staged(spark: Any, tmp_path: Path) -
     assert input_changes(fingerprint(source), fingerprint(again)) == []
     with pytest.raises(DataflowError, match="schema drift in from_spark: the staged input"):
         SparkSource(spark.range(2), replay="stage", staging_path=str(tmp_path / "in"))
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("ray_cluster")
+def test_blocks_are_in_the_order_of_the_input_whichever_of_rays_tasks_ends_first() -> None:
+    def slow_for(late: int) -> Any:
+        def wait(batch: Any) -> Any:
+            time.sleep(2 * (late in batch["x"]))
+            return batch
+
+        return wait
+
+    def source(late: int) -> RayDatasetSource:
+        return RayDatasetSource(dataset([1], [2], [3]).map_batches(slow_for(late), num_cpus=0.1, zero_copy_batch=True))
+
+    assert rows(source(1)) == rows(source(3)) == [(0, {"x": x}) for x in (1, 2, 3)]
+    assert input_changes(fingerprint(source(1)), fingerprint(source(2))) == []
 
 
 @pytest.mark.cluster
