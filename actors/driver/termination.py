@@ -58,6 +58,10 @@ class Termination:
         """Save this job on SIGTERM. Outside the main thread, or where the user has set a handler, no handler is installed."""
         self._jobs.add(job)
         self._timeout_s = max(self._timeout_s, timeout_s)
+        self.install()
+
+    def install(self) -> None:
+        """End the process in order on SIGTERM also without a job. To be called after Ray has started: its own handler prints a stack."""
         if threading.current_thread() is not threading.main_thread():
             return
         if is_default(signal.getsignal(signal.SIGTERM)):

@@ -25,7 +25,7 @@ OF_PROGRAMS_AND_STORES = (demo, doctor, plan, interval, snapshots, report, state
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 refused or failed; 2 wrong arguments; 3 no job of that name; 4 no cluster; 5 a time-out came first, and what "
-    "was asked for goes on; 130 Ctrl-C."
+    "was asked for goes on; 130 Ctrl-C; 143 SIGTERM."
 )
 
 

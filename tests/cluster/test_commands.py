@@ -80,6 +80,18 @@ def rayad(server: JobServer, *words: str | Path, code: int = Exit.DONE, cwd: Pat
     return done.stdout if code == Exit.DONE else done.stderr
 
 
+def followed_until(server: JobServer, line: str, *words: str) -> tuple[int, str]:
+    """Run a command that goes on until it has printed such a line, and end it with SIGTERM: how it ended, and its stderr."""
+    env = {**server.env, "RAY_ADDRESS": server.address}
+    with subprocess.Popen([RAYAD, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        found = any(line in printed for printed in running.stdout)
+        running.send_signal(signal.SIGTERM)
+        _, err = running.communicate(timeout=PATIENCE_S)
+    assert found, err
+    return running.returncode, err
+
+
 def written(folder: Path) -> Path:
     """The program, in a folder of its own."""
     program = folder / "program"
@@ -118,6 +130,7 @@ def test_every_command_on_a_job_that_ray_job_submit_started(job_server: JobServe
     assert (report["before"]["counts"], report["after"]["counts"]) == (2, 3)
     assert "there is no stage of that name" in rayad(job_server, "rescale", "ticks", "county=3", code=Exit.FAILED)
     assert "the third tick" in rayad(job_server, "logs", "ticks")
+    assert followed_until(job_server, "the third tick", "logs", "ticks", "--follow") == (Exit.TERMINATED, "")
     replicas = rayad(job_server, "logs", "ticks", "--vertex", "counts")
     assert all(line.startswith("(counts[") for line in replicas.splitlines())
 
@@ -127,6 +140,10 @@ def test_every_command_on_a_job_that_ray_job_submit_started(job_server: JobServe
     printed = ask(job_server, "logs", "ticks")
     assert "job 'ticks' is complete" in printed
     assert not re.search(r"(?i)warning|token|GcsClient|log level", printed), printed
+
+    told = rayad(job_server, "resume", "app.py:flow", "--from", path, "--storage", storage, "--detached", cwd=program)
+    assert "job 'ticks' runs" in told
+    assert rayad(job_server, "cancel", "ticks") == "job 'ticks' is cancelled\n"
 
 
 def test_ctrl_c_finishes_what_is_under_way_and_a_detached_job_is_stopped_by_its_name(job_server: JobServer, tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ class Exit(IntEnum):
     """A time-out came first: what was asked for goes on."""
     INTERRUPTED = 130
     """Ctrl-C, as shells count it."""
+    TERMINATED = 143
+    """SIGTERM, as shells count it."""
 
 
 class Told(click.ClickException):
@@ -86,8 +88,11 @@ NAME = click.argument("name")
 def attach(name: str, address: str | None) -> Any:
     """The handle of a job that runs. Raises NoSuchJob, NoCluster."""
     from rayad.actors.driver.attached_job import attach
+    from rayad.actors.driver.termination import OF_THIS_PROCESS
 
-    return attach(name, address=address)
+    job = attach(name, address=address)
+    OF_THIS_PROCESS.install()
+    return job
 
 
 def states_of_jobs(address: str | None) -> dict[str, JobState | None]:
