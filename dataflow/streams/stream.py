@@ -66,7 +66,7 @@ def _union_of(streams: list[Stream]) -> windowing.EventTime | None:
         found = stream.event_time
         if found is None:  # an exchange behind a union, where its sides can no longer be distinguished
             return None
-        sides += found.sides or (windowing.Side(stream.node, stream.port, found.selector or ValueSelector(), found.max_delay),)
+        sides += found.sides_at(stream.node, stream.port)
         selectors.add(found.selector)
     together = all(not stream.event_time.sides or stream.event_time.together for stream in streams if stream.event_time is not None)
     if len(selectors) > 1 and not together:
@@ -477,9 +477,23 @@ class Stream(Advising):
         own_stream(self.flow, other, "join")
         return self.key_by(on).join(other.key_by(on if right_on is None else right_on), name=name)
 
-    def assign_timestamps(self, time: Callable[[Any], Any] | str, *, max_delay: Any = None) -> Stream:
+    def assign_timestamps(
+        self,
+        time: Callable[[Any], Any] | str,
+        *,
+        max_delay: Any = None,
+        per: Callable[[Any], Any] | str | None = None,
+        idle_epochs: int | None = None,
+    ) -> Stream:
         """Say where a record's event time is (function or column) and by how much a record may come after newer ones. It stays through
-        filter, inspect and union; after a map assign it again."""
+        filter, inspect and union; after a map assign it again.
+
+        The watermark of the stream is its largest event time less ``max_delay`` (docs/decisions/006-event-time.md). ``per``: the column or
+        function that gives the part of a record, such as ``"partition"`` of Kafka or a device. Each part then has a watermark of its own,
+        and the least of them counts, so a part may be behind others by any time; it takes part from its first record on.
+        ``idle_epochs``: a part, or without ``per`` the whole stream in a join or union, that has brought nothing in the last so many
+        epochs does not hold the watermark back. What it brings afterwards may be late.
+        """
         if not (isinstance(time, str) or callable(time)):
             raise DataflowError(f"assign_timestamps was given {show(time, 60)}: give a function of the record or a column name")
         selector = ValueSelector.of(time, "assign_timestamps")
@@ -489,7 +503,12 @@ class Stream(Advising):
             raise DataflowError(
                 f"max_delay is {show(max_delay, 60)}: it must be a number or timedelta of at least 0, in the unit of the event times"
             )
-        return Stream(self.flow, self.node, self.port, windowing.EventTime(selector, delay), self.partition)
+        part = None if per is None else ValueSelector.of(per, "assign_timestamps(per)")
+        if part is not None:
+            schemas.require_known(self.flow.graph, self.node, part.columns, "assign_timestamps(per)")
+        idle = None if idle_epochs is None else arguments.whole(idle_epochs, "assign_timestamps: idle_epochs", least=1)
+        event_time = windowing.EventTime(selector, delay, per=part, idle_epochs=idle)
+        return Stream(self.flow, self.node, self.port, event_time, self.partition)
 
     def window(self, windows: Any) -> WindowedStream:
         """Windows over all records together; results are ``(window, value)``."""

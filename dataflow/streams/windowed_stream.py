@@ -84,7 +84,7 @@ class WindowedStream(Advising):
         key, windows = self.keyed.key, self.windows
         stream = self.keyed.stream.materialised()
         sides = sides_of(stream)
-        delays = tuple(side.max_delay for side in sides)
+        delays = tuple(side.rule for side in sides)
 
         def element(times: ValueSelector) -> Any:
             return windowing.AssignWindows(key, value, aggregator, times, windows, self.keyless)
@@ -237,7 +237,7 @@ def join_in_time(
         element = partial(late_records.PlaceRecords, side.key, windows=windows, drops_null=not keeps_all)
         edges.append(LogicalEdge(placed(start, f"{base}.prepare", element), 0, BY_PAIR))
         largest += largest_of(flow, sides, base)
-        delays += tuple(each.max_delay for each in sides)
+        delays += tuple(each.rule for each in sides)
         selectors += [each.selector for each in sides]
     more = () if how == "inner" else (how,)  # snapshots of earlier versions are of inner joins
     make = Make(vertex, windows, delays, *more).reading(key=left.key, right_key=other.key, time=selectors)
@@ -265,7 +265,7 @@ def sides_of(stream: Stream) -> tuple[windowing.Side, ...]:
     """The streams whose event times make the watermark."""
     found = stream.event_time
     assert found is not None
-    return found.sides or (windowing.Side(stream.node, stream.port, found.selector or ValueSelector(), found.max_delay),)
+    return found.sides_at(stream.node, stream.port)
 
 
 def placed(stream: Stream, base: str, element: Callable[[ValueSelector], Any]) -> int:
@@ -281,5 +281,5 @@ def placed(stream: Stream, base: str, element: Callable[[ValueSelector], Any]) -
 
 def largest_of(flow: Any, sides: tuple[windowing.Side, ...], base: str) -> list[LogicalEdge]:
     """The largest event times of each batch of each side, for every replica."""
-    each = [Stream(flow, s.node, s.port).through(f"{base}.largest-time", windowing.LargestTime(s.selector)) for s in sides]
+    each = [Stream(flow, s.node, s.port).through(f"{base}.largest-time", windowing.LargestTime(s.selector, s.per)) for s in sides]
     return [LogicalEdge(one.node, 0, Partition(PartitionKind.BROADCAST)) for one in each]

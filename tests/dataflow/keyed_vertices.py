@@ -23,6 +23,7 @@ from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
 from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EpochBest
 from rayad.dataflow.operators.windows.firing import EventWindows
 from rayad.dataflow.operators.windows.late_records import LateRecords, PlaceRecords
+from rayad.dataflow.operators.windows.watermarks import WatermarkRule
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.vertex import Vertex
 from tests.dataflow import test_state_of_keyed_operators as keyed_operators
@@ -72,6 +73,20 @@ def _late(how: str) -> Keyed:
         return sorted(vertex.pending), vertex.marks.checkpoint()
 
     return Keyed(f"LateRecords, {how}", lambda: LateRecords(windows.WINDOWS[how], (2,)), lambda: steps, view, frozenset({1}))
+
+
+def _late_of_parts() -> Keyed:
+    element = PlaceRecords(windows.KEY, windows.TIMES, windows.WINDOWS["tumbling"])
+    of_part = windows.LargestTime(windows.TIMES, windows.VALUE)
+    batches = windows.RECORDS.map(lambda some: (0, windows.sent(element, some, True)))
+    times = st.tuples(st.just(1), windows.RECORDS.map(of_part.apply))
+    steps = steps_with(st.one_of(batches, times).filter(lambda pair: len(pair[1]) > 0), first=[(1, [(0, 10)])])
+    rule = WatermarkRule(2, per_part=True, idle_epochs=2)
+
+    def view(vertex: Any) -> Any:
+        return sorted(vertex.pending), vertex.marks.checkpoint()
+
+    return Keyed("LateRecords, per part", lambda: LateRecords(windows.WINDOWS["tumbling"], (rule,)), lambda: steps, view, frozenset({1}))
 
 
 def _windows(how: str, aggregator: str, form: str) -> Keyed:
@@ -137,4 +152,5 @@ ALL = [
     _best(True),
     _best(False),
     *(_late(how) for how in ("tumbling", "session", "given")),
+    _late_of_parts(),
 ]

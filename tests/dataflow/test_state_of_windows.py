@@ -119,7 +119,7 @@ def join_steps(columns: bool, rows: bool, placed: PlaceRecords = PLACED) -> st.S
 
 
 def view_of_join(vertex: Any) -> Any:
-    copy = WindowJoin(vertex.windows, vertex.marks.delays)
+    copy = WindowJoin(vertex.windows, vertex.marks.rules)
     copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
     kept = [
         Counter(

@@ -98,6 +98,22 @@ def test_an_idle_partition_does_not_hold_epochs_back(kafka: Broker) -> None:
     assert [some for _, some in got] == [[1], [2], [3], [4], [5]]
 
 
+@pytest.mark.parametrize("per", [None, "partition"])
+def test_a_partition_whose_data_is_older_has_a_watermark_of_its_own(kafka: Broker, per: str | None) -> None:
+    """The times inside the data of partition 1 are a hundred behind those of partition 0, in the same epochs."""
+    topic = kafka.topic(2)
+    kafka.send(topic, [(partition, 1000 * n, str(n + 100 * (1 - partition))) for n in range(1, 6) for partition in (0, 1)])
+    flow = rd.Dataflow()
+    read = flow.from_kafka(kafka.servers, topic, stop="latest", parts=2, options={"fetch.wait.max.ms": 5})
+    counts = read.assign_timestamps(lambda row: int(row["value"]), per=per).window(rd.windows.tumbling(2)).count()
+    counts.collect("counts")
+    counts.late.collect("late")
+    result = flow.run(runtime="local", parallelism=2)
+    late = sorted(int(row["value"]) for _, (_, row) in result["late"])
+    assert late == ([] if per else [2, 3, 4, 5])
+    assert sum(count for _, (_, count) in result["counts"]) == 10 - len(late)
+
+
 def test_a_date_far_ahead_does_not_end_the_epochs(kafka: Broker) -> None:
     topic = kafka.topic(1)
     kafka.send(topic, [(0, 4_000_000_000_000, "0")])

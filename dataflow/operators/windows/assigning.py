@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
@@ -18,6 +18,7 @@ from rayad.dataflow.operators.keys.packing import Packing, can_be_packed
 from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.operators.windows.best import BestRecords, best_of_batch
 from rayad.dataflow.operators.windows.panes import grid_of, panes_of, ticks, windows_of_place
+from rayad.dataflow.operators.windows.watermarks import WatermarkRule
 from rayad.dataflow.records.batches import mark_keyed, to_rows
 from rayad.dataflow.records.calling import mapped
 from rayad.dataflow.records.event_times import event_time, later
@@ -31,12 +32,26 @@ SENT_ROWS_MAX = 1 << 17
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the streams that have become one: where it is, where its records' event times are, and how late a record may come."""
+    """One of the streams that have become one: where it is, where its records' event times are, and how late a record may come.
+
+    Args:
+        per: where a record's part is, where each part has a watermark of its own.
+        idle_epochs: see :class:`rayad.dataflow.operators.windows.watermarks.WatermarkRule`.
+    """
 
     node: int
     port: int
     selector: ValueSelector
     max_delay: Any
+    per: ValueSelector | None = None
+    idle_epochs: int | None = None
+
+    @property
+    def rule(self) -> Any:
+        """What a vertex is told: the delay, or with more than that a WatermarkRule."""
+        if self.per is None and self.idle_epochs is None:
+            return self.max_delay
+        return WatermarkRule(self.max_delay, self.per is not None, self.idle_epochs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +62,19 @@ class EventTime:
         selector: None for a union of streams that have it in different places.
         sides: the streams of a union, whose watermark is the least of theirs.
         together: whether the stream is these sides and nothing else, so that a step on it may as well be made on each of them.
+        per, idle_epochs: as of a :class:`Side`.
     """
 
     selector: ValueSelector | None
     max_delay: Any
     sides: tuple[Side, ...] = ()
     together: bool = False
+    per: ValueSelector | None = None
+    idle_epochs: int | None = None
+
+    def sides_at(self, node: int, port: int) -> tuple[Side, ...]:
+        """The streams whose event times make the watermark, of a stream that is there."""
+        return self.sides or (Side(node, port, self.selector or ValueSelector(), self.max_delay, self.per, self.idle_epochs),)
 
     def moved(self) -> EventTime | None:
         """Behind an exchange, where the sides of a union cannot be told apart any more."""
@@ -297,11 +319,17 @@ def _none(row: Any) -> None:
 
 @dataclass(slots=True)
 class LargestTime(Element):
-    """The largest event time of a batch, as a batch of one."""
+    """The largest event time of a batch, as a batch of one; with ``per`` of each part, as ``(part, time)``."""
 
     times: ValueSelector
+    per: ValueSelector | None = None
 
     def apply(self, batch: Any) -> Any:
+        if self.per is None:
+            return self._largest(batch)
+        return [(part, time) for part, rows in _by_part(batch, self.per) for time in self._largest(rows)]
+
+    def _largest(self, batch: Any) -> Any:
         if isinstance(batch, pa.RecordBatch) and self.times.column:
             require_columns(batch, (self.times.column,))
             column = batch.column(self.times.column)
@@ -320,6 +348,28 @@ class LargestTime(Element):
             return [event_time(max(times), "a record")]
         except (TypeError, DataflowError):  # scalars of several kinds, or one that is refused
             return [reduce(later, [event_time(time, row) for time, row in zip(times, rows, strict=True)])]
+
+
+def _by_part(batch: Any, per: ValueSelector) -> Iterator[tuple[Any, Any]]:
+    """Each part with its records, in the order of their first ones."""
+    if isinstance(batch, pa.RecordBatch) and per.column:
+        require_columns(batch, (per.column,))
+        parts = batch.column(per.column).dictionary_encode(null_encoding="encode")
+        names = parts.dictionary.to_pylist()
+        for index, part in enumerate(names):
+            yield part, batch if len(names) == 1 else batch.filter(pc.equal(parts.indices, index))
+        return
+    of: dict[Any, list[Any]] = {}
+    rows = to_rows(batch)
+    for part, row in zip(mapped(per.row_value(), rows), rows, strict=True):
+        try:
+            of.setdefault(part, []).append(row)
+        except TypeError as error:
+            raise DataflowError(
+                f"assign_timestamps(per=...): the part of {show(row, 60)} is {show(part, 60)}, a {type(part).__name__}, which cannot be a "
+                "key: give a text, a number or a tuple of them"
+            ) from error
+    yield from of.items()
 
 
 def _has_maximum(kind: pa.DataType) -> bool:

@@ -10,7 +10,7 @@ fired: every run of panes knows how far that is, and of windows and sessions one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -71,14 +71,65 @@ class Watermark:
         self.now = later(self.now, other.now)
 
 
+Mark = tuple[Any, int]
+"""The watermark of a part, and the last epoch in which it brought something."""
+WHOLE = ()
+"""The part of a stream without parts, and of one that has brought nothing yet. Others are ``(part,)``."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkRule:
+    """How the watermark of one stream follows from its event times.
+
+    Args:
+        max_delay: how late its records may come; None: not at all.
+        per_part: whether each part has a watermark of its own, of which the least counts; event times then come with their part.
+        idle_epochs: a part, or the stream, that has brought nothing in the last so many epochs does not count; None: all do, for ever.
+
+    >>> rule = WatermarkRule(2, per_part=True, idle_epochs=3)
+    >>> marks = rule.after({}, {("a",): 10, ("b",): 7}, epoch=1)
+    >>> rule.watermark(marks, 1)
+    (True, 5)
+    >>> marks = rule.after(marks, {("a",): 20}, epoch=5)
+    >>> rule.watermark(marks, 5)
+    (True, 18)
+    """
+
+    max_delay: Any
+    per_part: bool = False
+    idle_epochs: int | None = None
+
+    def after(self, marks: Mapping[Any, Mark], seen: Mapping[Any, Any], epoch: int) -> dict[Any, Mark]:
+        """The marks of the parts when ``epoch`` has brought these largest event times, by part."""
+        found = dict(marks)
+        for part, moment in seen.items():
+            before, _ = found.get(part, (None, epoch))
+            found[part] = later(before, watermark_of(moment, self.max_delay)), epoch
+        if not found and self.idle_epochs is not None:
+            found[WHOLE] = None, epoch  # it has brought nothing from now on
+        found = {part: mark for part, mark in found.items() if (part != WHOLE) is self.per_part} or found
+        return self._awake(found, epoch) or found  # a part that was idle begins anew
+
+    def watermark(self, marks: Mapping[Any, Mark], epoch: int) -> tuple[bool, Any]:
+        """Whether the stream counts after ``epoch``, and its watermark; None: it has none yet, and holds back all others."""
+        awake = self._awake(marks, epoch)
+        known = [mark for mark, _ in awake.values()]
+        return bool(awake or not marks), None if not known or None in known else compared(*known)[0]
+
+    def _awake(self, marks: Mapping[Any, Mark], epoch: int) -> dict[Any, Mark]:
+        most = self.idle_epochs
+        return {part: mark for part, mark in marks.items() if most is None or epoch - mark[1] <= most}
+
+
 class Marks(KeyedState):
     """The watermark of a vertex, and what has come of it for times that are not complete: the largest event times of each input. It goes
     along with whatever moves.
 
-    It is the least of those of the inputs, as in Flink: an input that has brought nothing yet holds it back.
+    It is the least of those of the inputs and their parts, as in Flink: an input that has brought nothing yet holds it back, unless its
+    rule says for how long. A part holds it back from its first record on. All of this follows from data and epochs, too.
 
     Args:
-        delays: how late records of each input may come.
+        delays: how late records of each input may come, or its :class:`WatermarkRule`.
         pending: what waits at the same vertex.
     """
 
@@ -86,10 +137,10 @@ class Marks(KeyedState):
     is_in_flight = True
 
     def __init__(self, delays: tuple[Any, ...], pending: Waiting) -> None:
-        self.delays = delays
+        self.rules = tuple(rule if isinstance(rule, WatermarkRule) else WatermarkRule(rule) for rule in delays)
         self._pending = pending
-        self.largest: list[dict[Timestamp, Any]] = [{} for _ in delays]
-        self.marks: list[Any] = [None] * len(delays)
+        self.largest: list[dict[Timestamp, dict[Any, Any]]] = [{} for _ in delays]
+        self.marks: list[dict[Any, Mark]] = [{} for _ in delays]
         self.watermark = Watermark()
 
     # -- snapshots -----------------------------------------------------------------
@@ -98,8 +149,10 @@ class Marks(KeyedState):
         return self.largest, self.marks, self.watermark
 
     def restore(self, state: Any) -> None:
-        """Take back what :meth:`checkpoint` gave."""
-        self.largest, self.marks, self.watermark = state
+        """Take back what :meth:`checkpoint` gave; also in earlier versions, which knew no parts."""
+        largest, marks, self.watermark = state
+        self.largest = [{time: seen if isinstance(seen, dict) else {WHOLE: seen} for time, seen in side.items()} for side in largest]
+        self.marks = [mark if isinstance(mark, dict) else {} if mark is None else {WHOLE: (mark, 0)} for mark in marks]
 
     @property
     def inline(self) -> None:
@@ -118,15 +171,20 @@ class Marks(KeyedState):
     # -- to other replicas -----------------------------------------------------------
     def give(self, groups: frozenset[int], key_groups: int) -> Any:
         """The watermark, and the largest event times of all times that wait: a new replica has not seen what was broadcast before."""
-        return [dict(largest) for largest in self.largest], list(self.marks), replace(self.watermark)
+        largest = [{time: dict(seen) for time, seen in side.items()} for side in self.largest]
+        return largest, [dict(marks) for marks in self.marks], replace(self.watermark)
 
     def take(self, state: Any) -> None:
         """Know what :meth:`give` gave as well; each of the times waits here, too."""
         for mine, theirs in zip(self.largest, state[0], strict=True):
             for time, seen in theirs.items():
-                mine[time] = later(mine.get(time), seen)
+                for part, moment in seen.items():
+                    _put(mine, time, part, moment)
                 self._pending[time]
-        self.marks = list(map(later, self.marks, state[1]))
+        for known, others in zip(self.marks, state[1], strict=True):
+            for part, (mark, epoch) in others.items():
+                before, since = known.get(part, (None, epoch))
+                known[part] = later(before, mark), max(since, epoch)
         self.watermark.take(state[2])
 
     # -- as a table ------------------------------------------------------------------
@@ -136,10 +194,11 @@ class Marks(KeyedState):
 
     # -- times -----------------------------------------------------------------------
     def see(self, side: int, times: Iterable[Any], time: Timestamp) -> None:
-        """Event times of an input have come."""
-        largest = self.largest[side]
-        for moment in times:
-            largest[time] = later(largest.get(time), moment)
+        """Event times of an input have come; of one in parts, ``(part, time)``."""
+        largest, in_parts = self.largest[side], self.rules[side].per_part
+        for one in times:
+            part, moment = ((one[0],), one[1]) if in_parts else (WHOLE, one)
+            _put(largest, time, part, moment)
 
     def ahead_of(self, time: Timestamp) -> Any:
         """The watermark by which what waits for ``time`` is late or not; None: nothing is.
@@ -148,13 +207,20 @@ class Marks(KeyedState):
         """
         mark = self.watermark.ahead_of(time)
         for largest in self.largest:
-            later(mark, largest.get(time))
+            for moment in largest.get(time, {}).values():
+                later(mark, moment)
         return mark
 
     def advance(self, time: Timestamp) -> bool:
         """A time is complete. Gives whether windows are to fire."""
-        for side, largest in enumerate(self.largest):
-            seen = largest.pop(time, None)
-            if seen is not None:
-                self.marks[side] = later(self.marks[side], watermark_of(seen, self.delays[side]))
-        return self.watermark.advance(time, None if None in self.marks else compared(*self.marks)[0])
+        found = []
+        for side, rule in enumerate(self.rules):
+            marks = self.marks[side] = rule.after(self.marks[side], self.largest[side].pop(time, {}), time.epoch)
+            found.append(rule.watermark(marks, time.epoch))
+        known = [mark for counts, mark in found if counts]
+        return self.watermark.advance(time, None if not known or None in known else compared(*known)[0])
+
+
+def _put(largest: dict[Timestamp, dict[Any, Any]], time: Timestamp, part: Any, moment: Any) -> None:
+    of_time = largest.setdefault(time, {})
+    of_time[part] = later(of_time.get(part), moment)
