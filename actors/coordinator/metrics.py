@@ -41,6 +41,7 @@ OF_JOBS = {
 """Gauges by name, and what they are. Tag: job."""
 COUNTERS = {
     "rayad_records_consumed": ("records consumed", ("job", "vertex", "replica")),
+    "rayad_records_set_aside": ("records on which operators with on_error='skip' failed", ("job", "operator")),
     "rayad_failures": ("failures that the job has survived", ("job",)),
     "rayad_snapshots": ("snapshots seen by the metrics' clock", ("job",)),
 }
@@ -58,6 +59,7 @@ class JobMetrics:
         self._gauges |= {name: metrics.Gauge(name, text, tag_keys=("job",)) for name, text in OF_JOBS.items()}
         self._counters = {name: metrics.Counter(name, text, tag_keys=tags) for name, (text, tags) in COUNTERS.items()}
         self._records: dict[tuple[str, int], int] = {}
+        self._set_aside: dict[str, int] = {}
         self._failures = 0
         self._snapshot: int | None = None
 
@@ -78,6 +80,10 @@ class JobMetrics:
 
     def _show_job(self, status: JobStatus) -> None:
         tags = {"job": self._job}
+        for one in status.set_aside:
+            before = self._set_aside.get(one.operator, 0)
+            self._add("rayad_records_set_aside", one.count - (before if one.count >= before else 0), {**tags, "operator": one.operator})
+            self._set_aside[one.operator] = one.count
         self._gauges["rayad_silent"].set(len(status.silent), tags)
         self._add("rayad_failures", status.failures - self._failures, tags)
         self._failures = status.failures

@@ -37,6 +37,7 @@ def note_counts(place: Workplace, snapshots: HostSnapshots | None = None) -> Rep
         report.waiting.append(f"live input open in epoch {core.input_epoch}")
     report.waiting.extend(f"lost connection: {peer}" for peer in place.lost)
     report.sinks = sinks_written(place.plan, place.stage)
+    report.set_aside = core.outputs.bad_records()
     report.waits = _waits(place, snapshots)
     return report
 
@@ -99,6 +100,7 @@ def counts_from_outside(place: Workplace, activity: Activity | None) -> ReplicaR
         waiting=waiting,
         activity=activity,
         sinks=sinks_written(place.plan, place.stage),
+        set_aside=core.outputs.bad_records(),
     )
 
 

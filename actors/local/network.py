@@ -560,6 +560,7 @@ class Network:
                 at[1],
                 records_in=core.records_in,
                 sinks=tuple(sink.key for sink in self.plan.sinks if sink.id in mine),
+                set_aside=core.outputs.bad_records(),
                 waits=Waits(
                     queued=queued.get(at, 0),
                     looped=len(ends.feedback),

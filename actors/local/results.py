@@ -43,7 +43,9 @@ def status_of(name: str, state: JobState, network: Network, kept: LocalSnapshots
         return JobStatus(name, state, network.steps)
     views = {stage.id: network.tracker.view(stage.id)[:2] for stage in network.plan.stages}
     reports = [
-        ReplicaReport(core.stage.name, replica, batches_in=core.batches_in, records_in=core.records_in)
+        ReplicaReport(
+            core.stage.name, replica, batches_in=core.batches_in, records_in=core.records_in, set_aside=core.outputs.bad_records()
+        )
         for (_, replica), core in network.cores.items()
     ]
     newest = kept.taken[-1] if kept is not None and kept.taken else None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from rayad.actors.process.activity import Activity
 from rayad.autoscale.statistics import ReplicaReading
+from rayad.dataflow.operators.bad_records import SetAside
 from rayad.progress import Timestamp
 from rayad.snapshots.attempts import ReplicaName
 
@@ -68,6 +69,8 @@ class ReplicaReport:
     """What it has counted, where that was asked for."""
     sinks: tuple[str, ...] = ()
     """That it writes to."""
+    set_aside: tuple[SetAside, ...] = ()
+    """By operators with ``on_error="skip"``, since the replica started."""
     waits: Waits = field(default_factory=Waits)
 
 

@@ -19,6 +19,7 @@ from rayad.autoscale.statistics import ReplicaCounters
 from rayad.dataflow.compiling.sharing import RecordWatch, Shared
 from rayad.dataflow.config import BATCH_ROWS
 from rayad.dataflow.logical_graph import PartitionKind
+from rayad.dataflow.operators.bad_records import SetAside
 from rayad.dataflow.operators.keys.keyed import import_conversions
 from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.plan import ApplyStep, EdgeStep, Plan, PlanEdge, ShiftStep, Stage
@@ -222,6 +223,11 @@ class Outputs:
             return ((time, out),) if (out.num_rows if isinstance(out, pa.RecordBatch) else len(out)) else ()
 
         return run
+
+    def bad_records(self) -> tuple[SetAside, ...]:
+        """What the steps have set aside since they were made. Any thread may ask."""
+        found = (getattr(element, "set_aside", None) for _, element in list(self._built.values()))
+        return tuple(one for one in found if one is not None)
 
     def _element(self, step: ApplyStep) -> Element:
         """The step as it runs in this replica, made once however often the layout changes."""

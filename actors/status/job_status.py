@@ -12,6 +12,7 @@ from typing import Any
 
 from rayad.actors.lead.job_leader import JobState
 from rayad.actors.status.silent import Silent
+from rayad.dataflow.operators.bad_records import SetAside
 from rayad.progress import Timestamp
 
 
@@ -168,6 +169,8 @@ class JobStatus:
     """Who did not answer: the figures of these are what they told last."""
     events: int = 0
     """How many events the journal has had."""
+    set_aside: tuple[SetAside, ...] = ()
+    """By operator, of all its replicas, since they started: records on which it failed, with ``on_error="skip"``."""
 
     @property
     def layout(self) -> dict[str, int]:

@@ -31,7 +31,11 @@ def heading(status: JobStatus) -> list[str]:
     facts = [f"job {status.name!r}: {status.state.value}", f"{status.failures} failures survived", f"{status.active} pointstamps active"]
     if status.window_s:
         facts.append(f"means over {status.window_s:.1f} s")
-    return [", ".join(facts), _snapshot(status), *map(str, status.silent)]
+    bad = (
+        f"{one.count:,} record{'s' if one.count > 1 else ''} set aside by {one.operator!r} ({one.line}), the last one for {one.error}"
+        for one in status.set_aside
+    )
+    return [", ".join(facts), _snapshot(status), *bad, *map(str, status.silent)]
 
 
 def _snapshot(status: JobStatus) -> str:

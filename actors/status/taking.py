@@ -17,6 +17,7 @@ from rayad.actors.status.silent import Silent
 from rayad.autoscale import JobSample, ReplicaReading, sample_between
 from rayad.autoscale.samples import ReplicaSample
 from rayad.dataflow.logical_graph import NodeKind
+from rayad.dataflow.operators.bad_records import SetAside
 from rayad.dataflow.plan import Plan, Stage
 from rayad.progress import ProtocolError, Timestamp
 from rayad.snapshots.attempts import SnapshotStatistics
@@ -80,7 +81,7 @@ class StatusTaker:
         window_s = sample.duration_s if sample is not None else 0.0
         return JobStatus(
             self._name, seen.state, seen.now_s, window_s, tuple(vertices), edges, seen.active, seen.failures,
-            _newest(seen), seen.snapshot_interval_s, seen.silent, seen.events,
+            _newest(seen), seen.snapshot_interval_s, seen.silent, seen.events, _set_aside(reports.values()),
         )  # fmt: skip
 
     def _sample(self, seen: Seen) -> JobSample | None:
@@ -148,6 +149,15 @@ def _newest(seen: Seen) -> SnapshotStatus | None:
     if newest is None:
         return None
     return SnapshotStatus(newest.number, newest.kind, seen.snapshot_age_s, newest.took_s, newest.total_bytes, newest.written_bytes)
+
+
+def _set_aside(reports: Iterable[ReplicaReport]) -> tuple[SetAside, ...]:
+    """By operator, of all replicas together."""
+    found: dict[str, SetAside] = {}
+    for one in (one for report in reports for one in report.set_aside):
+        before = found.get(one.operator)
+        found[one.operator] = one if before is None else replace(one, count=before.count + one.count)
+    return tuple(found[name] for name in sorted(found))
 
 
 def _is_start(stage: Stage) -> bool:

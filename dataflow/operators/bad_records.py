@@ -44,6 +44,16 @@ def good_of(batch: Any) -> Any:
     return batch.good if type(batch) is Outcome else batch
 
 
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """How many records an operator has set aside in a replica since that started, and what the last one failed with."""
+
+    operator: str
+    line: str
+    count: int
+    error: str
+
+
 @dataclass(slots=True)
 class Tried(Element):
     """A step with a function of the user, each failure of which is one record's.
@@ -51,11 +61,13 @@ class Tried(Element):
     Args:
         element: the step.
         operator, line: the operator's name, and the user's line.
+        set_aside: what has been; None: nothing. Any thread may read it.
     """
 
     element: Element
     operator: str = ""
     line: str = ""
+    set_aside: SetAside | None = None
 
     def for_replica(self) -> Element:
         return Tried(self.element.for_replica(), self.operator, self.line)
@@ -72,7 +84,11 @@ class Tried(Element):
     def apply(self, batch: Any) -> Any:
         element = self.element
         good, bad = self._each(element, to_rows(batch)) if isinstance(element, PerRecord) else self._whole(batch)
-        return Outcome(good, bad) if bad else good
+        if not bad:
+            return good
+        before = self.set_aside.count if self.set_aside is not None else 0
+        self.set_aside = SetAside(self.operator, self.line, before + len(bad), bad[-1]["error"])
+        return Outcome(good, bad)
 
     def _each(self, element: PerRecord, rows: list[Any]) -> tuple[Any, list[Any]]:
         results, failed = element.attempt(rows)

@@ -15,6 +15,7 @@ from rayad.actors.coordinator.metrics import COUNTERS, OF_JOBS, OF_REPLICAS, OF_
 from rayad.actors.job import JobState, JobStatus
 from rayad.actors.scaling import metrics as of_scaling
 from rayad.actors.status.job_status import ReplicaStatus, SnapshotStatus, VertexStatus
+from rayad.dataflow.operators.bad_records import SetAside
 
 DASHBOARD = Path(__file__).parents[2] / "docs" / "grafana" / "rayad.json"
 
@@ -49,9 +50,10 @@ def test_gauges_are_of_the_newest_status_and_counters_of_all(monkeypatch: pytest
     shown.show(status)
     shown.show(status)  # nothing new
     fewer = VertexStatus("counts", replicas=(replace(replicas[0], records_in=130),))
-    shown.show(replace(status, vertices=(fewer,), failures=2))
+    bad = SetAside("parse", "app.py:7", 3, "ValueError: no number")
+    shown.show(replace(status, vertices=(fewer,), failures=2, set_aside=(bad,)))
     anew = VertexStatus("counts", replicas=(replace(replicas[0], records_in=20),))  # a recovery: it counts again
-    shown.show(replace(status, vertices=(anew,), failures=2))
+    shown.show(replace(status, vertices=(anew,), failures=2, set_aside=(replace(bad, count=1),)))
 
     def values(name: str) -> dict[tuple[str, ...], float]:
         return made[name].values
@@ -61,6 +63,7 @@ def test_gauges_are_of_the_newest_status_and_counters_of_all(monkeypatch: pytest
     assert values("rayad_lag_epochs") == {("words", "counts"): 2.0}
     assert values("rayad_replicas") == {("words", "counts"): 1.0}
     assert (values("rayad_failures"), values("rayad_snapshots")) == ({("words",): 2.0}, {("words",): 1.0})
+    assert values("rayad_records_set_aside") == {("words", "parse"): 4.0}
     assert values("rayad_snapshot_bytes") == {("words",): 2000}
 
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rayad as rd
+from rayad.actors.status.table import as_lines
 
 LINE = "test_bad_records.py:"
 
@@ -119,6 +120,24 @@ def test_errors_are_at_the_time_of_their_record_with_operator_and_line() -> None
     assert (bad["record"], bad["operator"]) == ("{", "parse")
     assert bad["error"].startswith("JSONDecodeError: Expecting property name")
     assert bad["line"].startswith(LINE)
+
+
+def test_the_status_of_a_job_counts_them_by_operator_and_says_the_last_one() -> None:
+    flow = rd.Dataflow("counted")
+    lines = flow.input("lines")
+    lines.map(json.loads, name="parse", on_error="skip").map(lambda n: 1 // n, name="invert", on_error="skip").collect("out")
+    job = flow.submit(runtime="local", parallelism=2)
+    feed = job.input("lines")
+    for epoch, some in enumerate([["1", "{", "0"], ["2"], ["0", "["]]):
+        feed.send(some)
+        feed.advance_to(epoch + 1)
+    while job.step():
+        pass
+    invert, parse = job.status().set_aside
+    assert (invert.operator, invert.count, invert.error[:17]) == ("invert", 2, "ZeroDivisionError")
+    assert (parse.operator, parse.count, parse.line.partition(":")[0]) == ("parse", 2, LINE.partition(":")[0])
+    assert f"2 records set aside by 'parse' ({parse.line}), the last one for JSONDecodeError: Expecting value" in as_lines(job.status())
+    job.cancel()
 
 
 def test_event_times_stay_and_a_union_keeps_those_of_its_sides() -> None:
