@@ -16,6 +16,7 @@ from rayad.integrations.committed import committed_files, read_committed
 from rayad.integrations.files import CsvSource, JsonLinesSource, ParquetSource
 from rayad.integrations.folder import FolderSource
 from rayad.integrations.kafka import KafkaSink, KafkaSource
+from rayad.integrations.lines import csv_lines, json_lines
 from rayad.integrations.parquet import ParquetSink, PublishedFiles
 from rayad.integrations.postgres import PostgresSink, PostgresSource
 from rayad.integrations.ray_data import RayDatasetSink, RayDatasetSource
@@ -49,7 +50,9 @@ __all__ = [
     "SparkStream",
     "TextSource",
     "committed_files",
+    "csv_lines",
     "find_java",
+    "json_lines",
     "read_committed",
     "spark_session",
     "stop_spark",

@@ -24,6 +24,8 @@ from rayad.progress import ConfigError, DataflowError, arguments
 READ_BYTES = 1 << 20
 DEFAULT_SPLIT_BYTES = 32 << 20
 MAX_LINE_BYTES = 64 << 20
+TEXT = pa.schema([("text", pa.string())])
+"""The columns of lines in columns."""
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 
 
@@ -164,7 +166,7 @@ class TextPart(SourcePart):
             if source.columnar and source.encoding == "utf-8" and len(block) < 1 << 31:
                 column = _cut_lines(block)
                 if column is not None and len(column) == len(raw):
-                    return pa.record_batch({"text": column})
+                    return source.of_column(column, self._position)
             try:
                 texts = block.decode(source.encoding).split("\n")
             except UnicodeDecodeError:
@@ -242,12 +244,17 @@ class TextSource(Source):
             )
         self.encoding = name
         self.columnar = columnar
+        self.schema = TEXT if columnar else None
         self.split_bytes = split_bytes
         self.filesystem, self.files = find_files(paths, filesystem, self.where)
 
     def shape(self, texts: list[str], raw: list[bytes], position: int, path: str) -> Any:
         """A batch from lines."""
-        return pa.record_batch({"text": pa.array(texts, pa.string())}) if self.columnar else texts
+        return self.of_column(pa.array(texts, pa.string()), position) if self.columnar else texts
+
+    def of_column(self, lines: pa.Array, position: int) -> pa.RecordBatch:
+        """A columnar batch from lines, the first of which begins at a byte of its file."""
+        return pa.record_batch({"text": lines})
 
     def list_parts(self) -> Sequence[TextRange]:
         """Ranges of about ``split_bytes`` bytes, files in order."""

@@ -99,24 +99,30 @@ class Tried(Element):
         return element.gather(kept, results), [self._bad(rows[at], error) for at, error in failed]
 
     def _whole(self, batch: Any) -> tuple[Any, list[Any]]:
-        """A function of batches: after an error it gets the records one by one."""
+        """A function of batches: after an error it gets the records one by one; a step of ours gets halves, and halves of halves."""
+        if len(batch) == 1:
+            return self._alone(batch)
         try:
             return self.element.apply(batch), []
         except (RayadError, MemoryError):
             raise
-        except Exception as error:
-            if len(batch) == 1:
-                return [], [self._bad(to_rows(batch)[0], error)]
+        except Exception:  # which of the records it was, the parts tell
+            pass
         pieces: list[Any] = []
         bad: list[Any] = []
-        for one in _ones(batch):
-            try:
-                pieces.append(self.element.apply(one))
-            except (RayadError, MemoryError):
-                raise
-            except Exception as error:
-                bad.append(self._bad(to_rows(one)[0], error))
+        for part in _halves(batch) if self.element.can_repeat else _ones(batch):
+            good, more = self._whole(part) if len(part) > 1 else self._alone(part)
+            pieces.append(good)
+            bad += more
         return _joined(pieces), bad
+
+    def _alone(self, one: Any) -> tuple[Any, list[Any]]:
+        try:
+            return self.element.apply(one), []
+        except (RayadError, MemoryError):
+            raise
+        except Exception as error:
+            return [], [self._bad(to_rows(one)[0], error)]
 
     def _bad(self, row: Any, error: Exception) -> dict[str, Any]:
         return {"record": row, "error": f"{type(error).__name__}: {say(error)}", "operator": self.operator, "line": self.line}
@@ -141,7 +147,17 @@ class Bad(Element):
 
 def _ones(batch: Any) -> Iterator[Any]:
     for at in range(len(batch)):
-        yield batch.slice(at, 1) if isinstance(batch, pa.RecordBatch) else batch[at : at + 1]
+        yield _part(batch, at, at + 1)
+
+
+def _halves(batch: Any) -> Iterator[Any]:
+    middle = len(batch) // 2
+    yield _part(batch, 0, middle)
+    yield _part(batch, middle, len(batch))
+
+
+def _part(batch: Any, start: int, end: int) -> Any:
+    return batch.slice(start, end - start) if isinstance(batch, pa.RecordBatch) else batch[start:end]
 
 
 def _joined(pieces: list[Any]) -> Any:

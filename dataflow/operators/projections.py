@@ -28,6 +28,8 @@ Made = list[tuple[str, str | int]]
 class _OfFields(Element):
     """A step over records whose fields have names."""
 
+    can_repeat = True
+
     def __init__(self, expressions: list[pc.Expression]) -> None:
         self.expressions = Expressions(expressions, self.base)
 

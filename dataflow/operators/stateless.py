@@ -65,6 +65,9 @@ class Element(ABC):
     base: ClassVar[str] = ""
     """What a step that the user gives no name is called; for steps that may set records aside."""
 
+    can_repeat: ClassVar[bool] = False
+    """Whether :meth:`apply` may be called again with the same records: it calls no function of the user."""
+
     passes_on: ClassVar[bool] = False
     """Whether records leave as the objects that came."""
 

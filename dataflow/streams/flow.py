@@ -12,6 +12,7 @@ from rayad.dataflow import hooks
 from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout, not_acted_on, not_asked_locally
 from rayad.dataflow.items import FedInput, ItemsSource, LiveInput, as_items
 from rayad.dataflow.logical_graph import LogicalGraph, NodeKind, check_count, check_name
+from rayad.dataflow.operators.bad_records import OnError, check_on_error
 from rayad.dataflow.records.calling import checked_function, require_methods
 from rayad.dataflow.records.users_line import users_level
 from rayad.dataflow.records.wrong_calls import explains_calls
@@ -110,13 +111,31 @@ class Dataflow:
         """Lines of text files."""
         return self.source(hooks.call("read_text", path, **options), name=name, base="text")
 
-    def read_csv(self, path: Any, *, name: str | None = None, **options: Any) -> Stream:
-        """CSV files, columnar."""
+    def read_csv(
+        self, path: Any, *, name: str | None = None, on_error: OnError = "raise", max_errors: int | None = None, **options: Any
+    ) -> Stream:
+        """CSV files, columnar. ``options``: see :class:`rayad.integrations.CsvSource`.
+
+        ``on_error="skip"`` sets lines aside that do not fit ``schema``, which has to be given: ``stream.errors`` has them, and
+        ``max_errors`` ends the job at one more (see :meth:`Stream.map`). Lines are then one record each.
+        """
+        if check_on_error("read_csv", on_error, max_errors) == "skip":
+            return self._lines("csv", hooks.call("read_csv_lines", path, **options), name, max_errors)
         return self.source(hooks.call("read_csv", path, **options), name=name, base="csv")
 
-    def read_json(self, path: Any, *, name: str | None = None, **options: Any) -> Stream:
-        """JSON-lines files, columnar."""
+    def read_json(
+        self, path: Any, *, name: str | None = None, on_error: OnError = "raise", max_errors: int | None = None, **options: Any
+    ) -> Stream:
+        """JSON-lines files, columnar. ``options``: see :class:`rayad.integrations.JsonLinesSource`; ``on_error``: see :meth:`read_csv`."""
+        if check_on_error("read_json", on_error, max_errors) == "skip":
+            return self._lines("json", hooks.call("read_json_lines", path, **options), name, max_errors)
         return self.source(hooks.call("read_json", path, **options), name=name, base="json")
+
+    def _lines(self, base: str, found: tuple[Source, Any], name: str | None, errors_max: int | None) -> Stream:
+        """Lines, and the step that makes columns of them and sets aside those that do not fit."""
+        source, parse = found
+        self.graph.require_free(name)
+        return self.source(source, base=f"{name or base}.lines").tried(parse, name, errors_max)
 
     def read_parquet(self, path: Any, *, name: str | None = None, **options: Any) -> Stream:
         """Parquet files, columnar."""

@@ -151,12 +151,18 @@ class Stream(Advising):
         base = element.base
         if check_on_error(base, on_error, max_errors) == "raise":
             return self._stateless(base, element, name, keeps_time=keeps_time, asked=asked)
+        return self.tried(element, name, max_errors, keeps_time=keeps_time, asked=asked)
+
+    def tried(
+        self, element: el.Element, name: str | None, errors_max: int | None, *, keeps_time: bool = False, asked: Any = None
+    ) -> Stream:
+        """This stream behind a step that sets aside the records on which it fails."""
         from rayad.dataflow.streams.skipping import skipping
 
         with self.flow.graph.all_or_nothing():
             tried = Tried(element)
-            out = self._stateless(base, tried, name, keeps_time=keeps_time, asked=asked)
-            return skipping(out, tried, keeps_time, max_errors)
+            out = self._stateless(element.base, tried, name, keeps_time=keeps_time, asked=asked)
+            return skipping(out, tried, keeps_time, errors_max)
 
     @property
     def errors(self) -> Stream:

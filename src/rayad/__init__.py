@@ -275,6 +275,8 @@ for _name, _attribute in {
     "read_text": "TextSource",
     "read_csv": "CsvSource",
     "read_json": "JsonLinesSource",
+    "read_csv_lines": "csv_lines",
+    "read_json_lines": "json_lines",
     "from_folder": "FolderSource",
     "from_kafka": "KafkaSource",
     "read_parquet": "ParquetSource",
@@ -285,4 +287,4 @@ for _name, _attribute in {
     "to_ray_dataset": "RayDatasetSink",
     "to_spark": "SparkSink",
 }.items():
-    hooks.register(_name, _connector(_name, _attribute))
+    hooks.register(_name, _connector(_name.removesuffix("_lines"), _attribute))
