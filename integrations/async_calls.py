@@ -11,7 +11,9 @@ import asyncio
 import copy
 import inspect
 import threading
+import time as clock
 import weakref
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 from rayad.dataflow.operators.map_batches import is_built
 from rayad.dataflow.operators.stateless import Element, Failures, PerRecord
 from rayad.dataflow.records.batches import to_rows
-from rayad.dataflow.records.calling import require_arguments
+from rayad.dataflow.records.calling import checked_function, require_arguments
 from rayad.progress import DataflowError, arguments, show
 
 PAUSE_S = 0.1
@@ -37,7 +39,16 @@ class AsyncCalls(PerRecord):
     base = "map_async"
 
     def __init__(
-        self, function: Any, *, concurrency: int = 32, timeout_s: float = 30.0, retries: int = 0, retry_on: RetryOn = Exception
+        self,
+        function: Any,
+        *,
+        concurrency: int = 32,
+        timeout_s: float = 30.0,
+        retries: int = 0,
+        retry_on: RetryOn = Exception,
+        cache: int = 0,
+        cache_s: float | None = None,
+        cache_by: Callable[[Any], Any] | None = None,
     ) -> None:
         self.function = _checked(function)
         self.concurrency = arguments.whole(concurrency, "map_async: concurrency, a number of calls,", least=1)
@@ -47,6 +58,12 @@ class AsyncCalls(PerRecord):
         if not kinds or not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in kinds):
             raise DataflowError(f"map_async: retry_on is {show(retry_on, 60)}: give a class of exceptions, or a tuple of such")
         self.retry_on = kinds
+        self._room = arguments.whole(cache, "map_async: cache, a number of answers,", least=0)
+        self._kept_s = None if cache_s is None else arguments.number(cache_s, "map_async: cache_s")
+        if not self._room and (cache_s is not None or cache_by is not None):
+            raise DataflowError("map_async: cache_s and cache_by are for a cache: say how many answers it keeps, such as cache=10_000")
+        self._cache_by = None if cache_by is None else checked_function(cache_by, "map_async: cache_by", "record")
+        self._answers: Answers | None = None
         self._loop: _Loop | None = None
         self._culprit: Any = None
 
@@ -56,8 +73,9 @@ class AsyncCalls(PerRecord):
         return made
 
     def open(self) -> None:
-        """Start the event loop."""
+        """Start the event loop, with an empty cache."""
         self._loop = _Loop(self.function)
+        self._answers = Answers(self._room, self._kept_s) if self._room else None
 
     def close(self) -> None:
         if self._loop is not None:
@@ -98,7 +116,41 @@ class AsyncCalls(PerRecord):
             async with room:
                 return await self._until_done(function, row)
 
-        return list(await asyncio.gather(*map(one, rows)))
+        if self._answers is None:
+            return list(await asyncio.gather(*map(one, rows)))
+        return await self._with_cache(self._answers, one, rows)
+
+    async def _with_cache(
+        self, answers: Answers, ask: Callable[[Any], Awaitable[tuple[Any, bool]]], rows: list[Any]
+    ) -> list[tuple[Any, bool]]:
+        """Ask once for each key that is not known. A failure is not kept; all records of the batch that have its key fail with it."""
+        keys = list(map(self._key, rows))
+        first: dict[Any, Any] = {}
+        found: dict[Any, tuple[Any, bool]] = {}
+        for key, row in zip(keys, rows, strict=True):
+            known = answers.get(key, clock.monotonic())
+            if known is not None:
+                found[key] = known[0], False
+            else:
+                first.setdefault(key, row)
+        asked = [key for key in first if key not in found]
+        for key, answer in zip(asked, await asyncio.gather(*(ask(first[key]) for key in asked)), strict=True):
+            found[key] = answer
+            if not answer[1]:
+                answers.put(key, answer[0], clock.monotonic())
+        return [found[key] for key in keys]
+
+    def _key(self, row: Any) -> Any:
+        key = row if self._cache_by is None else self._cache_by(row)
+        try:
+            hash(key)
+        except TypeError as error:
+            what = "the record" if self._cache_by is None else "what cache_by gave"
+            raise DataflowError(
+                f"map_async(cache=...): {what} is {show(key, 60)}, a {type(key).__name__}, which cannot be a key of a cache: give "
+                "cache_by=, a function from a record to what the answer depends on"
+            ) from error
+        return key
 
     async def _until_done(self, function: Callable[[Any], Awaitable[Any]], row: Any) -> tuple[Any, bool]:
         """The result, or the last error and True."""
@@ -116,6 +168,36 @@ class AsyncCalls(PerRecord):
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MOST_S)
         return failure, True
+
+
+class Answers:
+    """The answers used last, each for so many seconds.
+
+    >>> answers = Answers(2, 10.0)
+    >>> for key in "abc":
+    ...     answers.put(key, key.upper(), now_s=0.0)
+    >>> answers.get("a", 1.0), answers.get("b", 1.0), answers.get("c", 10.0)
+    (None, ('B',), None)
+    """
+
+    def __init__(self, room: int, kept_s: float | None) -> None:
+        self._room, self._kept_s = room, kept_s
+        self._kept: OrderedDict[Any, tuple[Any, float]] = OrderedDict()
+
+    def get(self, key: Any, now_s: float) -> tuple[Any] | None:
+        """The answer, in a tuple; None: it is not known any more."""
+        found = self._kept.get(key)
+        if found is None or (self._kept_s is not None and now_s - found[1] >= self._kept_s):
+            return None
+        self._kept.move_to_end(key)
+        return (found[0],)
+
+    def put(self, key: Any, answer: Any, now_s: float) -> None:
+        """Know this answer; the one that was not used for the longest time is forgotten where there is no room."""
+        self._kept[key] = answer, now_s
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._room:
+            self._kept.popitem(last=False)
 
 
 class _Loop:

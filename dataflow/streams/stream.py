@@ -338,6 +338,9 @@ class Stream(Advising):
         timeout_s: float = 30.0,
         retries: int = 0,
         retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
+        cache: int = 0,
+        cache_s: float | None = None,
+        cache_by: Callable[[Any], Any] | None = None,
         name: str | None = None,
         on_error: OnError = "raise",
         max_errors: int | None = None,
@@ -352,11 +355,16 @@ class Stream(Advising):
         to ``retries`` times, after 0.1, 0.2, 0.4 ... at most 5 s. After a failure of the job calls are made again: results are in the
         stream once, calls are made at least once.
 
+        ``cache``: each replica remembers so many answers, those used last, and asks once for records that are equal, or for which
+        ``cache_by(record)`` is; each for ``cache_s`` seconds, None: as long as there is room. Errors are not remembered. Answers are
+        shared: do not change them in place.
+
         The replica handles nothing else while a batch is under way, so give it replicas of its own where calls take long:
         ``stream.rebalance(name="ask").map_async(ask)``. ``on_error``, ``num_cpus=...`` and so on: see :meth:`map`.
         """
         bounds = {"concurrency": concurrency, "timeout_s": timeout_s, "retries": retries, "retry_on": retry_on}
-        element = hooks.call("map_async", function, **bounds)
+        remembers = {"cache": cache, "cache_s": cache_s, "cache_by": cache_by}
+        element = hooks.call("map_async", function, **bounds, **remembers)
         return self._of_user(element, name, on_error, max_errors, asked=asked)
 
     def as_columns(self, *names: str, name: str | None = None) -> Stream:

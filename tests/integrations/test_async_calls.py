@@ -6,6 +6,7 @@ import asyncio
 import functools
 import threading
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
+from rayad.integrations import async_calls
 
 
 async def turn() -> None:
@@ -128,6 +130,48 @@ class Session:
         self.closed = True
 
 
+@settings(max_examples=30)
+@given(st.lists(st.lists(st.integers(0, 9), max_size=8), max_size=8), st.integers(1, 4))
+def test_a_cache_asks_once_for_what_is_used_often(epochs: list[list[int]], room: int) -> None:
+    """Against a cache in plain Python that forgets what was not used for the longest time; n and n + 5 have the same answer."""
+    calls = Calls()
+    out = run(rd.Dataflow("cached").from_epochs(epochs).map_async(calls, cache=room, cache_by=lambda n: n % 5))
+    asked: Counter[int] = Counter()
+    kept: dict[int, int] = {}
+    expected = []
+    for batch in epochs:
+        answers = {}
+        for n in batch:
+            if n % 5 in kept:
+                answers[n % 5] = kept[n % 5] = kept.pop(n % 5)
+        for n in batch:
+            if n % 5 not in answers:
+                asked[n] += 1
+                answers[n % 5] = kept[n % 5] = 10 * n
+                while len(kept) > room:
+                    del kept[next(iter(kept))]
+        expected += [answers[n % 5] for n in batch]
+    assert (out, calls.called) == (expected, asked)
+
+
+def test_a_key_of_the_cache_that_cannot_be_one() -> None:
+    with pytest.raises(rd.DataflowError, match="which cannot be a key of a cache: give cache_by="):
+        run(rd.Dataflow("keys").from_items([{"n": 1}]).map_async(Calls(), cache=3))
+
+
+def test_errors_are_not_remembered_and_answers_only_for_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(0, 1000, 6))
+    monkeypatch.setattr(async_calls, "clock", SimpleNamespace(monotonic=lambda: float(next(now))))
+    calls = Calls(failures=1)
+    stream = rd.Dataflow("failing").from_epochs([[1, 1], [1], [1]]).map_async(calls, cache=5, on_error="skip")
+    stream.errors.collect("errors")
+    assert run(stream) == [10, 10]
+    assert calls.called == {1: 2}
+    calls = Calls()
+    assert run(rd.Dataflow("old").from_epochs([[1], [1], [1]]).map_async(calls, cache=5, cache_s=7.0)) == [10] * 3
+    assert calls.called == {1: 2}, "the clock moves by 6 s with each look at it"
+
+
 def test_a_class_is_made_once_in_each_replica_and_closed() -> None:
     MADE.clear()
     flow = rd.Dataflow("sessions")
@@ -177,6 +221,8 @@ class Plain:
         (Calls(), {"retries": -1}, "map_async: retries is -1"),
         (Calls(), {"retry_on": 503}, "map_async: retry_on is 503: give a class of exceptions, or a tuple of such"),
         (Calls(), {"tries": 1}, "map_async"),
+        (Calls(), {"cache": -1}, "map_async: cache, a number of answers, is -1"),
+        (Calls(), {"cache_s": 5.0}, "map_async: cache_s and cache_by are for a cache: say how many answers it keeps"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(function: Any, options: dict[str, Any], told: str) -> None:
