@@ -1,10 +1,11 @@
 """What it costs a job to be seen: a page that a browser looks at, and the looks that metrics are made of.
 
-One endless job of Python records keeps both processors busy. Blocks of some seconds follow each other in turn: nobody looks; a process of
-its own has opened the page and reads its frames, as a browser does (the page's actor then asks for the status once a second); a process
-of its own asks for the status ten times a second, fifty times as often as the coordinator does for the metrics. The processor
-time of all processes below this one counts, those of Ray and of the page too, less that of the process that looks: a browser is on
-another machine. Processor time a record says more than the rate, which other work on the machine disturbs more than a look does.
+One endless job of Python records keeps both processors busy. Another process has opened the job's page; it stays for the whole run, since
+a driver that joins a cluster makes Ray start workers. Blocks of some seconds follow each other in turn: nobody looks at the page (its
+actor asks for the status once in five seconds); that process reads its frames, as a browser does (once a second, frames are made and
+sent); it asks for the status itself, ten times a second. The processor time of all processes below this one counts, those of Ray and of
+the page too, less that of the process that looks: a browser is on another machine. Processor time a record says more than the rate, which
+other work on the machine disturbs more than a look does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +38,7 @@ READY_S_MAX = 60.0
 LOOKS_A_SECOND = 10
 METRICS_EVERY_S = 5.0
 NOBODY, PAGE, LOOKS = "nobody looks", "a browser on the page", f"{LOOKS_A_SECOND} looks a second"
+SEES = "sees\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +120,12 @@ def run(sizes: Sizes) -> Measurement:
     job = program(sizes).submit(scaling=rd.ScalingConfig(parallelism=2))
     try:
         _await_flow(job)
-        for repetition in range(sizes.repetitions):
-            for kind in kinds[repetition % 3 :] + kinds[: repetition % 3]:
-                block = measured(job, kind, sizes)
-                cost[kind].add(block.cpu_us)
-                rate[kind].add(block.records_s)
+        with viewer() as other:
+            for repetition in range(sizes.repetitions):
+                for kind in kinds[repetition % 3 :] + kinds[: repetition % 3]:
+                    block = measured(job, other, kind, sizes)
+                    cost[kind].add(block.cpu_us)
+                    rate[kind].add(block.records_s)
         out.check("the job ran on, and nobody failed", job.progress().failures, 0)
     finally:
         job.cancel()
@@ -136,33 +140,30 @@ def run(sizes: Sizes) -> Measurement:
     return out
 
 
-def measured(job: Any, kind: str, sizes: Sizes) -> Block:
-    """One block."""
-    with looking(kind) as looks:
-        time.sleep(sizes.settle_s)
-        began, first, before = time.perf_counter(), _consumed(job), _cpu_s(looks)
-        time.sleep(sizes.block_s)
-        seconds, records, now = time.perf_counter() - began, _consumed(job) - first, _cpu_s(looks)
+def measured(job: Any, other: subprocess.Popen[str], kind: str, sizes: Sizes) -> Block:
+    """One block, while the process that looks does it in that way."""
+    assert other.stdin is not None
+    assert other.stdout is not None
+    print(kind, file=other.stdin, flush=True)
+    if other.stdout.readline() != SEES:
+        raise RuntimeError(f"the process that looks ({kind}) ended: see its error above")
+    time.sleep(sizes.settle_s)
+    began, first, before = time.perf_counter(), _consumed(job), _cpu_s(other.pid)
+    time.sleep(sizes.block_s)
+    seconds, records, now = time.perf_counter() - began, _consumed(job) - first, _cpu_s(other.pid)
     return Block(records / seconds, sum(used - before.get(pid, 0.0) for pid, used in now.items()), records)
 
 
 @contextmanager
-def looking(kind: str) -> Iterator[int | None]:
-    """Somebody looks while the block runs; gives the process, which has seen something."""
-    if kind == NOBODY:
-        yield None
-        return
-    command = [sys.executable, "-m", "benchmarks.seeing", ray_address(), kind]
+def viewer() -> Iterator[subprocess.Popen[str]]:
+    """The process that looks; it is told how, and answers when it has seen something."""
+    command = [sys.executable, "-m", "benchmarks.seeing", ray_address()]
     environment = {**os.environ, "PYTHONPATH": python_path()}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            if process.stdout.readline() != "sees\n":
-                raise RuntimeError(f"the process that looks ({kind}) ended: see its error above")
-            yield process.pid
+            yield process
         finally:
             process.kill()  # Ray would print a stack at SIGTERM
-            process.wait()
 
 
 def _consumed(job: Any) -> int:
@@ -191,24 +192,41 @@ def _cpu_s(without: int | None) -> dict[int, float]:
     return found
 
 
+class Looking(threading.Thread):
+    """Looks in one way until it is stopped."""
+
+    def __init__(self, job: Any, kind: str, url: str) -> None:
+        super().__init__(daemon=True)
+        self._job, self._kind, self._url = job, kind, url
+        self.has_seen = threading.Event()
+        self.stopped = threading.Event()
+
+    def run(self) -> None:
+        if self._kind == PAGE:
+            with urlopen(f"{self._url}events") as stream:
+                for line in stream:
+                    if line.startswith(b"data: "):
+                        self.has_seen.set()
+                    if self.stopped.is_set():
+                        return
+        while self._kind == LOOKS and not self.stopped.wait(1 / LOOKS_A_SECOND):
+            self._job.status()
+            self.has_seen.set()
+        self.has_seen.set()
+
+
 def main() -> None:
-    """The process that looks: address and kind in, a line out when it has seen something; it goes on until it is ended."""
-    address, kind = sys.argv[1:]
-    ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    """The process that looks: the address of Ray in; then lines that say how to look, each answered when something has been seen."""
+    ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
     job = rd.attach(NAME)
-    if kind == PAGE:
-        with urlopen(f"{job.page()}events") as stream:
-            for line in stream:
-                if line.startswith(b"data: "):
-                    print("sees", flush=True)
-                    break
-            for _ in stream:
-                pass
-    job.status()
-    print("sees", flush=True)
-    while True:
-        time.sleep(1 / LOOKS_A_SECOND)
-        job.status()
+    url = job.page()
+    looking = Looking(job, NOBODY, url)
+    for line in sys.stdin:
+        looking.stopped.set()
+        looking = Looking(job, line.strip(), url)
+        looking.start()
+        looking.has_seen.wait(READY_S_MAX)
+        print(SEES, end="", flush=True)
 
 
 if __name__ == "__main__":
