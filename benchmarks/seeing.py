@@ -45,9 +45,9 @@ SEES = "sees\n"
 class Sizes:
     """How much is measured."""
 
-    repetitions: int = 12
-    block_s: float = 8.0
-    settle_s: float = 2.0
+    repetitions: int = 30
+    block_s: float = 4.0
+    settle_s: float = 1.0
     keys: int = 1_000
     batch_rows: int = 4_096
     batches_an_epoch: int = 64

@@ -12,6 +12,7 @@ import functools
 import inspect
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -112,16 +113,23 @@ def test_settings_in_texts_are_fields(name: str) -> None:
     refuse(wrong)
 
 
-def test_commands_of_rayad_in_documents_exist() -> None:
+def test_commands_of_rayad_in_documents_are_taken_as_they_are_printed() -> None:
+    """With their options and arguments; a name alone (``rayad top``) only has to exist, and so need no files that an example names."""
     wrong = []
     for page in PAGES:
-        for call in re.findall(r"(?:^|/)rayad ([a-z]+)([^\n#]*)", code_in(page.read_text(encoding="utf-8")), flags=re.MULTILINE):
-            command = main.commands.get(call[0])
-            options = {option for parameter in command.params for option in parameter.opts} if isinstance(command, click.Command) else set()
-            unknown = [option for option in re.findall(r"(?<=\s)--?[a-z][a-z-]*", call[1]) if option not in options]
-            if command is None or unknown:
-                instead = f"the commands are {sorted(main.commands)}, the options {sorted(options)}"
-                wrong.append(Breach(page, 1, f"rayad {call[0]} {' '.join(unknown)}", instead))
+        for line in re.findall(r"(?:^|/|-- )rayad ([a-z]+[^\n#`]*)", code_in(page.read_text(encoding="utf-8")), flags=re.MULTILINE):
+            name, *words = shlex.split(re.sub("<[^>]*>", "X", line))
+            command = main.commands.get(name)
+            if command is None:
+                wrong.append(Breach(page, 1, f"rayad {line}", f"the commands are {sorted(main.commands)}"))
+                continue
+            try:
+                command.make_context(name, words)
+            except click.exceptions.Exit:  # --help
+                continue
+            except click.UsageError as error:
+                if not (isinstance(error, click.MissingParameter) and not words) and "does not exist" not in error.format_message():
+                    wrong.append(Breach(page, 1, f"rayad {line}", error.format_message()))
     refuse(wrong)
 
 

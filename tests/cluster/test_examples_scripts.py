@@ -56,6 +56,10 @@ def test_files_that_appear_go_through_windows_and_a_loop_though_a_replica_dies(a
     says_all_is_well(run_example("spark_streams.py", *arguments, cwd=tmp_path, RAY_ADDRESS=address), kills=1)
 
 
+def test_the_notebook_of_a_live_graph_survives_a_kill_and_scales(address: str) -> None:
+    assert run_notebook(name="live_graph.ipynb", RAY_ADDRESS=address) == stored_outputs(name="live_graph.ipynb")
+
+
 @pytest.mark.spark
 def test_the_whole_notebook_with_ray_and_spark(address: str) -> None:
     printed = run_notebook("ray", "spark", RAY_ADDRESS=address)

@@ -54,3 +54,9 @@ GROUPS = [
     "epoch 2: dan is in the group of ann",
     "epoch 2: eve is in the group of ann",
 ]
+
+
+def test_the_notebook_of_windows_prints_what_is_stored() -> None:
+    printed = run_notebook(name="windows_and_late_data.ipynb")
+    assert printed == stored_outputs(name="windows_and_late_data.ipynb")
+    assert "  late: [('kiln', 6, 830), ('kiln', 3, 999)]" in printed[1].splitlines()
