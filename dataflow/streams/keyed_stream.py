@@ -5,7 +5,7 @@ Each puts a stateless step before the exchange, which makes pairs and combines w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, overload
 
@@ -83,8 +83,17 @@ class KeyedStream(Advising):
     def value_of(self, value: Any, what: str) -> ValueSelector:
         """The value of its records that a user named. Raises DataflowError where it is a column that is known not to be there."""
         selector = ValueSelector.of(value)
-        schemas.require_known(self.flow.graph, self.stream.node, selector.columns, what)
+        self.require_columns(selector.columns, what)
         return selector
+
+    def require_columns(self, names: Sequence[str], what: str) -> None:
+        """Raise DataflowError, with the user's line, where its columns are known and one of ``names`` is none of them."""
+        schemas.require_known(self.flow.graph, self.stream.node, names, what)
+
+    def require_order(self, by: Any, value: Any, what: str) -> None:
+        """:meth:`require_columns` of what orders its records. Where ``value`` says what is ordered, ``by`` is a field of that."""
+        if isinstance(by, str) and value is None:
+            self.require_columns((by,), f"{what} (by)")
 
     def _exchange(self, base: str, element: el.Element, make: Make, name: str | None, *, per_time: bool = False) -> Stream:
         graph = self.flow.graph
@@ -150,25 +159,26 @@ class KeyedStream(Advising):
     def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
         """The ``k`` largest records (or ``value`` of them) of each key, a list, largest first; ``by`` (function or column)
         gives the value that is compared. Null and NaN are ignored."""
+        self.require_order(by, value, "top_k")
         return self._aggregate(agg.TopK(k, by), record_unless(value), name)
 
     def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
         """An :class:`Aggregator` of yours, or a dict of several: ``{"flights": "count", "delay": ("mean", "dep_delay")}`` gives
         ``(key, dict)``."""
         if isinstance(aggregator, dict):
-            combined, values = several(aggregator, self.key.columns)
+            combined, values = several(self, aggregator, self.key.columns)
             return self._aggregate(combined, values, name)
         return self._aggregate(by_name(aggregator), value, name)
 
     def fold(self, initial: Any, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
         """``function(state, value) -> state``, beginning with ``initial`` (or what it returns, if callable)."""
         _check_initial(initial, "fold (initial)")
-        element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
+        element = keyed.PairValue(self.key, self.value_of(record_unless(value), "fold"))
         return self._running("fold", element, Make(totals.Fold, initial, checked_function(function, "fold", "state", "value")), name)
 
     def distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
         """Each distinct ``(key, record)`` once (or ``(key, value)``). Records are compared by content, also dicts, lists and NaN."""
-        element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
+        element = keyed.PairValue(self.key, self.value_of(record_unless(value), "distinct"))
         return self._exchange("distinct", element, Make(Distinct), name)
 
     def lag(self, by: Callable[[Any], Any] | str, value: Any = None, *, name: str | None = None) -> Stream:
@@ -176,13 +186,15 @@ class KeyedStream(Advising):
 
         Epoch after epoch, inside a loop round after round; within one by ``by`` (a function of what is given, or a column), equal ones by
         their representation. Given when the epoch is complete."""
-        element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
+        self.require_order(by, value, "lag")
+        element = keyed.PairValue(self.key, self.value_of(record_unless(value), "lag"))
         return self._exchange("lag", element, Make(Lag, _place(by, "lag")), name)
 
     def head(self, n: int, by: Callable[[Any], Any] | str, value: Any = None, *, name: str | None = None) -> Stream:
         """The first ``n`` records (or ``value`` of them) of each key, as ``(key, record)``; the order is that of :meth:`lag`. Later ones
         are passed over, and take no room."""
-        element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
+        self.require_order(by, value, "head")
+        element = keyed.PairValue(self.key, self.value_of(record_unless(value), "head"))
         return self._exchange("head", element, Make(Head, arguments.whole(n, "head: n", least=1), _place(by, "head")), name)
 
     def stateful_map(
@@ -191,7 +203,7 @@ class KeyedStream(Advising):
         """``function(state, record) -> (state, out)`` on each record as it arrives; gives ``(key, out)``; a state of None is
         forgotten, an ``out`` of None is not sent. ``initial`` is the state of a new key, or a function that makes one."""
         _check_initial(initial, "stateful_map (initial)")
-        element = keyed.PairValue(self.key, ValueSelector.of(record_unless(value)))
+        element = keyed.PairValue(self.key, self.value_of(record_unless(value), "stateful_map"))
         make = Make(StatefulMap, checked_function(function, "stateful_map", "state", "record"), initial)
         return self._exchange("stateful_map", element, make, name)
 
@@ -322,8 +334,8 @@ class Tuple:
         return tuple([f(record) for f in self.functions])
 
 
-def several(spec: dict[str, Any], others: tuple[str, ...]) -> tuple[agg.Several, Tuple]:
-    """The aggregation that a dict describes, and what takes its values out of a record, whose columns ``others`` are no values."""
+def several(keyed_stream: KeyedStream, spec: dict[str, Any], others: tuple[str, ...]) -> tuple[agg.Several, Tuple]:
+    """The aggregation that a dict describes, and what takes its values out of a record of ``keyed_stream``; columns ``others`` are none."""
     if not spec:
         raise DataflowError("aggregate was given an empty dict: name at least one aggregation")
     parts: dict[str, agg.Aggregator] = {}
@@ -335,5 +347,7 @@ def several(spec: dict[str, Any], others: tuple[str, ...]) -> tuple[agg.Several,
             raise DataflowError(f"aggregate was given {show(entry)} for {name!r}: give an aggregation, or a pair (aggregation, value)")
         how, value = entry if isinstance(entry, tuple) else (entry, None)
         parts[name] = by_name(how)
-        selectors.append(ValueSelector.of(record_unless(value) if parts[name].takes_record else value))
+        selectors.append(
+            keyed_stream.value_of(record_unless(value) if parts[name].takes_record else value, f"aggregate ({show(name, 60)})")
+        )
     return agg.Several(parts, selectors), Tuple([selector.row_value(others) for selector in selectors])

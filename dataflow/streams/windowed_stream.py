@@ -140,6 +140,7 @@ class WindowedStream(Advising):
 
     def top_k(self, k: int, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
         """The ``k`` largest values per key and window."""
+        self.keyed.require_order(by, value, "top_k")
         return self._finish(agg.TopK(k, by), record_unless(value), name)
 
     def join(self, other: KeyedStream, *, how: How = "inner", name: str | None = None, parallelism: int | None = None) -> LateStream:
@@ -161,11 +162,11 @@ class WindowedStream(Advising):
     def max_by(self, value: Any, *, name: str | None = None) -> Stream:
         """The records with the largest ``value`` (function or column) per key and window, each as ``(key, window, record)``; all of
         them where several share it."""
-        return self._best(BestRecords(ValueSelector.of(value), largest=True), name)
+        return self._best(BestRecords(self.keyed.value_of(value, "max_by"), largest=True), name)
 
     def min_by(self, value: Any, *, name: str | None = None) -> Stream:
         """The records with the smallest ``value``, as :meth:`max_by`."""
-        return self._best(BestRecords(ValueSelector.of(value), largest=False), name)
+        return self._best(BestRecords(self.keyed.value_of(value, "min_by"), largest=False), name)
 
     def _best(self, aggregator: BestRecords, name: str | None) -> Stream:
         if isinstance(self.windows, PerEpoch):
@@ -179,7 +180,7 @@ class WindowedStream(Advising):
         if isinstance(aggregator, dict):
             sides = [] if isinstance(self.windows, PerEpoch) else sides_of(self.keyed.stream)
             times = [side.selector.column for side in sides if side.selector is not None and side.selector.column is not None]
-            combined, values = several(aggregator, (*self.keyed.key.columns, *times))
+            combined, values = several(self.keyed, aggregator, (*self.keyed.key.columns, *times))
             return self._finish(combined, values, name)
         return self._finish(by_name(aggregator), value, name)
 

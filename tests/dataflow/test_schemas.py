@@ -84,6 +84,20 @@ def test_files_know_their_columns(kind: str, tmp_path: Path) -> None:
         stream.key_by("stop")
 
 
+def by_time(stream: rd.Stream) -> rd.WindowedStream:
+    return stream.assign_timestamps("at").key_by("shop").window(rd.windows.tumbling(1))
+
+
+def test_where_a_value_is_named_the_order_is_a_field_of_it() -> None:
+    sold = pa.table({"shop": ["ulm", "ulm"], "sale": [{"price": 3}, {"price": 5}]})
+    stream = rd.Dataflow().from_arrow(sold)
+    stream.key_by("shop").top_k(1, "sale", by="price").collect("top")
+    stream.key_by("shop").head(1, "price", "sale").collect("head")
+    result = stream.flow.run(runtime="local")
+    assert [record for _, record in result["top"]] == [("ulm", [{"price": 5}])]
+    assert [record for _, record in result["head"]] == [("ulm", {"price": 3})]
+
+
 HERE = r"test_schemas.py:\d+"
 REFUSED: dict[str, tuple[Callable[[rd.Stream], object], str]] = {
     "key_by": (lambda s: s.key_by(["shop", "pric"]), rf"key_by at {HERE}: there is no column 'pric' among .*: did you mean 'price'\?"),
@@ -93,6 +107,29 @@ REFUSED: dict[str, tuple[Callable[[rd.Stream], object], str]] = {
         lambda s: s.assign_timestamps("at").key_by("shop").window(rd.windows.tumbling(1)).mean("x"),
         rf"mean at {HERE}: there is no column 'x' among",
     ),
+    "reduce": (
+        lambda s: s.key_by("shop").reduce(max, "prize"),
+        rf"reduce at {HERE}: there is no column 'prize' .*: did you mean 'price'\?",
+    ),
+    "a dict of totals": (
+        lambda s: s.key_by("shop").aggregate({"n": "count", "most": ("max", "prize")}),
+        rf"aggregate \('most'\) at {HERE}: there is no column 'prize' among .*: did you mean 'price'\?",
+    ),
+    "a dict of windows": (lambda s: by_time(s).aggregate({"m": ("sum", "x")}), rf"aggregate \('m'\) at {HERE}: there is no column 'x'"),
+    "fold": (lambda s: s.key_by("shop").fold(0, max, "x"), rf"fold at {HERE}: there is no column 'x' among"),
+    "distinct": (lambda s: s.key_by("shop").distinct("x"), rf"distinct at {HERE}: there is no column 'x' among"),
+    "stateful_map": (
+        lambda s: s.key_by("shop").stateful_map(lambda state, v: (state, v), None, "x"),
+        rf"stateful_map at {HERE}: there is no column 'x' among",
+    ),
+    "lag": (lambda s: s.key_by("shop").lag("att"), rf"lag \(by\) at {HERE}: there is no column 'att' .*: did you mean 'at'\?"),
+    "values of lag": (lambda s: s.key_by("shop").lag(abs, "x"), rf"lag at {HERE}: there is no column 'x' among"),
+    "head": (lambda s: s.key_by("shop").head(2, "x"), rf"head \(by\) at {HERE}: there is no column 'x' among"),
+    "values of head": (lambda s: s.key_by("shop").head(2, abs, "x"), rf"head at {HERE}: there is no column 'x' among"),
+    "top_k": (lambda s: s.key_by("shop").top_k(2, by="x"), rf"top_k \(by\) at {HERE}: there is no column 'x' among"),
+    "top_k of windows": (lambda s: by_time(s).top_k(2, by="x"), rf"top_k \(by\) at {HERE}: there is no column 'x' among"),
+    "max_by": (lambda s: by_time(s).max_by("x"), rf"max_by at {HERE}: there is no column 'x' among"),
+    "min_by": (lambda s: by_time(s).min_by("x"), rf"min_by at {HERE}: there is no column 'x' among"),
     "assign_timestamps": (lambda s: s.assign_timestamps("time"), rf"assign_timestamps at {HERE}: there is no column 'time' among"),
     "behind a projection": (lambda s: s.rename({"shop": "s"}).filter(pc.field("price") > 1).key_by("shop"), rf"key_by at {HERE}: .*'shop'"),
     "select": (lambda s: s.select("town"), rf"at {HERE}: select: there is no column 'town' among"),
