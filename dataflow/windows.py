@@ -164,6 +164,19 @@ class Between:
         object.__setattr__(self, "scale", Scale.of([self.lower, self.upper]))
 
 
+@dataclass(frozen=True, slots=True)
+class AsOf:
+    """Which right record a left one meets: the latest at or before it, or only before it (``exact=False``), and no older than
+    ``tolerance`` (None: of any age)."""
+
+    tolerance: Any
+    exact: bool
+    scale: Scale | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scale", None if self.tolerance is None else Scale.of([self.tolerance]))
+
+
 def _positive(value: Any, what: str) -> Any:
     length = plain_length(value)
     if length is None or not length > (dt.timedelta(0) if isinstance(length, dt.timedelta) else 0):

@@ -116,6 +116,14 @@ def kind_of_lengths(lengths: Iterable[Any]) -> Lengths:
     return kinds.pop()
 
 
+def length_from_zero(value: Any, what: str) -> Any:
+    """A length of at least 0, of the kinds of :func:`plain_length`; None stays None. Raises DataflowError for others."""
+    length = plain_length(value)
+    if value is not None and (length is None or length < (dt.timedelta(0) if isinstance(length, dt.timedelta) else 0)):
+        raise DataflowError(f"{what} is {show(value, 60)}: it must be a number or timedelta of at least 0, in the unit of the event times")
+    return length
+
+
 def _as_decimal(value: Fraction) -> Decimal:
     """The value of a fraction whose denominator has no prime factors but 2 and 5; raises OverflowError for another."""
     digits = max(value.denominator.bit_length(), 1)  # enough: 2 ** -n has n digits

@@ -18,6 +18,7 @@ from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.distinct import Distinct
 from rayad.dataflow.operators.head import Head
+from rayad.dataflow.operators.joins.asof import AsOfHow, AsOfJoin
 from rayad.dataflow.operators.joins.intervals import IntervalJoin
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.matching import ALONE, How
@@ -28,13 +29,14 @@ from rayad.dataflow.operators.lag import Lag
 from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.operators.totals import totals
 from rayad.dataflow.records.calling import checked_function
+from rayad.dataflow.records.event_times import length_from_zero
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.streams import schemas, updates
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream
-from rayad.dataflow.windows import Between
+from rayad.dataflow.windows import AsOf, Between
 from rayad.progress import DataflowError, arguments, show
 
 if TYPE_CHECKING:
@@ -266,6 +268,34 @@ class KeyedStream(Advising):
         node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=edges, parallelism=parallelism)
         node.options[updates.TAKES] = ("join", False)
         return Stream(self.flow, node.id)
+
+    def join_asof(
+        self,
+        other: KeyedStream,
+        *,
+        how: AsOfHow = "left",
+        tolerance: Any = None,
+        allow_exact_matches: bool = True,
+        name: str | None = None,
+        parallelism: int | None = None,
+    ) -> LateStream:
+        """Each record with the last one of ``other`` that has its key and is not later by event time: a trade with the price that held
+        then. ``(key, (left, right))``, once for each left record; the right one is None where there is none, or with ``how="inner"``
+        such records are left out. ``tolerance``: how much older the right one may be (a number or timedelta, as the event times have it);
+        ``allow_exact_matches=False``: it has to be older.
+
+        Results come in the epoch in which the watermarks of both streams have passed the left record. Of right records with the same
+        event time that of the later epoch counts; of one epoch that whose ``repr`` is greater, since their order is nobody's. The last
+        right record of each key is kept, without ``tolerance`` for ever. A record that comes behind both watermarks is in no result:
+        ``late`` has it, as of :meth:`join`. The vertex handles rows: columns become rows on the way to it.
+        """
+        arguments.choice(how, f"join_asof at {users_line()}: how", "left", "inner")
+        length = length_from_zero(tolerance, f"join_asof at {users_line()}: tolerance")
+        from rayad.dataflow.operators.windows.late_records import PlaceRows
+        from rayad.dataflow.streams.windowed_stream import join_in_time
+
+        rule = AsOf(length, arguments.flag(allow_exact_matches, f"join_asof at {users_line()}: allow_exact_matches"))
+        return join_in_time(AsOfJoin, self, other, rule, how, "asof-join", name, parallelism, PlaceRows)
 
     def window(self, windows: Any) -> WindowedStream:
         """Aggregate per window: see :mod:`rayad.windows`. Results are ``(key, window, value)``.

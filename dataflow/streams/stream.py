@@ -6,7 +6,6 @@ A call that is refused adds nothing. The module is long because of the operators
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -25,7 +24,7 @@ from rayad.dataflow.operators.projections import Drop, Explode, Rename, Select, 
 from rayad.dataflow.operators.results import AsColumns
 from rayad.dataflow.operators.windows import assigning as windowing
 from rayad.dataflow.records.calling import checked_function, require_methods
-from rayad.dataflow.records.event_times import plain_length
+from rayad.dataflow.records.event_times import length_from_zero
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
@@ -512,11 +511,7 @@ class Stream(Advising):
             raise DataflowError(f"assign_timestamps was given {show(time, 60)}: give a function of the record or a column name")
         selector = ValueSelector.of(time, "assign_timestamps")
         schemas.require_known(self.flow.graph, self.node, selector.columns, "assign_timestamps")
-        delay = plain_length(max_delay)
-        if max_delay is not None and (delay is None or delay < (dt.timedelta(0) if isinstance(delay, dt.timedelta) else 0)):
-            raise DataflowError(
-                f"max_delay is {show(max_delay, 60)}: it must be a number or timedelta of at least 0, in the unit of the event times"
-            )
+        delay = length_from_zero(max_delay, "max_delay")
         part = None if per is None else ValueSelector.of(per, "assign_timestamps(per)")
         if part is not None:
             schemas.require_known(self.flow.graph, self.node, part.columns, "assign_timestamps(per)")

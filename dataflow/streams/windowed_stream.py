@@ -27,7 +27,7 @@ from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.streams.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream
-from rayad.dataflow.windows import Between, Given, PerEpoch, Session, Sliding, Tumbling
+from rayad.dataflow.windows import AsOf, Between, Given, PerEpoch, Session, Sliding, Tumbling
 from rayad.progress import DataflowError, arguments, show
 
 
@@ -205,9 +205,18 @@ class LateStream(Stream):
 
 
 def join_in_time(
-    vertex: Any, left: KeyedStream, other: KeyedStream, windows: Any, how: How, base: str, name: str | None, parallelism: int | None
+    vertex: Any,
+    left: KeyedStream,
+    other: KeyedStream,
+    windows: Any,
+    how: How,
+    base: str,
+    name: str | None,
+    parallelism: int | None,
+    place: Any = late_records.PlaceRecords,
 ) -> LateStream:
-    """The join of two keyed streams by a vertex that is a ``JoinInTime``, in windows or within an interval."""
+    """The join of two keyed streams by a vertex that is a ``JoinInTime``: in windows, within an interval, or as of a time; ``place``: what
+    prepares the records for it."""
     stream, flow = left.stream, left.flow
     if not isinstance(other, KeyedStream):
         raise DataflowError(f"join at {users_line()} was given {show(other)}: both sides must be keyed with key_by")
@@ -235,7 +244,7 @@ def join_in_time(
     for side, keeps_all in zip((left, other), ALONE[how], strict=True):
         start = side.stream.materialised()
         sides = sides_of(start)
-        element = partial(late_records.PlaceRecords, side.key, windows=windows, drops_null=not keeps_all)
+        element = partial(place, side.key, windows=windows, drops_null=not keeps_all)
         edges.append(LogicalEdge(placed(start, f"{base}.prepare", element), 0, BY_PAIR))
         largest += largest_of(flow, sides, base)
         delays += tuple(each.rule for each in sides)
@@ -254,6 +263,8 @@ def check_lengths(stream: Stream, windows: Any) -> None:
         return
     if isinstance(windows, Between):
         own = [windows.lower, windows.upper]
+    elif isinstance(windows, AsOf):
+        own = [] if windows.tolerance is None else [windows.tolerance]
     else:
         own = [windows.gap] if isinstance(windows, Session) else [windows.size]
     found = stream.event_time

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rayad.dataflow.operators.aggregates.aggregators import Sum
 from rayad.dataflow.operators.distinct import Distinct
 from rayad.dataflow.operators.head import Head
+from rayad.dataflow.operators.joins.asof import AsOfJoin
 from rayad.dataflow.operators.joins.intervals import IntervalJoin
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.windowed import WindowJoin
@@ -26,6 +27,7 @@ from rayad.dataflow.operators.windows.late_records import LateRecords, PlaceReco
 from rayad.dataflow.operators.windows.watermarks import WatermarkRule
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.vertex import Vertex
+from rayad.dataflow.windows import AsOf
 from tests.dataflow import test_state_of_keyed_operators as keyed_operators
 from tests.dataflow import test_state_of_totals as totals
 from tests.dataflow import test_state_of_windows as windows
@@ -99,6 +101,12 @@ def _windows(how: str, aggregator: str, form: str) -> Keyed:
     return Keyed(f"EventWindows, {how}, {aggregator}, {form}", make, steps, windows.view_of(make), frozenset({1}))
 
 
+def _asof_join(how: Any, form: str) -> Keyed:
+    steps = partial(windows.join_steps, *FORMS[form], windows.TIMED)
+    make = partial(AsOfJoin, AsOf(7, True), (2, 6), how)
+    return Keyed(f"AsOfJoin, {how}, {form}", make, steps, windows.view_of_asof_join, frozenset({2, 3}))
+
+
 def _totals(name: str, keys: str, form: str) -> Keyed:
     steps = partial(totals.steps, name, keys, *FORMS[form])
     return Keyed(f"Totals, {name} of {keys}, {form}", lambda: Totals(totals.AGGREGATORS[name]()), steps)
@@ -149,6 +157,7 @@ ALL = [
         for form in FORMS
     ),
     *(_interval_join(how, form) for how in ("inner", "full", "semi") for form in FORMS),
+    *(_asof_join(how, form) for how, form in zip(("left", "inner"), FORMS, strict=False)),
     _best(True),
     _best(False),
     *(_late(how) for how in ("tumbling", "session", "given")),

@@ -148,6 +148,13 @@ def view_of_interval_join(vertex: Any) -> Any:
     return kept, pending, vertex.marks.checkpoint()
 
 
+def view_of_asof_join(vertex: Any) -> Any:
+    """Each record that is kept, with its tick and its epoch."""
+    kept = [Counter(repr((key, entry)) for key, sides in vertex.open.kept.items() for entry in sides[side]) for side in (0, 1)]
+    pending = {time: [waiting(side) for side in sides] for time, sides in vertex.pending.items()}
+    return kept, pending, vertex.marks.checkpoint()
+
+
 def switches(sender: Any, marks: tuple[int, ...]) -> list[list[Step]]:
     """Epochs of columns, of rows, and of a watermark that closes all windows, in every order, each with a snapshot or without."""
     out = []

@@ -118,54 +118,86 @@ def interval_join_expected(*, bounds: tuple[int, int], how: str) -> Expected:
     return {"results": results, "late": late}
 
 
+class InTime:
+    """Of two sides (``t`` is the event time) the records that are not behind the watermark before their epoch, and those that are late.
+    Records with a null key are kept of the sides that say so."""
+
+    def __init__(
+        self, left: list[list[Any]], right: list[list[Any]], keys: tuple[str, str], delays: tuple[Any, Any], keeps: tuple[bool, bool]
+    ) -> None:
+        epochs = max(len(left), len(right))
+        sides = [[*side, *([[]] * (epochs - len(side)))] for side in (left, right)]
+        self.after: list[Any] = []
+        seen: list[list[Any]] = [[], []]
+        for epoch in range(epochs):
+            for times, side, delay in zip(seen, sides, delays, strict=True):
+                times += [record["t"] - delay for record in side[epoch]]
+            self.after.append(min(map(max, seen)) if all(seen) else None)
+        self.last = max((epoch for epoch in range(epochs) if sides[0][epoch] or sides[1][epoch]), default=0)
+        self.late: m.Timed = []
+        self.kept: list[list[tuple[int, Any]]] = [[], []]
+        for epoch in range(epochs):
+            for at, side in enumerate(sides):
+                for record in side[epoch]:
+                    key = record[keys[at]]
+                    if key is None and not keeps[at]:
+                        continue
+                    if epoch and self.after[epoch - 1] is not None and record["t"] < self.after[epoch - 1]:
+                        self.late.append((rd.Timestamp(epoch), (key, (record, None) if at == 0 else (None, record))))
+                    else:
+                        self.kept[at].append((epoch, record))
+
+    def passed(self, came: int, end: Any) -> rd.Timestamp:
+        """When the watermark has passed an event time, from an epoch on."""
+        after = self.after
+        return rd.Timestamp(next((e for e in range(came, len(after)) if after[e] is not None and end < after[e]), self.last))
+
+
 def joined_within(
     left: list[list[Any]], right: list[list[Any]], keys: tuple[str, str], bounds: tuple[Any, Any], delays: tuple[Any, Any], how: str
 ) -> tuple[m.Timed, m.Timed]:
-    """``(results, late)`` of an interval join: SQL's join of all records that are not behind the watermark before their epoch. A null key
-    equals nothing. Event times are ``t``."""
-    epochs = max(len(left), len(right))
-    sides = [[*side, *([[]] * (epochs - len(side)))] for side in (left, right)]
-    after: list[Any] = []
-    seen: list[list[Any]] = [[], []]
-    for epoch in range(epochs):
-        for times, side, delay in zip(seen, sides, delays, strict=True):
-            times += [record["t"] - delay for record in side[epoch]]
-        after.append(min(map(max, seen)) if all(seen) else None)
-    last = max((epoch for epoch in range(epochs) if sides[0][epoch] or sides[1][epoch]), default=0)
+    """``(results, late)`` of an interval join: SQL's join of all records that are in time. A null key equals nothing."""
     keeps = (how in ("left", "full", "anti"), how in ("right", "full"))  # records with a null key
-    late: m.Timed = []
-    kept: list[list[tuple[int, Any]]] = [[], []]
-    for epoch in range(epochs):
-        for at, side in enumerate(sides):
-            for record in side[epoch]:
-                key = record[keys[at]]
-                if key is None and not keeps[at]:
-                    continue
-                if epoch and after[epoch - 1] is not None and record["t"] < after[epoch - 1]:
-                    late.append((rd.Timestamp(epoch), (key, (record, None) if at == 0 else (None, record))))
-                else:
-                    kept[at].append((epoch, record))
-
-    def settled(came: int, end: Any) -> rd.Timestamp:
-        """When the watermark has passed what a record could be joined with."""
-        return rd.Timestamp(next((e for e in range(came, epochs) if after[e] is not None and end < after[e]), last))
+    found = InTime(left, right, keys, delays, keeps)
 
     def meet(a: Any, b: Any) -> bool:
         return a[keys[0]] is not None and a[keys[0]] == b[keys[1]] and bounds[0] <= b["t"] - a["t"] <= bounds[1]
 
     out: m.Timed = []
-    for came, a in kept[0]:
-        met = [(max(came, then), b) for then, b in kept[1] if meet(a, b)]
+    for came, a in found.kept[0]:
+        met = [(max(came, then), b) for then, b in found.kept[1] if meet(a, b)]
         if how not in ("semi", "anti"):
             out += [(rd.Timestamp(epoch), (a[keys[0]], (a, b))) for epoch, b in met]
         elif how == "semi" and met:
             out.append((rd.Timestamp(min(epoch for epoch, _ in met)), (a[keys[0]], a)))
         if not met and keeps[0]:
-            out.append((settled(came, a["t"] + bounds[1]), (a[keys[0]], a if how == "anti" else (a, None))))
-    for came, b in kept[1]:
-        if keeps[1] and not any(meet(a, b) for _, a in kept[0]):
-            out.append((settled(came, b["t"] - bounds[0]), (b[keys[1]], (None, b))))
-    return out, late
+            out.append((found.passed(came, a["t"] + bounds[1]), (a[keys[0]], a if how == "anti" else (a, None))))
+    for came, b in found.kept[1]:
+        if keeps[1] and not any(meet(a, b) for _, a in found.kept[0]):
+            out.append((found.passed(came, b["t"] - bounds[0]), (b[keys[1]], (None, b))))
+    return out, found.late
+
+
+def joined_as_of(
+    left: list[list[Any]], right: list[list[Any]], keys: tuple[str, str], delays: tuple[Any, Any], how: str, tolerance: Any, exact: bool
+) -> tuple[m.Timed, m.Timed]:
+    """``(results, late)`` of an as-of join: each left record with the last right one of its key that is not later, of all that are in
+    time; of several with one event time that of the later epoch, and then the one whose ``repr`` is greater."""
+    found = InTime(left, right, keys, delays, (how == "left", False))
+    out: m.Timed = []
+    for came, a in found.kept[0]:
+        met = [
+            (b["t"], then, repr(b), b)
+            for then, b in found.kept[1]
+            if a[keys[0]] is not None
+            and a[keys[0]] == b[keys[1]]
+            and (b["t"] < a["t"] or (exact and b["t"] == a["t"]))
+            and (tolerance is None or a["t"] - b["t"] <= tolerance)
+        ]
+        if met or how == "left":
+            best = max(met, key=lambda one: one[:3])[3] if met else None
+            out.append((found.passed(came, a["t"]), (a[keys[0]], (a, best))))
+    return out, found.late
 
 
 def given(flow: rd.Dataflow, *, columns: bool) -> None:

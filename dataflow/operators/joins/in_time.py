@@ -20,24 +20,21 @@ from rayad.dataflow.vertex import EndVertex
 from rayad.progress import Timestamp
 
 
-class JoinInTime(KeyedVertex, EndVertex, ABC, Generic[Rows, Columns]):
+class JoinInTime(KeyedVertex, EndVertex, ABC):
     """Ports 0 and 1 take the records of the left and right side, the others the largest event times of each batch. What comes too late
     goes to output port 1: its key, window if there is one, and ``(record, None)``, or ``(None, record)`` from the right.
 
     Args:
         delays: how late records of each of the other ports' streams may come.
-        kept: the records that wait for others. Its forms take batches (rows: ``put(side, batch, watermark)``; columns: ``check(side,
-            batches)``, then ``accept(side, batches, watermark)``).
     """
 
     sequential = True
     broadcast_may_repeat = True
     may_change = frozenset({"delays"})
 
-    def __init__(self, delays: tuple[Any, ...], kept: TwoForms[Rows, Columns]) -> None:
+    def __init__(self, delays: tuple[Any, ...]) -> None:
         self.pending = Waiting(self, Batches(), Batches())  # left, right
         self.marks = Marks(delays, self.pending)
-        self.open = kept
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         waiting = self.pending[time]
@@ -61,8 +58,36 @@ class JoinInTime(KeyedVertex, EndVertex, ABC, Generic[Rows, Columns]):
     def on_end(self, time: Timestamp) -> None:
         self._fire(time, None)
 
+    @abstractmethod
     def _put(self, side: int, batches: list[Any], mark: Any, time: Timestamp) -> list[Any]:
-        """Take records in; gives those that are late."""
+        """Take records of a time in; gives those that are late at the watermark before it."""
+
+    @abstractmethod
+    def _fire(self, time: Timestamp, mark: Any) -> None:
+        """Give what is settled at a watermark (None: all)."""
+
+    def send_cut(self, batches: Iterable[Any], time: Timestamp) -> None:
+        """Send results, in batches that are not too large."""
+        for batch in batches:
+            for at in range(0, len(batch), SENT_ROWS_MAX):
+                part = batch[at : at + SENT_ROWS_MAX] if isinstance(batch, list) else batch.slice(at, SENT_ROWS_MAX)
+                self.send_by(0, part, time)
+
+
+class JoinInTwoForms(JoinInTime, Generic[Rows, Columns]):
+    """A join over event time that keeps records in columns or in rows.
+
+    Args:
+        delays: see :class:`JoinInTime`.
+        kept: the records that wait for others. Its forms take batches (rows: ``put(side, batch, watermark)``; columns: ``check(side,
+            batches)``, then ``accept(side, batches, watermark)``).
+    """
+
+    def __init__(self, delays: tuple[Any, ...], kept: TwoForms[Rows, Columns]) -> None:
+        super().__init__(delays)
+        self.open = kept
+
+    def _put(self, side: int, batches: list[Any], mark: Any, time: Timestamp) -> list[Any]:
         rows: Any = self.open.rows
         columns: Any = self.open.columns
         if not rows.is_used and all(isinstance(batch, pa.RecordBatch) for batch in batches):
@@ -78,14 +103,3 @@ class JoinInTime(KeyedVertex, EndVertex, ABC, Generic[Rows, Columns]):
     def _late_of(self, taken: Any, time: Timestamp) -> list[Any]:
         """The late ones of what a form gave when it took records in."""
         return taken  # type: ignore[no-any-return]
-
-    @abstractmethod
-    def _fire(self, time: Timestamp, mark: Any) -> None:
-        """Give what is settled at a watermark (None: all)."""
-
-    def send_cut(self, batches: Iterable[Any], time: Timestamp) -> None:
-        """Send results, in batches that are not too large."""
-        for batch in batches:
-            for at in range(0, len(batch), SENT_ROWS_MAX):
-                part = batch[at : at + SENT_ROWS_MAX] if isinstance(batch, list) else batch.slice(at, SENT_ROWS_MAX)
-                self.send_by(0, part, time)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.joins.columns import NotColumnar, alone_batch, common_schema, joined_batch
-from rayad.dataflow.operators.joins.in_time import JoinInTime
+from rayad.dataflow.operators.joins.in_time import JoinInTwoForms
 from rayad.dataflow.operators.joins.matching import ALONE, LEFT_ONLY, How, Positions, matches
 from rayad.dataflow.operators.keys.column_keys import in_common, key_numbers
 from rayad.dataflow.operators.keys.key_first import has_key, is_null, keys_of, pairs_of, record_of
@@ -362,7 +362,7 @@ class JoinedWindows(RowForm):
         self._placed += len(entries.keys)
 
 
-class WindowJoin(JoinInTime[JoinedWindows, WindowJoinColumns]):
+class WindowJoin(JoinInTwoForms[JoinedWindows, WindowJoinColumns]):
     """Fires ``(key, window, (left, right))`` for each pair within a window when the watermarks of both sides have passed its end.
 
     Ports 0 and 1 take the records of the left and right side, the others the largest event times of each batch. What comes for a window

@@ -50,12 +50,24 @@ class PlaceRecords(Element):
                 extra = [("key", pa.array(np.zeros(usable.num_rows, np.int64)))] if self.keyless else []
                 extra += [(f"pane{i}", pane) for i, pane in enumerate(panes)]
                 return mark_keyed(key_first(usable, keys, tuple(extra)), len(keys) or 1)
+        return self.rows(batch)
+
+    def rows(self, batch: Any) -> list[Any]:
+        """The records with their places as rows."""
         time_of, rows = self.times.row_value(), to_rows(batch)
         keys_found = mapped(self.key.row_key(), rows)
         pairs = list(zip(keys_found, rows, strict=True))
         if self.drops_null:
             pairs = without_null_keys(keys_found, pairs)
         return [(key, (event_time(time_of(row), row), row)) for key, row in pairs]
+
+
+@dataclass(slots=True)
+class PlaceRows(PlaceRecords):
+    """The same, always as rows: for a vertex that has no columns."""
+
+    def apply(self, batch: Any) -> Any:
+        return self.rows(batch)
 
 
 class LateRecords(KeyedVertex):

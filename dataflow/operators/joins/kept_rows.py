@@ -1,0 +1,185 @@
+"""The records of both sides that a join over event time keeps, in rows, until the watermark is beyond them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from bisect import insort
+from collections.abc import Callable, Iterator
+from heapq import heappop, heappush
+from operator import itemgetter
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from rayad.dataflow.operators.keys.key_first import pairs_of
+from rayad.dataflow.operators.state.group_index import GroupIndices
+from rayad.dataflow.operators.state.stored_columns import stored_mixed, taken_back_mixed
+from rayad.dataflow.operators.state.tables import Entries
+from rayad.dataflow.operators.state.touched_keys import Additions
+from rayad.dataflow.operators.state.two_forms import RowForm
+from rayad.dataflow.records.batches import keyed_columns
+from rayad.dataflow.records.event_times import exact_moment
+
+SIDES = ("left", "right")
+"""The tables of what a join keeps."""
+TICK = _SIDE = itemgetter(0)
+
+
+class KeptRows(RowForm):
+    """``{key: ([entry], [entry])}``, the entries of each side in the order of event times.
+
+    An entry is ``[tick, event time, record, more]``: the time as an exact number, and what the join has to know besides (:attr:`more`).
+    Each entry has ticks at which the join looks at its key again, when the watermark is beyond them (:meth:`ends_of`, :meth:`due`).
+    """
+
+    more: ClassVar[str]
+    """What the last field of an entry is, as the column of a table."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, tuple[list[Any], list[Any]]] = {}
+        self._ends: dict[Any, list[tuple[int, Any]]] = {}
+        """The sides and keys that are to be looked at when the watermark is beyond a tick."""
+        self._order: list[Any] = []
+        self._added = Additions()
+        self._placed = 0  # records since there were none
+        self._settled: Any = None  # the last watermark
+        self._indices = GroupIndices()
+
+    @property
+    def is_used(self) -> bool:
+        return bool(self.kept)
+
+    @abstractmethod
+    def ends_of(self, side: int, tick: Any) -> tuple[Any, ...]:
+        """The ticks at which an entry is to be looked at."""
+
+    @abstractmethod
+    def put(self, side: int, batch: Any, *told: Any) -> Any:
+        """Take records in; what a join is told besides is stored with the batch, so it has to be the same when that is taken back."""
+
+    @abstractmethod
+    def due(self, mark: Any) -> Iterator[list[Any]]:
+        """What is settled at a watermark (None: all); it is forgotten."""
+
+    # -- entries -------------------------------------------------------------------
+    def keep(self, side: int, key: Any, entry: list[Any]) -> list[Any]:
+        """Put an entry in its place."""
+        sides = self.kept.get(key)
+        if sides is None:
+            sides = self.kept[key] = ([], [])
+        insort(sides[side], entry, key=TICK)
+        self._note_end(side, key, entry[0])
+        return entry
+
+    def note(self, side: int, batch: Any, told: tuple[Any, ...], records: int) -> None:
+        """A batch of so many records has been put in."""
+        self._placed = self._placed + records if self.kept else 0
+        self._added.note((side, batch, *told), records, self._placed)
+
+    def ended(self, mark: Any) -> Iterator[tuple[int, Any, Any]]:
+        """The sides, keys and ticks to be looked at at a watermark (None: all), lowest tick and then the left side first; each once."""
+        self._settled = mark
+        if mark is None:
+            self._added.forget()
+        limit = None if mark is None else exact_moment(mark)
+        while self._order and (limit is None or self._order[0] < limit):
+            end = heappop(self._order)
+            for side, key in sorted(self._ends.pop(end), key=_SIDE):
+                yield side, key, end
+
+    def is_empty(self, key: Any) -> bool:
+        """Whether nothing of a key is left; then it is forgotten."""
+        sides = self.kept[key]
+        if sides[0] or sides[1]:
+            return False
+        del self.kept[key]
+        self._indices.removed(self.kept, [key])
+        return True
+
+    def _note_end(self, side: int, key: Any, tick: Any) -> None:
+        for end in self.ends_of(side, tick):
+            if end not in self._ends:
+                self._ends[end] = []
+                heappush(self._order, end)
+            self._ends[end].append((side, key))
+
+    # -- snapshots -----------------------------------------------------------------
+    def checkpoint(self) -> Any:
+        return self.kept
+
+    def restore(self, stored: Any) -> None:
+        self.kept = {}
+        self._ends, self._order = {}, []
+        self._keep_all(stored)
+        self._placed = _records_of(stored)
+
+    def _keep_all(self, kept: dict[Any, Any]) -> None:
+        self.kept.update(kept)
+        for key, sides in kept.items():
+            for side, entries in enumerate(sides):
+                for entry in entries:
+                    self._note_end(side, key, entry[0])
+
+    def take_changes(self) -> Callable[[], Any] | None:
+        """The batches that have come, and the watermark up to which records are settled: all else follows from them."""
+        added, settled = self._added.take(), self._settled
+        return None if added is None else lambda: ([(side, stored_mixed([batch]), *told) for side, batch, *told in added], settled)
+
+    def restore_changes(self, changes: Any) -> None:
+        added, settled = changes
+        for side, batch, *told in added:
+            self.put(side, taken_back_mixed(batch)[0], *told)
+        if settled is not None:
+            for _ in self.due(settled):
+                pass
+
+    def forget_changes(self) -> None:
+        self._added.forget()
+
+    # -- to other replicas -----------------------------------------------------------
+    def index(self, key_groups: int) -> Iterator[None]:
+        return self._indices.slices([self.kept], key_groups)
+
+    def give(self, groups: frozenset[int], key_groups: int) -> Any:
+        given = self._indices.taken_out(self.kept, groups, key_groups)
+        self._placed -= _records_of(given)
+        return given or None
+
+    def take(self, given: Any) -> None:
+        self._indices.removed(self.kept, given)
+        self._keep_all(given)
+        self._placed += _records_of(given)
+
+    def gave(self) -> None:
+        self._indices.forget()
+
+    # -- as tables -------------------------------------------------------------------
+    def entries(self) -> dict[str, Entries]:
+        """The records of each side with their event times, and what is known besides."""
+        out = {}
+        for side, name in enumerate(SIDES):
+            rows = [(key, *entry) for key, sides in self.kept.items() for entry in sides[side]]
+            columns = {"at": [row[2] for row in rows], "value": [row[3] for row in rows], self.more: [row[4] for row in rows]}
+            out[name] = Entries([row[0] for row in rows], columns)
+        return out
+
+    def put_entries(self, name: str, entries: Entries) -> None:
+        side, columns = SIDES.index(name), entries.columns
+        for key, time, record, more in zip(entries.keys, columns["at"], columns["value"], columns[self.more], strict=True):
+            self.keep(side, key, [exact_moment(time), time, record, more])
+        self._placed += len(entries.keys)
+
+
+def placed(batch: Any) -> list[tuple[Any, tuple[Any, Any]]]:
+    """The records of a batch, as ``(key, (event time, record))``."""
+    if not isinstance(batch, pa.RecordBatch):
+        return batch  # type: ignore[no-any-return]
+    times = batch.column(keyed_columns(batch.schema) or 0).to_pylist()
+    return [(key, (time, record)) for time, (key, record) in zip(times, pairs_of(batch), strict=True)]
+
+
+def _records_of(kept: dict[Any, Any]) -> int:
+    return sum(len(entries) for sides in kept.values() for entries in sides)
+
+
+__all__ = ["SIDES", "TICK", "KeptRows", "placed"]
