@@ -21,6 +21,7 @@ from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
 from rayad.actors.status.job_status import JobStatus
 from rayad.actors.status.journal import JobEvent
+from rayad.actors.status.stalls import Stalls
 from rayad.dataflow.config import RunConfig
 from rayad.dataflow.plan import Plan
 from rayad.progress import Timestamp
@@ -43,7 +44,7 @@ class Coordinator:
 
     def run(self, run: str | None = None, earlier: Collection[str] = (), *, asked_s: float | None = None) -> JobOutcome:
         """See :meth:`Supervisor.run`."""
-        watch = Watch(self._control.status, JobMetrics(self._name).show)
+        watch = Watch(self._control.status, [JobMetrics(self._name).show, Stalls(self._control.note_event, self._control.holds_up).see])
         watch.start()
         try:
             return self._supervisor.run(run, earlier, asked_s=asked_s)

@@ -16,7 +16,7 @@ from rayad.actors.coordinator.rescaling import Rescaler
 from rayad.actors.coordinator.running_job import RunningJob
 from rayad.actors.job import THE_COORDINATOR, JobState, Silent
 from rayad.actors.lead import layouts
-from rayad.actors.lead.diagnosis import Facts, Missing, Stamp, diagnose
+from rayad.actors.lead.diagnosis import Cause, Facts, Missing, Stamp, diagnose, sentences
 from rayad.actors.lead.layouts import RescaleReport
 from rayad.actors.lead.saved_inputs import SavedEpochs
 from rayad.actors.plane.plane import Address
@@ -133,6 +133,17 @@ class Control:
         seen = Seen(look.state, clock.time(), *found)
         with self._taking:
             return self._taker.take(job.plan, seen)
+
+    def holds_up(self) -> str | None:
+        """What holds the job up, in one sentence; None where nothing is known to, or only that input is missing."""
+        findings = self.look(with_blockers=True).findings
+        if not findings or findings[0].cause is Cause.IDLE_INPUT:
+            return None
+        return sentences(findings[:1], "")
+
+    def note_event(self, kind: str, what: str, /, **facts: Any) -> None:
+        """Write into the journal what was seen of the job."""
+        self._job.journal.note(kind, what, **facts)
 
     def journal(self) -> tuple[JobEvent, ...]:
         """See Job.journal."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ray.util import metrics
 
@@ -107,11 +107,11 @@ class JobMetrics:
 
 
 class Watch:
-    """Shows the status of a job every few seconds, in a thread, until it is stopped."""
+    """Shows the status of a job to all who look on, every few seconds, in a thread, until it is stopped."""
 
-    def __init__(self, status: Callable[[], JobStatus], show: Callable[[JobStatus], None]) -> None:
+    def __init__(self, status: Callable[[], JobStatus], show: Iterable[Callable[[JobStatus], None]]) -> None:
         self._status = status
-        self._show = show
+        self._show = tuple(show)
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -125,6 +125,8 @@ class Watch:
     def _run(self) -> None:
         while not self._stopped.wait(EVERY_S):
             try:
-                self._show(self._status())
+                status = self._status()
+                for show in self._show:
+                    show(status)
             except Exception:  # to see less of a job is no reason to end it
                 _log.debug("a look at the job failed", exc_info=True)

@@ -24,7 +24,7 @@ POINTS_MOST = 600
 STILL_S = 3.0
 """When no frontier has moved for so long the page says why; and looks again for the reason as often."""
 GROUPS = {
-    "failures": ("failure", "recovery"),
+    "failures": ("failure", "recovery", "stall", "stall over"),
     "layout": ("layout", "layout refused", "decision"),
     "snapshots": ("snapshot", "snapshot given up"),
     "life": ("running", "stopping", "end"),

@@ -1,4 +1,5 @@
-"""One journal of what happens to a job: start, snapshots, failures, recoveries, changes of layout, decisions of the autoscaler, end. Pure.
+"""One journal of what happens to a job: start, snapshots, failures, recoveries, changes of layout, decisions of the autoscaler, stalls,
+end. Pure.
 
 The shells give it what the leaders decide (:meth:`Journal.on_effect`), and nothing else writes it. It keeps the newest events in memory;
 ``keep`` passes each one on, as a line of JSON, to a file that is only appended to.
@@ -27,7 +28,8 @@ class JobEvent:
     at_s: float
     """Seconds since 1970; in the local runtime of its own clock."""
     kind: str
-    """"running", "failure", "recovery", "snapshot", "snapshot given up", "layout", "layout refused", "decision", "stopping" or "end"."""
+    """"running", "failure", "recovery", "snapshot", "snapshot given up", "layout", "layout refused", "decision", "stall", "stall over",
+    "stopping" or "end"."""
     what: str
     """In words."""
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -14,7 +14,8 @@ WIDTH, HEIGHT, MARGIN = 860, 110, 30
 """Pixels of a drawing."""
 KINDS = {
     "running": ("#1a8a5a", "#3fc98c"), "failure": ("#c22", "#ff6b6b"), "recovery": ("#27c", "#6aa8ff"), "snapshot": ("#777", "#999"),
-    "snapshot given up": ("#b86b00", "#ffab40"), "layout": ("#72c", "#b388ff"), "layout refused": ("#b86b00", "#ffab40"),
+    "snapshot given up": ("#b86b00", "#ffab40"), "stall": ("#b86b00", "#ffab40"),
+    "stall over": ("#27c", "#6aa8ff"), "layout": ("#72c", "#b388ff"), "layout refused": ("#b86b00", "#ffab40"),
     "decision": ("#72c", "#b388ff"), "stopping": ("#555", "#aaa"), "end": ("#111", "#eee"),
 }  # fmt: skip
 """Colours by the kind of an event: on a light ground, on a dark one."""
