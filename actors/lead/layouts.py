@@ -74,7 +74,11 @@ def wanted_replicas(plan: Plan, wanted: Mapping[str, int]) -> dict[int, int]:
     for name, replicas in wanted.items():
         if name not in names:
             movable = sorted(stage.name for stage in plan.stages if not may_move(stage, plan, None))
-            raise RescaleRefused(f"rescale({name!r}, {replicas!r}): there is no stage of that name; those that can be rescaled: {movable}")
+            within = [stage.name for stage in plan.stages if name in (getattr(step, "name", None) for step in stage.steps)]
+            where = f" ({name!r} runs within {within[0]!r})" if within else ""
+            raise RescaleRefused(
+                f"rescale({name!r}, {replicas!r}): there is no stage of that name{where}; those that can be rescaled: {movable}"
+            )
         replicas = _replicas(name, replicas)
         stage = names[name]
         why = may_move(stage, plan, None)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import rayad as rd
 from rayad.actors.lead import layouts
 from rayad.actors.lead.change_leader import (
     GRACE_S,
@@ -58,6 +59,7 @@ from rayad.actors.lead.layouts import FIRST_STEP_GROUPS, RescaleReport
 from rayad.actors.plane.protocol import COORDINATOR
 from rayad.actors.replica.migration import StepCost
 from rayad.dataflow.plan import Plan
+from rayad.progress import RescaleRefused
 from tests.actors.test_layouts import KEY_GROUPS, ids, plan
 
 TIMEOUT_S = 20.0
@@ -244,6 +246,13 @@ def test_invalid_changes_are_refused_before_any_actor_is_asked(wanted: dict[str,
     (refused,) = Led(wanted, **options).said
     assert isinstance(refused, Refuse)
     assert refused.why.startswith(why)
+
+
+def test_an_operator_that_runs_within_another_stage_is_told_where() -> None:
+    flow = rd.Dataflow("fused")
+    flow.from_items([1, 2]).map(abs, name="size").key_by(abs).count(name="counts").collect("out")
+    with pytest.raises(RescaleRefused, match=r"rescale\('size', 2\): there is no stage of that name \('size' runs within 'items'\)"):
+        layouts.wanted_replicas(flow.plan(), {"size": 2})
 
 
 def test_a_vertex_that_cannot_be_divided_is_named() -> None:
