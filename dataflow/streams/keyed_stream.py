@@ -26,6 +26,7 @@ from rayad.dataflow.operators.keys import keyed
 from rayad.dataflow.operators.keys.key_first import KeyFirst
 from rayad.dataflow.operators.keys.keyed import PAIRS
 from rayad.dataflow.operators.lag import Lag
+from rayad.dataflow.operators.latest import Latest
 from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.operators.totals import totals
 from rayad.dataflow.records.calling import checked_function
@@ -191,6 +192,13 @@ class KeyedStream(Advising):
         self.require_order(by, value, "lag")
         element = keyed.PairValue(self.key, self.value_of(record_unless(value), "lag"))
         return self._exchange("lag", element, Make(Lag, _place(by, "lag")), name)
+
+    def latest(self, by: Callable[[Any], Any] | str, value: Any = None, *, name: str | None = None) -> Stream:
+        """The last record (or ``value`` of it) of each key, as ``(key, record)``, when the input has ended; the order is that of
+        :meth:`lag`. Of running totals: ``totals.latest()``."""
+        self.require_order(by, value, "latest")
+        element = keyed.PairValue(self.key, self.value_of(record_unless(value), "latest"))
+        return self._exchange("latest", element, Make(Latest, _place(by, "latest")), name)
 
     def head(self, n: int, by: Callable[[Any], Any] | str, value: Any = None, *, name: str | None = None) -> Stream:
         """The first ``n`` records (or ``value`` of them) of each key, as ``(key, record)``; the order is that of :meth:`lag`. Later ones

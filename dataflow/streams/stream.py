@@ -420,12 +420,17 @@ class Stream(Advising):
         often: ``counts.changes().flat_map(lambda c: [(c[1][1], 1), (c[1][0], -1)])``, and the sum of the ones by the first. The last value
         of each key is kept once more. Raises DataflowError where there are no totals.
         """
-        if not updates.has_updates(self.flow.graph, self.node):
-            raise DataflowError(
-                f"changes at {users_line()}: {self.name!r} gives no running totals; it is for what count, sum, aggregate, fold ... give, "
-                "as (key, value)"
-            )
+        updates.require_totals(self.flow.graph, self.node, self.scope, "changes", self.name, "")
         return self.as_records().key_by(_key_of_total).lag(constant, _value_of_total, name=name)
+
+    def latest(self, *, name: str | None = None) -> Stream:
+        """Of running totals, the table at the end of the input: ``(key, value)``, once for each key. These are records.
+
+        The last value of each key is kept once more. Raises DataflowError where there are no totals.
+        """
+        instead = "; of other records say key_by(...).latest(by), which takes their order"
+        updates.require_totals(self.flow.graph, self.node, self.scope, "latest", self.name, instead)
+        return self.as_records().key_by(_key_of_total).latest(constant, _value_of_total, name=name)
 
     # -- distribution --------------------------------------------------------------
     def key_by(self, key: Callable[[Any], Any] | str | list[str] | tuple[str, ...]) -> KeyedStream:

@@ -54,9 +54,22 @@ def require_records(graph: LogicalGraph, start: int, scope: int, what: str, *, p
         )
 
 
-def has_updates(graph: LogicalGraph, start: int) -> bool:
-    """Whether what a node gives are running totals."""
-    return bool(_makers(graph, start))
+def require_totals(graph: LogicalGraph, start: int, scope: int, what: str, called: str, instead: str) -> None:
+    """Raise DataflowError unless node ``start`` gives running totals, each key once in a time: what reads them as a table, update by
+    update, needs their order."""
+    makers = _makers(graph, start)
+    if not makers:
+        raise DataflowError(
+            f"{what} at {users_line()}: {called!r} gives no running totals; it is for what count, sum, aggregate, fold ... give, as "
+            f"(key, value){instead}"
+        )
+    for maker in makers:
+        made_in = graph.scope_of_output(maker)
+        if made_in != 0 and made_in not in _around(graph, scope):
+            raise DataflowError(
+                f"{what} at {users_line()}: {maker.name!r} ({maker.where}) is within a loop, so a key may leave it several times in an "
+                "epoch, in no order. Let only what is final leave the loop (a filter), and say .as_records() behind it"
+            )
 
 
 def _makers(graph: LogicalGraph, start: int) -> list[Node]:
@@ -128,8 +141,8 @@ __all__ = [
     "TAKES",
     "UPDATES_OF",
     "gives_updates",
-    "has_updates",
     "is_one_epoch",
     "require_records",
+    "require_totals",
     "require_records_behind",
 ]

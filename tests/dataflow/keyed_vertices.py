@@ -18,6 +18,7 @@ from rayad.dataflow.operators.joins.intervals import IntervalJoin
 from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.windowed import WindowJoin
 from rayad.dataflow.operators.lag import Lag
+from rayad.dataflow.operators.latest import Latest
 from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.operators.totals.epochs import EpochWindows
 from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
@@ -145,6 +146,7 @@ ALL = [
         lambda: steps_with(totals.FOLDED, first=[(0, [(key, 0) for key in "abcdefg"])]),
     ),
     Keyed("Lag", lambda: Lag(abs), partial(_pairs, 0)),
+    Keyed("Latest", lambda: Latest(abs), partial(_pairs, 0)),
     Keyed("Head", lambda: Head(2, abs), partial(_pairs, 0)),
     *(_totals(name, keys, form) for name in totals.AGGREGATORS for keys in totals.KEYS for form in FORMS),
     _epochs(EpochTotals),

@@ -44,6 +44,48 @@ def test_counts_of_counts_are_right_at_every_epoch(epochs: list[list[str]], para
         assert told == {word: (before.get(word), so_far[word]) for word in set(words)}
 
 
+@settings(max_examples=40)
+@given(EPOCHS, st.integers(1, 3), st.integers(0, 99), st.integers(1, 3), st.booleans())
+def test_the_latest_is_the_table_at_the_end(epochs: list[list[str]], parallelism: int, seed: int, to: int, columns: bool) -> None:
+    flow = rd.Dataflow("table")
+    given_ = [pa.record_batch({"w": pa.array(words, pa.string())}) for words in epochs] if columns else epochs
+    counts = flow.from_epochs(given_, parts=2).key_by("w" if columns else (lambda word: word)).count()
+    table = counts.latest(name="table")
+    table.collect("table")
+    table.key_by(lambda pair: pair[1]).count().collect("words by count")  # these are records: an operator with state may follow
+    job = flow.submit(runtime="local", parallelism=parallelism, seed=seed)
+    for _ in range(seed):
+        job.step()
+    job.start_rescale({"table": to})
+    result = job.wait()
+    expected = Counter(word for words in epochs for word in words)
+    assert sorted(record for _, record in result["table"]) == sorted(expected.items())
+    assert dict(record for _, record in result["words by count"]) == dict(Counter(expected.values()))
+
+
+def test_the_latest_record_of_a_key_by_its_order() -> None:
+    flow = rd.Dataflow("moves")
+    moves_ = flow.from_epochs([[("a", 5, "x"), ("a", 9, "y")], [("a", 1, "z"), ("b", 2, "w"), ("b", 1, "v")]])
+    moves_.key_by(lambda move: move[0]).latest(lambda place: place[1], lambda move: move[1:]).collect("out")
+    assert sorted(record for _, record in flow.run(runtime="local")["out"]) == [("a", (1, "z")), ("b", (2, "w"))]
+
+
+@pytest.mark.parametrize("call", ["changes", "latest"])
+def test_totals_that_leave_a_loop_have_no_order(call: str) -> None:
+    def body(again: rd.Stream) -> tuple[rd.Stream, rd.Stream]:
+        counts = again.key_by(abs).count(name="rounds")
+        return counts.map(lambda pair: pair[0]).filter(lambda n: False), counts
+
+    out = rd.Dataflow("loop").from_items([1, 2]).iterate(body)
+    with pytest.raises(rd.DataflowError, match=rf"{call} at .*: 'rounds' .* is within a loop, so a key may leave it several times"):
+        getattr(out, call)()
+
+
+def test_there_is_no_latest_of_what_is_no_total() -> None:
+    with pytest.raises(rd.DataflowError, match=r"latest at .*: 'items' gives no running totals"):
+        rd.Dataflow("none").from_items([1]).latest()
+
+
 def test_of_several_aggregations_and_of_a_fold() -> None:
     flow = rd.Dataflow("several")
     keyed = flow.from_epochs([[("a", 1)], [("a", 2), ("b", 5)]]).key_by(lambda pair: pair[0])

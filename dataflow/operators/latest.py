@@ -1,0 +1,48 @@
+"""``latest``: the last record of each key, when the input has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rayad.dataflow.config import BATCH_ROWS
+from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
+from rayad.dataflow.operators.state.by_key import GrowingDict
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.vertex import EndVertex
+from rayad.progress import Timestamp
+
+
+class Latest(KeyedVertex, EndVertex):
+    """``(key, record)``, once for each key, at the end: of the times in lexicographic order the last one, within it by ``by``."""
+
+    sequential = True
+    waits_for_siblings = False
+    may_change = frozenset({"by"})
+
+    def __init__(self, by: Callable[[Any], Any]) -> None:
+        self.by = by
+        self.pending = Waiting(self, Batches())
+        self.last = GrowingDict(beside=self.pending.rows)
+
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        self.pending[time].append(to_rows(batch))
+
+    def on_notify(self, time: Timestamp) -> None:
+        last = self.last.kept
+        of_key = values_by_key(self.pending.pop(time, ()))
+        if not of_key:
+            return  # all of it was given to another replica
+        for key, values in of_key.items():
+            last[key] = list(in_order(values, self.by, "latest"))[-1]
+        self.last.note(of_key, len(last))
+
+    def on_end(self, time: Timestamp) -> None:
+        rows = list(self.last.kept.items())
+        for at in range(0, len(rows), BATCH_ROWS):
+            self.send_by(0, rows[at : at + BATCH_ROWS], time)
+
+
+__all__ = ["Latest"]
