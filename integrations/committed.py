@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from pyarrow import fs
 
+from rayad.integrations.partitions import typed
 from rayad.integrations.paths import check_filesystem
 from rayad.progress import ConfigError, arguments
 
@@ -221,7 +222,8 @@ def committed_files(path: str | os.PathLike[str], *, filesystem: fs.FileSystem |
 def read_committed(path: str | os.PathLike[str], *, filesystem: fs.FileSystem | None = None) -> pads.Dataset:
     """A ``pyarrow.dataset.Dataset`` of the committed files of what ``write_parquet(path)`` writes, and of nothing else.
 
-    It does not follow later commits: call it again to see them. Directories ``epoch=<n>`` become a column ``epoch``.
+    It does not follow later commits: call it again to see them. Directories ``epoch=<n>`` become a column ``epoch``, those of
+    ``partition_by`` the columns that they were, in their types, behind the others.
     Before the first commit of a job that has begun it is empty, with the columns of ``schema=`` if that was given; ConfigError where no job
     writes.
     """
@@ -230,7 +232,8 @@ def read_committed(path: str | os.PathLike[str], *, filesystem: fs.FileSystem | 
     names = [f"{inner}/{file.name}" for file in manifest.files if file.name.endswith(".parquet")]
     if not names:
         return pads.dataset(pa.table({}) if manifest.schema is None else manifest.schema.empty_table())
-    return pads.dataset(names, filesystem=home, format="parquet", partitioning="hive", partition_base_dir=inner)
+    partitioning = typed(manifest.schema, [file.name for file in manifest.files])
+    return pads.dataset(names, filesystem=home, format="parquet", partitioning=partitioning, partition_base_dir=inner)
 
 
 def sync(filesystem: fs.FileSystem, path: str) -> None:

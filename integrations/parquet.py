@@ -44,6 +44,7 @@ from rayad.integrations.committed import (
     write_manifest,
 )
 from rayad.integrations.parquet_writer import ParquetWriter, StagedFile
+from rayad.integrations.partitions import check_partition_by, check_types
 from rayad.integrations.paths import check_schema
 from rayad.integrations.spark.types import for_sparks_files
 from rayad.integrations.spark_log import SPARK_LOG, SparkLogFolder, base_uri, encoded, numbered
@@ -75,7 +76,9 @@ def check_name(name: str) -> str:
 class ParquetSink(Sink):
     """Writes records to Parquet files below ``path``; ``result`` gives :class:`PublishedFiles`.
 
-    ``partition_by_epoch``: a directory ``epoch=<n>`` for each epoch. ``epoch_column``: a column of this name with the epoch of each row.
+    ``partition_by_epoch``: a directory ``epoch=<n>`` for each epoch. ``partition_by``: columns whose values are in the names of
+    directories, ``town=Ulm/``, and not in the files (:mod:`rayad.integrations.partitions`); ``rd.read_committed`` gives them their types
+    back, other readers guess them from the text. ``epoch_column``: a column of this name with the epoch of each row.
     ``mode``: what to do when the directory is not empty: ``"error"``, ``"append"`` or ``"overwrite"``. ``schema``: columns and types.
     Without it the types follow the records of a replica (int, then 1.5: double) until it has written a row group or taken a snapshot with
     them, and all replicas must agree. ``row_group_rows`` are collected in memory before they are written. A job that takes snapshots makes
@@ -94,6 +97,7 @@ class ParquetSink(Sink):
         path: str | os.PathLike[str],
         *,
         partition_by_epoch: bool = False,
+        partition_by: str | Sequence[str] = (),
         epoch_column: str | None = None,
         mode: Literal["error", "append", "overwrite"] = "error",
         schema: pa.Schema | None = None,
@@ -116,6 +120,11 @@ class ParquetSink(Sink):
         self.job = uuid.uuid4().hex[:12]
         self.mode = mode
         self.partition_by_epoch = partition_by_epoch
+        self.partition_by = check_partition_by(partition_by, "write_parquet")
+        if self.partition_by and spark_log is not False:
+            raise ConfigError("write_parquet: partition_by and spark_log do not go together: Spark's log has no types for directories")
+        if schema is not None and self.partition_by:
+            check_types(schema, self.partition_by, "write_parquet")
         self.epoch_column = epoch_column
         self.schema = schema
         self.compression = compression

@@ -17,6 +17,7 @@ from rayad.dataflow.records.exact import cast_batch
 from rayad.dataflow.records.output_form import OutputForm, describe
 from rayad.dataflow.sink import SinkWriter
 from rayad.integrations.committed import sync
+from rayad.integrations.partitions import check_types, split
 from rayad.progress import DataflowError, Timestamp
 
 OPEN_FILES_MAX = 16
@@ -40,6 +41,7 @@ class ParquetTarget(Protocol):
     schema: pa.Schema | None
     epoch_column: str | None
     partition_by_epoch: bool
+    partition_by: tuple[str, ...]
     compression: str | None
     row_group_rows: int
 
@@ -85,7 +87,8 @@ class _OpenFile:
     def flush(self) -> None:
         if self._waiting:
             waiting = [cast_batch(batch, self.schema) for batch in self._waiting]
-            table = self._sink.stored(pa.Table.from_batches(waiting, schema=self.schema))
+            table = pa.Table.from_batches(waiting, schema=self.schema)
+            table = self._sink.stored(table.drop_columns(list(self._sink.partition_by)))
             if self._writer is None:
                 self._writer = pq.ParquetWriter(self._stream, table.schema, compression=self._sink.compression)
             self._writer.write_table(table, row_group_size=self._sink.row_group_rows)
@@ -116,7 +119,8 @@ class ParquetWriter(SinkWriter):
         self._directory = f"{sink.staging()}/{sink.job}-{self._token}"
         schema = sink.schema if sink.schema is not None else earlier
         self._form = OutputForm(schema, "write_parquet", settled=sink.schema is None)
-        self._open: dict[int | None, _OpenFile] = {}
+        self._open: dict[str, _OpenFile] = {}
+        """By directory, relative to the output."""
         self._closed: list[StagedFile] = []
         self._count = 0
 
@@ -131,8 +135,16 @@ class ParquetWriter(SinkWriter):
                 file.widen(self._form, self._with_epoch_field(self._form.schema))
         if self._sink.epoch_column is not None:
             records = self._with_epoch(records, self._sink.epoch_column, time.epoch)
-        key = time.epoch if self._sink.partition_by_epoch else None
-        file = self._open.get(key) or self._start(key, records.schema)
+        folder = f"epoch={time.epoch}/" if self._sink.partition_by_epoch else ""
+        if not self._sink.partition_by:
+            self._add(folder, records)
+            return
+        check_types(records.schema, self._sink.partition_by, "write_parquet")
+        for directory, some in split(records, self._sink.partition_by, "write_parquet"):
+            self._add(f"{folder}{directory}/", some)
+
+    def _add(self, folder: str, records: pa.RecordBatch) -> None:
+        file = self._open.get(folder) or self._start(folder, records.schema)
         file.add(records)
         if file.is_full:
             self._form.settle()
@@ -148,8 +160,8 @@ class ParquetWriter(SinkWriter):
             )
         return records.append_column(name, pa.repeat(pa.scalar(epoch, pa.int64()), records.num_rows))
 
-    def _start(self, key: int | None, schema: pa.Schema) -> _OpenFile:
-        if key is not None and "epoch" in schema.names:
+    def _start(self, folder: str, schema: pa.Schema) -> _OpenFile:
+        if self._sink.partition_by_epoch and "epoch" in schema.names:
             raise DataflowError(
                 "write_parquet: partition_by_epoch makes a column 'epoch' from the directory names, but the records have one: "
                 f"{describe(schema)}; rename it"
@@ -159,8 +171,8 @@ class ParquetWriter(SinkWriter):
             self._closed.append(self._open.pop(next(iter(self._open))).close())
         name = f"part-{self._sink.job}-{self._token}-{self._count:06d}.parquet"
         self._count += 1
-        file = _OpenFile(self._sink, f"{self._directory}/{name}", name if key is None else f"epoch={key}/{name}", schema)
-        self._open[key] = file
+        file = _OpenFile(self._sink, f"{self._directory}/{name}", f"{folder}{name}", schema)
+        self._open[folder] = file
         return file
 
     def stage(self) -> tuple[StagedFile, ...]:

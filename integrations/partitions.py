@@ -1,0 +1,94 @@
+"""Directories that hold values: ``day=2024-05-01/town=Ulm/part-0.parquet``, as Hive, Spark and pyarrow write and read them.
+
+A value is text in a name, so only types of which the text is the value are taken: text, integers, booleans, dates. Null is
+``__HIVE_DEFAULT_PARTITION__``. Spark reads an empty text as null, so it is refused, and so is a text that is that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.types as pat
+
+from rayad.progress import ConfigError, DataflowError, arguments, show
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The name that stands for null."""
+
+
+_KINDS = (pat.is_integer, pat.is_boolean, pat.is_date32, pat.is_string, pat.is_large_string, pat.is_null)
+"""What a name can say; null is the type of a column in which nothing but null has come yet."""
+
+
+def check_partition_by(columns: Any, where: str) -> tuple[str, ...]:
+    """The names of columns. Raises ConfigError for anything else."""
+    names = (columns,) if isinstance(columns, str) else tuple(columns) if isinstance(columns, list | tuple) else None
+    if names is None:
+        raise ConfigError(f"{where}: partition_by is {show(columns, 60)}: give the name of a column, or a list of names")
+    for name in names:
+        arguments.text(name, f"{where}: a name in partition_by", error=ConfigError)
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{where}: partition_by={list(names)!r} names a column twice")
+    return names
+
+
+def check_types(schema: pa.Schema, columns: Sequence[str], where: str) -> None:
+    """Raise DataflowError unless records of these columns can be partitioned by them, and something is left to be in the files."""
+    missing = [name for name in columns if name not in schema.names]
+    if missing:
+        raise DataflowError(f"{where}: partition_by={list(columns)!r}: there is no column {missing[0]!r} in {schema.names}")
+    for name in columns:
+        kind = schema.field(name).type
+        if not any(is_kind(kind) for is_kind in _KINDS):
+            raise DataflowError(
+                f"{where}: partition_by={list(columns)!r}: {name!r} is {kind}; a directory's name can be text, an integer, a bool or a "
+                "date: make another column of it for that"
+            )
+    if len(columns) == len(schema):
+        raise DataflowError(f"{where}: partition_by={list(columns)!r} leaves no column for the files")
+
+
+def split(batch: pa.RecordBatch, columns: Sequence[str], where: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The directory of each combination of values, and its records, in the order of their first ones."""
+    codes = np.zeros(batch.num_rows, np.int64)
+    for name in columns:
+        encoded = batch.column(name).dictionary_encode(null_encoding="encode")
+        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)  # so that they stay small
+    values, first = np.unique(codes, return_index=True)
+    for at in np.argsort(first, kind="stable"):
+        rows = batch if len(values) == 1 else batch.filter(pa.array(codes == values[at]))
+        yield "/".join(_directory(name, rows.column(name)[0].as_py(), where) for name in columns), rows
+
+
+def _directory(name: str, value: Any, where: str) -> str:
+    if value is None:
+        text = NULL
+    elif isinstance(value, bool):
+        text = "true" if value else "false"
+    elif value in ("", NULL):
+        raise DataflowError(
+            f"{where}: partition_by: {name!r} is {value!r}, which readers of such directories take for null: give it another value first"
+        )
+    else:
+        text = quote(str(value), safe="")
+    return f"{quote(name, safe='')}={text}"
+
+
+def typed(schema: pa.Schema | None, names: Sequence[str]) -> pads.Partitioning | str:
+    """How the directories in the names of files are read: columns of ``schema`` in its types, others as their text suggests."""
+    found = dict.fromkeys(part.partition("=")[0] for name in names for part in name.split("/")[:-1] if "=" in part)
+    fields_of = () if schema is None else (f.with_type(pa.string()) if pat.is_null(f.type) else f for f in schema)
+    known = {quote(field.name, safe=""): field for field in fields_of}
+    if not any(name in known for name in found):
+        return "hive"
+    fields = [known.get(name, pa.field(name, pa.int64())) for name in found]  # another one is the epoch
+    return pads.partitioning(pa.schema(fields), flavor="hive")
+
+
+__all__ = ["NULL", "check_partition_by", "check_types", "split", "typed"]
