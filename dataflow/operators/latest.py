@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rayad.dataflow.config import BATCH_ROWS
 from rayad.dataflow.operators.keys.in_order import in_order, values_by_key
 from rayad.dataflow.operators.state.by_key import GrowingDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
@@ -13,6 +12,9 @@ from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.vertex import EndVertex
 from rayad.progress import Timestamp
+
+SENT_ROWS = 4096
+"""The records of a batch that leaves, at most."""
 
 
 class Latest(KeyedVertex, EndVertex):
@@ -41,8 +43,8 @@ class Latest(KeyedVertex, EndVertex):
 
     def on_end(self, time: Timestamp) -> None:
         rows = list(self.last.kept.items())
-        for at in range(0, len(rows), BATCH_ROWS):
-            self.send_by(0, rows[at : at + BATCH_ROWS], time)
+        for at in range(0, len(rows), SENT_ROWS):
+            self.send_by(0, rows[at : at + SENT_ROWS], time)
 
 
 __all__ = ["Latest"]
