@@ -236,6 +236,19 @@ def read_committed(path: str | os.PathLike[str], *, filesystem: fs.FileSystem | 
     return pads.dataset(names, filesystem=home, format="parquet", partitioning=partitioning, partition_base_dir=inner)
 
 
+def written_partitioning(filesystem: fs.FileSystem, path: str) -> pads.Partitioning | str:
+    """How the directories above a Parquet file are to be read: by the manifest of the output that it is in, if ours wrote that."""
+    folders = path.split("/")[:-1]
+    while folders and "=" in folders[-1]:
+        folders.pop()
+    root = "/".join(folders)
+    try:
+        manifest = read_manifest(filesystem, root)
+    except (ConfigError, OSError, ValueError):  # Spark's _SUCCESS is empty
+        manifest = None
+    return "hive" if manifest is None else typed(manifest.schema, [path[len(root) :].lstrip("/")])
+
+
 def sync(filesystem: fs.FileSystem, path: str) -> None:
     """Make a local file, or the names in a local directory, survive a power cut; other file systems do so on close."""
     if isinstance(filesystem, fs.LocalFileSystem):
@@ -259,4 +272,5 @@ __all__ = [
     "replace_file",
     "sync",
     "write_manifest",
+    "written_partitioning",
 ]

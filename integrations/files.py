@@ -28,6 +28,7 @@ from rayad.integrations.blocks import (
     describe,
     schema_drift,
 )
+from rayad.integrations.committed import written_partitioning
 from rayad.integrations.paths import Paths, check_arrow, check_schema, files_fingerprint, find_files
 from rayad.progress import ConfigError, DataflowError, arguments, show
 
@@ -223,7 +224,8 @@ class ParquetSource(Source):
     """Parquet files as RecordBatches, a row group a part.
 
     ``columns``: which to read, in this order. ``filter``: a ``pyarrow.compute`` expression on any columns; row groups that cannot match
-    are not read. Directories such as ``day=3/`` become columns (``partitioning="hive"``; None turns it off).
+    are not read. Directories such as ``day=3/`` become columns (``partitioning="hive"``; None turns it off): in their types where
+    ``write_parquet(partition_by=)`` wrote them, else in those that their text suggests.
     """
 
     where = "read_parquet"
@@ -242,7 +244,8 @@ class ParquetSource(Source):
         self._batch_rows = check_batch_rows(batch_rows, self.where)
         home, files = find_files(paths, filesystem, self.where)
         try:
-            self._dataset = pads.dataset([file.path for file in files], filesystem=home, format="parquet", partitioning=partitioning)
+            kind = written_partitioning(home, files[0].path) if partitioning == "hive" else partitioning
+            self._dataset = pads.dataset([file.path for file in files], filesystem=home, format="parquet", partitioning=kind)
         except (pa.ArrowException, OSError) as error:
             raise DataflowError(f"{self.where}: cannot read the schema of {files[0].path!r}: {error}; is it a Parquet file?") from error
         whole = self._dataset.schema

@@ -77,8 +77,8 @@ class ParquetSink(Sink):
     """Writes records to Parquet files below ``path``; ``result`` gives :class:`PublishedFiles`.
 
     ``partition_by_epoch``: a directory ``epoch=<n>`` for each epoch. ``partition_by``: columns whose values are in the names of
-    directories, ``town=Ulm/``, and not in the files (:mod:`rayad.integrations.partitions`); ``rd.read_committed`` gives them their types
-    back, other readers guess them from the text. ``epoch_column``: a column of this name with the epoch of each row.
+    directories, ``town=Ulm/``, and not in the files (:mod:`rayad.integrations.partitions`); ``rd.read_committed`` and ``read_parquet``
+    give them their types back, other readers guess them from the text. ``epoch_column``: a column of this name with the epoch of each row.
     ``mode``: what to do when the directory is not empty: ``"error"``, ``"append"`` or ``"overwrite"``. ``schema``: columns and types.
     Without it the types follow the records of a replica (int, then 1.5: double) until it has written a row group or taken a snapshot with
     them, and all replicas must agree. ``row_group_rows`` are collected in memory before they are written. A job that takes snapshots makes

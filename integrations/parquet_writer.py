@@ -21,6 +21,9 @@ from rayad.integrations.partitions import check_types, split
 from rayad.progress import DataflowError, Timestamp
 
 OPEN_FILES_MAX = 16
+"""Files of one writer of which something is written and that are not complete."""
+WAITING_BYTES_MAX = 64 << 20
+"""What waits in memory for its row group, in all files of one writer together, where there are more than :data:`OPEN_FILES_MAX`."""
 
 
 class StagedFile(NamedTuple):
@@ -51,17 +54,21 @@ class ParquetTarget(Protocol):
 
 
 class _OpenFile:
-    """A file being written: batches are collected until they fill a row group. Before the first row group is written the types may
-    change."""
+    """A file being written: batches are collected until they fill a row group, and only then the file is made. Before the first row group
+    is written the types may change."""
 
     def __init__(self, sink: ParquetTarget, staged: str, name: str, schema: pa.Schema) -> None:
         self.staged, self.name, self.schema, self.rows = staged, name, schema, 0
         self._sink = sink
         self._waiting: list[pa.RecordBatch] = []
-        self._waiting_rows = 0
+        self._waiting_rows = self.waiting_bytes = 0
         self._writer: pq.ParquetWriter | None = None
-        sink.filesystem.create_dir(staged.rsplit("/", 1)[0], recursive=True)
-        self._stream = sink.filesystem.open_output_stream(staged)
+        self._stream: Any = None
+
+    @property
+    def is_made(self) -> bool:
+        """Whether something is written."""
+        return self._stream is not None
 
     @property
     def is_full(self) -> bool:
@@ -71,6 +78,7 @@ class _OpenFile:
     def add(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
         self._waiting_rows += batch.num_rows
+        self.waiting_bytes += _bytes_of(batch)
         self.rows += batch.num_rows
 
     def widen(self, form: OutputForm, schema: pa.Schema) -> None:
@@ -83,6 +91,7 @@ class _OpenFile:
             for name in extra:
                 wide = wide.append_column(name, batch.column(name))
             self._waiting[at] = wide
+        self.waiting_bytes = sum(map(_bytes_of, self._waiting))
 
     def flush(self) -> None:
         if self._waiting:
@@ -90,9 +99,11 @@ class _OpenFile:
             table = pa.Table.from_batches(waiting, schema=self.schema)
             table = self._sink.stored(table.drop_columns(list(self._sink.partition_by)))
             if self._writer is None:
+                self._sink.filesystem.create_dir(self.staged.rsplit("/", 1)[0], recursive=True)
+                self._stream = self._sink.filesystem.open_output_stream(self.staged)
                 self._writer = pq.ParquetWriter(self._stream, table.schema, compression=self._sink.compression)
             self._writer.write_table(table, row_group_size=self._sink.row_group_rows)
-            self._waiting, self._waiting_rows = [], 0
+            self._waiting, self._waiting_rows, self.waiting_bytes = [], 0, 0
 
     def close(self) -> StagedFile:
         self.flush()
@@ -107,7 +118,15 @@ class _OpenFile:
         self._waiting = []
         if self._writer is not None:
             self._writer.close()
-        self._stream.close()
+        if self._stream is not None:
+            self._stream.close()
+
+
+def _bytes_of(batch: pa.RecordBatch) -> int:
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowTypeError:  # views, which not every version can measure
+        return int(batch.get_total_buffer_size())
 
 
 class ParquetWriter(SinkWriter):
@@ -121,6 +140,7 @@ class ParquetWriter(SinkWriter):
         self._form = OutputForm(schema, "write_parquet", settled=sink.schema is None)
         self._open: dict[str, _OpenFile] = {}
         """By directory, relative to the output."""
+        self._waiting_bytes = 0
         self._closed: list[StagedFile] = []
         self._count = 0
 
@@ -133,6 +153,7 @@ class ParquetWriter(SinkWriter):
         if self._form.schema is not before and self._form.schema is not None:
             for file in self._open.values():
                 file.widen(self._form, self._with_epoch_field(self._form.schema))
+            self._waiting_bytes = sum(file.waiting_bytes for file in self._open.values())
         if self._sink.epoch_column is not None:
             records = self._with_epoch(records, self._sink.epoch_column, time.epoch)
         folder = f"epoch={time.epoch}/" if self._sink.partition_by_epoch else ""
@@ -145,10 +166,24 @@ class ParquetWriter(SinkWriter):
 
     def _add(self, folder: str, records: pa.RecordBatch) -> None:
         file = self._open.get(folder) or self._start(folder, records.schema)
+        self._waiting_bytes -= file.waiting_bytes
         file.add(records)
         if file.is_full:
             self._form.settle()
             file.flush()
+        self._waiting_bytes += file.waiting_bytes
+        while len(self._open) > OPEN_FILES_MAX and self._waiting_bytes > WAITING_BYTES_MAX:
+            self._complete(max(self._open, key=lambda name: self._open[name].waiting_bytes))
+        made = [name for name, one in self._open.items() if one.is_made]
+        for name in made[:-OPEN_FILES_MAX]:
+            self._complete(name)
+
+    def _complete(self, folder: str) -> None:
+        """Close a file; what comes later for its directory goes into another one."""
+        self._form.settle()
+        file = self._open.pop(folder)
+        self._waiting_bytes -= file.waiting_bytes
+        self._closed.append(file.close())
 
     def _with_epoch_field(self, schema: pa.Schema) -> pa.Schema:
         return schema if self._sink.epoch_column is None else schema.append(pa.field(self._sink.epoch_column, pa.int64()))
@@ -166,9 +201,6 @@ class ParquetWriter(SinkWriter):
                 "write_parquet: partition_by_epoch makes a column 'epoch' from the directory names, but the records have one: "
                 f"{describe(schema)}; rename it"
             )
-        while len(self._open) >= OPEN_FILES_MAX:
-            self._form.settle()
-            self._closed.append(self._open.pop(next(iter(self._open))).close())
         name = f"part-{self._sink.job}-{self._token}-{self._count:06d}.parquet"
         self._count += 1
         file = _OpenFile(self._sink, f"{self._directory}/{name}", f"{folder}{name}", schema)
@@ -181,7 +213,7 @@ class ParquetWriter(SinkWriter):
             return ()
         self._form.settle()  # readers of the folder expect one schema
         closed = [*self._closed, *(file.close() for file in self._open.values())]
-        self._open, self._closed = {}, []
+        self._open, self._closed, self._waiting_bytes = {}, [], 0
         for directory in (self._directory, self._sink.staging()):
             sync(self._sink.filesystem, directory)
         return tuple(closed)
@@ -194,7 +226,7 @@ class ParquetWriter(SinkWriter):
             except (OSError, pa.ArrowException):
                 pass
         gone = [file.staged for file in self._open.values()] + [file.staged for file in self._closed]
-        self._open, self._closed = {}, []
+        self._open, self._closed, self._waiting_bytes = {}, [], 0
         filesystem = self._sink.filesystem
         for name in gone:
             try:

@@ -157,9 +157,7 @@ def test_a_crash_at_each_operation_of_a_first_commit_shows_the_old_output_or_the
         job = Coordinator(out, 2, mode=mode)
         job.write(0, 0, 1)
         job.write(1, 1, 1)
-        staged = job.files.changes
         staged_by_now = [writer.stage() for writer in job.writers]
-        assert job.files.changes == staged  # closing what was opened changes nothing else
         job.newest, job.last, job.store[2], job.model[2] = 2, 2, staged_by_now, new
         job.files.left = at
         try:

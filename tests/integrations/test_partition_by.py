@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rayad as rd
+from rayad.integrations import parquet_writer
 from rayad.progress import ConfigError, DataflowError
 
 SCHEMA = pa.schema(
@@ -73,6 +74,37 @@ def test_directories_are_those_of_hive_and_others_read_them(tmp_path: Path) -> N
     flow = rd.Dataflow("read")
     flow.read_parquet(str(tmp_path / "out")).map(lambda row: (row["n"], row["town"])).collect("rows")
     assert sorted(row for _, row in flow.run(runtime="local")["rows"]) == [(1, "Ulm"), (2, None)]
+
+
+def test_our_own_reader_gives_the_types_back(tmp_path: Path) -> None:
+    """It gave 7 for "007": the text of a directory suggests a number."""
+    rows = [{"code": "007", "n": 1}, {"code": "8", "n": 2}, {"code": None, "n": 3}]
+    write(tmp_path / "out", [rows], "code", partition_by_epoch=True)
+    flow = rd.Dataflow("read")
+    flow.read_parquet(str(tmp_path / "out")).collect("rows")
+    assert sorted((row["n"], row["code"], row["epoch"]) for _, row in flow.run(runtime="local")["rows"]) == [
+        (1, "007", 0),
+        (2, "8", 0),
+        (3, None, 0),
+    ]
+
+
+def test_values_that_come_round_in_turn_have_a_file_each_and_not_one_a_batch(tmp_path: Path) -> None:
+    """Beyond sixteen values each batch closed the files of others: 640 rows made 640 files."""
+    rows = [{"k": n % 100, "n": n} for n in range(640)]
+    flow = rd.Dataflow("many")
+    flow.from_items(rows, batch_rows=64).write_parquet(str(tmp_path / "out"), partition_by="k", name="out")
+    published = flow.run(runtime="local")["out"]
+    assert (len(published.files), published.rows) == (100, 640)
+
+
+def test_what_waits_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_writer, "WAITING_BYTES_MAX", 2_000)
+    rows = [{"k": n % 20, "n": n, "text": "x" * (n % 7)} for n in range(900)]
+    published = write(tmp_path / "out", [rows], "k", row_group_rows=13)
+    found = rd.read_committed(str(tmp_path / "out")).to_table()
+    assert sorted(found.column("n").to_pylist()) == list(range(900))
+    assert 20 < len(published.files) < 400
 
 
 def test_a_column_of_nothing_but_null(tmp_path: Path) -> None:
