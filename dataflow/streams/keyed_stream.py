@@ -15,6 +15,9 @@ from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.aggregates import aggregators as agg
 from rayad.dataflow.operators.aggregates.by_name import by_name
 from rayad.dataflow.operators.aggregates.combiner import Combine
+from rayad.dataflow.operators.aggregates.collected import CollectList, CountDistinct
+from rayad.dataflow.operators.aggregates.first_last import First, Last
+from rayad.dataflow.operators.aggregates.truth import AllTrue, AnyTrue
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.distinct import Distinct
 from rayad.dataflow.operators.head import Head
@@ -98,6 +101,27 @@ class KeyedStream(Advising):
         if isinstance(by, str) and value is None:
             self.require_columns((by,), f"{what} (by)")
 
+    def in_order(self, aggregator: agg.Aggregator, value: Any, by: Any, what: str) -> tuple[agg.Aggregator, Any]:
+        """An aggregation of ``value`` that has been told what orders the records, if it asks, and the value that it takes then."""
+        if not aggregator.takes_order:
+            if by is None:
+                return aggregator, value
+            raise DataflowError(
+                f"{what} at {users_line()} was given {show(by, 60)} as an order: {aggregator.name} takes none, only first and last do; leave "
+                "it out"
+            )
+        selector = self.value_of(record_unless(value), what)
+        if by is not None:
+            return aggregator.of(self.value_of(by, f"{what} (by)"), selector), _identity
+        times = self.stream.event_time
+        if times is None or times.selector is None:
+            why = "has no event time" if times is None else "is a union of streams with their event times in different places"
+            raise DataflowError(
+                f"{what} at {users_line()} was given no by=, and the stream {self.stream.name!r} {why}: records of an epoch have no order of "
+                "their own; give by=, a function of the record or a column, or call assign_timestamps(...) after the last map before it"
+            )
+        return aggregator.of(times.selector, selector), _identity
+
     def _exchange(self, base: str, element: el.Element, make: Make, name: str | None, *, per_time: bool = False) -> Stream:
         graph = self.flow.graph
         graph.require_free(name)
@@ -155,6 +179,33 @@ class KeyedStream(Advising):
         """Standard deviation of ``value``: the root of :meth:`var`."""
         return self._aggregate(Deviation(ddof), value, name)
 
+    def any(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Whether a ``value`` is true: of bools; null is passed over, None where there is nothing else."""
+        return self._aggregate(AnyTrue(), value, name)
+
+    def all(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Whether no ``value`` is false; as :meth:`any`."""
+        return self._aggregate(AllTrue(), value, name)
+
+    def first(self, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
+        """The ``value`` (by default the record) that comes first by event time, or by ``by``, a function of the record or a column; of equal
+        places the one whose ``repr`` is least. Null values, and records whose place is null or NaN, are passed over. Handles rows."""
+        return self._aggregate(*self.in_order(First(), value, by, "first"), name)
+
+    def last(self, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
+        """The ``value`` that comes last; as :meth:`first`, of equal places the one whose ``repr`` is greatest."""
+        return self._aggregate(*self.in_order(Last(), value, by, "last"), name)
+
+    def count_distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """How many different ``value`` there are, exactly: each is kept. Null is passed over; compared as by :meth:`distinct`. Handles
+        rows."""
+        return self._aggregate(CountDistinct(), value, name)
+
+    def collect_list(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """A list of each ``value`` that is not null, epoch after epoch; those of one epoch in the order of their arrival, which another
+        run need not repeat. Each update has the whole list. Handles rows."""
+        return self._aggregate(CollectList(), value, name)
+
     def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
         """``function(a, b)``, associative and commutative, over all records of a key (or over ``value`` of them)."""
         return self._aggregate(agg.Reduce(checked_function(function, "reduce", "left", "right")), record_unless(value), name)
@@ -167,11 +218,11 @@ class KeyedStream(Advising):
 
     def aggregate(self, aggregator: Any, value: Any = None, *, name: str | None = None) -> Stream:
         """An :class:`Aggregator` of yours, or a dict of several: ``{"flights": "count", "delay": ("mean", "dep_delay")}`` gives
-        ``(key, dict)``."""
+        ``(key, dict)``. The third of a tuple is the order of ``first`` and ``last``: ``("last", "price", "time")``."""
         if isinstance(aggregator, dict):
             combined, values = several(self, aggregator, self.key.columns)
             return self._aggregate(combined, values, name)
-        return self._aggregate(by_name(aggregator), value, name)
+        return self._aggregate(*self.in_order(by_name(aggregator), value, None, "aggregate"), name)
 
     def fold(self, initial: Any, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
         """``function(state, value) -> state``, beginning with ``initial`` (or what it returns, if callable)."""
@@ -381,11 +432,13 @@ def several(keyed_stream: KeyedStream, spec: dict[str, Any], others: tuple[str, 
     for name, entry in spec.items():
         if not isinstance(name, str):
             raise DataflowError(f"aggregate was given {show(name, 60)} as a name: it must be a string")
-        if isinstance(entry, tuple) and len(entry) != 2:
-            raise DataflowError(f"aggregate was given {show(entry)} for {name!r}: give an aggregation, or a pair (aggregation, value)")
-        how, value = entry if isinstance(entry, tuple) else (entry, None)
-        parts[name] = by_name(how)
-        selectors.append(
-            keyed_stream.value_of(record_unless(value) if parts[name].takes_record else value, f"aggregate ({show(name, 60)})")
-        )
+        if isinstance(entry, tuple) and len(entry) not in (2, 3):
+            raise DataflowError(
+                f"aggregate was given {show(entry)} for {name!r}: give an aggregation, a pair (aggregation, value), or of first and last "
+                "(aggregation, value, by)"
+            )
+        how, value, by = (*entry, None)[:3] if isinstance(entry, tuple) else (entry, None, None)
+        what = f"aggregate ({show(name, 60)})"
+        parts[name], value = keyed_stream.in_order(by_name(how), value, by, what)
+        selectors.append(keyed_stream.value_of(record_unless(value) if parts[name].takes_record else value, what))
     return agg.Several(parts, selectors), Tuple([selector.row_value(others) for selector in selectors])

@@ -10,6 +10,9 @@ from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, Parti
 from rayad.dataflow.operators.aggregates import aggregators as agg
 from rayad.dataflow.operators.aggregates.by_name import by_name
 from rayad.dataflow.operators.aggregates.combiner import Combine
+from rayad.dataflow.operators.aggregates.collected import CollectList, CountDistinct
+from rayad.dataflow.operators.aggregates.first_last import First, Last
+from rayad.dataflow.operators.aggregates.truth import AllTrue, AnyTrue
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.joins import windowed as window_join
 from rayad.dataflow.operators.joins.matching import ALONE, How
@@ -134,6 +137,30 @@ class WindowedStream(Advising):
         """Standard deviation of ``value`` per key and window; ``ddof`` as in :meth:`KeyedStream.var`."""
         return self._finish(Deviation(ddof), value, name)
 
+    def any(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Whether a ``value`` is true, per key and window; as :meth:`KeyedStream.any`."""
+        return self._finish(AnyTrue(), value, name)
+
+    def all(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """Whether no ``value`` is false, per key and window; as :meth:`KeyedStream.any`."""
+        return self._finish(AllTrue(), value, name)
+
+    def first(self, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
+        """The ``value`` that comes first, per key and window; as :meth:`KeyedStream.first`."""
+        return self._finish(*self.keyed.in_order(First(), value, by, "first"), name)
+
+    def last(self, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
+        """The ``value`` that comes last, per key and window; as :meth:`KeyedStream.last`."""
+        return self._finish(*self.keyed.in_order(Last(), value, by, "last"), name)
+
+    def count_distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """How many different ``value`` there are, per key and window; as :meth:`KeyedStream.count_distinct`."""
+        return self._finish(CountDistinct(), value, name)
+
+    def collect_list(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """A list of each ``value``, per key and window; as :meth:`KeyedStream.collect_list`."""
+        return self._finish(CollectList(), value, name)
+
     def reduce(self, function: Callable[[Any, Any], Any], value: Any = None, *, name: str | None = None) -> Stream:
         """``function(a, b)`` per key and window."""
         return self._finish(agg.Reduce(checked_function(function, "reduce", "left", "right")), record_unless(value), name)
@@ -182,7 +209,7 @@ class WindowedStream(Advising):
             times = [side.selector.column for side in sides if side.selector is not None and side.selector.column is not None]
             combined, values = several(self.keyed, aggregator, (*self.keyed.key.columns, *times))
             return self._finish(combined, values, name)
-        return self._finish(by_name(aggregator), value, name)
+        return self._finish(*self.keyed.in_order(by_name(aggregator), value, None, "aggregate"), name)
 
 
 class LateStream(Stream):

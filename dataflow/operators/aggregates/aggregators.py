@@ -107,6 +107,8 @@ class Aggregator(ABC):
     """False: it is of records, whatever is in them."""
     takes_record: ClassVar[bool] = False
     """Whether a value that is not named is the whole record."""
+    takes_order: ClassVar[bool] = False
+    """Whether it has to be told which record comes before which (``first_last.InOrder``)."""
     partials: Sequence[Partial] = ()
     """What columns keep for it (``partial``), over its one value; empty: rows only, as for each subclass that does not say it itself."""
 
@@ -116,6 +118,10 @@ class Aggregator(ABC):
             cls.partials = ()  # create() or merge() may have been defined anew: only the class itself is known to be what partials compute
         if "state_columns" not in vars(cls):
             cls.state_columns = Aggregator.state_columns
+
+    def takes_type(self, kind: pa.DataType) -> bool:
+        """Whether its partials of values of this type give what rows give; numbers, unless a subclass says more."""
+        return bool(pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind))
 
     def accumulator(self, partials: Sequence[Any]) -> Any:
         """The accumulator that one row of the columns of its partials stands for."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Count, ExactMean, ExactSum, Max, Mean, Min, Sum
+from rayad.dataflow.operators.aggregates.collected import CollectList, CountDistinct
+from rayad.dataflow.operators.aggregates.first_last import First, Last
+from rayad.dataflow.operators.aggregates.truth import AllTrue, AnyTrue
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.records.calling import require_methods
 from rayad.progress import DataflowError, show
@@ -17,6 +20,12 @@ BY_NAME: dict[str, type[Aggregator]] = {
     "mean": Mean,
     "var": Variance,
     "std": Deviation,
+    "any": AnyTrue,
+    "all": AllTrue,
+    "first": First,
+    "last": Last,
+    "count_distinct": CountDistinct,
+    "collect_list": CollectList,
     "exact_sum": ExactSum,
     "exact_mean": ExactMean,
 }

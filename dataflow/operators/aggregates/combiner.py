@@ -22,7 +22,7 @@ from rayad.dataflow.operators.aggregates.partial import Partial
 from rayad.dataflow.operators.keys.column_keys import key_normalised, plain
 from rayad.dataflow.operators.keys.dense_groups import has_dense_range
 from rayad.dataflow.operators.keys.group_functions import GroupFunction
-from rayad.dataflow.operators.keys.keyed import group, import_group_by, numeric_column, require_hashable
+from rayad.dataflow.operators.keys.keyed import group, import_group_by, require_hashable, value_column
 from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.calling import Whole, mapped
@@ -102,7 +102,7 @@ class Combine(Element):
 
 
 def value_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> list[str] | None:
-    """The column of numbers of each aggregation that takes values; None where columns would give something else than the rows do."""
+    """The column of each aggregation that takes values; None where columns would give something else than the rows do."""
     aggregator = element.aggregator
     if not aggregator.partials:
         return None
@@ -110,8 +110,8 @@ def value_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> list[st
     out = []
     for part, selector in zip(element.parts(), selectors, strict=True):
         if part.takes_value:
-            column = numeric_column(batch, selector, element.key.columns)
-            if column is None:
+            column = value_column(batch, selector, element.key.columns)
+            if column is None or not part.takes_type(batch.schema.field(column).type):
                 return None
             out.append(column)
     return out

@@ -66,14 +66,13 @@ def require_hashable(key: Any) -> None:
         raise unhashable(key) from error
 
 
-def numeric_column(batch: pa.RecordBatch | pa.Table, value: ValueSelector, keys: tuple[str, ...]) -> str | None:
-    """The column of numbers that a selector means; None when it is a function, or the column holds something else."""
+def value_column(batch: pa.RecordBatch | pa.Table, value: ValueSelector, keys: tuple[str, ...]) -> str | None:
+    """The column that a selector means; None when it is a function."""
     if value.function is not None:
         return None
     column = value.column or sole_value_column(batch, keys)
     require_columns(batch, (column,))
-    kind = batch.schema.field(column).type
-    return column if pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind) else None
+    return column
 
 
 def may_overflow(column: pa.Array | pa.ChunkedArray) -> bool:
