@@ -16,7 +16,9 @@ from operator import itemgetter
 from typing import Any, ClassVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from rayad.dataflow.operators.aggregates.held import is_ordered, is_summed
 from rayad.dataflow.operators.aggregates.partial import COUNT_ALL, COUNT_VALID, LARGEST, SMALLEST, TOTAL, Partial
 from rayad.dataflow.operators.aggregates.sums import added, exact_total, mean_of, means_of, summand
 from rayad.dataflow.operators.keys.keyed import distinct_names
@@ -128,7 +130,8 @@ class Aggregator(ABC):
         raise NotImplementedError
 
     def finish(self, totals: Sequence[Any]) -> pa.Array:
-        """The result of each key, from the arrays of merged partials, each of shape (keys,)."""
+        """The result of each key, from the arrays of merged partials, each of shape (keys,): numpy's of numbers and bools, Arrow's of the
+        other types that :meth:`takes_type` lets in."""
         raise NotImplementedError
 
     def results(self, names: Sequence[str], totals: Sequence[Any]) -> list[tuple[str, pa.Array]]:
@@ -195,6 +198,8 @@ class _OverValues(_Plain):
         return partials[0] if partials[1] else None
 
     def finish(self, totals: Sequence[Any]) -> pa.Array:
+        if isinstance(totals[0], pa.Array):
+            return pc.if_else(pa.array(totals[1] > 0), totals[0], pa.scalar(None, totals[0].type))
         return pa.array(totals[0], mask=totals[1] == 0)
 
 
@@ -204,6 +209,9 @@ class Sum(_OverValues):
     name = "sum"
     partials = (TOTAL, COUNT_VALID)
     state_columns = ("sum",)
+
+    def takes_type(self, kind: pa.DataType) -> bool:
+        return super().takes_type(kind) or is_summed(kind)
 
     def create(self, value: Any) -> Any:
         return value if type(value) in _NUMBERS else summand(value, self.name)
@@ -245,6 +253,9 @@ class Min(_OverValues):
     partials = (SMALLEST, COUNT_VALID)
     state_columns = ("min",)
 
+    def takes_type(self, kind: pa.DataType) -> bool:
+        return super().takes_type(kind) or is_ordered(kind)
+
     def merge(self, left: Any, right: Any) -> Any:
         if left is None or left != left:
             return left if right is None else right
@@ -258,6 +269,9 @@ class Max(_OverValues):
     partials = (LARGEST, COUNT_VALID)
     state_columns = ("max",)
 
+    def takes_type(self, kind: pa.DataType) -> bool:
+        return super().takes_type(kind) or is_ordered(kind)
+
     def merge(self, left: Any, right: Any) -> Any:
         if left is None or left != left:
             return left if right is None else right
@@ -270,6 +284,10 @@ class Mean(_Plain):
     name = "mean"
     partials = (TOTAL, COUNT_VALID)
     state_columns = ("sum", "count")
+
+    def takes_type(self, kind: pa.DataType) -> bool:
+        """Numbers and bools: a mean of decimals has as many digits as it needs, and one of durations is rounded as Python does."""
+        return super().takes_type(kind) or bool(pa.types.is_boolean(kind))
 
     def create(self, value: Any) -> Any:
         if type(value) in _NUMBERS:

@@ -8,7 +8,7 @@ combining before the exchange, running totals, panes and sessions, asks the part
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -16,12 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rayad.dataflow.operators.aggregates.held import as_column, held, held_dtype
+from rayad.dataflow.operators.aggregates.sums import added
 from rayad.dataflow.operators.keys import group_functions as functions
 from rayad.dataflow.operators.keys.group_functions import GroupFunction
 from rayad.dataflow.operators.keys.keyed import group, may_overflow
 from rayad.dataflow.operators.keys.packing import packed_group
 
 Array = npt.NDArray[Any]
+_NOT_A_TIME = np.iinfo(np.int64).min
 Values: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 
@@ -72,7 +75,7 @@ class Partial(ABC):
 
 
 class Total(Partial):
-    """The sum of the values that are not null: of integers exact, as far as 64 bits go."""
+    """The sum of the values that are not null: of integers and durations exact, as far as 64 bits go, of decimals as far as 38 digits."""
 
     columns = ("sum",)
     of_rows = of_columns = (functions.SUM,)
@@ -87,12 +90,19 @@ class Total(Partial):
         return self.of_rows[0].neutral(dtype)
 
     def merged(self, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
+        if left[0].dtype.kind == "O":
+            return [each_of(added, left[0], right[0])]
         return [left[0] + right[0]]
 
     def overflows(self, left: Sequence[Array], right: Sequence[Array]) -> bool:
-        """Decided by the extremes alone."""
+        """Decided by the extremes alone, of decimals by the digits of each sum."""
         if left[0].dtype.kind == "f" or not len(left[0]):
             return False
+        if left[0].dtype.kind == "O":
+            return any(len(total.as_tuple().digits) > functions.DECIMAL_DIGITS for total in self.merged(left, right)[0])
+        if left[0].dtype.kind == "m":
+            left, right = [left[0].view(np.int64)], [right[0].view(np.int64)]
+            return abs(left[0]).max().item() + abs(right[0]).max().item() >= 1 << 63
         info = np.iinfo(left[0].dtype)
         highest = int(left[0].max()) + int(right[0].max())
         return bool(highest > info.max or int(left[0].min()) + int(right[0].min()) < info.min)
@@ -105,6 +115,12 @@ class _OneExtreme(Partial):
     def of_each(self, values: Values | None, rows: int, kinds: Sequence[pa.DataType]) -> list[pa.Array] | None:
         return _cast(values, kinds[0])
 
+    def needs_rows(self, values: Values) -> bool:
+        """Whether one is the moment that numpy takes for none: no Python moment either, so rows refuse it."""
+        if not pa.types.is_timestamp(values.type) and not pa.types.is_duration(values.type):
+            return False
+        return bool(pc.min(values.cast(pa.int64())).as_py() == _NOT_A_TIME)
+
     def neutral(self, at: int, dtype: np.dtype[Any]) -> Any:
         return self.of_rows[0].neutral(dtype)
 
@@ -116,7 +132,7 @@ class Smallest(_OneExtreme):
     of_rows = of_columns = (functions.MIN,)
 
     def merged(self, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
-        return [np.fmin(left[0], right[0])]
+        return [each_of(_least, left[0], right[0]) if left[0].dtype.kind == "O" else np.fmin(left[0], right[0])]
 
 
 class Largest(_OneExtreme):
@@ -126,7 +142,7 @@ class Largest(_OneExtreme):
     of_rows = of_columns = (functions.MAX,)
 
     def merged(self, left: Sequence[Array], right: Sequence[Array]) -> list[Array]:
-        return [np.fmax(left[0], right[0])]
+        return [each_of(_greatest, left[0], right[0]) if left[0].dtype.kind == "O" else np.fmax(left[0], right[0])]
 
 
 class _OneCount(Partial):
@@ -162,6 +178,22 @@ class CountValid(_OneCount):
 TOTAL, SMALLEST, LARGEST, COUNT_ALL, COUNT_VALID = Total(), Smallest(), Largest(), CountAll(), CountValid()
 
 
+def each_of(function: Callable[[Any, Any], Any], left: Array, right: Array) -> Array:
+    """``function`` of each pair of objects."""
+    out = np.empty(len(left), object)
+    for at, (a, b) in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
+        out[at] = function(a, b)
+    return out
+
+
+def _least(left: Any, right: Any) -> Any:
+    return right if left is None else left if right is None or left <= right else right
+
+
+def _greatest(left: Any, right: Any) -> Any:
+    return right if left is None else left if right is None or left >= right else right
+
+
 def _cast(values: Values | None, kind: pa.DataType) -> list[pa.Array] | None:
     assert values is not None
     try:
@@ -192,12 +224,10 @@ class Partials:
 
     def filled(self, columns: Sequence[pa.Array]) -> list[Array]:
         """The columns as numpy values, with what is neutral in place of nulls."""
-        return [self._filled(i, column).to_numpy(zero_copy_only=False) for i, column in enumerate(columns)]
+        return [self._held(i, column) for i, column in enumerate(columns)]
 
-    def _filled(self, i: int, column: pa.Array) -> pa.Array:
-        if not column.null_count:
-            return column
-        return column.fill_null(pa.scalar(self.neutral(i, np.dtype(column.type.to_pandas_dtype())), column.type))
+    def _held(self, i: int, column: pa.Array) -> Array:
+        return held(column, self.neutral(i, held_dtype(column.type)) if column.null_count else None)
 
     # -- merged at slots -------------------------------------------------------------
     def merge_at(self, arrays: Sequence[Array], slots: Any, values: Sequence[Array]) -> list[Array]:
@@ -246,9 +276,9 @@ class Partials:
 
     def _lists_merged(self, partial: Partial, first: int, lists: Sequence[pa.ListArray]) -> list[pa.Array]:
         lengths = pc.list_value_length(lists[0]).to_numpy(zero_copy_only=False)
-        flat = [self._filled(first + i, column.flatten()) for i, column in enumerate(lists)]
-        arrays = merged_runs(partial, [column.to_numpy(zero_copy_only=False) for column in flat], lengths)
-        return [pa.array(array, column.type) for array, column in zip(arrays, flat, strict=True)]
+        flat = [self._held(first + i, column.flatten()) for i, column in enumerate(lists)]
+        arrays = merged_runs(partial, flat, lengths)
+        return [as_column(array, column.type.value_type) for array, column in zip(arrays, lists, strict=True)]
 
 
 def merged_runs(partial: Partial, columns: list[Array], lengths: Array) -> list[Array]:

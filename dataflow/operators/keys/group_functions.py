@@ -6,6 +6,7 @@ A function is an object, so a new one needs no edit where groups are made.
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Array = npt.NDArray[Any]
+DECIMAL_DIGITS = 38
+"""What a decimal128 holds; sums of decimals have so many."""
 
 
 class GroupFunction:
@@ -30,6 +33,14 @@ class GroupFunction:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.arrow!r})"
+
+    def taken_as(self, kind: pa.DataType) -> pa.DataType | None:
+        """The type that Arrow's function gets values of this type in, where it has none for the type itself; None: as they are."""
+        return None
+
+    def given_as(self, kind: pa.DataType) -> pa.DataType | None:
+        """The type of its results of values that were :meth:`taken_as` another; None: as they are."""
+        return None
 
     def is_dense(self, kind: pa.DataType | None) -> bool:
         """Whether it can be computed in places of an array, for values of this type (None: it takes no values)."""
@@ -80,7 +91,16 @@ class Folded(GroupFunction):
 
 
 class Added(Folded):
-    """The sum, of integers in 64 bits: who asks for it has looked whether that is wide enough."""
+    """The sum, of integers and durations in 64 bits, of decimals in as many digits as decimal128 has: who asks for it has looked whether
+    that is wide enough."""
+
+    def taken_as(self, kind: pa.DataType) -> pa.DataType | None:
+        if pa.types.is_duration(kind):
+            return pa.int64()
+        return pa.decimal128(DECIMAL_DIGITS, kind.scale) if pa.types.is_decimal(kind) else None
+
+    def given_as(self, kind: pa.DataType) -> pa.DataType | None:
+        return kind if pa.types.is_duration(kind) else self.taken_as(kind)
 
     def is_dense(self, kind: pa.DataType | None) -> bool:
         return bool(pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind))
@@ -89,7 +109,9 @@ class Added(Folded):
         return np.dtype(np.float64 if pa.types.is_floating(kind) else np.uint64 if pa.types.is_unsigned_integer(kind) else np.int64)
 
     def neutral(self, dtype: np.dtype[Any]) -> Any:
-        return dtype.type(0).item()
+        if dtype.kind == "O":
+            return Decimal(0)
+        return np.zeros(1, dtype)[0] if dtype.kind == "m" else dtype.type(0).item()
 
 
 class Extreme(Folded):
@@ -103,11 +125,25 @@ class Extreme(Folded):
         super().__init__(arrow, fold)
         self._limit = limit
 
+    def taken_as(self, kind: pa.DataType) -> pa.DataType | None:
+        if pa.types.is_duration(kind):
+            return pa.int64()
+        return pa.decimal128(kind.precision, kind.scale) if pa.types.is_decimal(kind) and kind.bit_width < 128 else None
+
+    def given_as(self, kind: pa.DataType) -> pa.DataType | None:
+        return kind if self.taken_as(kind) is not None else None
+
     def is_dense(self, kind: pa.DataType | None) -> bool:
         return bool(pa.types.is_integer(kind))
 
     def neutral(self, dtype: np.dtype[Any]) -> Any:
-        """NaN for floats, which ``fmin`` and ``fmax`` pass over."""
+        """NaN for floats, and NaT for moments and durations, which ``fmin`` and ``fmax`` pass over; None for objects."""
+        if dtype.kind == "O":
+            return None
+        if dtype.kind in "mM":
+            return dtype.type("NaT")
+        if dtype.kind == "b":
+            return bool(self._limit(np.iinfo(np.int8)) > 0)
         return float("nan") if dtype.kind == "f" else int(self._limit(np.iinfo(dtype)))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from operator import itemgetter
 from typing import Any
 
@@ -17,7 +18,7 @@ import pyarrow.compute as pc
 
 from rayad.dataflow.operators.keys.column_keys import key_normalised
 from rayad.dataflow.operators.keys.dense_groups import dense_group
-from rayad.dataflow.operators.keys.group_functions import GroupFunction
+from rayad.dataflow.operators.keys.group_functions import DECIMAL_DIGITS, GroupFunction
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.records.batches import mark_keyed, one_array, to_rows
 from rayad.dataflow.records.calling import mapped
@@ -76,8 +77,13 @@ def value_column(batch: pa.RecordBatch | pa.Table, value: ValueSelector, keys: t
 
 
 def may_overflow(column: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether a sum over some of these values could leave 64 bits; Arrow would wrap around silently, Python's ints do not."""
+    """Whether a sum over some of these values could leave 64 bits, or of decimals the digits of a decimal128; Arrow would wrap around
+    silently, Python's numbers do not."""
     kind = column.type
+    if pa.types.is_decimal(kind):
+        return _may_exceed_digits(column)
+    if pa.types.is_duration(kind):  # for which Arrow has no such kernel
+        column, kind = column.cast(pa.int64()), pa.int64()
     if not pa.types.is_integer(kind) or (kind.bit_width <= 32 and len(column) < 1 << 31):
         return False
     bounds = pc.min_max(column).as_py()
@@ -85,6 +91,15 @@ def may_overflow(column: pa.Array | pa.ChunkedArray) -> bool:
         return False
     largest = (1 << 64) if pa.types.is_unsigned_integer(kind) else (1 << 63)
     return bool(max(abs(bounds["min"]), abs(bounds["max"])) * len(column) >= largest)
+
+
+def _may_exceed_digits(column: pa.Array | pa.ChunkedArray) -> bool:
+    try:
+        bounds = pc.min_max(column.cast(pa.decimal128(DECIMAL_DIGITS, column.type.scale))).as_py()
+    except pa.ArrowInvalid:  # there are values with more digits
+        return True
+    largest = max((abs(bound) for bound in bounds.values() if bound is not None), default=Decimal(0))
+    return int("".join(map(str, largest.as_tuple().digits))) * len(column) >= 10**DECIMAL_DIGITS
 
 
 def group(
@@ -98,16 +113,23 @@ def group(
         if dense is not None:
             return mark_keyed(pa.RecordBatch.from_arrays(dense, names=distinct_names(keys, names)), 1)
     # Arrow calls its results after column and function: numbers in place of the user's names, so that no two are called alike.
-    taken = dict.fromkeys([*keys, *(column for column, _ in aggregations if column is not None)])
-    number = {name: str(at) for at, name in enumerate(taken)}
-    table = table.select(list(number)).rename_columns(list(number.values()))
-    leading = [number[name] for name in keys]
+    needed: list[Any] = [None if column is None else (column, f.taken_as(table.schema.field(column).type)) for column, f in aggregations]
+    taken = dict.fromkeys([*((name, None) for name in keys), *(each for each in needed if each is not None)])
+    number = {each: str(at) for at, each in enumerate(taken)}
+    kinds = {name: table.schema.field(name).type for name, _ in number}
+    columns = [table.column(name) if cast is None else table.column(name).cast(cast) for name, cast in number]
+    table = pa.Table.from_arrays(columns, names=list(number.values()))
+    leading = [number[name, None] for name in keys]
     for position in range(len(keys)):
         if pa.types.is_floating(table.schema.field(position).type):
             table = table.set_column(position, leading[position], key_normalised(table.column(position)))
-    wanted = [([] if column is None else number[column], function.arrow) for column, function in aggregations]
+    wanted = [([] if each is None else number[each], f.arrow) for each, (_, f) in zip(needed, aggregations, strict=True)]
     out = table.unify_dictionaries().group_by(leading, use_threads=False).aggregate(wanted).combine_chunks()
     columns = [out.column(name) for name in leading] + [out.column(i) for i in range(len(keys), out.num_columns)]
+    for at, (column, function) in enumerate(aggregations, len(keys)):
+        kind = None if column is None else function.given_as(kinds[column])
+        if kind is not None and not columns[at].type.equals(kind):
+            columns[at] = columns[at].cast(kind)
     return mark_keyed(pa.RecordBatch.from_arrays([one_array(c) for c in columns], names=distinct_names(keys, names)), len(keys))
 
 

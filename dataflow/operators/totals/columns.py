@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from rayad.dataflow.operators.aggregates.held import as_column, as_values, held_dtype
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.schemas import as_schema
 from rayad.dataflow.operators.state.group_index import chosen, compacted
@@ -38,7 +39,7 @@ class ColumnTotals:
         self._changes: _Changes | None = None
         self._groups: SlotGroups | None = None
         self._given: npt.NDArray[np.bool_] | None = None  # slots whose totals were given to another replica
-        self.arrays = [np.zeros(0, dtype=schema.field(key_columns + i).type.to_pandas_dtype()) for i in range(partials.width)]
+        self.arrays = [np.zeros(0, dtype=held_dtype(schema.field(key_columns + i).type)) for i in range(partials.width)]
 
     def merge(self, partial: pa.RecordBatch) -> list[Any]:
         """Add one row per distinct key; gives the totals of those keys, as arrays in the same order.
@@ -84,7 +85,7 @@ class ColumnTotals:
 
     def rows(self) -> list[tuple[Any, tuple[Any, ...]]]:
         """``(key, partials)`` of every key."""
-        columns = [array.tolist() for array in self.arrays]
+        columns = [as_values(array[: len(self)], kind) for array, kind in zip(self.arrays, self.schema.types[self.key_columns :], strict=True)]
         given = set() if self._given is None else set(np.flatnonzero(self._given).tolist())
         keys = enumerate(self._made_index().keys())
         return [(key, tuple(column[slot] for column in columns)) for slot, key in keys if slot not in given]
@@ -187,7 +188,7 @@ class ColumnTotals:
     def _partials_of(self, slots: Any) -> pa.RecordBatch:
         fields = list(self.schema)
         columns = columns_of_slots(self._slot_keys(), slots, [field.type for field in fields[: self.key_columns]])
-        totals = [pa.array(array[slots], field.type) for array, field in zip(self.arrays, fields[self.key_columns :], strict=True)]
+        totals = [as_column(array[slots], field.type) for array, field in zip(self.arrays, fields[self.key_columns :], strict=True)]
         return pa.RecordBatch.from_arrays([*columns, *totals], schema=self.schema)
 
     def with_schema(self, schema: pa.Schema) -> ColumnTotals:

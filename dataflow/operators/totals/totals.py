@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
+from rayad.dataflow.operators.aggregates.held import as_totals
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.keyed import distinct_names, import_group_by, require_hashable
 from rayad.dataflow.operators.keys.schemas import as_schema, brought_together, common_schema
@@ -93,7 +94,7 @@ class TotalsByTime(KeyedVertex):
     def _emit_finished(self, partial: pa.RecordBatch, totals: list[Any], time: Timestamp) -> None:
         """Send the totals of the keys of ``partial``, in its order."""
         fields, keys = partial.schema, partial.num_columns - self._partials.width
-        finished = self.aggregator.results(fields.names[keys:], totals)
+        finished = self.aggregator.results(fields.names[keys:], as_totals(totals, fields.types[keys:]))
         named = isinstance(self.aggregator, Several)
         wanted, leading = [name for name, _ in finished], fields.names[:keys]
         # The values of a dict keep the names that the user gave; a key column of such a name gives way.

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
+from rayad.dataflow.operators.aggregates.held import as_totals
 from rayad.dataflow.operators.aggregates.partial import Partials
 from rayad.dataflow.operators.keys.keyed import distinct_names
 from rayad.dataflow.operators.state.two_forms import ColumnForm
@@ -175,7 +176,8 @@ class WindowColumns(ColumnForm):
         if not grouped:
             return self._rows(batch)
         names = self.form.schema.names
-        totals = self.partials.filled(batch.columns[form.keys + form.places :])
+        partials = batch.columns[form.keys + form.places :]
+        totals = as_totals(self.partials.filled(partials), [column.type for column in partials])
         finished = self.aggregator.results(names[self.form.keys + self.form.places :], totals)
         windows = windows_between(batch.column(form.keys), self.state.ends_of(batch), self.windows)
         columns = [*batch.columns[: form.keys], windows]

@@ -1,0 +1,83 @@
+"""How a column of partials is held in numpy: numbers and bools as they are, moments and durations as numpy's own in the same unit, and all
+else, text, bytes, decimals and times of day, as Python's objects: one for each key, never one for each row.
+
+Moments and durations have NaT where there is no value, objects have None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Array = npt.NDArray[Any]
+_PLAIN = "iufb"
+
+
+def held_dtype(kind: pa.DataType) -> np.dtype[Any]:
+    """The numpy type of a column of this type.
+
+    >>> held_dtype(pa.int32()), held_dtype(pa.timestamp("us", "UTC")), held_dtype(pa.string())
+    (dtype('int32'), dtype('<M8[us]'), dtype('O'))
+    """
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return np.dtype(kind.to_pandas_dtype())
+    if pa.types.is_timestamp(kind):
+        return np.dtype(f"datetime64[{kind.unit}]")
+    if pa.types.is_duration(kind):
+        return np.dtype(f"timedelta64[{kind.unit}]")
+    if pa.types.is_date(kind):
+        return np.dtype("datetime64[D]" if pa.types.is_date32(kind) else "datetime64[ms]")
+    return np.dtype(object)
+
+
+def is_ordered(kind: pa.DataType) -> bool:
+    """Whether Arrow and numpy order the values of a type that is no number as Python does, and give them back as they were."""
+    moments = pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
+    times = pa.types.is_time(kind) and kind != pa.time64("ns")  # whose last digits Python does not have
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    octets = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+    return bool(pa.types.is_boolean(kind) or moments or times or texts or octets or pa.types.is_decimal(kind))
+
+
+def is_summed(kind: pa.DataType) -> bool:
+    """Whether columns add up the values of a type that is no number: exactly, or the vertex goes on in rows."""
+    decimals = pa.types.is_decimal(kind) and 0 <= kind.scale <= 38
+    return bool(pa.types.is_boolean(kind) or pa.types.is_duration(kind) or decimals)
+
+
+def held(column: pa.Array, neutral: Any) -> Array:
+    """A column as numpy values, with what is neutral in place of nulls."""
+    if not column.null_count:
+        found: Array = column.to_numpy(zero_copy_only=False)
+        return found
+    dtype = held_dtype(column.type)
+    if dtype.kind in _PLAIN:
+        filled: Array = column.fill_null(pa.scalar(neutral, column.type)).to_numpy(zero_copy_only=False)
+        return filled
+    out: Array = column.to_numpy(zero_copy_only=False).astype(dtype)
+    out[column.is_null().to_numpy(zero_copy_only=False)] = neutral
+    return out
+
+
+def as_column(array: Array, kind: pa.DataType) -> pa.Array:
+    """What :func:`held` gave, as Arrow has it; NaT and None as null.
+
+    >>> as_column(held(pa.array(["b", None]), None), pa.string()).to_pylist()
+    ['b', None]
+    """
+    return pa.array(array, kind)
+
+
+def as_values(array: Array, kind: pa.DataType) -> list[Any]:
+    """What :func:`held` gave, as Python values."""
+    values: list[Any] = array.tolist() if array.dtype.kind in _PLAIN else as_column(array, kind).to_pylist()
+    return values
+
+
+def as_totals(arrays: Sequence[Array], kinds: Sequence[pa.DataType]) -> list[Any]:
+    """Merged partials as ``Aggregator.finish`` takes them: arrays of numbers as they are, all else as Arrow columns."""
+    return [array if array.dtype.kind in _PLAIN else as_column(array, kind) for array, kind in zip(arrays, kinds, strict=True)]
