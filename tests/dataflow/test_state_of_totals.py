@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,10 @@ import pytest
 from hypothesis import strategies as st
 
 from rayad.dataflow.operators.aggregates.aggregators import Count, Max, Mean, Min, Reduce, Several, Sum, TopK
+from rayad.dataflow.operators.aggregates.collected import CollectList, CountDistinct
 from rayad.dataflow.operators.aggregates.combiner import Combine
+from rayad.dataflow.operators.aggregates.first_last import Last
+from rayad.dataflow.operators.aggregates.truth import AllTrue, AnyTrue
 from rayad.dataflow.operators.state import touched_keys
 from rayad.dataflow.operators.totals.totals import Totals
 from rayad.dataflow.records.batches import mark_keyed
@@ -25,6 +30,15 @@ def last(left: Any, right: Any) -> Any:
     return max(left, right)
 
 
+OF_TYPE: dict[str, tuple[pa.DataType, Any]] = {
+    "max of moments": (pa.timestamp("us"), lambda v: dt.datetime(2024, 1, 1) + dt.timedelta(seconds=v % (1 << 31))),
+    "min of text": (pa.string(), str),
+    "sum of decimals": (pa.decimal128(38, 2), lambda v: Decimal(f"{9 * 10**35 if v == BIG else v}.00")),
+    "sum of durations": (pa.duration("us"), lambda v: dt.timedelta(microseconds=v)),
+    "any": (pa.bool_(), lambda v: v > 1),
+    "all": (pa.bool_(), lambda v: v > 1),
+}
+"""What the numbers of the steps become for aggregations of other types."""
 AGGREGATORS: dict[str, Any] = {
     "count": Count,
     "sum": Sum,
@@ -33,6 +47,15 @@ AGGREGATORS: dict[str, Any] = {
     "several": lambda: Several({"n": Count(), "low": Min(), "total": Sum()}, [ValueSelector(column=c) for c in ("v", "v", "v")]),
     "reduce": lambda: Reduce(lambda a, b: last(a, b)),
     "top_k": lambda: TopK(2, by=lambda value: -value),
+    "max of moments": Max,
+    "min of text": Min,
+    "sum of decimals": Sum,
+    "sum of durations": Sum,
+    "any": AnyTrue,
+    "all": AllTrue,
+    "count_distinct": CountDistinct,
+    "collect_list": CollectList,
+    "last": lambda: Last(ValueSelector(function=lambda v: None if v is None else v % 3), ValueSelector(function=lambda v: v)),
 }
 KEYS = {"numbers": [*range(20), -1, 99], "names": [*"abcdefghijklmnopqrst", None, "ü"]}
 VALUES = st.sampled_from([0, 1, 2, 7, -3, None])
@@ -45,10 +68,14 @@ def _small_states_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(touched_keys, "FEW_ITEMS", 2)
 
 
-def combined(aggregator: Any, records: list[Any], schema: pa.Schema | None) -> tuple[int, Any]:
+def combined(aggregator: Any, records: list[Any], schema: pa.Schema | None, name: str = "") -> tuple[int, Any]:
     """Records combined as a sender does it: pairs, or columns if a schema is given and the aggregation works on columns."""
     value = ValueSelector(function=lambda row: (row["v"],) * 3) if isinstance(aggregator, Several) else ValueSelector(column="v")
     element = Combine(KeySelector(columns=("k",)), value, aggregator)
+    if name in OF_TYPE:
+        kind, made = OF_TYPE[name]
+        records = [(k, None if v is None else made(v)) for k, v in records]
+        schema = None if schema is None else schema.set(1, pa.field("v", kind))
     if schema is not None:
         return 0, element.apply(pa.RecordBatch.from_pylist([{"k": k, "v": v} for k, v in records], schema=schema))
     return 0, element.apply([{"k": k, "v": v} for k, v in records if v is not None])
@@ -59,11 +86,11 @@ def steps(name: str, keys: str, columns: bool, rows: bool) -> st.SearchStrategy[
     schema = schema if aggregator.partials and columns else None
     values = st.one_of(VALUES, VALUES, VALUES, VALUES, st.just(BIG)) if columns and rows else VALUES
     records = st.lists(st.tuples(st.sampled_from(KEYS[keys]), values), min_size=1, max_size=6)
-    of_columns = records.map(lambda some: combined(aggregator, some, schema))
-    of_rows = records.map(lambda some: combined(aggregator, some, None))
+    of_columns = records.map(lambda some: combined(aggregator, some, schema, name))
+    of_rows = records.map(lambda some: combined(aggregator, some, None, name))
     kinds = [of_columns] * 5 * columns + [of_rows] * rows
     made = st.one_of(*kinds).filter(lambda batch: len(batch[1]) > 0)
-    return steps_with(made, first=[combined(aggregator, [(key, 1) for key in KEYS[keys][:16]], schema)])
+    return steps_with(made, first=[combined(aggregator, [(key, 1) for key in KEYS[keys][:16]], schema, name)])
 
 
 FOLDED = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 9)), max_size=3).map(lambda rows: (0, rows))

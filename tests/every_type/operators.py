@@ -267,6 +267,39 @@ def extreme(name: str, pick: Any) -> Callable[[list[Record]], Any]:
     return lambda records: pick(values) if (values := known(records, name)) else None
 
 
+def truth(name: str, pick: Callable[[list[bool]], bool]) -> Callable[[list[Record]], Any]:
+    """Of bools alone."""
+
+    def result(records: list[Record]) -> Any:
+        values = known(records, name)
+        if any(not isinstance(value, bool) for value in values):
+            raise Refused("bools only")
+        return pick(values) if values else None
+
+    return result
+
+
+def different(name: str) -> Callable[[list[Record]], Any]:
+    def result(records: list[Record]) -> Any:
+        seen: list[Any] = []
+        for value in known(records, name):
+            if value not in seen:
+                seen.append(value)
+        return len(seen)
+
+    return result
+
+
+def in_time(name: str, at: int) -> Callable[[list[Record]], Any]:
+    """The first or the last value that is not null, by ``t``, of which no two are equal."""
+    return lambda records: values[at] if (values := known(sorted(records, key=lambda record: record["t"]), name)) else None
+
+
+def in_one_order(pair: tuple[Any, list[Any]]) -> tuple[Any, list[Any]]:
+    """A list whose order is that of arrival, so that it can be compared."""
+    return pair[0], sorted(pair[1], key=repr)
+
+
 def largest(name: str, k: int) -> Callable[[list[Record]], Any]:
     return lambda records: sorted(known(records, name), reverse=True)[:k]
 
@@ -430,6 +463,28 @@ def operators(kind: str) -> list[Operator]:
     add("key", "window join", window_join, window_joined)
     add("key", "given windows", lambda s: given(s).key_by("x").window(GIVEN).count(), windows_given("x", number))
     add("value", "given windows", lambda s: given(s).key_by("k").window(GIVEN).min("x"), windows_given("k", extreme("x", min)))
+    for name, result in (("any", truth("x", any)), ("all", truth("x", all)), ("count_distinct", different("x"))):
+        add("value", name, lambda s, n=name: getattr(s.key_by("k"), n)("x"), running("k", result))
+    add("value", "first", lambda s: s.key_by("k").first("x", by="t"), running("k", in_time("x", 0)))
+    add("value", "last of epochs", lambda s: s.key_by("k").window(rows.per_epoch()).last("x", by="t"), of_epoch("k", in_time("x", -1)))
+    add(
+        "value",
+        "last in windows",
+        lambda s: s.assign_timestamps("t").key_by("k").window(rows.sliding(5, 2)).last("x"),
+        windowed(5, 2, "k", "t", in_time("x", -1)),
+    )
+    add(
+        "value",
+        "any in windows",
+        lambda s: s.assign_timestamps("t").key_by("k").window(rows.session(3)).any("x"),
+        session(3, "k", "t", truth("x", any)),
+    )
+    add(
+        "value",
+        "collect_list",
+        lambda s: s.key_by("k").collect_list("x").as_records().map(in_one_order),
+        running("k", lambda records: sorted(known(records, "x"), key=repr)),
+    )
     add("value", "several", several, running("k", several_of))
     add("value", "window join", lambda s: window_join(s, "k"), lambda epochs: window_joined(epochs, "k"))
     add(

@@ -98,7 +98,7 @@ def _may_exceed_digits(column: pa.Array | pa.ChunkedArray) -> bool:
         bounds = pc.min_max(column.cast(pa.decimal128(DECIMAL_DIGITS, column.type.scale))).as_py()
     except pa.ArrowInvalid:  # there are values with more digits
         return True
-    largest = max((abs(bound) for bound in bounds.values() if bound is not None), default=Decimal(0))
+    largest = max((bound.copy_abs() for bound in bounds.values() if bound is not None), default=Decimal(0))  # abs() rounds
     return int("".join(map(str, largest.as_tuple().digits))) * len(column) >= 10**DECIMAL_DIGITS
 
 

@@ -85,7 +85,9 @@ class ColumnTotals:
 
     def rows(self) -> list[tuple[Any, tuple[Any, ...]]]:
         """``(key, partials)`` of every key."""
-        columns = [as_values(array[: len(self)], kind) for array, kind in zip(self.arrays, self.schema.types[self.key_columns :], strict=True)]
+        columns = [
+            as_values(array[: len(self)], kind) for array, kind in zip(self.arrays, self.schema.types[self.key_columns :], strict=True)
+        ]
         given = set() if self._given is None else set(np.flatnonzero(self._given).tolist())
         keys = enumerate(self._made_index().keys())
         return [(key, tuple(column[slot] for column in columns)) for slot, key in keys if slot not in given]
