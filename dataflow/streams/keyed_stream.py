@@ -14,9 +14,10 @@ from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, Parti
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.aggregates import aggregators as agg
 from rayad.dataflow.operators.aggregates.by_name import by_name
-from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.aggregates.collected import CollectList, CountDistinct
-from rayad.dataflow.operators.aggregates.first_last import First, Last
+from rayad.dataflow.operators.aggregates.combiner import Combine
+from rayad.dataflow.operators.aggregates.first_last import First, InOrder, Last
+from rayad.dataflow.operators.aggregates.sketches import ApproxCountDistinct, Quantile
 from rayad.dataflow.operators.aggregates.truth import AllTrue, AnyTrue
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.distinct import Distinct
@@ -103,12 +104,12 @@ class KeyedStream(Advising):
 
     def in_order(self, aggregator: agg.Aggregator, value: Any, by: Any, what: str) -> tuple[agg.Aggregator, Any]:
         """An aggregation of ``value`` that has been told what orders the records, if it asks, and the value that it takes then."""
-        if not aggregator.takes_order:
+        if not isinstance(aggregator, InOrder):
             if by is None:
                 return aggregator, value
             raise DataflowError(
-                f"{what} at {users_line()} was given {show(by, 60)} as an order: {aggregator.name} takes none, only first and last do; leave "
-                "it out"
+                f"{what} at {users_line()} was given {show(by, 60)} as an order: {aggregator.name} takes none, only first and last do; "
+                "leave it out"
             )
         selector = self.value_of(record_unless(value), what)
         if by is not None:
@@ -117,8 +118,8 @@ class KeyedStream(Advising):
         if times is None or times.selector is None:
             why = "has no event time" if times is None else "is a union of streams with their event times in different places"
             raise DataflowError(
-                f"{what} at {users_line()} was given no by=, and the stream {self.stream.name!r} {why}: records of an epoch have no order of "
-                "their own; give by=, a function of the record or a column, or call assign_timestamps(...) after the last map before it"
+                f"{what} at {users_line()} was given no by=, and the stream {self.stream.name!r} {why}: records of an epoch have no order "
+                "of their own; give by=, a function of the record or a column, or call assign_timestamps(...) after the last map before it"
             )
         return aggregator.of(times.selector, selector), _identity
 
@@ -188,8 +189,8 @@ class KeyedStream(Advising):
         return self._aggregate(AllTrue(), value, name)
 
     def first(self, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
-        """The ``value`` (by default the record) that comes first by event time, or by ``by``, a function of the record or a column; of equal
-        places the one whose ``repr`` is least. Null values, and records whose place is null or NaN, are passed over. Handles rows."""
+        """The ``value`` (by default the record) that comes first by event time, or by ``by``, a function of the record or a column; of
+        equal places the one whose ``repr`` is least. Null values, and records whose place is null or NaN, are passed over. Handles rows."""
         return self._aggregate(*self.in_order(First(), value, by, "first"), name)
 
     def last(self, value: Any = None, *, by: Callable[[Any], Any] | str | None = None, name: str | None = None) -> Stream:
@@ -200,6 +201,17 @@ class KeyedStream(Advising):
         """How many different ``value`` there are, exactly: each is kept. Null is passed over; compared as by :meth:`distinct`. Handles
         rows."""
         return self._aggregate(CountDistinct(), value, name)
+
+    def approx_count_distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """About how many different ``value`` there are: by a sketch of 2.5 kB a key, with a standard error of 1.1 %. Null is passed over.
+        Needs ``pip install 'rayad[sketches]'``. Handles rows."""
+        return self._aggregate(ApproxCountDistinct(), value, name)
+
+    def quantile(self, q: float, value: Any = None, *, relative_error: float = 0.01, name: str | None = None) -> Stream:
+        """About the ``value`` below which a share ``q``, from 0 to 1, of them lies: by a sketch, within ``relative_error`` of the one that
+        has the rank floor(q * (n - 1)) among n; 0.5 is the median. Null and NaN are passed over. Needs ``pip install 'rayad[sketches]'``.
+        Handles rows."""
+        return self._aggregate(Quantile(q, relative_error), value, name)
 
     def collect_list(self, value: Any = None, *, name: str | None = None) -> Stream:
         """A list of each ``value`` that is not null, epoch after epoch; those of one epoch in the order of their arrival, which another

@@ -9,9 +9,10 @@ from typing import Any
 from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators.aggregates import aggregators as agg
 from rayad.dataflow.operators.aggregates.by_name import by_name
-from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.aggregates.collected import CollectList, CountDistinct
+from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.aggregates.first_last import First, Last
+from rayad.dataflow.operators.aggregates.sketches import ApproxCountDistinct, Quantile
 from rayad.dataflow.operators.aggregates.truth import AllTrue, AnyTrue
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.operators.joins import windowed as window_join
@@ -156,6 +157,14 @@ class WindowedStream(Advising):
     def count_distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
         """How many different ``value`` there are, per key and window; as :meth:`KeyedStream.count_distinct`."""
         return self._finish(CountDistinct(), value, name)
+
+    def approx_count_distinct(self, value: Any = None, *, name: str | None = None) -> Stream:
+        """About how many different ``value`` there are, per key and window; as :meth:`KeyedStream.approx_count_distinct`."""
+        return self._finish(ApproxCountDistinct(), value, name)
+
+    def quantile(self, q: float, value: Any = None, *, relative_error: float = 0.01, name: str | None = None) -> Stream:
+        """About the ``value`` below which a share ``q`` of them lies, per key and window; as :meth:`KeyedStream.quantile`."""
+        return self._finish(Quantile(q, relative_error), value, name)
 
     def collect_list(self, value: Any = None, *, name: str | None = None) -> Stream:
         """A list of each ``value``, per key and window; as :meth:`KeyedStream.collect_list`."""

@@ -15,6 +15,7 @@ from rayad.dataflow.operators.aggregates.aggregators import Count, Max, Mean, Mi
 from rayad.dataflow.operators.aggregates.collected import CollectList, CountDistinct
 from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.aggregates.first_last import Last
+from rayad.dataflow.operators.aggregates.sketches import ApproxCountDistinct, Quantile
 from rayad.dataflow.operators.aggregates.truth import AllTrue, AnyTrue
 from rayad.dataflow.operators.state import touched_keys
 from rayad.dataflow.operators.totals.totals import Totals
@@ -55,6 +56,8 @@ AGGREGATORS: dict[str, Any] = {
     "all": AllTrue,
     "count_distinct": CountDistinct,
     "collect_list": CollectList,
+    "quantile": lambda: Quantile(0.5),
+    "approx_count_distinct": ApproxCountDistinct,
     "last": lambda: Last(ValueSelector(function=lambda v: None if v is None else v % 3), ValueSelector(function=lambda v: v)),
 }
 KEYS = {"numbers": [*range(20), -1, 99], "names": [*"abcdefghijklmnopqrst", None, "ü"]}

@@ -109,8 +109,6 @@ class Aggregator(ABC):
     """False: it is of records, whatever is in them."""
     takes_record: ClassVar[bool] = False
     """Whether a value that is not named is the whole record."""
-    takes_order: ClassVar[bool] = False
-    """Whether it has to be told which record comes before which (``first_last.InOrder``)."""
     partials: Sequence[Partial] = ()
     """What columns keep for it (``partial``), over its one value; empty: rows only, as for each subclass that does not say it itself."""
 

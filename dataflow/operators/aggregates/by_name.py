@@ -7,6 +7,7 @@ from typing import Any
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Count, ExactMean, ExactSum, Max, Mean, Min, Sum
 from rayad.dataflow.operators.aggregates.collected import CollectList, CountDistinct
 from rayad.dataflow.operators.aggregates.first_last import First, Last
+from rayad.dataflow.operators.aggregates.sketches import ApproxCountDistinct
 from rayad.dataflow.operators.aggregates.truth import AllTrue, AnyTrue
 from rayad.dataflow.operators.aggregates.variance import Deviation, Variance
 from rayad.dataflow.records.calling import require_methods
@@ -26,6 +27,7 @@ BY_NAME: dict[str, type[Aggregator]] = {
     "last": Last,
     "count_distinct": CountDistinct,
     "collect_list": CollectList,
+    "approx_count_distinct": ApproxCountDistinct,
     "exact_sum": ExactSum,
     "exact_mean": ExactMean,
 }

@@ -28,7 +28,6 @@ class InOrder(Aggregator):
     """
 
     takes_record: ClassVar[bool] = True
-    takes_order: ClassVar[bool] = True
     takes_last: ClassVar[bool] = False
     state_columns = ("place", "value")
 

@@ -24,7 +24,8 @@ def held_dtype(kind: pa.DataType) -> np.dtype[Any]:
     (dtype('int32'), dtype('<M8[us]'), dtype('O'))
     """
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return np.dtype(kind.to_pandas_dtype())
+        plain: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+        return plain
     if pa.types.is_timestamp(kind):
         return np.dtype(f"datetime64[{kind.unit}]")
     if pa.types.is_duration(kind):

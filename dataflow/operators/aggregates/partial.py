@@ -102,7 +102,7 @@ class Total(Partial):
             return any(len(total.as_tuple().digits) > functions.DECIMAL_DIGITS for total in self.merged(left, right)[0])
         if left[0].dtype.kind == "m":
             left, right = [left[0].view(np.int64)], [right[0].view(np.int64)]
-            return abs(left[0]).max().item() + abs(right[0]).max().item() >= 1 << 63
+            return int(abs(left[0]).max()) + int(abs(right[0]).max()) >= 1 << 63
         info = np.iinfo(left[0].dtype)
         highest = int(left[0].max()) + int(right[0].max())
         return bool(highest > info.max or int(left[0].min()) + int(right[0].min()) < info.min)

@@ -99,7 +99,7 @@ def _may_exceed_digits(column: pa.Array | pa.ChunkedArray) -> bool:
     except pa.ArrowInvalid:  # there are values with more digits
         return True
     largest = max((bound.copy_abs() for bound in bounds.values() if bound is not None), default=Decimal(0))  # abs() rounds
-    return int("".join(map(str, largest.as_tuple().digits))) * len(column) >= 10**DECIMAL_DIGITS
+    return bool(int("".join(map(str, largest.as_tuple().digits))) * len(column) >= 10**DECIMAL_DIGITS)
 
 
 def group(
