@@ -59,6 +59,14 @@ class Buckets:
         zeros = self.sketch.count - self.positive.count - self.negative.count
         return Buckets, (self.relative_error, positive, negative, zeros)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Buckets) and self.__reduce__() == other.__reduce__()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"Buckets{self.__reduce__()[1]}"
+
 
 class Quantile(Aggregator):
     """The value below which a share ``q`` of the values lies, within ``relative_error`` of it: of n values that of rank
@@ -124,11 +132,27 @@ class Different:
         self.sketch = sketch
 
     def __reduce__(self) -> Any:
-        return _deserialized, (self.sketch.serialize(),)
+        return _deserialized, (merged(self).serialize(),)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Different) and self.__reduce__() == other.__reduce__()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"Different{self.__reduce__()[1]}"
+
+
+def merged(*some: Different) -> cpc_sketch:
+    """The sketch of all their values. It holds nothing else: one that has only been added to also knows in which order they came."""
+    union = _import(ApproxCountDistinct.name, "datasketches").cpc_union(LG_K)
+    for one in some:
+        union.update(one.sketch)
+    return union.get_result()
 
 
 def _deserialized(data: bytes) -> Different:
-    return Different(_import("approx_count_distinct", "datasketches").cpc_sketch.deserialize(data))
+    return Different(_import(ApproxCountDistinct.name, "datasketches").cpc_sketch.deserialize(data))
 
 
 class ApproxCountDistinct(Aggregator):
@@ -164,15 +188,8 @@ class ApproxCountDistinct(Aggregator):
             ) from error
 
     def merge(self, left: Different, right: Different) -> Different:
-        return Different(self._merged(left, right))
+        return Different(merged(left, right))
 
     def result(self, accumulator: Different) -> int:
-        # That of a merged sketch: a sketch that has only been added to also knows in which order its values came.
-        estimate: float = self._merged(accumulator).get_estimate()
+        estimate: float = merged(accumulator).get_estimate()
         return round(estimate)
-
-    def _merged(self, *some: Different) -> cpc_sketch:
-        union = _import(self.name, "datasketches").cpc_union(LG_K)
-        for one in some:
-            union.update(one.sketch)
-        return union.get_result()
