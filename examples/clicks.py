@@ -8,7 +8,8 @@
                └──> broken lines     └──> users that nobody knows         └──> late clicks
 
 An epoch is a minute of arrival. The service is an HTTP server in this process, which refuses one request in five for a moment. A session
-ends when its user has not clicked for more than half an hour. A click may come ten minutes late; later ones are left out, and listed.
+ends when its user has not clicked for more than half an hour. A click may come ten minutes late; later ones still join a session that is
+open, and are left out and listed where there is none.
 """
 
 from __future__ import annotations

@@ -100,7 +100,8 @@ class WindowedStream(Advising):
 
         def late() -> Stream:
             start = placed(stream, f"{base}.late.prepare", lambda times: late_records.PlaceRecords(key, times, windows, self.keyless))
-            make = Make(late_records.LateRecords, windows, delays).reading(key=key, time=[side.selector for side in sides])
+            kind = late_records.LateSessionRecords if isinstance(windows, Session) else late_records.LateRecords
+            make = Make(kind, windows, delays).reading(key=key, time=[side.selector for side in sides])
             inputs = [LogicalEdge(start, 0, BY_PAIR), *edges[1:]]
             beside = graph.add(NodeKind.VERTEX, stream.scope, name=None, base=f"{base}.late", op=make, inputs=inputs)
             return Stream(self.keyed.flow, beside.id)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,7 @@ from rayad.dataflow.operators.totals.epochs import EpochWindows
 from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
 from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EpochBest
 from rayad.dataflow.operators.windows.firing import EventWindows
-from rayad.dataflow.operators.windows.late_records import LateRecords, PlaceRecords
+from rayad.dataflow.operators.windows.late_records import LateRecords, LateSessionRecords, PlaceRecords
 from rayad.dataflow.operators.windows.watermarks import WatermarkRule
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.vertex import Vertex
@@ -76,6 +77,26 @@ def _late(how: str) -> Keyed:
         return sorted(vertex.pending), vertex.marks.checkpoint()
 
     return Keyed(f"LateRecords, {how}", lambda: LateRecords(windows.WINDOWS[how], (2,)), lambda: steps, view, frozenset({1}))
+
+
+def _late_of_sessions() -> Keyed:
+    element = PlaceRecords(windows.KEY, windows.TIMES, windows.WINDOWS["session"])
+    batches = st.tuples(st.just(0), st.builds(lambda some, columnar: windows.sent(element, some, columnar), windows.RECORDS, st.booleans()))
+    times = st.tuples(st.just(1), windows.RECORDS.map(windows.LargestTime(windows.TIMES).apply))
+    first = [(0, windows.sent(element, windows.FIRST, columnar=True)), (1, [25])]
+    steps = steps_with(st.one_of(batches, times).filter(lambda pair: len(pair[1]) > 0), first=first)
+
+    def make() -> LateSessionRecords:
+        return LateSessionRecords(windows.WINDOWS["session"], (2,))
+
+    def view(vertex: Any) -> Any:
+        copy = make()
+        copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
+        copy.open.to_rows()
+        sessions = {key: sorted(some) for key, some in copy.open.rows.sessions.items()}
+        return sessions, copy.marks.checkpoint(), {time: windows.waiting(some) for time, some in copy.pending.items()}
+
+    return Keyed("LateSessionRecords", make, lambda: steps, view, frozenset({1}))
 
 
 def _late_of_parts() -> Keyed:
@@ -162,6 +183,7 @@ ALL = [
     *(_asof_join(how, form) for how, form in zip(("left", "inner"), FORMS, strict=False)),
     _best(True),
     _best(False),
-    *(_late(how) for how in ("tumbling", "session", "given")),
+    *(_late(how) for how in ("tumbling", "given")),
+    _late_of_sessions(),
     _late_of_parts(),
 ]

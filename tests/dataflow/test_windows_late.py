@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import rayad as rd
 from rayad.progress import DataflowError
+from tests.programs.windowed import sessions
 
 SCHEMA = pa.schema([("k", pa.int64()), ("t", pa.int64()), ("until", pa.int64()), ("i", pa.int64())])
 WINDOWS = {
@@ -40,6 +41,9 @@ def windows_of(windows: Any, record: dict[str, int]) -> list[rd.Window]:
 
 def expected_late(epochs: list[Any], windows: Any, delay: int) -> Counter[Any]:
     out: Counter[Any] = Counter()
+    if isinstance(windows, type(WINDOWS["session"])):
+        _, late = sessions([[(r["k"], r["t"], r["i"]) for r in records] for records in epochs], windows.gap, len, delay)
+        return Counter((at.epoch, key, window, record[2]) for at, (key, window, record) in late)
     mark: int | None = None
     for epoch, records in enumerate(epochs):
         for record in records:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
@@ -19,6 +20,7 @@ from click.testing import CliRunner
 from examples import clicks
 from rayad.cli import main as rayad
 from tests.examples.running import EXAMPLES, environment, run_example
+from tests.programs.windowed import sessions
 
 
 def test_wordcount_agrees_with_a_plain_count(tmp_path: Path) -> None:
@@ -91,10 +93,10 @@ def test_a_probe_tells_when_totals_are_final(tmp_path: Path) -> None:
 
 def test_clicks_become_sessions_and_what_goes_wrong_is_set_aside(tmp_path: Path) -> None:
     """Against plain Python, which goes through the minutes of arrival."""
-    broken = late = unknown = 0
-    mark = last = -(10**9)
-    kept: dict[int, list[int]] = {}
+    broken = unknown = 0
+    epochs: list[list[Any]] = []
     for lines in clicks.arrivals(300):
+        epochs.append([])
         for line in lines:
             try:
                 one = json.loads(line)
@@ -103,17 +105,11 @@ def test_clicks_become_sessions_and_what_goes_wrong_is_set_aside(tmp_path: Path)
                 continue
             if one["user"] % 13 == 12:
                 unknown += 1
-            elif one["minute"] + clicks.GAP_MIN <= mark:
-                late += 1
             else:
-                kept.setdefault(one["user"], []).append(one["minute"])
-                last = max(last, one["minute"])
-        mark = last - clicks.MAX_DELAY_MIN
-    starts = {
-        user: [at for at in sorted(times) if not any(at - clicks.GAP_MIN <= other < at for other in times)] for user, times in kept.items()
-    }
-    count = sum(len(set(some)) for some in starts.values())
-    assert late > 10
+                epochs[-1].append((one["user"], one["minute"], None))
+    found, left_out = sessions(epochs, clicks.GAP_MIN, len, clicks.MAX_DELAY_MIN)
+    count, late = len(found), len(left_out)
+    assert late > 0
     printed = run_example("clicks.py", cwd=tmp_path).splitlines()
     assert printed[0].startswith(f"{count} sessions, by country: ")
     assert printed[2:] == [

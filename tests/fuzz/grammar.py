@@ -212,13 +212,14 @@ def _mean_windows(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
 
 
 def _build_sessions(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
-    stamped = streams[0].assign_timestamps(lambda record: record, max_delay=MODULUS)  # nothing is late, all fire at the end
-    return stamped.key_by(_key(made)).window(rd.windows.session(made.number)).count().map(flat)
+    stamped = streams[0].assign_timestamps(lambda record: record, max_delay=3 * made.number)
+    counted = stamped.key_by(_key(made)).window(rd.windows.session(made.number)).count()
+    return counted.map(flat).union(counted.late.map(flat))
 
 
 def _mean_sessions(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
-    every = [event for events in _events(made, streams[0]) for event in events]
-    return m.mapped([(rd.Timestamp(end_of(streams)), record) for _, record in sessions([every], made.number, len)], flat)
+    results, late = sessions(_events(made, streams[0]), made.number, len, 3 * made.number, end_of(streams))
+    return m.mapped(results, flat) + m.mapped(late, lambda r: flat((r[0], r[1], r[2][2])))
 
 
 def _scored(record: int) -> int:

@@ -69,33 +69,44 @@ def event_windows(
     return out, late
 
 
-def sessions(epochs: list[list[Any]], gap: int, result: Callable[[list[Any]], Any]) -> m.Timed:
-    """The model of session windows, without late records."""
-    kept: dict[str, list[tuple[int, int]]] = {}
-    mark, last, out = -1000, 0, []
-
-    def fire(epoch: int, until: int) -> None:
-        for key, events in kept.items():
-            events.sort()
-            while events:
-                run = [events[0]]
-                for event in events[1:]:
-                    if event[0] - run[-1][0] > gap:
-                        break
-                    run.append(event)
-                if run[-1][0] + gap > until:
-                    # A later session of the key ends later still.
-                    break
-                del events[: len(run)]
-                out.append((rd.Timestamp(epoch), (key, rd.Window(run[0][0], run[-1][0] + gap), result([v for _, v in run]))))
-
+def sessions(
+    epochs: list[list[Any]], gap: int, result: Callable[[list[Any]], Any], delay: int = 0, end: int | None = None
+) -> tuple[m.Timed, m.Timed]:
+    """The model of session windows: ``(results, late)``, as :func:`event_windows`. The records of an epoch and the sessions that are open
+    go together where they touch; what has ended then, by the watermark before the epoch, is late."""
+    kept: dict[Any, list[tuple[int, int, list[Any]]]] = {}
+    mark: Any = None
+    out: m.Timed = []
+    late: m.Timed = []
+    last = 0
     for epoch, events in enumerate(epochs):
-        for key, time, value in events:
-            kept.setdefault(key, []).append((time, value))
-            mark, last = max(mark, time), epoch
-        fire(epoch, mark)
-    fire(last, 10_000)
-    return out
+        if not events:
+            continue
+        last = epoch
+        for key in {key for key, _, _ in events}:
+            records = [(time, time + gap, [(key, time, value)]) for of, time, value in events if of == key]
+            together: list[tuple[int, int, list[Any]]] = []
+            for start, until, some in sorted([*kept.get(key, []), *records], key=lambda one: one[:2]):
+                if together and start <= together[-1][1]:
+                    before, reach, others = together.pop()
+                    start, until, some = before, max(reach, until), [*others, *some]
+                together.append((start, until, some))
+            over = [one for one in together if mark is not None and one[1] <= mark]
+            late += [(rd.Timestamp(epoch), (k, rd.Window(t, t + gap), (k, t, v))) for _, _, some in over for k, t, v in some]
+            kept[key] = [one for one in together if one not in over]
+        newest = max(time for _, time, _ in events) - delay
+        mark = newest if mark is None else max(mark, newest)
+        for key, some in kept.items():
+            out += [(rd.Timestamp(epoch), fired(key, one, result)) for one in some if one[1] <= mark]
+            kept[key] = [one for one in some if one[1] > mark]
+    at = rd.Timestamp(last if end is None else end)
+    return out + [(at, fired(key, one, result)) for key, some in kept.items() for one in some], late
+
+
+def fired(key: Any, session: tuple[int, int, list[Any]], result: Callable[[list[Any]], Any]) -> Any:
+    """``(key, window, value)``."""
+    start, end, records = session
+    return key, rd.Window(start, end), result([value for _, _, value in records])
 
 
 def per_epoch(flow: rd.Dataflow, *, columns: bool) -> None:
@@ -168,7 +179,7 @@ def session(flow: rd.Dataflow, *, columns: bool) -> None:
 
 
 def session_expected() -> Expected:
-    return {"sum": sessions(SESSION_EVENTS, 3, sum), "max": sessions(SESSION_EVENTS, 3, max)}
+    return {"sum": sessions(SESSION_EVENTS, 3, sum)[0], "max": sessions(SESSION_EVENTS, 3, max)[0]}
 
 
 # -- datetimes ----------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
@@ -22,6 +24,7 @@ from rayad.dataflow.windows import Given, Session, Window
 COMPACT_ROWS = 1 << 19
 """Partials of one time are merged when so many wait."""
 
+Array = npt.NDArray[np.bool_]
 Pairs = list[tuple[Any, tuple[Window, Any]]]
 
 
@@ -152,6 +155,11 @@ class WindowColumns(ColumnForm):
             self.state.accept(batches, mark)
         else:
             self.state.keep(self.state.run_of(pa.Table.from_batches(batches)), mark)
+
+    def hold(self, batch: pa.RecordBatch) -> Array:
+        """Whether the sessions that are open hold each of these partials."""
+        assert isinstance(self.state, Sessions)
+        return self.state.hold(batch)
 
     def _mark(self, watermark: Any) -> int:
         assert self.form is not None

@@ -3,23 +3,28 @@
 Windows combine records before the exchange, so what reaches them is no record any more. Whoever asks for ``late`` gets a vertex of its own
 beside them, to which the records travel too. Its watermark is a function of the data and the epochs, and so the same as theirs: a record is
 here for each window that it is not in there. Whether it is late is known when the time before its own is complete, so the records of a time
-wait until then. Nobody who does not ask pays for it.
+wait until then. Of sessions it also depends on the other records: a vertex beside sessions keeps which of them are open. Nobody who does
+not ask pays for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from rayad.dataflow.operators.aggregates.aggregators import Count
 from rayad.dataflow.operators.keys.key_first import key_first, with_key, without_null_keys
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
 from rayad.dataflow.operators.stateless import Element
 from rayad.dataflow.operators.windows.assigning import assigner
 from rayad.dataflow.operators.windows.best import with_windows
+from rayad.dataflow.operators.windows.kept_windows import KeptWindows
 from rayad.dataflow.operators.windows.panes import as_bounds, grid_of, moment_ticks, panes_of, ticks, windows_between
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, take_rows, to_rows
@@ -28,6 +33,10 @@ from rayad.dataflow.records.event_times import event_time
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.windows import Given, Session
 from rayad.progress import Timestamp
+
+Array: TypeAlias = "npt.NDArray[Any]"
+Held: TypeAlias = Callable[[pa.RecordBatch, pa.Array], Array]
+"""Says of records and their windows which are not late after all."""
 
 
 @dataclass(slots=True)
@@ -94,12 +103,60 @@ class LateRecords(KeyedVertex):
 
     def on_notify(self, time: Timestamp) -> None:
         mark = self.marks.ahead_of(time)
-        batches = self.pending.pop(time, ())
+        for late in self.late_of(self.pending.pop(time, []), mark):
+            self.send_by(0, late, time)
+        if self.marks.advance(time):
+            self.fired(self.marks.watermark.now)
+
+    def late_of(self, batches: list[Any], mark: Any) -> list[Any]:
+        """What is late of a time, as batches; ``mark`` is the watermark before it."""
+        return [] if mark is None else [late for batch in batches for late in late_of(batch, self.windows, mark)]
+
+    def fired(self, mark: Any) -> None:
+        """Windows that end at or before ``mark`` have fired."""
+
+
+class LateSessionRecords(LateRecords):
+    """The same of sessions: a record is in time, too, if others of its time, or an open session, connect it with what is not over."""
+
+    def __init__(self, windows: Session, delays: tuple[Any, ...]) -> None:
+        super().__init__(windows, delays)
+        self.open = KeptWindows(Count(), windows)
+
+    def late_of(self, batches: list[Any], mark: Any) -> list[Any]:
+        assign = assigner(self.windows)
+        columns = [batch for batch in batches if isinstance(batch, pa.RecordBatch)]
+        rows = [batch for batch in batches if not isinstance(batch, pa.RecordBatch)]
+        placed = [[(key, (assign(time, row)[0], 1)) for key, (time, row) in batch] for batch in rows]
+        self.open.accept(placed, [_counted(batch) for batch in columns], mark)
+        out = []
         if mark is not None:
-            for batch in batches:
-                for late in late_of(batch, self.windows, mark):
-                    self.send_by(0, late, time)
-        self.marks.advance(time)
+            for batch, pairs in zip(rows, placed, strict=True):
+                late = [(key, window, row) for (key, (window, _)), (_, (_, row)) in zip(pairs, batch, strict=True)]
+                late = [one for one in late if one[1].end <= mark and not self.open.rows.holds(one[0], one[1])]
+                out += [late] if late else []
+            for batch in columns:
+                out += _late_columns(batch, self.windows, mark, self._held)
+        return out
+
+    def _held(self, batch: pa.RecordBatch, windows: pa.Array) -> Array:
+        """Whether the sessions that are open hold the windows of these records."""
+        if self.open.columns.is_used:
+            return self.open.columns.hold(_counted(batch))
+        keys = keyed_columns(batch.schema) or 0
+        columns = [column.to_pylist() for column in batch.columns[:keys]]
+        found = columns[0] if keys == 1 else zip(*columns, strict=True)
+        return np.array([self.open.rows.holds(key, window) for key, window in zip(found, windows.to_pylist(), strict=True)], bool)
+
+    def fired(self, mark: Any) -> None:
+        self.open.due(mark)
+
+
+def _counted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The keys and places of what :class:`PlaceRecords` gave, each once: partials of a count."""
+    keys = keyed_columns(batch.schema) or 0
+    columns = [*batch.columns[: keys + 1], pa.array(np.ones(batch.num_rows, np.int64))]
+    return mark_keyed(pa.RecordBatch.from_arrays(columns, names=[f"c{i}" for i in range(keys + 2)]), keys)
 
 
 def late_of(batch: Any, windows: Any, mark: Any) -> list[Any]:
@@ -111,7 +168,7 @@ def late_of(batch: Any, windows: Any, mark: Any) -> list[Any]:
     return [late] if late else []
 
 
-def _late_columns(batch: pa.RecordBatch, windows: Any, mark: Any) -> list[pa.RecordBatch]:
+def _late_columns(batch: pa.RecordBatch, windows: Any, mark: Any, held: Held | None = None) -> list[pa.RecordBatch]:
     schema, at = batch.schema, keyed_columns(batch.schema) or 0
     bound = schema.field(at).type
     reached = moment_ticks(mark, bound, windows)
@@ -126,15 +183,19 @@ def _late_columns(batch: pa.RecordBatch, windows: Any, mark: Any) -> list[pa.Rec
     for back in reversed(range(1 if isinstance(windows, Session) else grid.windows_of_pane_max)):
         starts = grid.starts(panes, back)
         ends = starts + grid.size
-        out += _those(batch, starts, np.where(ends > panes, ends, reached + 1), reached, windows)
+        out += _those(batch, starts, np.where(ends > panes, ends, reached + 1), reached, windows, held)
     return out
 
 
-def _those(batch: pa.RecordBatch, starts: Any, ends: Any, reached: int, windows: Any) -> list[pa.RecordBatch]:
-    """The records of windows that end at or before a tick."""
+def _those(batch: pa.RecordBatch, starts: Any, ends: Any, reached: int, windows: Any, held: Held | None = None) -> list[pa.RecordBatch]:
+    """The records of windows that end at or before a tick, but for those that are ``held``."""
     chosen = np.flatnonzero(ends <= reached)
     if not len(chosen):
         return []
     bound = batch.schema.field(keyed_columns(batch.schema) or 0).type
+    records = take_rows(batch, pa.array(chosen))
     found = windows_between(as_bounds(starts[chosen], bound), as_bounds(ends[chosen], bound), windows)
-    return [with_windows(take_rows(batch, pa.array(chosen)), batch.schema, found)]
+    if held is not None:
+        late = pa.array(~held(records, found))
+        records, found = records.filter(late), found.filter(late)
+    return [with_windows(records, batch.schema, found)] if records.num_rows else []

@@ -39,10 +39,17 @@ class OpenWindows(RowForm):
 
     # -- records and time ------------------------------------------------------------
     def put(self, pairs: list[Any], mark: Any) -> None:
-        """Take ``(key, (window, accumulator))`` in, but for what is late at a watermark. ``pairs`` must stay as they are."""
+        """Take the ``(key, (window, accumulator))`` of one time in, but for what is late at a watermark: windows that have ended, and of
+        sessions those that have when all of the time is in. ``pairs`` must stay as they are."""
+        ended = set()
         for key, (window, accumulator) in pairs:
             if mark is None or window.end > mark:
                 self.keep(key, window, accumulator)
+            elif self._of_sessions:
+                self.keep(key, window, accumulator)
+                ended.add(key)
+        for key in ended:
+            self._keep_sessions(key, [session for session in self.sessions[key] if session[1] > mark])
         self._touched.note(pairs, len(self.sessions) or sum(map(len, self.open.values())))
 
     def keep(self, key: Any, window: Window, accumulator: Any) -> None:
@@ -52,6 +59,10 @@ class OpenWindows(RowForm):
             return
         of_window = self.open.setdefault(window, {})
         of_window[key] = self.aggregator.merge(of_window[key], accumulator) if key in of_window else accumulator
+
+    def holds(self, key: Any, window: Window) -> bool:
+        """Whether a window of the key is inside a session that is open."""
+        return any(start <= window.start and window.end <= end for start, end, _ in self.sessions.get(key, ()))
 
     def _into_session(self, key: Any, window: Window, accumulator: Any) -> None:
         kept = self.sessions.setdefault(key, [])

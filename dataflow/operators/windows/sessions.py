@@ -1,8 +1,9 @@
 """Session windows over columns: runs of events of one key no more than a gap apart, merged in bulk.
 
-Partials come one for each key and event time, since whether a record is late is asked of each record alone. A session ``[start, end)``
-and a record ``[time, time + gap)`` belong together when they touch. All open sessions and new records are sorted by key and start; a new
-session begins where a start lies beyond the largest end before it. That is some passes over the open sessions for each time with data.
+Partials come one for each key and event time. A session ``[start, end)`` and a record ``[time, time + gap)`` belong together when they
+touch; records that come to an end behind the watermark are late, unless others of their time, or a session that is open, go on with
+them. All open sessions and new records are sorted by key and start; a new session begins where a start lies beyond the largest end before
+it. That is some passes over the open sessions for each time with data.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +22,8 @@ from rayad.dataflow.operators.state.stored_columns import Stored, stored, taken_
 from rayad.dataflow.operators.state.touched_keys import Additions
 from rayad.dataflow.operators.windows.panes import Form, as_bounds, ticks
 from rayad.dataflow.records.batches import one_batch
+
+Array = npt.NDArray[Any]
 
 
 class Sessions:
@@ -54,16 +58,17 @@ class Sessions:
     def take_changes(self) -> Callable[[], Any] | None:
         """What was taken in since the last call, and how far sessions were forgotten before each; None where this is most of them."""
         added, until = self._added.take(), self._until
-        return None if added is None else lambda: ([(before, stored([batch])) for before, batch in added], until)
+        return None if added is None else lambda: ([(before, stored([batch]), mark) for before, batch, mark in added], until)
 
     def restore_changes(self, changes: Any) -> None:
         """Take back what the function of :meth:`take_changes` gave: it is taken in again."""
         added, until = changes
-        for before, batch in [*added, (until, None)]:
+        for before, batch, *mark in added:  # no mark: of a version that stored no late ones
             if before is not None:
                 self.due(before)
-            if batch is not None:
-                self._take(taken_back(batch)[0])
+            self._take(taken_back(batch)[0], mark[0] if mark else None)
+        if until is not None:
+            self.due(until)
 
     def forget_changes(self) -> None:
         """The next of :meth:`take_changes` gives None."""
@@ -117,7 +122,7 @@ class Sessions:
         return batch.column(self.form.keys + 1)
 
     def accept(self, batches: list[pa.RecordBatch], mark: int | None) -> None:
-        """Take partials in, but for those that are late at ``mark``.
+        """Take the partials of one time in, but for what has ended at ``mark`` when all of it is in.
 
         Raises OverflowError, before anything has changed, when a sum could leave 64 bits.
         """
@@ -127,10 +132,27 @@ class Sessions:
         starts = ticks(columns[at])
         columns[at : at + 1] = [as_bounds(starts, self.form.bound), as_bounds(starts + self.gap, self.form.bound)]
         batch = pa.RecordBatch.from_arrays(columns, schema=self.form.schema)
-        if mark is not None:
-            batch = batch.filter(pa.array(starts + self.gap > mark))
         if batch.num_rows:
-            self._take(batch)
+            self._take(batch, mark if mark is not None and (starts + self.gap <= mark).any() else None)
+
+    def hold(self, batch: pa.RecordBatch) -> Array:
+        """Whether the ``[start, start + gap)`` of each partial is inside a session that is open; these have the keys and the start."""
+        out = np.zeros(batch.num_rows, bool)
+        if self.open is None or not self.open.num_rows:
+            return out
+        at, kept = self.form.keys, self.open.num_rows
+        schema = pa.schema([field.with_name(f"c{i}") for i, field in enumerate(list(self.form.schema)[: at + 1])])
+        parts = [self.open.columns[: at + 1], batch.columns[: at + 1]]
+        both = one_batch(pa.Table.from_batches([pa.RecordBatch.from_arrays(columns, schema=schema) for columns in parts]))
+        keys, starts = key_numbers(both.columns[:at]), ticks(both.column(at))
+        order = np.lexsort((np.arange(len(starts)) >= kept, starts, keys))
+        # Sessions of a key are apart, so the last one that begins no later is the only one that may hold it.
+        before = np.maximum.accumulate(np.where(order < kept, np.arange(len(order)), -1))
+        asked = np.flatnonzero((order >= kept) & (before >= 0))
+        session, partial = order[before[asked]], order[asked]
+        ends = ticks(self.ends_of(self.open))
+        out[partial - kept] = (keys[session] == keys[partial]) & (ends[session] >= starts[partial] + self.gap)
+        return out
 
     def due(self, until: int | None) -> tuple[pa.Table, bool] | None:
         """The sessions that end at or before ``until`` (None: all); they are forgotten."""
@@ -146,9 +168,13 @@ class Sessions:
             out, self.open = self.open.filter(ended), self.open.filter(pc.invert(ended))
         return (pa.Table.from_batches([out]), True) if out.num_rows else None
 
-    def _take(self, batch: pa.RecordBatch) -> None:
+    def _take(self, batch: pa.RecordBatch, mark: int | None) -> None:
+        """Merge it in, and forget what has ended at ``mark`` then."""
         self._merge(batch)
-        self._added.note((self._until, batch), batch.num_rows, self.rows)
+        if mark is not None:
+            assert self.open is not None
+            self.open = self.open.filter(pa.array(ticks(self.ends_of(self.open)) > mark))
+        self._added.note((self._until, batch, mark), batch.num_rows, self.rows)
 
     def _merge(self, batch: pa.RecordBatch) -> None:
         parts = [batch] if self.open is None else [self.open, batch]
