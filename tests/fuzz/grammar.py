@@ -2,7 +2,7 @@
 
 A program is data: sources, and steps that make a stream from earlier ones. Between steps records are small integers, so any stream can
 be the input of any step; inside a step keys and values have a type of the step's own. `meaning` does not depend on batches, replicas or
-frontiers.
+frontiers. The file is long because each operator stands beside what it means.
 """
 
 from __future__ import annotations
@@ -202,24 +202,29 @@ def _events(made: Step, stream: m.Timed) -> list[list[tuple[Any, int, int]]]:
 
 def _build_windows(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
     stamped = streams[0].assign_timestamps(lambda record: record, max_delay=10 * made.number)
-    summed = stamped.key_by(_key(made)).window(_windows(made)[0]).sum(lambda record: record)
-    return summed.map(flat).union(summed.late.map(flat))
+    return _and_late(stamped.key_by(_key(made)).window(_windows(made)[0]).sum(lambda record: record))
+
+
+def _and_late(results: Any) -> rd.Stream:
+    return results.map(flat).union(results.late.map(flat))  # type: ignore[no-any-return]
+
+
+def _flat_and_late(results: m.Timed, late: m.Timed) -> m.Timed:
+    return m.mapped(results, flat) + m.mapped(late, lambda r: flat((r[0], r[1], r[2][2])))
 
 
 def _mean_windows(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
-    results, late = event_windows(_events(made, streams[0]), _windows(made)[0], sum, 10 * made.number, _windows(made)[1], end_of(streams))
-    return m.mapped(results, flat) + m.mapped(late, lambda r: flat((r[0], r[1], r[2][2])))
+    windows, assign = _windows(made)
+    return _flat_and_late(*event_windows(_events(made, streams[0]), windows, sum, 10 * made.number, assign, end_of(streams)))
 
 
 def _build_sessions(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
     stamped = streams[0].assign_timestamps(lambda record: record, max_delay=3 * made.number)
-    counted = stamped.key_by(_key(made)).window(rd.windows.session(made.number)).count()
-    return counted.map(flat).union(counted.late.map(flat))
+    return _and_late(stamped.key_by(_key(made)).window(rd.windows.session(made.number)).count())
 
 
 def _mean_sessions(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
-    results, late = sessions(_events(made, streams[0]), made.number, len, 3 * made.number, end_of(streams))
-    return m.mapped(results, flat) + m.mapped(late, lambda r: flat((r[0], r[1], r[2][2])))
+    return _flat_and_late(*sessions(_events(made, streams[0]), made.number, len, 3 * made.number, end_of(streams)))
 
 
 def _scored(record: int) -> int:
@@ -252,7 +257,7 @@ def _best_of_windows(method: str, of: Callable[..., Any]) -> tuple[Build, Mean]:
     def build(made: Step, streams: Sequence[rd.Stream]) -> rd.Stream:
         stamped = streams[0].assign_timestamps(lambda record: record, max_delay=10 * made.number)
         best = getattr(stamped.key_by(_key(made)).window(_windows(made)[0]), method)(_scored)
-        return best.map(flat).union(best.late.map(flat))  # type: ignore[no-any-return]
+        return _and_late(best)
 
     def mean(made: Step, streams: Sequence[m.Timed]) -> m.Timed:
         windows, assign = _windows(made)
