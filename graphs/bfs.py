@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from rayad.dataflow import DataflowError, Stream, Timestamp, show
 from rayad.dataflow.records.wrong_calls import explained
-from rayad.dataflow.streams.keyed_stream import Make
+from rayad.dataflow.streams.making import Make
 from rayad.graphs.adjacency import Adjacency
 from rayad.graphs.edges import DST, DST_NAME, SRC, SRC_NAME, check_edges, prepared_edges, unused_name
 from rayad.graphs.nodes import grown

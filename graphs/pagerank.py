@@ -24,7 +24,7 @@ import numpy as np
 
 from rayad.dataflow import DataflowError, Stream, Timestamp, show
 from rayad.dataflow.records.wrong_calls import explained
-from rayad.dataflow.streams.keyed_stream import Make
+from rayad.dataflow.streams.making import Make
 from rayad.graphs.adjacency import Adjacency
 from rayad.graphs.edges import DST, SRC, check_edges, check_rounds, prepared_edges, unused_name
 from rayad.graphs.nodes import grown

@@ -21,7 +21,7 @@ import pyarrow as pa
 from rayad.dataflow import DataflowError, Stream, Timestamp, show, to_rows
 from rayad.dataflow.operators.state.touched_keys import TouchedKeys
 from rayad.dataflow.records.wrong_calls import explained
-from rayad.dataflow.streams.keyed_stream import Make
+from rayad.dataflow.streams.making import Make
 from rayad.graphs.edges import check_edges, check_rounds, unused_name
 from rayad.graphs.numbers import number_of, order_key
 from rayad.graphs.rounds import RoundVertex

@@ -24,15 +24,14 @@ class Distinct(KeyedVertex):
         self.seen = GrowingSet()
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
-        fresh, seen = self.pending[time], self.seen.kept
+        fresh = self.pending[time]
         try:
-            fresh.update(dict.fromkeys(pair for pair in comparable(to_rows(batch)) if pair not in seen))
+            fresh.update(dict.fromkeys(self.seen.new(comparable(to_rows(batch)))))
         except TypeError as error:
             raise DataflowError(f"distinct {self.name!r} needs hashable keys and values: {error}; map records to tuples first") from error
 
     def on_notify(self, time: Timestamp) -> None:
-        seen = self.seen.kept
-        fresh = [pair for pair in self.pending.pop(time, ()) if pair not in seen]
+        fresh = self.seen.new(self.pending.pop(time, ()))
         if fresh:
             self.seen.add(fresh)
             self.send_by(0, originals(fresh), time)

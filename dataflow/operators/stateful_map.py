@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from operator import itemgetter
 from typing import Any
 
 from rayad.dataflow.operators.state.by_key import KeyedDict
@@ -21,7 +20,7 @@ class StatefulMap(KeyedVertex):
     def __init__(self, function: Any, initial: Any) -> None:
         self.function = function
         self.initial = initial
-        self.state = KeyedDict(key=itemgetter(0))
+        self.state = KeyedDict(of_pairs=True)
 
     def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
         state, function, out = self.state.kept, self.function, []

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, overload
 
-from rayad.dataflow.compiling.state_identity import describe
 from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
 from rayad.dataflow.operators import stateless as el
 from rayad.dataflow.operators.aggregates import aggregators as agg
@@ -28,19 +27,21 @@ from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.matching import ALONE, How
 from rayad.dataflow.operators.keys import keyed
 from rayad.dataflow.operators.keys.key_first import KeyFirst
-from rayad.dataflow.operators.keys.keyed import PAIRS
 from rayad.dataflow.operators.lag import Lag
 from rayad.dataflow.operators.latest import Latest
 from rayad.dataflow.operators.stateful_map import StatefulMap
+from rayad.dataflow.operators.time_to_live import Ttl
 from rayad.dataflow.operators.totals import totals
 from rayad.dataflow.records.calling import checked_function
-from rayad.dataflow.records.event_times import length_from_zero
+from rayad.dataflow.records.event_times import kind_of_lengths, length_from_zero
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.streams import schemas, updates
+from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream
+from rayad.dataflow.streams.timed_edges import keys_that_end
 from rayad.dataflow.windows import AsOf, Between
 from rayad.progress import DataflowError, arguments, show
 
@@ -48,13 +49,11 @@ if TYPE_CHECKING:
     from rayad.dataflow.streams.flow import Dataflow
     from rayad.dataflow.streams.windowed_stream import LateStream, WindowedStream
 
-BY_PAIR = Partition(PartitionKind.KEYS, PAIRS)
-"""The exchange of pairs that the elements of ``operators.keyed`` make."""
-
 
 def input_edge(flow: Dataflow, stream: Any, what: str = "an input") -> LogicalEdge:
     """The edge that a stream becomes when a vertex takes it as input."""
     if isinstance(stream, KeyedStream):
+        stream.require_no_ttl(what, "a vertex of yours forgets by a rule of its own; leave ttl() out")
         inner = own_stream(flow, stream.stream, what).materialised()
         return LogicalEdge(inner.node, inner.port, Partition(PartitionKind.KEYS, stream.key))
     if not isinstance(stream, Stream):
@@ -71,9 +70,10 @@ class KeyedStream(Advising):
     (``Stream.as_records``).
     """
 
-    def __init__(self, stream: Stream, key: KeySelector) -> None:
+    def __init__(self, stream: Stream, key: KeySelector, ttl: Ttl | None = None) -> None:
         self.stream = stream
         self.key = key
+        self.keys_end = ttl
 
     def __repr__(self) -> str:
         return f"<KeyedStream {self.stream.name!r} of {self.flow.name!r} by {self.key.describe()}>"
@@ -82,6 +82,37 @@ class KeyedStream(Advising):
     def flow(self) -> Dataflow:
         """The dataflow that this stream belongs to."""
         return self.stream.flow
+
+    def ttl(self, after: Any) -> KeyedStream:
+        """The same stream, whose operators forget a key of which no record has come for long (time-to-live): when an epoch is complete, a
+        key whose largest event time is more than ``after`` behind the watermark is gone, and begins anew if it comes again. ``after``: a
+        number or timedelta in the unit of the event times, or an ``rd.Ttl``.
+
+        For running totals, ``fold``, ``reduce``, ``top_k``, ``distinct``, ``lag``, ``head``, ``latest``, ``stateful_map`` and the join over
+        all time, of which both sides need it; windows and joins in time end by themselves. ``stateful_map`` and ``join`` then answer when
+        an epoch is complete. Not in loops.
+        """
+        ttl = after if isinstance(after, Ttl) else Ttl(after)
+        stream = self.stream
+        if stream.event_time is None:
+            raise DataflowError(
+                f"ttl at {users_line()}: the stream {stream.name!r} has no event time, by which keys end; call assign_timestamps(...) "
+                "after the last map before key_by"
+            )
+        if stream.scope != 0:
+            raise DataflowError(
+                f"ttl at {users_line()}: the stream {stream.name!r} is inside the loop {self.flow.graph.scopes[stream.scope].name!r}, "
+                "where event time does not go on; keys end outside of all loops"
+            )
+        for side in stream.event_time.sides_at(stream.node, stream.port):
+            if side.max_delay is not None:
+                kind_of_lengths([ttl.after, side.max_delay])
+        return KeyedStream(stream, self.key, ttl)
+
+    def require_no_ttl(self, what: str, why: str) -> None:
+        """Raise DataflowError if the stream was given a time-to-live, which ``what`` does not take."""
+        if self.keys_end is not None:
+            raise DataflowError(f"{what} at {users_line()} is given a stream with a time-to-live ({self.keys_end.after!r}): {why}")
 
     def require_records(self, what: str, *, per_time: bool = False) -> None:
         """Raise DataflowError if this stream has updates, which an operator with state must not take for records (``updates``)."""
@@ -127,11 +158,17 @@ class KeyedStream(Advising):
         graph = self.flow.graph
         graph.require_free(name)
         self.require_records(base, per_time=per_time)
-        prepared = self.stream.through(f"{name or base}.prepare", element)
-        edge = LogicalEdge(prepared.node, 0, BY_PAIR)
         make.reading(key=self.key, value=getattr(element, "value", None))
-        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base=base, op=make, inputs=[edge])
+        stream, more = self.stream, list[LogicalEdge]()
+        if self.keys_end is not None and not per_time:
+            stream = stream.materialised()
+            make, more = keys_that_end([(stream, self.key)], self.keys_end, make, name or base)
+        prepared = stream.through(f"{name or base}.prepare", element)
+        edge = LogicalEdge(prepared.node, 0, BY_PAIR)
+        node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base=base, op=make, inputs=[edge, *more])
         node.options[updates.TAKES] = (base, per_time)
+        if more:
+            node.options[updates.KEYS_END] = True
         return Stream(self.flow, node.id)
 
     def each_epoch(self, aggregate: str, element: el.Element, make: Make, name: str | None) -> Stream:
@@ -312,6 +349,9 @@ class KeyedStream(Advising):
                 raise DataflowError(f"join at {users_line()} was given within={show(within, 60)}: use rd.between(lower, upper)")
             from rayad.dataflow.streams.windowed_stream import join_in_time
 
+            for side in (self, other):
+                if isinstance(side, KeyedStream):
+                    side.require_no_ttl("join (within)", "records of such a join end when nothing can meet them any more; leave ttl() out")
             return join_in_time(IntervalJoin, self, other, within, how, "interval-join", name, parallelism)
         arguments.choice(how, f"join at {users_line()}: how", *ALONE)
         if how != "inner":
@@ -331,11 +371,17 @@ class KeyedStream(Advising):
             )
         for side in (self, other):
             side.require_records("join")
-        edges = []
-        for side in (self, other):
-            prepared = side.stream.through(f"{name or 'join'}.prepare", KeyFirst(side.key))
-            edges.append(LogicalEdge(prepared.node, 0, BY_PAIR))
-        make = Make(Join).reading(key=self.key, right_key=other.key)
+        if self.keys_end != other.keys_end:
+            raise DataflowError(
+                f"join at {users_line()}: one side has the time-to-live {self.keys_end and self.keys_end.after!r}, the other "
+                f"{other.keys_end and other.keys_end.after!r}: a key of a join ends on both sides at once; give both the same"
+            )
+        make, base = Make(Join).reading(key=self.key, right_key=other.key), name or "join"
+        sides, more = [(self.stream, self.key), (other.stream, other.key)], list[LogicalEdge]()
+        if self.keys_end is not None:
+            sides = [(stream.materialised(), key) for stream, key in sides]
+            make, more = keys_that_end(sides, self.keys_end, make, base)
+        edges = [LogicalEdge(stream.through(f"{base}.prepare", KeyFirst(key)).node, 0, BY_PAIR) for stream, key in sides] + more
         node = graph.add(NodeKind.VERTEX, self.stream.scope, name=name, base="join", op=make, inputs=edges, parallelism=parallelism)
         node.options[updates.TAKES] = ("join", False)
         return Stream(self.flow, node.id)
@@ -360,6 +406,9 @@ class KeyedStream(Advising):
         right record of each key is kept, without ``tolerance`` for ever. A record that comes behind both watermarks is in no result:
         ``late`` has it, as of :meth:`join`. The vertex handles rows: columns become rows on the way to it.
         """
+        for side in (self, other):
+            if isinstance(side, KeyedStream):
+                side.require_no_ttl("join_asof", "its tolerance= says how long right records are kept; leave ttl() out")
         arguments.choice(how, f"join_asof at {users_line()}: how", "left", "inner")
         length = length_from_zero(tolerance, f"join_asof at {users_line()}: tolerance")
         from rayad.dataflow.operators.windows.late_records import PlaceRows
@@ -377,6 +426,7 @@ class KeyedStream(Advising):
         """
         from rayad.dataflow.streams.windowed_stream import WindowedStream
 
+        self.require_no_ttl("window", "windows end when they fire; leave ttl() out")
         return WindowedStream(self, windows)
 
     def vertex(self, vertex: Any, *, outputs: int = 1, name: str | None = None, parallelism: int | None = None) -> Any:
@@ -404,25 +454,6 @@ def _identity(record: Any) -> Any:
 def record_unless(value: Any) -> Any:
     """The value that a user named, else the whole record."""
     return _identity if value is None else value
-
-
-class Make:
-    """A picklable vertex factory: a class and its arguments."""
-
-    def __init__(self, cls: Any, *args: Any, **kwargs: Any) -> None:
-        self.cls = cls
-        self.args = args
-        self.kwargs = kwargs
-        self.reads: dict[str, Any] = {}
-        self.__name__ = cls.__name__
-
-    def reading(self, **selectors: Any) -> Make:
-        """Note where its keys, values and times come from: columns are part of the state's identity. Gives itself again."""
-        self.reads = {name: describe(selector) for name, selector in selectors.items()}
-        return self
-
-    def __call__(self) -> Any:
-        return self.cls(*self.args, **self.kwargs)
 
 
 class Tuple:

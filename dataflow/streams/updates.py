@@ -24,6 +24,8 @@ PASSES = "passes updates"
 """Option of a vertex that gives what it takes."""
 RECORDS = "records"
 """Option of the node of ``as_records()``."""
+KEYS_END = "keys end"
+"""Option of a vertex whose keys end, of which nothing tells those that read its updates as a table."""
 OF_USER = "of the user"
 """Option of a vertex that may send in epochs of its own choice."""
 TAKES = "takes records"
@@ -64,6 +66,11 @@ def require_totals(graph: LogicalGraph, start: int, scope: int, what: str, calle
             f"(key, value){instead}"
         )
     for maker in makers:
+        if KEYS_END in maker.options:
+            raise DataflowError(
+                f"{what} at {users_line()}: the keys of {maker.name!r} ({maker.where}) have a time-to-live, and nothing says here when one "
+                "has ended; read the totals as they come, or leave ttl() out"
+            )
         made_in = graph.scope_of_output(maker)
         if made_in != 0 and made_in not in _around(graph, scope):
             raise DataflowError(
@@ -135,6 +142,7 @@ def gives_updates(graph: LogicalGraph, node: int, of: int) -> None:
 
 
 __all__ = [
+    "KEYS_END",
     "OF_USER",
     "PASSES",
     "RECORDS",

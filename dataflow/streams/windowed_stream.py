@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from rayad.dataflow.logical_graph import LogicalEdge, NodeKind, Partition, PartitionKind
+from rayad.dataflow.logical_graph import LogicalEdge, NodeKind
 from rayad.dataflow.operators.aggregates import aggregators as agg
 from rayad.dataflow.operators.aggregates.by_name import by_name
 from rayad.dataflow.operators.aggregates.collected import CollectList, CountDistinct
@@ -28,9 +28,11 @@ from rayad.dataflow.records.event_times import kind_of_lengths
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explains_calls
-from rayad.dataflow.streams.keyed_stream import BY_PAIR, KeyedStream, Make, record_unless, several
+from rayad.dataflow.streams.keyed_stream import KeyedStream, record_unless, several
+from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream
+from rayad.dataflow.streams.timed_edges import largest_of, placed, sides_of
 from rayad.dataflow.windows import AsOf, Between, Given, PerEpoch, Session, Sliding, Tumbling
 from rayad.progress import DataflowError, arguments, show
 
@@ -308,27 +310,3 @@ def check_lengths(stream: Stream, windows: Any) -> None:
     for delay in (found.max_delay, *(side.max_delay for side in found.sides)):
         if delay is not None:
             kind_of_lengths([*own, delay])
-
-
-def sides_of(stream: Stream) -> tuple[windowing.Side, ...]:
-    """The streams whose event times make the watermark."""
-    found = stream.event_time
-    assert found is not None
-    return found.sides_at(stream.node, stream.port)
-
-
-def placed(stream: Stream, base: str, element: Callable[[ValueSelector], Any]) -> int:
-    """A node with the results of ``element``, which is told where event times are."""
-    found = stream.event_time
-    assert found is not None
-    if found.selector is not None:
-        return stream.through(base, element(found.selector)).node
-    each = [Stream(stream.flow, side.node, side.port).through(base, element(side.selector)) for side in found.sides]
-    inputs = [LogicalEdge(one.node, one.port) for one in each]
-    return stream.flow.graph.add(NodeKind.UNION, stream.scope, name=None, base=f"{base}.union", inputs=inputs).id
-
-
-def largest_of(flow: Any, sides: tuple[windowing.Side, ...], base: str) -> list[LogicalEdge]:
-    """The largest event times of each batch of each side, for every replica."""
-    each = [Stream(flow, s.node, s.port).through(f"{base}.largest-time", windowing.LargestTime(s.selector, s.per)) for s in sides]
-    return [LogicalEdge(one.node, 0, Partition(PartitionKind.BROADCAST)) for one in each]

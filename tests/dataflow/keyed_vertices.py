@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from hypothesis import strategies as st
 
 from rayad.dataflow.operators.aggregates.aggregators import Sum
@@ -20,7 +21,9 @@ from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.windowed import WindowJoin
 from rayad.dataflow.operators.lag import Lag
 from rayad.dataflow.operators.latest import Latest
+from rayad.dataflow.operators.state.vertex_tables import tables_in
 from rayad.dataflow.operators.stateful_map import StatefulMap
+from rayad.dataflow.operators.time_to_live import KeysEnd, KeysEndSendingAtEnd, Ttl
 from rayad.dataflow.operators.totals.epochs import EpochWindows
 from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
 from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EpochBest
@@ -134,6 +137,57 @@ def _totals(name: str, keys: str, form: str) -> Keyed:
     return Keyed(f"Totals, {name} of {keys}, {form}", lambda: Totals(totals.AGGREGATORS[name]()), steps)
 
 
+def _keys_end(
+    name: str, made: Callable[[], Any], data: st.SearchStrategy[Any], first: list[Any], keys: Any, inputs: int = 1, kind: Any = KeysEnd
+) -> Keyed:
+    """Around an operator with the keys of which there are event times."""
+    of_keys = st.lists(st.tuples(st.sampled_from(keys), st.integers(0, 40)), min_size=1, max_size=6)
+    moments = st.tuples(st.integers(inputs, 2 * inputs - 1), of_keys)
+    largest = st.tuples(st.just(2 * inputs), st.lists(st.integers(0, 40), min_size=1, max_size=1))
+    begin = [*first, (inputs, [(key, 3) for key in keys]), (2 * inputs, [4])]
+
+    def steps() -> Steps:
+        return steps_with(st.one_of(data, data, moments, moments, largest), first=begin)
+
+    def make() -> KeysEnd:
+        return kind(made, Ttl(5), (2,), inputs)  # type: ignore[no-any-return]
+
+    def view(vertex: Any) -> Any:
+        """As tables, whatever form the state has."""
+        copy = make()
+        copy.restore(pickle.loads(pickle.dumps(vertex.checkpoint())))
+        tables = {name: table.entries for name, table in tables_in(copy).items()}
+        rows = {name: sorted(map(repr, zip(each.keys, *each.columns.values(), strict=True))) for name, each in tables.items()}
+        return rows, copy.marks.checkpoint()
+
+    return Keyed(f"KeysEnd, {name}", make, steps, view, frozenset({2 * inputs}))
+
+
+def _totals_that_end(name: str, keys: str, form: str) -> Keyed:
+    columns, rows = FORMS[form]
+    records = st.lists(st.tuples(st.sampled_from(totals.KEYS[keys]), totals.VALUES), min_size=1, max_size=6)
+    schema = pa.schema([("k", pa.int64() if keys == "numbers" else pa.string()), ("v", pa.int64())])
+    aggregator = totals.AGGREGATORS[name]()
+    schemas = [schema] * (columns and bool(aggregator.partials)) + [None] * (rows or not aggregator.partials)
+    data = st.builds(lambda some, kind: totals.combined(aggregator, some, kind, name), records, st.sampled_from(schemas))
+    first = totals.combined(aggregator, [(key, 1) for key in totals.KEYS[keys][:16]], schemas[0], name)
+    return _keys_end(
+        f"{name} of {keys}, {form}", lambda: Totals(totals.AGGREGATORS[name]()), data.filter(lambda batch: len(batch[1]) > 0), [first],
+        totals.KEYS[keys][:18],
+    )  # fmt: skip
+
+
+def _pairs_that_end(name: str, made: Callable[[], Any]) -> Keyed:
+    first = (0, [(key, 1) for key in keyed_operators.KEYS])
+    return _keys_end(name, made, keyed_operators.PAIRS.filter(lambda batch: len(batch[1]) > 0), [first], keyed_operators.KEYS)
+
+
+def _join_that_ends() -> Keyed:
+    data = st.tuples(st.integers(0, 1), keyed_operators.PAIRS).map(lambda pair: (pair[0], pair[1][1])).filter(lambda pair: len(pair[1]) > 0)
+    first = [(edge, [(key, 1) for key in keyed_operators.KEYS]) for edge in (0, 1)]
+    return _keys_end("Join", Join, data, first, keyed_operators.KEYS, 2)
+
+
 def _epochs(kind: Any) -> Keyed:
     return Keyed(kind.__name__, lambda: kind(Sum()), partial(totals.steps, "sum", "names", True, True))
 
@@ -170,6 +224,20 @@ ALL = [
     Keyed("Latest", lambda: Latest(abs), partial(_pairs, 0)),
     Keyed("Head", lambda: Head(2, abs), partial(_pairs, 0)),
     *(_totals(name, keys, form) for name in totals.AGGREGATORS for keys in totals.KEYS for form in FORMS),
+    *(_totals_that_end(name, keys, form) for name in ("count", "sum", "several", "last") for keys in totals.KEYS for form in FORMS),
+    _pairs_that_end("Distinct", Distinct),
+    _pairs_that_end("Lag", lambda: Lag(abs)),
+    _pairs_that_end("Head", lambda: Head(2, abs)),
+    _pairs_that_end("StatefulMap", lambda: StatefulMap(lambda kept, value: (kept + value or None, kept), int)),
+    _join_that_ends(),
+    _keys_end(
+        "Latest",
+        lambda: Latest(abs),
+        keyed_operators.PAIRS.filter(lambda batch: len(batch[1]) > 0),
+        [(0, [(key, 1) for key in keyed_operators.KEYS])],
+        keyed_operators.KEYS,
+        kind=KeysEndSendingAtEnd,
+    ),
     _epochs(EpochTotals),
     _epochs(EpochWindows),
     *(_join(how, form) for how in keyed_operators.JOINS for form in FORMS),

@@ -24,7 +24,7 @@ def test_each_example_gives_the_result_in_its_comment() -> None:
 
 
 INSIDE = {"flow", "name", "scope", "through", "tried", "materialised", "each_epoch", "reading", "require_records", "value_of",
-          "require_columns", "require_order", "in_order"}  # fmt: skip
+          "require_columns", "require_order", "require_no_ttl", "in_order"}  # fmt: skip
 """For operators, not for users' programs."""
 
 

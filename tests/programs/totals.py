@@ -255,6 +255,19 @@ def distribution_expected() -> Expected:
     }
 
 
+TIMED = [[("a", 1), ("b", 2)], [("a", 9)], [("c", 30), ("b", 25)], [("a", 31), ("b", 33)], [("c", 60)], [("a", 61), ("c", 62)]]
+
+
+def keys_that_end(flow: rd.Dataflow) -> None:
+    timed = flow.from_epochs(TIMED, parts=2, batch_rows=1).assign_timestamps(lambda record: record[1])
+    timed.key_by(lambda record: record[0]).ttl(10).fold(0, lambda count, record: count + 1).collect("out")
+
+
+def keys_that_end_expected() -> Expected:
+    counts = [[("a", 1), ("b", 1)], [("a", 2)], [("c", 1), ("b", 2)], [("a", 1), ("b", 3)], [("c", 2)], [("a", 1), ("c", 3)]]
+    return {"out": [(rd.Timestamp(epoch), record) for epoch, records in enumerate(counts) for record in records]}
+
+
 def diamond(flow: rd.Dataflow) -> None:
     numbers = flow.from_epochs(NUMBERS, parts=2, batch_rows=3)
     left, right = numbers.map(lambda n: n * 2), numbers.filter(lambda n: n > 3)
@@ -318,6 +331,7 @@ PROGRAMS = [
     Program("equal-keys", equal_keys, equal_keys_expected),
     Program("distribution", distribution, distribution_expected, check_distribution),
     Program("diamond", diamond, diamond_expected),
+    Program("keys-that-end", keys_that_end, keys_that_end_expected),
     Program("join", join, join_expected),
     Program("bare", bare, bare_expected),
 ]

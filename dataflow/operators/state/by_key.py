@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from operator import itemgetter
 from typing import Any
 
 from rayad.dataflow.operators.state.contents import comparable, originals
@@ -53,7 +54,8 @@ class KeyedDict(_Indexed):
     """A value by key; keys come and go.
 
     Args:
-        key: from an item of what is noted to its key; by default the item.
+        of_pairs: whether what is noted are pairs, of which the first is the key, and not keys.
+        opening: as of :class:`GrowingDict`.
 
     >>> totals = KeyedDict()
     >>> totals.take_changes() is None
@@ -65,10 +67,10 @@ class KeyedDict(_Indexed):
     True
     """
 
-    def __init__(self, key: Callable[[Any], Any] | None = None) -> None:
-        super().__init__()
-        self._key = key
-        self._touched = TouchedKeys(key)
+    def __init__(self, *, of_pairs: bool = False, opening: Opening | None = None) -> None:
+        super().__init__(opening)
+        self._key = itemgetter(0) if of_pairs else None
+        self._touched = TouchedKeys(self._key)
         self.note: Note = self._touched.note
         """Tell which keys were changed or removed: the items of a batch, which must stay as they are, and how many keys there are now."""
 
@@ -95,6 +97,14 @@ class KeyedDict(_Indexed):
 
     def forget_changes(self) -> None:
         self._touched.forget()
+
+    def that_drops(self) -> KeyedDict:
+        return self
+
+    def drop(self, keys: list[Any]) -> None:
+        for key in keys:
+            self.kept.pop(key, None)
+        self.note(keys if self._key is None else [(key, None) for key in keys], len(self.kept))
 
     def index(self, key_groups: int) -> Iterator[None]:
         self.note = self._note_while_moving
@@ -149,6 +159,9 @@ class GrowingDict(_Indexed):
     def forget_changes(self) -> None:
         self._stored.forget()
 
+    def that_drops(self) -> KeyedDict:
+        return KeyedDict(opening=self._opening)
+
 
 class GrowingSet(KeyedState):
     """``(key, something)`` pairs that stay.
@@ -160,9 +173,16 @@ class GrowingSet(KeyedState):
 
     def __init__(self) -> None:
         self.kept: set[Any] = set()
-        """For the operator to read."""
         self._added = Additions()
         self._index: PairIndex | None = None
+
+    def new(self, pairs: Iterable[Any]) -> list[Any]:
+        """Those of these pairs that are not here."""
+        kept = self.kept
+        return [pair for pair in pairs if pair not in kept]
+
+    def that_drops(self) -> KeyedSets:
+        return KeyedSets()
 
     def add(self, pairs: list[Any]) -> None:
         """Keep these, which are new."""
@@ -212,6 +232,34 @@ class GrowingSet(KeyedState):
         self.kept.update(comparable(list(zip(entries.keys, entries.columns["value"], strict=True))))
 
 
+class KeyedSets(KeyedDict):
+    """The same of keys that come and go: ``{key: {something: None, ...}}``.
+
+    >>> seen = KeyedSets()
+    >>> seen.add([("a", 1), ("a", 2), ("b", 1)]); seen.drop(["a"])
+    >>> seen.new([("a", 1), ("b", 1)])
+    [('a', 1)]
+    """
+
+    def new(self, pairs: Iterable[Any]) -> list[Any]:
+        """Those of these pairs that are not here."""
+        kept, nothing = self.kept, ()
+        return [pair for pair in pairs if pair[1] not in kept.get(pair[0], nothing)]
+
+    def add(self, pairs: list[Any]) -> None:
+        """Keep these, which are new."""
+        for key, value in pairs:
+            self.kept.setdefault(key, {})[value] = None
+        self.note([key for key, _ in pairs], len(self.kept))
+
+    def entries(self) -> dict[str, Entries]:
+        pairs = originals((key, value) for key, some in self.kept.items() for value in some)
+        return {"": Entries([key for key, _ in pairs], {"value": [value for _, value in pairs]})}
+
+    def put_entries(self, name: str, entries: Entries) -> None:
+        self.add(comparable(list(zip(entries.keys, entries.columns["value"], strict=True))))
+
+
 class KeyedLists(RowForm):
     """What has come for each key, for several sides: ``{key: [(value, mark), ...]}`` of each.
 
@@ -243,6 +291,16 @@ class KeyedLists(RowForm):
         self.rows += len(pairs)
         self._added.note((side, pairs, mark), len(pairs), self.rows)
 
+    def that_drops(self) -> KeyedLists:
+        return self
+
+    def drop(self, keys: list[Any]) -> None:
+        for kept in self.kept:
+            for key in keys:
+                self.rows -= len(kept.pop(key, ()))
+            self._indices.removed(kept, keys)
+        self._added.note((None, keys, None), len(keys), self.rows)
+
     def checkpoint(self) -> Any:
         return self.kept
 
@@ -256,7 +314,10 @@ class KeyedLists(RowForm):
 
     def restore_changes(self, changes: Any) -> None:
         for side, pairs, mark in changes:
-            self.add(side, pairs, mark)
+            if side is None:
+                self.drop(pairs)
+            else:
+                self.add(side, pairs, mark)
 
     def forget_changes(self) -> None:
         self._added.forget()
@@ -303,4 +364,4 @@ def _values_of(sides: Iterable[dict[Any, list[Any]]]) -> int:
     return sum(len(kept) for side in sides for kept in side.values())
 
 
-__all__ = ["GrowingDict", "GrowingSet", "KeyedDict", "KeyedLists"]
+__all__ = ["GrowingDict", "GrowingSet", "KeyedDict", "KeyedLists", "KeyedSets"]

@@ -6,6 +6,8 @@ Every other key goes through a dict. See docs/decisions/014-vectorised-operators
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,15 @@ class KeyIndex:
         if None in found:
             found = [slots.setdefault(key, len(slots)) if slot is None else slot for key, slot in zip(keys, found, strict=True)]
         return np.array(found, dtype=np.int64)
+
+    def known(self, keys: list[Any]) -> Any:
+        """The slots of those of these keys that are here, int64."""
+        if self._integers is None:
+            return np.array([slot for slot in map(self._slots.get, keys) if slot is not None], dtype=np.int64)
+        numbers = [key for key in keys if isinstance(key, (int, float, Decimal, Fraction))]
+        whole = [int(key) for key in numbers if -(1 << 63) <= key < 1 << 63 and int(key) == key]
+        slots = self._integers.table.lookup(np.array(whole, dtype=np.int64))
+        return slots[slots >= 0]
 
     def slot_keys(self) -> tuple[pa.Array, ...] | list[Any]:
         """The keys by slot as they are kept: integers as a column that stays as it is, others as Python objects."""

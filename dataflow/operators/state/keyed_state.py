@@ -64,6 +64,15 @@ class KeyedState(ABC):
     def forget_changes(self) -> None:
         """All may have changed: the next of :meth:`take_changes` gives None."""
 
+    # -- of which keys end -----------------------------------------------------------
+    def that_drops(self) -> KeyedState:
+        """One like it, in which nothing is yet, that can :meth:`drop` keys; itself if it can."""
+        raise DataflowError(f"{type(self).__name__} keeps its keys for ever: an operator with such a state takes no time-to-live")
+
+    def drop(self, keys: list[Any]) -> None:
+        """Forget these keys, of which some may not be here. Only of what :meth:`that_drops` gave."""
+        raise NotImplementedError(f"{type(self).__name__} has no drop(self, keys)")
+
     # -- to other replicas -----------------------------------------------------------
     def index(self, key_groups: int) -> Iterator[None]:
         """Find out the key-groups of what is here, in slices of a few milliseconds: :meth:`give` then looks at no other keys."""

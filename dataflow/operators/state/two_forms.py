@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from rayad.dataflow.operators.state.keyed_state import KeyedState
 from rayad.dataflow.operators.state.slot_groups import NotColumns
@@ -31,6 +31,9 @@ class ColumnForm(KeyedState):
     @abstractmethod
     def is_used(self) -> bool:
         """Whether there is anything."""
+
+    can_drop: ClassVar[bool] = False
+    """Whether it has :meth:`drop`; it becomes rows where a key ends, otherwise."""
 
     @abstractmethod
     def fits(self, given: Any) -> bool:
@@ -64,6 +67,16 @@ class TwoForms(KeyedState, Generic[Rows, Columns]):
             columns, self.columns = self.columns, self._make_columns()
             self.rows.take(columns.as_rows())
             self.rows.forget_changes()
+
+    def that_drops(self) -> TwoForms[Any, Columns]:
+        return TwoForms(self.rows.that_drops(), self._make_columns)
+
+    def drop(self, keys: list[Any]) -> None:
+        if self.columns.is_used and self.columns.can_drop:
+            self.columns.drop(keys)
+            return
+        self.to_rows()
+        self.rows.drop(keys)
 
     @property
     def inline(self) -> bool | None:

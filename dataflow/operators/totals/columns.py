@@ -23,7 +23,7 @@ from rayad.dataflow.records.batches import one_batch
 
 
 class ColumnTotals:
-    """Totals per key in numpy arrays; keys keep their slot for ever.
+    """Totals per key in numpy arrays; a key keeps its slot as long as it is here.
 
     Args:
         partials: what its columns are, and how they merge.
@@ -186,6 +186,19 @@ class ColumnTotals:
         for i, array in enumerate(self.arrays):
             array[slots] = self.partials.neutral(i, array.dtype)
         return compacted(out)
+
+    def drop(self, keys: list[Any]) -> None:
+        """Forget these keys, of which some may not be here. Their slots stay behind, as those of :meth:`give`; the next of
+        :meth:`take_changes` gives None."""
+        slots = self._made_index().known(keys)
+        given = np.zeros(len(self), np.bool_)
+        if self._given is not None:
+            given[: len(self._given)] = self._given
+        given[slots] = True
+        self._given, self._changes = given, None
+        for i, array in enumerate(self.arrays):
+            array[slots] = self.partials.neutral(i, array.dtype)
+        self.forget_groups()
 
     def _partials_of(self, slots: Any) -> pa.RecordBatch:
         fields = list(self.schema)

@@ -126,6 +126,7 @@ class TotalsInColumns(ColumnForm):
     """Running totals in columns, of which the schema is known from the first on."""
 
     inline = True
+    can_drop = True
 
     def __init__(self, aggregator: Aggregator) -> None:
         self._aggregator = aggregator
@@ -176,6 +177,10 @@ class TotalsInColumns(ColumnForm):
     def forget_changes(self) -> None:
         if self._totals is not None:
             self._totals.forget_changes()
+
+    def drop(self, keys: list[Any]) -> None:
+        if self._totals is not None:
+            self._totals.drop(keys)
 
     def index(self, key_groups: int) -> Iterator[None]:
         if self._totals is not None:

@@ -1,0 +1,244 @@
+"""State that ends: a key of which nothing has come for long, by event time, is forgotten (docs/decisions/060-time-to-live.md).
+
+When a time is complete, after its records are in, a key whose largest event time lies before the watermark after that time, less the
+time-to-live, is gone. The watermark is a function of the data and the epochs, and all records of a time belong to one life of their key,
+so what lives does not depend on the order of arrival. Nothing live is lost: a record that is not late and finds its key gone is further
+behind the key's last one than the time-to-live.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+import pyarrow as pa
+
+from rayad.dataflow.operators.keys.keyed import require_hashable
+from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
+from rayad.dataflow.operators.state.waiting import Batches, ByKey, Waiting
+from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.operators.windows.watermarks import Marks
+from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.records.calling import mapped
+from rayad.dataflow.records.event_times import event_time, later, length_from_zero, watermark_of
+from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns
+from rayad.dataflow.vertex import EndVertex, VertexContext, begin
+from rayad.progress import DataflowError, Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Ttl:
+    """How long the state of a key is kept, by event time, after the last record of the key.
+
+    Args:
+        after: a number or timedelta of at least 0, in the unit of the event times.
+    """
+
+    after: Any
+
+    def __post_init__(self) -> None:
+        length = length_from_zero(self.after, "Ttl: after")
+        if length is None:
+            raise DataflowError("Ttl: after is None: give a number or timedelta; without a time-to-live leave ttl() out")
+        object.__setattr__(self, "after", length)
+
+
+@dataclass(slots=True)
+class LastTimes(Element):
+    """``(key, its largest event time)`` of a batch."""
+
+    key: KeySelector
+    times: ValueSelector
+
+    def apply(self, batch: Any) -> Any:
+        time_of, rows = self.times.row_value(), to_rows(self._combined(batch))
+        found: dict[Any, Any] = {}
+        for key, row in zip(mapped(self.key.row_key(), rows), rows, strict=True):
+            moment = event_time(time_of(row), row)
+            try:
+                found[key] = later(found.get(key), moment)
+            except TypeError:
+                require_hashable(key)
+                raise
+        return list(found.items())
+
+    def _combined(self, batch: Any) -> Any:
+        """Columns as a row for each key, where Arrow's largest time is Python's."""
+        keys, time = self.key.columns, self.times.column
+        if not isinstance(batch, pa.RecordBatch) or not keys or time is None or time in keys:
+            return batch
+        require_columns(batch, (*keys, time))
+        column = batch.column(time)
+        whole = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
+        if not whole or column.null_count:
+            return batch
+        table = pa.Table.from_arrays([*(batch.column(key) for key in keys), column], names=[*keys, time])
+        try:
+            grouped = table.group_by(list(keys), use_threads=False).aggregate([(time, "max")])
+        except pa.ArrowException:  # keys that it does not group by
+            return batch
+        return grouped.rename_columns([time if name == f"{time}_max" else name for name in grouped.column_names]).combine_chunks()
+
+
+class _Inside(VertexContext):
+    """What a vertex inside another one sees: it sends through that, which notifies it when a time is complete."""
+
+    def __init__(self, around: VertexContext) -> None:
+        self._around = around
+        self.name, self.replica, self.key_groups = around.name, around.replica, around.key_groups
+
+    @property
+    def parallelism(self) -> int:  # type: ignore[override]
+        """Changes when replicas come and go."""
+        return self._around.parallelism
+
+    def send_by(self, edge: int, batch: Any, time: Timestamp) -> None:
+        self._around.send_by(edge, batch, time)
+
+    def notify_at(self, time: Timestamp, capability: Timestamp | None) -> None:
+        """It is notified of the time that is complete in any case."""
+
+
+class Lives(KeyedDict):
+    """The largest event time of each key that lives, and which of them come first.
+
+    >>> lives = Lives()
+    >>> lives.go_on({"a": 3, "b": 5}); lives.go_on({"a": 9})
+    >>> lives.ended(9), lives.kept
+    (['b'], {'a': 9})
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_time: list[tuple[Any, int, Any]] | None = (
+            None  # a heap: each key with a time that is not after its last one, or more often
+        )
+        self._numbers = count()  # so that keys are never compared
+
+    def go_on(self, moments: dict[Any, Any]) -> None:
+        """These keys have had records with these event times, the largest of each."""
+        kept, by_time = self.kept, self._by_time
+        for key, moment in moments.items():
+            if by_time is not None and key not in kept:
+                heapq.heappush(by_time, (moment, next(self._numbers), key))
+            kept[key] = later(kept.get(key), moment)
+        if moments:
+            self.note(moments, len(kept))
+
+    def ended(self, limit: Any) -> list[Any]:
+        """The keys whose largest event time lies before ``limit``; they are forgotten."""
+        kept = self.kept
+        if self._by_time is None:
+            self._by_time = [(moment, next(self._numbers), key) for key, moment in kept.items()]
+            heapq.heapify(self._by_time)
+        ended, by_time = [], self._by_time
+        while by_time and by_time[0][0] < limit:
+            _, _, key = heapq.heappop(by_time)
+            if key not in kept:
+                continue  # it was given to another replica
+            if kept[key] < limit:
+                ended.append(key)
+                del kept[key]
+            else:
+                heapq.heappush(by_time, (kept[key], next(self._numbers), key))
+        if ended:
+            self.note(ended, len(kept))
+        return ended
+
+    def restore(self, stored: Any) -> None:
+        super().restore(stored)
+        self._by_time = None
+
+    def restore_changes(self, changes: Any) -> None:
+        super().restore_changes(changes)
+        self._by_time = None
+
+    def take(self, given: Any) -> None:
+        super().take(given)
+        self._by_time = None
+
+
+class KeysEnd(KeyedVertex):
+    """A keyed vertex whose keys end.
+
+    It keeps what comes until its time is complete, and gives it to the vertex inside then; so nothing looks at state that may end with an
+    earlier time. Ports: those of the vertex inside, as many with what :class:`LastTimes` makes, and the largest event times of each side.
+
+    Args:
+        make: makes the vertex inside, whose ``KeyedState`` can drop single keys.
+        inputs: how many ports it has.
+        delays: as of :class:`Marks`.
+    """
+
+    sequential = True
+    broadcast_may_repeat = True
+    may_change = frozenset({"make", "ttl", "delays"})
+
+    def __init__(self, make: Callable[[], KeyedVertex], ttl: Ttl, delays: tuple[Any, ...], inputs: int = 1) -> None:
+        self.inside = make()
+        for name, state in self.inside.states().items():
+            if not state.is_in_flight:
+                setattr(self.inside, name, state.that_drops())
+        self.ttl = ttl
+        self.inputs = inputs
+        self.pending = Waiting(self, *(Batches() for _ in range(inputs)), ByKey(_merge_later))
+        self.marks = Marks(delays, self.pending)
+        self.lives = Lives()
+
+    def setup(self) -> None:
+        begin(self.inside, _Inside(self._require()))
+
+    def states(self) -> dict[str, KeyedState]:
+        inside = {name: state for name, state in self.inside.states().items() if not state.is_in_flight}
+        return {**inside, "lives": self.lives, "pending": self.pending, "marks": self.marks}
+
+    # -- records and time ------------------------------------------------------------
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        waiting = self.pending[time]
+        if edge < self.inputs:
+            waiting[edge].append(batch)
+        elif edge < 2 * self.inputs:
+            _merge_later(waiting[-1], to_rows(batch))
+        else:
+            self.marks.see(edge - 2 * self.inputs, to_rows(batch), time)
+
+    def on_notify(self, time: Timestamp) -> None:
+        *inputs, moments = self.pending.pop(time, ((), {}))
+        for edge, batches in enumerate(inputs):
+            for batch in batches:
+                self.inside.on_recv(edge, batch, time)
+        if any(inputs) and any(state.is_in_flight for state in self.inside.states().values()):
+            self.inside.on_notify(time)
+        self.lives.go_on(moments)
+        self.marks.advance(time)
+        self._end_keys()  # also where the watermark is as it was: a late record may be all that its key has
+
+    def _end_keys(self) -> None:
+        """Forget the keys that have ended at the watermark."""
+        mark = self.marks.watermark.now
+        limit = None if mark is None else watermark_of(mark, self.ttl.after)
+        ended = [] if limit is None else self.lives.ended(limit)
+        if ended:
+            for state in self.inside.states().values():
+                if not state.is_in_flight:
+                    state.drop(ended)
+
+
+class KeysEndSendingAtEnd(KeysEnd, EndVertex):
+    """The same around a vertex that still sends when its input ends."""
+
+    def on_end(self, time: Timestamp) -> None:
+        assert isinstance(self.inside, EndVertex)
+        self.inside.on_end(time)
+
+
+def _merge_later(into: dict[Any, Any], pairs: list[tuple[Any, Any]]) -> None:
+    for key, moment in pairs:
+        into[key] = later(into.get(key), moment)
+
+
+__all__ = ["KeysEnd", "KeysEndSendingAtEnd", "LastTimes", "Ttl"]
