@@ -9,22 +9,24 @@ behind the key's last one than the time-to-live.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
 import pyarrow as pa
 
+from rayad.dataflow.operators.aggregates.aggregators import Max
+from rayad.dataflow.operators.aggregates.combiner import Combine
 from rayad.dataflow.operators.keys.keyed import require_hashable
 from rayad.dataflow.operators.state.by_key import KeyedDict
 from rayad.dataflow.operators.state.keyed_state import KeyedState, KeyedVertex
 from rayad.dataflow.operators.state.waiting import Batches, ByKey, Waiting
-from rayad.dataflow.operators.stateless import Element
+from rayad.dataflow.operators.stateless import Element, Gatherer
 from rayad.dataflow.operators.windows.watermarks import Marks
-from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.records.batches import keyed_columns, to_rows
 from rayad.dataflow.records.calling import mapped
-from rayad.dataflow.records.event_times import event_time, later, length_from_zero, watermark_of
+from rayad.dataflow.records.event_times import compared, event_time, later, length_from_zero, watermark_of
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector, require_columns
 from rayad.dataflow.vertex import EndVertex, VertexContext, begin
 from rayad.progress import DataflowError, Timestamp
@@ -54,8 +56,11 @@ class LastTimes(Element):
     key: KeySelector
     times: ValueSelector
 
+    def gatherer(self) -> Gatherer | None:
+        return LargestTimes(self) if self.key.columns and self.times.column not in (None, *self.key.columns) else None
+
     def apply(self, batch: Any) -> Any:
-        time_of, rows = self.times.row_value(), to_rows(self._combined(batch))
+        time_of, rows = self.times.row_value(), to_rows(batch)
         found: dict[Any, Any] = {}
         for key, row in zip(mapped(self.key.row_key(), rows), rows, strict=True):
             moment = event_time(time_of(row), row)
@@ -66,22 +71,38 @@ class LastTimes(Element):
                 raise
         return list(found.items())
 
-    def _combined(self, batch: Any) -> Any:
-        """Columns as a row for each key, where Arrow's largest time is Python's."""
-        keys, time = self.key.columns, self.times.column
-        if not isinstance(batch, pa.RecordBatch) or not keys or time is None or time in keys:
-            return batch
-        require_columns(batch, (*keys, time))
-        column = batch.column(time)
-        whole = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
-        if not whole or column.null_count:
-            return batch
-        table = pa.Table.from_arrays([*(batch.column(key) for key in keys), column], names=[*keys, time])
-        try:
-            grouped = table.group_by(list(keys), use_threads=False).aggregate([(time, "max")])
-        except pa.ArrowException:  # keys that it does not group by
-            return batch
-        return grouped.rename_columns([time if name == f"{time}_max" else name for name in grouped.column_names]).combine_chunks()
+
+class LargestTimes(Gatherer):
+    """The same of columns, over batches, where Arrow's largest time is Python's: key columns and the partials of a maximum."""
+
+    def __init__(self, element: LastTimes) -> None:
+        self._element = element
+        self._inner = Combine(element.key, element.times, Max()).gatherer()
+
+    @property
+    def holding(self) -> bool:
+        return self._inner.holding
+
+    def add(self, time: Timestamp, batch: Any) -> list[Any]:
+        if isinstance(batch, pa.RecordBatch):
+            name = self._element.times.column
+            assert name is not None
+            require_columns(batch, (*self._element.key.columns, name))
+            column = batch.column(name)
+            whole = pa.types.is_integer(column.type) or pa.types.is_timestamp(column.type) or pa.types.is_date(column.type)
+            if whole and not column.null_count:
+                return self._inner.add(time, batch)
+        return [self._element.apply(batch)]
+
+    def flush(self) -> list[tuple[Timestamp, Any]]:
+        return self._inner.flush()
+
+
+def pairs_of(batch: pa.RecordBatch) -> Iterator[tuple[Any, Any]]:
+    """What :class:`LargestTimes` gave, as :class:`LastTimes` has it."""
+    width = keyed_columns(batch.schema) or 1
+    *keys, moments, _ = (column.to_pylist() for column in batch.columns)
+    return zip(keys[0] if width == 1 else zip(*keys, strict=True), moments, strict=True)
 
 
 class _Inside(VertexContext):
@@ -122,10 +143,10 @@ class Lives(KeyedDict):
     def go_on(self, moments: dict[Any, Any]) -> None:
         """These keys have had records with these event times, the largest of each."""
         kept, by_time = self.kept, self._by_time
-        for key, moment in moments.items():
-            if by_time is not None and key not in kept:
-                heapq.heappush(by_time, (moment, next(self._numbers), key))
-            kept[key] = later(kept.get(key), moment)
+        if by_time is not None:
+            for key in moments.keys() - kept.keys():
+                heapq.heappush(by_time, (moments[key], next(self._numbers), key))
+        merge_later(kept, moments.items())
         if moments:
             self.note(moments, len(kept))
 
@@ -185,7 +206,7 @@ class KeysEnd(KeyedVertex):
                 setattr(self.inside, name, state.that_drops())
         self.ttl = ttl
         self.inputs = inputs
-        self.pending = Waiting(self, *(Batches() for _ in range(inputs)), ByKey(_merge_later))
+        self.pending = Waiting(self, *(Batches() for _ in range(inputs)), Batches(), ByKey(merge_later))
         self.marks = Marks(delays, self.pending)
         self.lives = Lives()
 
@@ -202,17 +223,23 @@ class KeysEnd(KeyedVertex):
         if edge < self.inputs:
             waiting[edge].append(batch)
         elif edge < 2 * self.inputs:
-            _merge_later(waiting[-1], to_rows(batch))
+            *_, columns, moments = waiting
+            if isinstance(batch, pa.RecordBatch):
+                columns.append(batch)
+            else:
+                merge_later(moments, batch)
         else:
             self.marks.see(edge - 2 * self.inputs, to_rows(batch), time)
 
     def on_notify(self, time: Timestamp) -> None:
-        *inputs, moments = self.pending.pop(time, ((), {}))
+        *inputs, columns, moments = self.pending.pop(time, ((), (), {}))
         for edge, batches in enumerate(inputs):
             for batch in batches:
                 self.inside.on_recv(edge, batch, time)
         if any(inputs) and any(state.is_in_flight for state in self.inside.states().values()):
             self.inside.on_notify(time)
+        for batch in columns:
+            merge_later(moments, pairs_of(batch))
         self.lives.go_on(moments)
         self.marks.advance(time)
         self._end_keys()  # also where the watermark is as it was: a late record may be all that its key has
@@ -236,9 +263,17 @@ class KeysEndSendingAtEnd(KeysEnd, EndVertex):
         self.inside.on_end(time)
 
 
-def _merge_later(into: dict[Any, Any], pairs: list[tuple[Any, Any]]) -> None:
-    for key, moment in pairs:
-        into[key] = later(into.get(key), moment)
+def merge_later(into: dict[Any, Any], pairs: Iterable[tuple[Any, Any]]) -> None:
+    """The later moment of each key."""
+    get = into.get
+    try:
+        for key, moment in pairs:
+            before = get(key)
+            if before is None or before < moment:
+                into[key] = moment
+    except TypeError:
+        compared(before, moment)  # says what does not go together
+        raise
 
 
 __all__ = ["KeysEnd", "KeysEndSendingAtEnd", "LastTimes", "Ttl"]
