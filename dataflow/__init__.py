@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rayad.dataflow.config import FailureConfig, RunConfig, ScalingConfig, SnapshotConfig
     from rayad.dataflow.operators.aggregates.aggregators import Aggregator
     from rayad.dataflow.operators.aggregates.sketches import Quantile
+    from rayad.dataflow.operators.process import Process, ProcessContext
     from rayad.dataflow.operators.time_to_live import Ttl
     from rayad.dataflow.plan import Plan, PlanEdge, Stage
     from rayad.dataflow.records.batches import Batch, to_record_batch, to_rows
@@ -43,6 +44,8 @@ __all__ = [
     "Loop",
     "Plan",
     "PlanEdge",
+    "Process",
+    "ProcessContext",
     "Quantile",
     "Resources",
     "RunConfig",
@@ -76,6 +79,7 @@ __getattr__, __dir__ = on_demand(
         "rayad.dataflow.config": ("FailureConfig", "RunConfig", "ScalingConfig", "SnapshotConfig"),
         "rayad.dataflow.operators.aggregates.aggregators": ("Aggregator",),
         "rayad.dataflow.operators.aggregates.sketches": ("Quantile",),
+        "rayad.dataflow.operators.process": ("Process", "ProcessContext"),
         "rayad.dataflow.operators.time_to_live": ("Ttl",),
         "rayad.dataflow.plan": ("Plan", "PlanEdge", "Stage"),
         "rayad.dataflow.records.batches": ("Batch", "to_record_batch", "to_rows"),

@@ -42,7 +42,7 @@ class Latest(KeyedVertex, EndVertex):
         self.last.note(of_key, len(last))
 
     def on_end(self, time: Timestamp) -> None:
-        rows = list(self.last.kept.items())
+        rows = self.last.taken_out()
         for at in range(0, len(rows), SENT_ROWS):
             self.send_by(0, rows[at : at + SENT_ROWS], time)
 

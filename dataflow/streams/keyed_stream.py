@@ -429,6 +429,16 @@ class KeyedStream(Advising):
         self.require_no_ttl("window", "windows end when they fire; leave ttl() out")
         return WindowedStream(self, windows)
 
+    def process(
+        self, process: Any, *, other: KeyedStream | None = None, name: str | None = None, parallelism: int | None = None
+    ) -> Stream:
+        """``(key, value)`` of what an ``rd.Process`` (the class, or a function that makes one) emits: it has a state for each key, gets the
+        records of an epoch in the order of event time, when the epoch is complete, and timers when the watermark has passed them; what is
+        left of them at the end of the input. ``other``: a second keyed stream, whose records it gets by ``on_other``. Handles rows."""
+        from rayad.dataflow.streams.processes import keyed_process
+
+        return keyed_process(self, process, other, name, parallelism)
+
     def vertex(self, vertex: Any, *, outputs: int = 1, name: str | None = None, parallelism: int | None = None) -> Any:
         """``flow.vertex`` with this stream as its only input, exchanged by key."""
         return self.flow.vertex(vertex, inputs=[self], outputs=outputs, name=name, parallelism=parallelism)

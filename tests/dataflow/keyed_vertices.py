@@ -21,6 +21,7 @@ from rayad.dataflow.operators.joins.join import Join
 from rayad.dataflow.operators.joins.windowed import WindowJoin
 from rayad.dataflow.operators.lag import Lag
 from rayad.dataflow.operators.latest import Latest
+from rayad.dataflow.operators.process import KeyedProcess, Process, ProcessContext
 from rayad.dataflow.operators.state.vertex_tables import tables_in
 from rayad.dataflow.operators.stateful_map import StatefulMap
 from rayad.dataflow.operators.time_to_live import KeysEnd, KeysEndSendingAtEnd, Ttl
@@ -28,7 +29,7 @@ from rayad.dataflow.operators.totals.epochs import EpochWindows
 from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
 from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EpochBest
 from rayad.dataflow.operators.windows.firing import EventWindows
-from rayad.dataflow.operators.windows.late_records import LateRecords, LateSessionRecords, PlaceRecords
+from rayad.dataflow.operators.windows.late_records import LateRecords, LateSessionRecords, PlaceRecords, PlaceRows
 from rayad.dataflow.operators.windows.watermarks import WatermarkRule
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.vertex import Vertex
@@ -188,6 +189,33 @@ def _join_that_ends() -> Keyed:
     return _keys_end("Join", Join, data, first, keyed_operators.KEYS, 2)
 
 
+class Counts(Process):
+    """How many records a key had until it was silent."""
+
+    def on_record(self, key: Any, record: Any, context: ProcessContext) -> None:
+        context.state = (context.state or 0) + 1
+        context.set_timer(context.time + 4)
+
+    def on_timer(self, key: Any, context: ProcessContext) -> None:
+        context.emit((context.time, context.state))
+        if not context.timers:
+            context.state = None
+
+
+def _process() -> Keyed:
+    element = PlaceRows(windows.KEY, windows.TIMES, None)
+    batches = windows.RECORDS.map(lambda some: (0, element.apply(some)))
+    times = st.tuples(st.just(1), windows.RECORDS.map(windows.LargestTime(windows.TIMES).apply))
+    first = [(0, element.apply(windows.FIRST)), (1, [22])]
+    steps = partial(steps_with, st.one_of(batches, batches, times), first=first)
+    return Keyed("KeyedProcess", lambda: KeyedProcess(Counts, (2,)), steps, _process_view, frozenset({1}))
+
+
+def _process_view(vertex: Any) -> Any:
+    waiting = {time: [windows.waiting(some) for some in both] for time, both in vertex.pending.items()}
+    return sorted((key, state, list(timers)) for key, (state, timers) in vertex.state.kept.items()), vertex.marks.checkpoint(), waiting
+
+
 def _epochs(kind: Any) -> Keyed:
     return Keyed(kind.__name__, lambda: kind(Sum()), partial(totals.steps, "sum", "names", True, True))
 
@@ -229,6 +257,7 @@ ALL = [
     _pairs_that_end("Lag", lambda: Lag(abs)),
     _pairs_that_end("Head", lambda: Head(2, abs)),
     _pairs_that_end("StatefulMap", lambda: StatefulMap(lambda kept, value: (kept + value or None, kept), int)),
+    _process(),
     _join_that_ends(),
     _keys_end(
         "Latest",

@@ -150,9 +150,13 @@ class Replicas:
         self.complete = [time for replica in self.replicas for time in replica.context.waiting]
         while self.catch_up_a_bit():
             self.complete += [time for replica in self.replicas for time in replica.context.waiting]
-        for replica in self.replicas:
+        for at, replica in enumerate(self.replicas):
             if isinstance(replica.vertex, EndVertex):
                 replica.vertex.on_end(time)
+                if at + 1 < len(self.replicas):  # what it still has may move to a replica that has not come to its end
+                    given = replica.vertex.give(frozenset(range(KEY_GROUPS)))
+                    if given is not None:
+                        self.replicas[at + 1].vertex.take(pickle.loads(pickle.dumps(given)))
 
 
 def sent(replicas: Sequence[Driven]) -> dict[tuple[int, Timestamp], Counter[str]]:

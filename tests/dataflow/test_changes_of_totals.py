@@ -124,3 +124,16 @@ def test_it_is_for_totals() -> None:
     counts = rd.Dataflow("again").from_epochs([["a"], ["a"]]).key_by(lambda w: w).count()
     with pytest.raises(rd.DataflowError, match=r"\.changes\(\) gives what an update takes back, too"):
         counts.key_by(lambda pair: pair[1]).count()
+
+
+@pytest.mark.parametrize("seed", range(0, 120, 5))
+def test_latest_gives_a_key_once_though_it_moves_when_the_input_has_ended(seed: int) -> None:
+    """A replica that had given its keys, and gave them away then, was asked for by a sibling: they came twice."""
+    flow = rd.Dataflow()
+    stream = flow.from_epochs([[(key, epoch) for key in range(6)] for epoch in range(3)], parts=2)
+    stream.key_by(lambda row: row[0]).latest(lambda row: row[1], name="latest").collect("out")
+    job = flow.submit(runtime="local", seed=seed, parallelism=3)
+    for _ in range(seed):
+        job.step()
+    job.start_rescale({"latest": 2})
+    assert sorted(record for _, record in job.wait(timeout_s=60)["out"]) == [(key, (key, 2)) for key in range(6)]

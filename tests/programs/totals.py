@@ -268,6 +268,28 @@ def keys_that_end_expected() -> Expected:
     return {"out": [(rd.Timestamp(epoch), record) for epoch, records in enumerate(counts) for record in records]}
 
 
+class Silence(rd.Process):
+    def on_record(self, key: Any, record: Any, context: rd.ProcessContext) -> None:
+        context.state = (context.state or 0) + 1
+        context.set_timer(context.time + 5)
+
+    def on_timer(self, key: Any, context: rd.ProcessContext) -> None:
+        if not context.timers:
+            context.emit((context.time, context.state))
+            context.state = None
+
+
+def processes(flow: rd.Dataflow) -> None:
+    timed = flow.from_epochs(TIMED, parts=2, batch_rows=1).assign_timestamps(lambda record: record[1])
+    timed.key_by(lambda record: record[0]).process(Silence).collect("out")
+
+
+def processes_expected() -> Expected:
+    fired = [(1, "a", 6, 1), (1, "b", 7, 1), (2, "a", 14, 1), (2, "b", 30, 1), (4, "c", 35, 1), (4, "a", 36, 1), (4, "b", 38, 1)]
+    at_end = [(5, "c", 67, 2), (5, "a", 66, 1)]
+    return {"out": [(rd.Timestamp(epoch), (key, (moment, count))) for epoch, key, moment, count in fired + at_end]}
+
+
 def diamond(flow: rd.Dataflow) -> None:
     numbers = flow.from_epochs(NUMBERS, parts=2, batch_rows=3)
     left, right = numbers.map(lambda n: n * 2), numbers.filter(lambda n: n > 3)
@@ -332,6 +354,7 @@ PROGRAMS = [
     Program("distribution", distribution, distribution_expected, check_distribution),
     Program("diamond", diamond, diamond_expected),
     Program("keys-that-end", keys_that_end, keys_that_end_expected),
+    Program("processes", processes, processes_expected),
     Program("join", join, join_expected),
     Program("bare", bare, bare_expected),
 ]

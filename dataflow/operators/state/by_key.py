@@ -32,6 +32,13 @@ class _Indexed(RowForm):
     def put_entries(self, name: str, entries: Entries) -> None:
         self.kept.update(dict_of_entries(entries, self._opening))
 
+    def taken_out(self) -> list[tuple[Any, Any]]:
+        """All of it, which is gone then: what is sent at the end must not be sent again by a replica to which a key moves after that."""
+        rows = list(self.kept.items())
+        self.restore({})
+        self.forget_changes()
+        return rows
+
     @property
     def is_used(self) -> bool:
         return bool(self.kept)

@@ -1,0 +1,265 @@
+"""A user's process for each key: records in the order of event time, timers that fire when the watermark has passed them, state.
+
+What a process sees is a function of the data and the epochs (docs/decisions/061-keyed-processes.md): when a time is complete, its records
+and the timers that the watermark has then passed come key by key in the order of their moments; records before timers of the same moment,
+records of the same moment by their representation. Like Flink's ``KeyedProcessFunction``, but for that order.
+"""
+
+from __future__ import annotations
+
+import copy
+import heapq
+from abc import ABC, abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable
+from itertools import count
+from operator import itemgetter
+from typing import Any
+
+from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.tables import Entries
+from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.windows.watermarks import Marks
+from rayad.dataflow.records.batches import to_rows
+from rayad.dataflow.records.event_times import compared, event_time
+from rayad.dataflow.vertex import EndVertex
+from rayad.progress import DataflowError, Timestamp, show
+
+Held = tuple[Any, list[Any]]
+"""The state of a key, and its timers in order."""
+Arrived = tuple[Any, int, Any]
+"""A record: its event time, the input that it came by, itself."""
+
+
+class Process(ABC):
+    """What happens to the records of a key. A replica makes one object for all its keys: what belongs to a key is ``context.state``.
+
+    >>> class Silence(Process):
+    ...     'Tells when a key has been silent for ten minutes.'
+    ...     def on_record(self, key, record, context):
+    ...         if context.state is not None:
+    ...             context.clear_timer(context.state)
+    ...         context.state = context.time + 10
+    ...         context.set_timer(context.state)
+    ...     def on_timer(self, key, context):
+    ...         context.emit(context.time)
+    ...         context.state = None
+    """
+
+    state_version: int = 1
+    """Raise it when ``context.state`` of earlier snapshots can no longer be used: a resume from them is refused then."""
+
+    @abstractmethod
+    def on_record(self, key: Any, record: Any, context: ProcessContext) -> None:
+        """A record of the stream."""
+
+    def on_other(self, key: Any, record: Any, context: ProcessContext) -> None:
+        """A record of the other stream, where there is one."""
+        raise NotImplementedError(f"{type(self).__name__} has another stream but no on_other(self, key, record, context)")
+
+    def on_timer(self, key: Any, context: ProcessContext) -> None:
+        """The watermark has passed a timer of the key; ``context.time`` is its moment."""
+        raise NotImplementedError(f"{type(self).__name__} sets timers but has no on_timer(self, key, context)")
+
+
+class ProcessContext:
+    """What a :class:`Process` is called with, of one key.
+
+    Attributes:
+        state: anything that can be pickled; None at first, and None forgets it.
+        time: the event time of the record, or the moment of the timer.
+        is_late: whether the record lies before the watermark of the epochs before its own.
+        is_end: whether the input has ended, so that all timers fire that are left; those that are set then never do.
+    """
+
+    __slots__ = ("_key", "_out", "is_end", "is_late", "state", "time", "timers")
+
+    def __init__(self, key: Any, held: Held, out: list[Any], *, is_end: bool = False) -> None:
+        self._key = key
+        self._out = out
+        self.state, timers = held
+        self.timers = list(timers)
+        """The moments of its timers, in order; to be read."""
+        self.time: Any = None
+        self.is_late = False
+        self.is_end = is_end
+
+    def emit(self, value: Any) -> None:
+        """Send ``(key, value)``."""
+        self._out.append((self._key, copy.deepcopy(value) if value is self.state else value))  # the state may go on changing in place
+
+    def set_timer(self, moment: Any) -> None:
+        """Ask for ``on_timer`` when the watermark has passed ``moment``, once for each moment. One that it has passed already fires at
+        once, in its order. Raises DataflowError for what is no moment, and in ``on_timer`` for one that is not later than its own."""
+        moment = event_time(moment, f"a timer of {show(self._key, 60)}")
+        compared(moment, self.time)  # says what does not go together
+        at = bisect_left(self.timers, moment)
+        if self.is_end:
+            return
+        if at == len(self.timers) or self.timers[at] != moment:
+            self.timers.insert(at, moment)
+
+    def clear_timer(self, moment: Any) -> None:
+        """Take a timer back; nothing happens if there is none."""
+        moment = event_time(moment, f"a timer of {show(self._key, 60)}")
+        if moment in self.timers:
+            self.timers.remove(moment)
+
+
+class Processes(KeyedDict):
+    """State and timers by key, and which timers come first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_time: list[tuple[Any, int, Any]] | None = None  # a heap with the first timer of each key, and with others that were
+        self._numbers = count()  # so that keys are never compared
+
+    def put(self, key: Any, held: Held) -> None:
+        """What the key has now; say so by ``note`` as well."""
+        if held[0] is None and not held[1]:
+            self.kept.pop(key, None)
+            return
+        self.kept[key] = held
+        if held[1] and self._by_time is not None:
+            heapq.heappush(self._by_time, (held[1][0], next(self._numbers), key))
+
+    def due(self, mark: Any) -> list[Any]:
+        """The keys with timers at or before ``mark`` (None: none), in the order of these."""
+        if mark is None:
+            return []
+        if self._by_time is None:
+            self._by_time = [(timers[0], next(self._numbers), key) for key, (_, timers) in self.kept.items() if timers]
+            heapq.heapify(self._by_time)
+        found: dict[Any, None] = {}
+        while self._by_time and self._by_time[0][0] <= mark:
+            _, _, key = heapq.heappop(self._by_time)
+            timers = self.kept[key][1] if key in self.kept else []
+            if timers and timers[0] <= mark:
+                found[key] = None
+        return list(found)
+
+    def restore(self, stored: Any) -> None:
+        super().restore(stored)
+        self._by_time = None
+
+    def restore_changes(self, changes: Any) -> None:
+        super().restore_changes(changes)
+        self._by_time = None
+
+    def take(self, given: Any) -> None:
+        super().take(given)
+        self._by_time = None
+
+    def entries(self) -> dict[str, Entries]:
+        columns = {"value": [state for state, _ in self.kept.values()], "timers": [timers for _, timers in self.kept.values()]}
+        return {"": Entries(list(self.kept), columns)}
+
+    def put_entries(self, name: str, entries: Entries) -> None:
+        for key, state, timers in zip(entries.keys, entries.columns["value"], entries.columns["timers"], strict=True):
+            self.kept[key] = (state, timers)
+
+
+class KeyedProcess(KeyedVertex, EndVertex):
+    """Runs a :class:`Process` on one or two keyed inputs. Ports: the inputs, as ``late_records.PlaceRows`` makes them, then the largest
+    event times of each side.
+
+    Args:
+        make: the process's class, or what makes one.
+        delays: as of :class:`Marks`.
+        inputs: 1 or 2.
+    """
+
+    sequential = True
+    broadcast_may_repeat = True
+    may_change = frozenset({"make", "delays"})
+
+    def __init__(self, make: Callable[[], Process], delays: tuple[Any, ...], inputs: int = 1) -> None:
+        self.make = make
+        self.inputs = inputs
+        self.pending = Waiting(self, Batches(), Batches())  # of this stream, of the other
+        self.marks = Marks(delays, self.pending)
+        self.state = Processes()
+
+    def setup(self) -> None:
+        self.process = self.make()
+        if not isinstance(self.process, Process):
+            raise DataflowError(
+                f"process {self.name!r} was given {show(self.make, 60)}, which makes {show(self.process, 60)}: that is no rd.Process"
+            )
+
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        waiting = self.pending[time]
+        if edge < self.inputs:
+            waiting[edge].append(batch)
+        else:
+            self.marks.see(edge - self.inputs, to_rows(batch), time)
+
+    def on_notify(self, time: Timestamp) -> None:
+        before = self.marks.ahead_of(time)
+        arrived: dict[Any, list[Arrived]] = {}
+        for port, batches in enumerate(self.pending.pop(time, ())):
+            for batch in batches:
+                for key, (moment, record) in batch:
+                    arrived.setdefault(key, []).append((moment, port, record))
+        self.marks.advance(time)
+        now = self.marks.watermark.now
+        out: list[Any] = []
+        for key in {**dict.fromkeys(arrived), **dict.fromkeys(self.state.due(now))}:
+            context = ProcessContext(key, self.state.kept.get(key, (None, [])), out)
+            self._run(key, _in_order(arrived.get(key, [])), context, before, now)
+            self.state.put(key, (context.state, context.timers))
+            self.state.note([key], len(self.state.kept))
+        if out:
+            self.send_by(0, out, time)
+
+    def _run(self, key: Any, records: list[Arrived], context: ProcessContext, before: Any, now: Any) -> None:
+        """Records, and the timers up to ``now``, as their moments come."""
+        timers, at = context.timers, 0
+        while True:
+            timer = timers[0] if timers and now is not None and timers[0] <= now else None
+            if at < len(records) and (timer is None or records[at][0] <= timer):
+                context.time, port, record = records[at]
+                context.is_late = before is not None and context.time < before
+                (self.process.on_other if port else self.process.on_record)(key, record, context)
+                at += 1
+            elif timer is not None:
+                self._fire(key, context)
+            else:
+                return
+
+    def _fire(self, key: Any, context: ProcessContext) -> None:
+        moment = context.time = context.timers.pop(0)
+        context.is_late = False
+        self.process.on_timer(key, context)
+        if context.timers and context.timers[0] <= moment:
+            raise DataflowError(
+                f"process {self.name!r}: on_timer at {show(moment)} of key {show(key, 60)} has set a timer at {show(context.timers[0])}, "
+                "which is not later: it would fire without end; set later ones only"
+            )
+
+    def on_end(self, time: Timestamp) -> None:
+        out: list[Any] = []
+        for key, held in self.state.taken_out():
+            context = ProcessContext(key, held, out, is_end=True)
+            while context.timers:
+                context.time = context.timers.pop(0)
+                self.process.on_timer(key, context)
+        if out:
+            self.send_by(0, out, time)
+
+
+def _in_order(arrived: list[Arrived]) -> list[Arrived]:
+    """By event time, of equal ones by input and representation, so that the order of arrival does not matter."""
+    if len(arrived) > 1:
+        if len({moment for moment, _, _ in arrived}) < len(arrived):
+            arrived.sort(key=lambda one: (one[1], repr(one[2])))
+        try:
+            arrived.sort(key=itemgetter(0))
+        except TypeError:
+            compared(*(moment for moment, _, _ in arrived))  # says what does not go together
+            raise
+    return arrived
+
+
+__all__ = ["KeyedProcess", "Process", "ProcessContext"]
