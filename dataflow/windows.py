@@ -17,7 +17,7 @@ from rayad.dataflow.records.event_times import Lengths, Scale, offset_ticks, pla
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.records.users_line import users_line
 from rayad.dataflow.records.wrong_calls import explained
-from rayad.progress import DataflowError, show
+from rayad.progress import DataflowError, arguments, show
 
 
 class Window(NamedTuple):
@@ -30,6 +30,13 @@ class Window(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class PerEpoch:
     """Each logical time on its own (inside a loop: each round of each epoch)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Each so many records of a key."""
+
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +227,12 @@ def sliding(size: Any, slide: Any, offset: Any = None) -> Sliding:
 
 
 @explained
+def count(size: int) -> Counted:
+    """Each ``size`` records of a key, epoch after epoch, within one by event time: windows ``[0, size)``, ``[size, 2 * size)`` of their
+    numbers. What is left when the input ends is a window, too, of fewer."""
+    return Counted(arguments.whole(size, f"windows.count at {users_line()}: size", least=1))
+
+
 def session(gap: Any) -> Session:
     """Event-time windows of activity, closed by a pause of ``gap``."""
     return Session(_positive(gap, "session gap"))

@@ -13,13 +13,13 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable
 from itertools import count
-from operator import itemgetter
 from typing import Any
 
 from rayad.dataflow.operators.state.by_key import KeyedDict
 from rayad.dataflow.operators.state.keyed_state import KeyedVertex
 from rayad.dataflow.operators.state.tables import Entries
 from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.windows.late_records import in_order_of_time
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import to_rows
 from rayad.dataflow.records.event_times import compared, event_time
@@ -28,7 +28,7 @@ from rayad.progress import DataflowError, Timestamp, show
 
 Held = tuple[Any, list[Any]]
 """The state of a key, and its timers in order."""
-Arrived = tuple[Any, int, Any]
+Arrived = tuple[Any, ...]
 """A record: its event time, the input that it came by, itself."""
 
 
@@ -207,7 +207,7 @@ class KeyedProcess(KeyedVertex, EndVertex):
         out: list[Any] = []
         for key in {**dict.fromkeys(arrived), **dict.fromkeys(self.state.due(now))}:
             context = ProcessContext(key, self.state.kept.get(key, (None, [])), out)
-            self._run(key, _in_order(arrived.get(key, [])), context, before, now)
+            self._run(key, in_order_of_time(arrived.get(key, [])), context, before, now)
             self.state.put(key, (context.state, context.timers))
             self.state.note([key], len(self.state.kept))
         if out:
@@ -247,19 +247,6 @@ class KeyedProcess(KeyedVertex, EndVertex):
                 self.process.on_timer(key, context)
         if out:
             self.send_by(0, out, time)
-
-
-def _in_order(arrived: list[Arrived]) -> list[Arrived]:
-    """By event time, of equal ones by input and representation, so that the order of arrival does not matter."""
-    if len(arrived) > 1:
-        if len({moment for moment, _, _ in arrived}) < len(arrived):
-            arrived.sort(key=lambda one: (one[1], repr(one[2])))
-        try:
-            arrived.sort(key=itemgetter(0))
-        except TypeError:
-            compared(*(moment for moment, _, _ in arrived))  # says what does not go together
-            raise
-    return arrived
 
 
 __all__ = ["KeyedProcess", "Process", "ProcessContext"]

@@ -22,6 +22,7 @@ from rayad.dataflow.operators.totals.epochs import EpochWindows
 from rayad.dataflow.operators.windows import assigning as windowing
 from rayad.dataflow.operators.windows import late_records
 from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EachRecord, EpochBest
+from rayad.dataflow.operators.windows.counted import CountedWindows
 from rayad.dataflow.operators.windows.firing import EventWindows
 from rayad.dataflow.records.calling import checked_function
 from rayad.dataflow.records.event_times import kind_of_lengths
@@ -33,7 +34,7 @@ from rayad.dataflow.streams.making import BY_PAIR, Make
 from rayad.dataflow.streams.misplaced import Advising
 from rayad.dataflow.streams.stream import Stream, own_stream
 from rayad.dataflow.streams.timed_edges import largest_of, placed, sides_of
-from rayad.dataflow.windows import AsOf, Between, Given, PerEpoch, Session, Sliding, Tumbling
+from rayad.dataflow.windows import AsOf, Between, Counted, Given, PerEpoch, Session, Sliding, Tumbling
 from rayad.progress import DataflowError, arguments, show
 
 
@@ -42,9 +43,10 @@ class WindowedStream(Advising):
     """A keyed stream cut into windows."""
 
     def __init__(self, keyed_stream: KeyedStream, windows: Any, *, keyless: bool = False) -> None:
-        if not isinstance(windows, (PerEpoch, Tumbling, Sliding, Session, Given)):
+        if not isinstance(windows, (PerEpoch, Tumbling, Sliding, Session, Given, Counted)):
             raise DataflowError(
-                f"window was given {show(windows, 60)}: use rd.windows.per_epoch(), tumbling(...), sliding(...), session(...) or given(...)"
+                f"window was given {show(windows, 60)}: use rd.windows.per_epoch(), tumbling(...), sliding(...), session(...), given(...) "
+                "or count(...)"
             )
         self.keyed = keyed_stream
         self.windows = windows
@@ -83,7 +85,21 @@ class WindowedStream(Advising):
             return bare
         return LateStream(bare.flow, bare.node, 0, lambda: out.late.through("without-key", WithoutKey()))
 
+    def _counted(self, aggregator: agg.Aggregator, value: ValueSelector, name: str | None, behind: Any) -> Stream:
+        graph, key, stream = self.keyed.flow.graph, self.keyed.key, self.keyed.stream.materialised()
+        graph.require_free(name)
+        base = name or f"{aggregator.name}-windows"
+        times = [side.selector for side in sides_of(stream)]
+        others = (*key.columns, *(one.column for one in times if one.column is not None))
+        make = Make(CountedWindows, aggregator, self.windows, value, others).reading(key=key, value=value, time=times)
+        edge = LogicalEdge(placed(stream, f"{base}.prepare", partial(late_records.PlaceRows, key, windows=None)), 0, BY_PAIR)
+        node = graph.add(NodeKind.VERTEX, stream.scope, name=name, base=base, op=make, inputs=[edge])
+        result = Stream(self.keyed.flow, node.id)
+        return result if behind is None else result.through(f"{base}.each", behind)
+
     def _event_windows(self, aggregator: agg.Aggregator, value: ValueSelector, name: str | None, behind: Any = None) -> Stream:
+        if isinstance(self.windows, Counted):
+            return self._counted(aggregator, value, name, behind)
         graph = self.keyed.flow.graph
         graph.require_free(name)
         base = name or f"{aggregator.name}-windows"
@@ -298,7 +314,7 @@ def join_in_time(
 
 def check_lengths(stream: Stream, windows: Any) -> None:
     """Raise DataflowError where a ``max_delay`` of the stream does not go with the windows."""
-    if isinstance(windows, Given) or stream.event_time is None:
+    if isinstance(windows, (Given, Counted)) or stream.event_time is None:
         return
     if isinstance(windows, Between):
         own = [windows.lower, windows.upper]

@@ -28,12 +28,13 @@ from rayad.dataflow.operators.time_to_live import KeysEnd, KeysEndSendingAtEnd, 
 from rayad.dataflow.operators.totals.epochs import EpochWindows
 from rayad.dataflow.operators.totals.totals import EpochTotals, Fold, Totals
 from rayad.dataflow.operators.windows.best import BestOfBatch, BestRecords, EpochBest
+from rayad.dataflow.operators.windows.counted import CountedWindows
 from rayad.dataflow.operators.windows.firing import EventWindows
 from rayad.dataflow.operators.windows.late_records import LateRecords, LateSessionRecords, PlaceRecords, PlaceRows
 from rayad.dataflow.operators.windows.watermarks import WatermarkRule
 from rayad.dataflow.records.selectors import ValueSelector
 from rayad.dataflow.vertex import Vertex
-from rayad.dataflow.windows import AsOf
+from rayad.dataflow.windows import AsOf, Counted
 from tests.dataflow import test_state_of_keyed_operators as keyed_operators
 from tests.dataflow import test_state_of_totals as totals
 from tests.dataflow import test_state_of_windows as windows
@@ -211,6 +212,25 @@ def _process() -> Keyed:
     return Keyed("KeyedProcess", lambda: KeyedProcess(Counts, (2,)), steps, _process_view, frozenset({1}))
 
 
+def _counted(aggregator: str) -> Keyed:
+    made = windows.AGGREGATORS[aggregator]
+    element = PlaceRows(windows.KEY, windows.TIMES, None)
+    whole = ValueSelector(function=(lambda row: (row["v"],) * 2) if aggregator == "several" else (lambda row: row["v"]))
+    value = ValueSelector(function=lambda row: row) if aggregator == "max_by" else whole
+
+    def make() -> CountedWindows:
+        return CountedWindows(made(), Counted(3), value, ())
+
+    def view(vertex: Any) -> Any:
+        kept = {
+            key: (count, sorted(map(repr, some)) if isinstance(some, list) else some) for key, (count, some) in vertex.open.kept.items()
+        }
+        return kept, {time: windows.waiting(some) for time, some in vertex.pending.items()}
+
+    steps = partial(steps_with, windows.RECORDS.map(lambda some: (0, element.apply(some))), first=[(0, element.apply(windows.FIRST))])
+    return Keyed(f"CountedWindows, {aggregator}", make, steps, view)
+
+
 def _process_view(vertex: Any) -> Any:
     waiting = {time: [windows.waiting(some) for some in both] for time, both in vertex.pending.items()}
     return sorted((key, state, list(timers)) for key, (state, timers) in vertex.state.kept.items()), vertex.marks.checkpoint(), waiting
@@ -258,6 +278,7 @@ ALL = [
     _pairs_that_end("Head", lambda: Head(2, abs)),
     _pairs_that_end("StatefulMap", lambda: StatefulMap(lambda kept, value: (kept + value or None, kept), int)),
     _process(),
+    *(_counted(aggregator) for aggregator in windows.AGGREGATORS),
     _join_that_ends(),
     _keys_end(
         "Latest",

@@ -205,7 +205,7 @@ REFUSED: dict[str, Case] = {
     # windows
     "window of another type": (
         lambda b: b.items.window(5),
-        "window was given 5: use rd.windows.per_epoch(), tumbling(...), sliding(...), session(...) or given(...)",
+        "window was given 5: use rd.windows.per_epoch(), tumbling(...), sliding(...), session(...), given(...) or count(...)",
     ),
     "window without event time": (
         lambda b: b.items.key_by(str).window(rd.windows.tumbling(3)),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,7 +30,7 @@ from rayad.dataflow.operators.windows.panes import as_bounds, grid_of, moment_ti
 from rayad.dataflow.operators.windows.watermarks import Marks
 from rayad.dataflow.records.batches import keyed_columns, mark_keyed, take_rows, to_rows
 from rayad.dataflow.records.calling import mapped
-from rayad.dataflow.records.event_times import event_time
+from rayad.dataflow.records.event_times import compared, event_time
 from rayad.dataflow.records.selectors import KeySelector, ValueSelector
 from rayad.dataflow.windows import Given, Session
 from rayad.progress import Timestamp
@@ -77,6 +78,23 @@ class PlaceRows(PlaceRecords):
 
     def apply(self, batch: Any) -> Any:
         return self.rows(batch)
+
+
+def in_order_of_time(placed: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """``(event time, record)`` of a key by time, those of one time by representation, so that the order of arrival does not matter.
+
+    >>> in_order_of_time([(3, "b"), (1, "x"), (3, "a")])
+    [(1, 'x'), (3, 'a'), (3, 'b')]
+    """
+    if len(placed) < 2:
+        return placed
+    if len({moment for moment, *_ in placed}) < len(placed):
+        placed = sorted(placed, key=lambda one: repr(one[1:]))
+    try:
+        return sorted(placed, key=itemgetter(0))
+    except TypeError:
+        compared(*(moment for moment, *_ in placed))  # says what does not go together
+        raise
 
 
 class LateRecords(KeyedVertex):

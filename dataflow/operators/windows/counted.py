@@ -1,0 +1,92 @@
+"""Windows of so many records of a key, in rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rayad.dataflow.operators.aggregates.aggregators import Aggregator
+from rayad.dataflow.operators.state.by_key import KeyedDict
+from rayad.dataflow.operators.state.keyed_state import KeyedVertex
+from rayad.dataflow.operators.state.tables import Entries
+from rayad.dataflow.operators.state.waiting import Batches, Waiting
+from rayad.dataflow.operators.windows.late_records import in_order_of_time
+from rayad.dataflow.records.selectors import ValueSelector
+from rayad.dataflow.vertex import EndVertex
+from rayad.dataflow.windows import Counted, Window
+from rayad.progress import Timestamp
+
+
+class OpenCounts(KeyedDict):
+    """How many records a key has had, and the accumulator of those that no full window has; None of none."""
+
+    def __init__(self, aggregator: Aggregator) -> None:
+        super().__init__()
+        self._aggregator = aggregator
+
+    def entries(self) -> dict[str, Entries]:
+        counts, open_ones = [count for count, _ in self.kept.values()], [each for _, each in self.kept.values()]
+        return {"": Entries(list(self.kept), {"seen": counts, "value": open_ones})}
+
+    def put_entries(self, name: str, entries: Entries) -> None:
+        for key, count, accumulator in zip(entries.keys, entries.columns["seen"], entries.columns["value"], strict=True):
+            self.kept[key] = (count, accumulator)
+
+
+class CountedWindows(KeyedVertex, EndVertex):
+    """``(key, window, value)`` when a window of a key is full, and of what is left when the input ends. The window is ``[n, n + size)``, in
+    the numbers of the key's records, epoch after epoch, within one by event time and then by representation.
+
+    Its input is what ``late_records.PlaceRows`` makes.
+
+    Args:
+        value: of a record; ``others``: columns that are none.
+    """
+
+    sequential = True
+    waits_for_siblings = False
+
+    def __init__(self, aggregator: Aggregator, windows: Counted, value: ValueSelector, others: tuple[str, ...]) -> None:
+        self.aggregator = aggregator
+        self.windows = windows
+        self.pending = Waiting(self, Batches())
+        self.open = OpenCounts(aggregator)
+        self._value = value.row_value(others) if aggregator.takes_value else _none
+
+    def on_recv(self, edge: int, batch: Any, time: Timestamp) -> None:
+        self.pending[time].append(batch)
+
+    def on_notify(self, time: Timestamp) -> None:
+        of_key: dict[Any, list[Any]] = {}
+        for batch in self.pending.pop(time, ()):
+            for key, placed in batch:
+                of_key.setdefault(key, []).append(placed)
+        out: list[Any] = []
+        kept, size, create, add = self.open.kept, self.windows.size, self.aggregator.create, self.aggregator.add
+        for key, placed in of_key.items():
+            count, accumulator = kept.get(key, (0, None))
+            for _, record in in_order_of_time(placed):
+                value = self._value(record)
+                accumulator = create(value) if count % size == 0 else add(accumulator, value)
+                count += 1
+                if count % size == 0:
+                    out.append((key, Window(count - size, count), self.aggregator.result(accumulator)))
+                    accumulator = None
+            kept[key] = (count, accumulator)
+        if of_key:
+            self.open.note(of_key, len(kept))
+        if out:
+            self.send_by(0, out, time)
+
+    def on_end(self, time: Timestamp) -> None:
+        size, result = self.windows.size, self.aggregator.result
+        left = [(key, count, accumulator) for key, (count, accumulator) in self.open.taken_out() if count % size]
+        out = [(key, Window(count - count % size, count), result(accumulator)) for key, count, accumulator in left]
+        if out:
+            self.send_by(0, out, time)
+
+
+def _none(record: Any) -> None:
+    return None
+
+
+__all__ = ["CountedWindows"]
