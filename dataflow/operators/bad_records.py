@@ -72,6 +72,9 @@ class Tried(Element):
     def for_replica(self) -> Element:
         return Tried(self.element.for_replica(), self.operator, self.line)
 
+    def rows_because(self, schema: pa.Schema) -> str | None:
+        return self.element.rows_because(schema)
+
     def warm_up(self) -> None:
         self.element.warm_up()
 

@@ -84,6 +84,9 @@ class MapBatches(Element):
         given = batch if self.batch_format is None else in_form(batch, self.batch_format)
         return as_batch(self.function(given))
 
+    def rows_because(self, schema: pa.Schema) -> str | None:
+        return "it was asked for: batch_format='rows'" if self.batch_format == ROWS else None
+
     def culprit(self, batch: Any) -> Any:
         return None
 

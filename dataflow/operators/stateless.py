@@ -88,6 +88,10 @@ class Element(ABC):
         step does not go with them."""
         return schema if self.passes_on else None
 
+    def rows_because(self, schema: pa.Schema) -> str | None:
+        """Why columns of this schema become rows here; None where they do not, or it is not known."""
+        return None
+
     def culprit(self, batch: Any) -> Any:
         """The first record on which :meth:`apply` fails, for the error message; None when it is not one record's fault."""
         for row in to_rows(batch):
@@ -112,6 +116,9 @@ class PerRecord(Element):
     @abstractmethod
     def gather(self, rows: list[Any], results: list[Any]) -> list[Any]:
         """What comes out of ``rows``, for which the calls gave ``results``."""
+
+    def rows_because(self, schema: pa.Schema) -> str | None:
+        return "it calls a function for each record"
 
     def attempt(self, rows: list[Any]) -> tuple[list[Any], Failures]:
         """Call once for each record: the results of those that did not fail, in order, and the failures. Raises errors that are no

@@ -18,7 +18,7 @@ from rayad.dataflow.records.users_line import users_level
 from rayad.dataflow.records.wrong_calls import explains_calls
 from rayad.dataflow.resources import Asked, resources_asked
 from rayad.dataflow.source import Source
-from rayad.dataflow.streams import updates
+from rayad.dataflow.streams import schemas, updates
 from rayad.dataflow.streams.keyed_stream import KeyedStream, input_edge
 from rayad.dataflow.streams.stream import Stream
 from rayad.dataflow.vertex import Vertex, check_reentrancy
@@ -245,10 +245,11 @@ class Dataflow:
         return to_mermaid(self, self.plan(parallelism))
 
     def explain(self, parallelism: Any = None) -> str:
-        """The plan in words: stages, replicas, what is fused, how edges are partitioned and counted."""
+        """The plan in words: stages, replicas, what is fused, how edges are partitioned and counted; and where columns become rows, and
+        why, as far as columns are known (:attr:`Stream.schema`)."""
         from rayad.dataflow.compiling.explain import explain
 
-        return explain(self, self.plan(parallelism))
+        return "\n".join([explain(self, self.plan(parallelism)), *schemas.rows_begin(self.graph)])
 
     def submit(
         self,

@@ -68,4 +68,15 @@ def require_fit(graph: LogicalGraph, start: int, step: Element) -> None:
             raise DataflowError(f"at {users_line()}: {error}") from error
 
 
-__all__ = ["require_fit", "require_known", "schema_of"]
+def rows_begin(graph: LogicalGraph) -> list[str]:
+    """Where columns that are known become rows, and why; a line each, in the order of the program."""
+    found = []
+    for node in graph.nodes:
+        known = schema_of(graph, node.inputs[0].source) if node.kind is NodeKind.STATELESS else None
+        why = node.op.rows_because(known) if known is not None else None
+        if why is not None:
+            found.append(f"columns become rows at {node.name!r} ({node.where}): {why}")
+    return found
+
+
+__all__ = ["require_fit", "require_known", "rows_begin", "schema_of"]

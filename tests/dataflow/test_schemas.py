@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -167,3 +169,31 @@ def test_thousands_of_projections_in_a_row_are_derived_once_each() -> None:
     assert stream.schema is not None
     assert stream.schema.names == ["n999", "price", "at"]
     assert all("schema" in node.options for node in stream.flow.graph.nodes)
+
+
+def test_explain_says_where_columns_become_rows_and_why() -> None:
+    def line(build: Callable[[rd.Stream], Any]) -> str:
+        flow = rd.Dataflow()
+        build(flow.from_arrow(pa.table({"k": ["a"], "v": [1], "s": ["x"], "t": [3], "l": [[1]]}))).collect("out")
+        found = [one for one in flow.explain().splitlines() if one.startswith("columns become rows")]
+        return re.sub(r" \(test_schemas\.py:\d+\)", "", found[0].removeprefix("columns become rows at ")) if found else ""
+
+    def timed(stream: rd.Stream) -> rd.KeyedStream:
+        return stream.assign_timestamps("t").key_by("k")
+
+    count = rd.windows.count
+    assert line(lambda s: s.filter(pc.field("v") > 0).select("k", "v").key_by("k").sum("v")) == ""
+    assert line(lambda s: timed(s).window(rd.windows.tumbling(3)).aggregate({"n": "count", "low": ("min", "s")})) == ""
+    assert line(lambda s: s.map(lambda row: row)) == "'map': it calls a function for each record"
+    assert line(lambda s: s.map(lambda row: row, on_error="skip")) == "'map': it calls a function for each record"
+    assert line(lambda s: s.map_batches(list, batch_format="rows")) == "'map_batches': it was asked for: batch_format='rows'"
+    assert line(lambda s: s.key_by(lambda row: row["k"]).count()) == "'count.prepare': its key is a function"
+    assert line(lambda s: s.key_by("k").sum(lambda row: 1)) == "'sum.prepare': the value of sum is a function"
+    assert line(lambda s: s.key_by("k").min("l")) == "'min.prepare': min of list<item: int64> ('l') handles rows"
+    assert line(lambda s: s.key_by("k").collect_list("v")) == "'collect_list.prepare': collect_list handles rows"
+    assert line(lambda s: s.key_by("k").distinct("v")) == "'distinct.prepare': the operator behind it handles rows"
+    assert line(lambda s: timed(s).window(count(2)).sum("v")) == "'sum-windows.prepare': the operator behind it handles rows"
+    assert line(lambda s: timed(s).window(rd.windows.session(2)).max_by("v")) == (
+        "'max_by-windows.prepare': the best records of sessions are found in rows"
+    )
+    assert line(lambda s: s.key_by("k").join(s.key_by(lambda row: row["k"]))) == "'join.prepare-2': its key is a function"

@@ -74,6 +74,9 @@ class Combine(Element):
         self.combine_into(totals, to_rows(batch), self.key.row_key(), self.value.row_value(self.key.columns))
         return list(totals.items())
 
+    def rows_because(self, schema: pa.Schema) -> str | None:
+        return rows_because(schema, self.key, self.value, self.aggregator)
+
     def combine_into(self, totals: dict[Any, Any], rows: Iterable[Any], key: Callable[[Any], Any], value: Callable[[Any], Any]) -> None:
         """Add records to ``{key: accumulator}``. Raises DataflowError for a key that cannot be hashed, if ``rows`` is a list."""
         try:
@@ -99,6 +102,23 @@ class Combine(Element):
         """The value column of each of :meth:`parts`, None for one that takes no value, from what :func:`value_columns` gave."""
         left = iter(columns)
         return [next(left) if part.takes_value else None for part in self.parts()]
+
+
+def rows_because(schema: pa.Schema, key: KeySelector, value: ValueSelector, aggregator: Aggregator, *, keyless: bool = False) -> str | None:
+    """Why an aggregation of columns of this schema has rows; None where it has columns."""
+    if not key.columns and not keyless:
+        return "its key is a function"
+    parts = aggregator.parts.values() if isinstance(aggregator, Several) else [aggregator]
+    without = next((part.name for part in parts if not part.partials), None)
+    if without is not None:
+        return f"{without} handles rows"
+    selectors = aggregator.values if isinstance(aggregator, Several) else [value]
+    for part, selector in zip(parts, selectors, strict=True):
+        if part.takes_value and selector.function is not None:
+            return f"the value of {part.name} is a function"
+        if part.takes_value and selector.column in schema.names and not part.takes_type(schema.field(selector.column).type):
+            return f"{part.name} of {schema.field(selector.column).type} ({selector.column!r}) handles rows"
+    return None
 
 
 def value_columns(element: Combine, batch: pa.RecordBatch | pa.Table) -> list[str] | None:

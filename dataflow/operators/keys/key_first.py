@@ -43,6 +43,9 @@ class KeyFirst(Element):
         keys = mapped(self.key.row_key(), rows)
         return without_null_keys(keys, list(zip(keys, rows, strict=True)))
 
+    def rows_because(self, schema: pa.Schema) -> str | None:
+        return None if self.key.columns else "its key is a function"
+
 
 def with_key(batch: pa.RecordBatch, keys: tuple[str, ...]) -> pa.RecordBatch:
     """The rows whose key has no null."""

@@ -58,6 +58,9 @@ class PairValue(Element):
         rows = to_rows(batch)
         return list(zip(mapped(self.key.row_key(), rows), mapped(self.value.row_value(self.key.columns), rows), strict=True))
 
+    def rows_because(self, schema: pa.Schema) -> str | None:
+        return "the operator behind it handles rows"
+
 
 def require_hashable(key: Any) -> None:
     """Raise DataflowError if ``key`` cannot be a dict key."""

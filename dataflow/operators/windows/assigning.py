@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow.operators.aggregates.aggregators import Aggregator, Several
-from rayad.dataflow.operators.aggregates.combiner import Combine, value_columns
+from rayad.dataflow.operators.aggregates.combiner import Combine, rows_because, value_columns
 from rayad.dataflow.operators.keys.keyed import distinct_names, import_group_by, require_hashable
 from rayad.dataflow.operators.keys.packing import Packing, can_be_packed
 from rayad.dataflow.operators.stateless import Element, Gatherer
@@ -98,6 +98,13 @@ class AssignWindows(Element):
     def warm_up(self) -> None:
         if self.key.columns or self.keyless:
             import_group_by()
+
+    def rows_because(self, schema: pa.Schema) -> str | None:
+        if self.times.column is None:
+            return "the event time is a function"
+        if isinstance(self.aggregator, BestRecords):
+            return "the best records of sessions are found in rows" if isinstance(self.windows, Session) else None
+        return rows_because(schema, self.key, self.value, self.aggregator, keyless=self.keyless)
 
     def gatherer(self) -> Gatherer | None:
         return WindowCombiner(self) if self.key.columns or self.keyless else None

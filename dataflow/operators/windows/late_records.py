@@ -79,6 +79,9 @@ class PlaceRows(PlaceRecords):
     def apply(self, batch: Any) -> Any:
         return self.rows(batch)
 
+    def rows_because(self, schema: pa.Schema) -> str | None:
+        return "the operator behind it handles rows"
+
 
 def in_order_of_time(placed: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
     """``(event time, record)`` of a key by time, those of one time by representation, so that the order of arrival does not matter.
