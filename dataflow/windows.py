@@ -233,6 +233,7 @@ def count(size: int) -> Counted:
     return Counted(arguments.whole(size, f"windows.count at {users_line()}: size", least=1))
 
 
+@explained
 def session(gap: Any) -> Session:
     """Event-time windows of activity, closed by a pause of ``gap``."""
     return Session(_positive(gap, "session gap"))

@@ -209,7 +209,8 @@ ADVICE: list[tuple[str, str, str]] = [
     *(("keyed", name, KEYED_ADVICE.format(name)) for name in ("map", "filter", "flat_map", "collect", "union", "inspect", "sink")),
     ("keyed", "key_by", 'it has a key already: for a key of several parts write key_by(["a", "b"]) or key_by(lambda record: (a, b))'),
     ("keyed", "max_by", "it is one of windows: .window(rd.windows...).max_by(...)"),
-    ("keyed", "colect", "it has aggregate, count"),
+    ("keyed", "frobnicate", "it has aggregate, all, any"),
+    ("keyed", "colect_list", "did you mean 'collect_list'?"),
     *(
         ("stream", name, f"it works for each key: stream.key_by(...).{name}(...); for all records together key_by(lambda record: 0)")
         for name in ("count", "sum", "distinct", "top_k", "stateful_map", "fold")

@@ -178,14 +178,14 @@ REFUSED: dict[str, Case] = {
     ),
     "unknown aggregation": (
         lambda b: b.items.key_by(str).aggregate("median"),
-        "there is no aggregation 'median': use one of ['count', 'exact_mean', 'exact_sum', 'max', 'mean', 'min', "
-        "'std', 'sum', 'var'] or an instance of "
-        "rd.Aggregator",
+        "there is no aggregation 'median': use one of ['all', 'any', 'approx_count_distinct', 'collect_list', 'count', 'count_distinct', "
+        "'exact_mean', 'exact_sum', 'first', 'last', 'max', 'mean', 'min', 'std', 'sum', 'var'] or an instance of rd.Aggregator",
     ),
     "no aggregations": (lambda b: b.items.key_by(str).aggregate({}), "aggregate was given an empty dict: name at least one aggregation"),
     "aggregation in three": (
-        lambda b: b.items.key_by(str).aggregate({"a": ("sum", 1, 2)}),
-        "aggregate was given ('sum', 1, 2) for 'a': give an aggregation, or a pair (aggregation, value)",
+        lambda b: b.items.key_by(str).aggregate({"a": ("sum", 1, 2, 3)}),
+        "aggregate was given ('sum', 1, 2, 3) for 'a': give an aggregation, a pair (aggregation, value), or of first and last "
+        "(aggregation, value, by)",
     ),
     "top_k of none": (lambda b: b.items.key_by(str).top_k(0), "top_k: k is 0: it must be an int of at least 1"),
     # sources and sinks
