@@ -59,6 +59,24 @@ class Echo(rd.Vertex):
         self.send_by(0, batch, time)
 
 
+class Echoed(rd.Process):
+    """Emits each record."""
+
+    def on_record(self, key: Any, record: Any, context: rd.ProcessContext) -> None:
+        context.emit(record)
+
+
+class Numbered(rd.Process):
+    """Emits how many records a key has had, which a timer at the end tells."""
+
+    def on_record(self, key: Any, record: Any, context: rd.ProcessContext) -> None:
+        context.state = (context.state or 0) + 1
+        context.set_timer(1000)
+
+    def on_timer(self, key: Any, context: rd.ProcessContext) -> None:
+        context.emit(context.state)
+
+
 @dataclass(frozen=True)
 class Instant:
     """A bound of a window: a number, or nanoseconds since 1970 or of a duration."""
@@ -184,6 +202,23 @@ def windowed(size: Any, slide: Any, key: str, time: str, result: Callable[[list[
             yield -1, (name, (Instant(start), Instant(end)), result(records))
 
     return model
+
+
+def of_count(size: int, result: Callable[[list[Record]], Any]) -> Callable[[Epochs], Out]:
+    """Each so many records of a key, epoch after epoch and in the order of ``t``."""
+
+    def model(epochs: Epochs) -> Iterator[tuple[int, Any]]:
+        ordered = [record for records in epochs for record in sorted(records, key=lambda record: record["t"])]
+        for name, records in by_key(ordered, "k").items():
+            for at in range(0, len(records), size):
+                some = records[at : at + size]
+                yield -1, (name, (Instant(instant(at)), Instant(instant(at + len(some)))), result(some))
+
+    return model
+
+
+def at_the_end(key: str, result: Callable[[list[Record]], Any]) -> Callable[[Epochs], Out]:
+    return lambda epochs: [(len(epochs) - 1, (name, result(some))) for name, some in by_key((r for _, r in passed_on(epochs)), key).items()]
 
 
 def session(gap: Any, key: str, time: str, result: Callable[[list[Record]], Any]) -> Callable[[Epochs], Out]:
@@ -318,6 +353,7 @@ def operators(kind: str) -> list[Operator]:
     add("passed on", "ordered", lambda s: s.rebalance().map_batches(lambda b: b).ordered(), passed_on)
     add("passed on", "vertex", lambda s: s.vertex(Echo), passed_on)
     add("passed on", "keyed vertex", lambda s: s.key_by("k").vertex(Echo), passed_on)
+    add("passed on", "process", lambda s: s.assign_timestamps("t").key_by("k").process(Echoed).map(lambda pair: pair[1]), passed_on)
     add("passed on", "iterate", lambda s: s.iterate(lambda i: (i.filter(lambda r: False), i)), passed_on)
     add("passed on", "join", lambda s: s.key_by("k").join(s.key_by("k")), joined("k"))
     for key, value, role in (("x", "v", "key"), ("k", "x", "value")):
@@ -376,6 +412,16 @@ def operators(kind: str) -> list[Operator]:
         windowed(5, 2, "k", "t", extreme("x", max)),
     )
     add("key", "window join", window_join, window_joined)
+    add("key", "count with ttl", lambda s: s.assign_timestamps("t").key_by("x").ttl(1000).count(), running("x", number))
+    add("key", "join with ttl", lambda s: (keyed := s.assign_timestamps("t").key_by("x").ttl(1000)).join(keyed), joined("x"))
+    add("key", "process", lambda s: s.assign_timestamps("t").key_by("x").process(Numbered), at_the_end("x", number))
+    add("value", "max with ttl", lambda s: s.assign_timestamps("t").key_by("k").ttl(1000).max("x"), running("k", extreme("x", max)))
+    add(
+        "value",
+        "min in windows of two",
+        lambda s: s.assign_timestamps("t").key_by("k").window(rows.count(2)).min("x"),
+        of_count(2, extreme("x", min)),
+    )
     add("key", "given windows", lambda s: given(s).key_by("x").window(GIVEN).count(), windows_given("x", number))
     add("value", "given windows", lambda s: given(s).key_by("k").window(GIVEN).min("x"), windows_given("k", extreme("x", min)))
     for name, result in (("any", truth("x", any)), ("all", truth("x", all)), ("count_distinct", different("x"))):
