@@ -9,6 +9,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Unpack
 
 from rayad.dataflow import hooks
+from rayad.dataflow import options as opt
 from rayad.dataflow.config import KEY_GROUPS_MOST, RunConfig, ScalingConfig, check_timeout, not_acted_on, not_asked_locally
 from rayad.dataflow.items import FedInput, ItemsSource, LiveInput, as_items
 from rayad.dataflow.logical_graph import LogicalGraph, NodeKind, check_count, check_name
@@ -83,11 +84,11 @@ class Dataflow:
         node = self.graph.add(NodeKind.INPUT, 0, name=name, base="input", op=LiveInput())
         return Stream(self, node.id)
 
-    def from_arrow(self, table: Any, *, epoch: str | None = None, name: str | None = None, **options: Any) -> Stream:
+    def from_arrow(self, table: Any, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromArrow]) -> Stream:
         """An Arrow table or batches, columnar; ``epoch`` names an integer column that says the epoch of each row."""
         return self.source(hooks.call("from_arrow", table, epoch=epoch, **options), name=name, base="arrow")
 
-    def from_spark(self, frame: Any, *, epoch: str | None = None, name: str | None = None, **options: Any) -> Stream:
+    def from_spark(self, frame: Any, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromSpark]) -> Stream:
         """A Spark DataFrame, through RayDP, columnar and by reference.
 
         Of a streaming one each micro-batch is an epoch, exactly once; ``checkpoint=``, ``commit=`` and so on: see
@@ -103,16 +104,24 @@ class Dataflow:
         node = self.graph.add(NodeKind.INPUT, 0, name=name, base=fed.base, op=fed)
         return Stream(self, node.id).rebalance(name=f"{node.name}.open").map_batches(fed.open)
 
-    def from_ray_dataset(self, dataset: Any, *, epoch: str | None = None, name: str | None = None, **options: Any) -> Stream:
+    def from_ray_dataset(
+        self, dataset: Any, *, epoch: str | None = None, name: str | None = None, **options: Unpack[opt.FromRayDataset]
+    ) -> Stream:
         """A Ray Dataset, columnar and by reference."""
         return self.source(hooks.call("from_ray_dataset", dataset, epoch=epoch, **options), name=name, base="ray-data")
 
-    def read_text(self, path: Any, *, name: str | None = None, **options: Any) -> Stream:
+    def read_text(self, path: Any, *, name: str | None = None, **options: Unpack[opt.ReadText]) -> Stream:
         """Lines of text files."""
         return self.source(hooks.call("read_text", path, **options), name=name, base="text")
 
     def read_csv(
-        self, path: Any, *, name: str | None = None, on_error: OnError = "raise", max_errors: int | None = None, **options: Any
+        self,
+        path: Any,
+        *,
+        name: str | None = None,
+        on_error: OnError = "raise",
+        max_errors: int | None = None,
+        **options: Unpack[opt.ReadCsv],
     ) -> Stream:
         """CSV files, columnar. ``options``: see :class:`rayad.integrations.CsvSource`.
 
@@ -124,7 +133,13 @@ class Dataflow:
         return self.source(hooks.call("read_csv", path, **options), name=name, base="csv")
 
     def read_json(
-        self, path: Any, *, name: str | None = None, on_error: OnError = "raise", max_errors: int | None = None, **options: Any
+        self,
+        path: Any,
+        *,
+        name: str | None = None,
+        on_error: OnError = "raise",
+        max_errors: int | None = None,
+        **options: Unpack[opt.ReadJson],
     ) -> Stream:
         """JSON-lines files, columnar. ``options``: see :class:`rayad.integrations.JsonLinesSource`; ``on_error``: see :meth:`read_csv`."""
         if check_on_error("read_json", on_error, max_errors) == "skip":
@@ -137,11 +152,11 @@ class Dataflow:
         self.graph.require_free(name)
         return self.source(source, base=f"{name or base}.lines").tried(parse, name, errors_max)
 
-    def read_parquet(self, path: Any, *, name: str | None = None, **options: Any) -> Stream:
+    def read_parquet(self, path: Any, *, name: str | None = None, **options: Unpack[opt.ReadParquet]) -> Stream:
         """Parquet files, columnar."""
         return self.source(hooks.call("read_parquet", path, **options), name=name, base="parquet")
 
-    def read_postgres(self, uri: str, table: str, *, key: str, name: str | None = None, **options: Any) -> Stream:
+    def read_postgres(self, uri: str, table: str, *, key: str, name: str | None = None, **options: Unpack[opt.ReadPostgres]) -> Stream:
         """A PostgreSQL table, columnar, in ranges of ``key``, as it is when the run begins. ``options``: see
         :class:`rayad.integrations.postgres.PostgresSource`."""
         return self.source(hooks.call("read_postgres", uri, table, key=key, **options), name=name, base="postgres")
@@ -151,7 +166,7 @@ class Dataflow:
         :class:`rayad.integrations.folder.FolderSource`."""
         return self.source(hooks.call("from_folder", path, pattern, **options), name=name, base="folder")
 
-    def from_kafka(self, servers: str, topic: str, *, name: str | None = None, **options: Any) -> Stream:
+    def from_kafka(self, servers: str, topic: str, *, name: str | None = None, **options: Unpack[opt.FromKafka]) -> Stream:
         """A Kafka topic, endless, columnar. ``options``: see :class:`rayad.integrations.kafka.KafkaSource`."""
         return self.source(hooks.call("from_kafka", servers, topic, **options), name=name, base="kafka")
 

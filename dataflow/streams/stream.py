@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rayad.dataflow import hooks
+from rayad.dataflow import options as opt
 from rayad.dataflow.items import CollectSink
 from rayad.dataflow.logical_graph import FORWARD, LogicalEdge, NodeKind, Partition, PartitionKind, check_name
 from rayad.dataflow.operators import stateless as el
@@ -596,24 +597,24 @@ class Stream(Advising):
         self.flow.graph.add(NodeKind.PROBE, self.scope, name=name, base="probe", inputs=[LogicalEdge(start.node, start.port)], outputs=0)
         return self
 
-    def write_parquet(self, path: str, *, name: str | None = None, **options: Any) -> Stream:
+    def write_parquet(self, path: str, *, name: str | None = None, **options: Unpack[opt.WriteParquet]) -> Stream:
         """Write Parquet files into a folder; they appear when the job is complete, or with each of its snapshots. Readers find what is
         committed by ``rd.read_committed``. ``options``: see :class:`rayad.integrations.ParquetSink`."""
         return self._sink(hooks.call("write_parquet", path, **options), name, "parquet")
 
-    def write_kafka(self, servers: str, topic: str, *, name: str | None = None, **options: Any) -> Stream:
+    def write_kafka(self, servers: str, topic: str, *, name: str | None = None, **options: Unpack[opt.WriteKafka]) -> Stream:
         """Write to a Kafka topic, a transaction for each snapshot. ``options``: see :class:`rayad.integrations.kafka.KafkaSink`."""
         return self._sink(hooks.call("write_kafka", servers, topic, **options), name, "kafka")
 
-    def write_postgres(self, uri: str, table: str, *, name: str | None = None, **options: Any) -> Stream:
+    def write_postgres(self, uri: str, table: str, *, name: str | None = None, **options: Unpack[opt.WritePostgres]) -> Stream:
         """Append to a PostgreSQL table, a transaction for each snapshot. ``options``: see
         :class:`rayad.integrations.postgres.PostgresSink`."""
         return self._sink(hooks.call("write_postgres", uri, table, **options), name, "postgres")
 
-    def to_ray_dataset(self, name: str | None = None, **options: Any) -> Stream:
+    def to_ray_dataset(self, name: str | None = None, **options: Unpack[opt.ToRayDataset]) -> Stream:
         """``result[name]`` is a Ray Dataset."""
         return self._sink(hooks.call("to_ray_dataset", **options), name, "ray-dataset")
 
-    def to_spark(self, spark: Any, name: str | None = None, **options: Any) -> Stream:
+    def to_spark(self, spark: Any, name: str | None = None, **options: Unpack[opt.ToSpark]) -> Stream:
         """``result[name]`` is a Spark DataFrame of the session ``spark``."""
         return self._sink(hooks.call("to_spark", spark, **options), name, "spark")

@@ -1,0 +1,66 @@
+"""The keywords that editors and type checkers know are those that the classes take."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from typing import Any, Unpack, get_args, get_origin
+
+import pytest
+
+import rayad as rd
+from rayad import integrations
+from rayad.dataflow import options
+from rayad.integrations.kafka import KafkaSink, KafkaSource
+from rayad.integrations.lines import csv_lines, json_lines
+from rayad.integrations.postgres import PostgresSink, PostgresSource
+
+TAKEN_BY: dict[Any, list[Any]] = {
+    rd.Dataflow.from_arrow: [integrations.ArrowSource],
+    rd.Dataflow.from_spark: [integrations.SparkSource, integrations.SparkStream],
+    rd.Dataflow.from_ray_dataset: [integrations.RayDatasetSource],
+    rd.Dataflow.read_text: [integrations.TextSource],
+    rd.Dataflow.read_csv: [integrations.CsvSource, csv_lines],
+    rd.Dataflow.read_json: [integrations.JsonLinesSource, json_lines],
+    rd.Dataflow.read_parquet: [integrations.ParquetSource],
+    rd.Dataflow.read_postgres: [PostgresSource],
+    rd.Dataflow.from_kafka: [KafkaSource],
+    rd.Stream.write_parquet: [integrations.ParquetSink],
+    rd.Stream.write_kafka: [KafkaSink],
+    rd.Stream.write_postgres: [PostgresSink],
+    rd.Stream.to_ray_dataset: [integrations.RayDatasetSink],
+    rd.Stream.to_spark: [integrations.SparkSink],
+}
+
+
+def named(function: Any) -> set[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return {one.name for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD} - {"self"}
+
+
+@pytest.mark.parametrize("method", TAKEN_BY, ids=lambda method: method.__name__)
+def test_each_keyword_of_the_class_is_one_of_the_method(method: Any) -> None:
+    annotation = inspect.signature(method, eval_str=True, globals=vars(sys.modules[inspect.unwrap(method).__module__])).parameters[
+        "options"
+    ]
+    assert get_origin(annotation.annotation) is Unpack
+    (keywords,) = get_args(annotation.annotation)
+    known = named(method) | set(keywords.__annotations__)
+    taken = set().union(*(named(made) - first(made) for made in TAKEN_BY[method]))
+    assert taken - known == set(), "the class takes these"
+    assert set(keywords.__annotations__) - taken == set(), "nobody takes these"
+
+
+def first(function: Any) -> set[str]:
+    """The positional ones: what is read or written."""
+    return {name for name, one in inspect.signature(function).parameters.items() if one.kind is not inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_all_are_compared() -> None:
+    used = [method for made in (rd.Dataflow, rd.Stream) for method in vars(made).values() if "Unpack[opt." in str(signature(method))]
+    assert {method.__name__ for method in used} == {method.__name__ for method in TAKEN_BY}
+    assert len(options.__all__) == len(TAKEN_BY)
+
+
+def signature(method: Any) -> Any:
+    return inspect.signature(method) if inspect.isfunction(method) else ""
